@@ -1,0 +1,229 @@
+/* plimsoll.h - the stable C API of Plimsoll: train deep networks inside a memory budget.
+ *
+ * Read in order: status, dtypes and shapes, the store (state), the graph (program), compile and
+ * run, recipes. Constructors of ops are in plimsoll_ops.h, layers in plimsoll_nn.h.
+ *
+ * Conventions
+ *   - Every fallible function returns pl_status; outputs are written only on success. The text of
+ *     the last failure on the calling thread is pl_error_text(), valid until the next failure.
+ *   - Graph building is sticky instead: a constructor returns a pl_val, a failed one returns
+ *     PL_NO_VAL and the graph remembers the first error; constructors given PL_NO_VAL do nothing.
+ *     Check pl_graph_status() once, at the end.
+ *   - Handles come from X_new and go to X_free; X_free(NULL) does nothing.
+ *   - Strings passed in are copied. Pointers handed out are borrowed until the handle is freed.
+ *   - Layout: images are NHWC (video NDHWC), convolution weights OHWI (ODHWI), row-major, always.
+ */
+#ifndef PLIMSOLL_H
+#define PLIMSOLL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PL_VERSION_MAJOR  0
+#define PL_VERSION_MINOR  1
+#define PL_VERSION_PATCH  0
+#define PL_VERSION_STRING "0.1.0"
+
+#if defined(__GNUC__)
+# define PL_MUST_USE __attribute__((warn_unused_result))
+# define PL_PRINTF(f, a) __attribute__((format(printf, f, a)))
+# define PL_API __attribute__((visibility("default")))
+#else
+# define PL_MUST_USE
+# define PL_PRINTF(f, a)
+# define PL_API
+#endif
+
+/* ---- status ---------------------------------------------------------------------------------
+ * name, number (never reused), exit code of the command line, text */
+#define PL_STATUS_LIST(X)                                                                    \
+    X(OK, 0, 0, "done")                                                                      \
+    X(ERR_ARG, 1, 2, "bad argument")                                                         \
+    X(ERR_SHAPE, 2, 2, "shapes or types do not agree")                                       \
+    X(ERR_MEMORY, 3, 1, "out of host memory")                                                \
+    X(ERR_IO, 4, 1, "input or output failed")                                                \
+    X(ERR_CONFIG, 5, 2, "bad configuration")                                                 \
+    X(ERR_FIT, 6, 3, "does not fit the memory budget")                                       \
+    X(ERR_DEVICE, 7, 4, "device or driver problem")                                          \
+    X(ERR_DATA, 8, 5, "bad data")                                                            \
+    X(ERR_FILE, 9, 6, "bad checkpoint or model file")                                        \
+    X(ERR_NUMERIC, 10, 7, "numeric stop")                                                    \
+    X(ERR_PEER, 11, 8, "a peer process failed")                                              \
+    X(ERR_STOPPED, 12, 75, "stopped on a signal, checkpoint written")                        \
+    X(ERR_UNSUPPORTED, 13, 1, "not supported")                                               \
+    X(ERR_GRAPH, 14, 1, "malformed graph")                                                   \
+    X(ERR_PLAN, 15, 1, "plan rejected by the checker")
+
+typedef enum pl_status {
+#define PL_STATUS_ENUM(name, number, exit_code, text) PL_##name = number,
+    PL_STATUS_LIST(PL_STATUS_ENUM)
+#undef PL_STATUS_ENUM
+} pl_status;
+
+PL_API const char *pl_status_name(pl_status s); /* "ERR_SHAPE" */
+PL_API const char *pl_status_text(pl_status s); /* "shapes or types do not agree" */
+PL_API int pl_status_exit_code(pl_status s);
+PL_API const char *pl_error_text(void); /* last failure on this thread, "" if none */
+PL_API const char *pl_version(void);
+
+/* ---- dtypes and shapes ----------------------------------------------------------------------
+ * name, safetensors name, bytes. bool is one byte, 0 or 1. bf16 and f16 are storage types: every
+ * operation on them is computed in f32 and rounded once. */
+#define PL_DTYPE_LIST(X)                                                                     \
+    X(F32, f32, "F32", 4)                                                                    \
+    X(F64, f64, "F64", 8)                                                                    \
+    X(BF16, bf16, "BF16", 2)                                                                 \
+    X(F16, f16, "F16", 2)                                                                    \
+    X(I32, i32, "I32", 4)                                                                    \
+    X(I64, i64, "I64", 8)                                                                    \
+    X(U8, u8, "U8", 1)                                                                       \
+    X(BOOL, bool, "BOOL", 1)
+
+typedef enum pl_dtype {
+#define PL_DTYPE_ENUM(NAME, name, st, bytes) PL_##NAME,
+    PL_DTYPE_LIST(PL_DTYPE_ENUM)
+#undef PL_DTYPE_ENUM
+        PL_N_DTYPES
+} pl_dtype;
+
+#define PL_MAX_RANK 8
+
+/* A dtype and a shape. Rank 0 is a scalar. Dims beyond rank are 0, so types compare bytewise. */
+typedef struct pl_type {
+    int64_t dim[PL_MAX_RANK];
+    int32_t rank;
+    pl_dtype dtype;
+} pl_type;
+
+PL_API pl_type pl_type_make(pl_dtype dtype, int rank, const int64_t *dim);
+PL_API int64_t pl_type_elems(const pl_type *t);
+PL_API size_t pl_type_bytes(const pl_type *t);
+PL_API bool pl_type_equal(const pl_type *a, const pl_type *b);
+/* Writes "f32[8,512]" (cut to fit) and returns buf. */
+PL_API const char *pl_type_text(const pl_type *t, char *buf, size_t cap);
+PL_API size_t pl_dtype_bytes(pl_dtype d);
+PL_API const char *pl_dtype_name(pl_dtype d); /* "f32" */
+PL_API bool pl_dtype_is_float(pl_dtype d);
+PL_API bool pl_dtype_parse(const char *name, pl_dtype *out);
+
+/* PL_TYPE(PL_F32, 8, 512) is a pl_type; PL_SCALAR(PL_F32) is rank 0. */
+#define PL_TYPE(dtype, ...)                                                                  \
+    pl_type_make((dtype), (int)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),   \
+                 (const int64_t[]){__VA_ARGS__})
+#define PL_SCALAR(dtype) pl_type_make((dtype), 0, NULL)
+
+/* ---- the store: everything that outlives a step ----------------------------------------------
+ * Weights, optimiser moments, BatchNorm statistics, EMA, counters: one named slot each. Several
+ * graphs (programs) may read and assign the slots of one store. */
+typedef struct pl_store pl_store;
+
+typedef enum pl_slot_kind {
+    PL_SLOT_PARAM,     /* a weight: saved in model files, counted as a parameter */
+    PL_SLOT_BUFFER,    /* model state that is not trained, e.g. running statistics: saved too */
+    PL_SLOT_OPTIMIZER, /* moments, EMA copies: saved in checkpoints only */
+    PL_SLOT_COUNTER    /* step and RNG counters: saved in checkpoints only */
+} pl_slot_kind;
+
+typedef enum pl_init_kind {
+    PL_INIT_CONST,   /* a */
+    PL_INIT_UNIFORM, /* in [a, b) */
+    PL_INIT_NORMAL   /* mean a, standard deviation b */
+} pl_init_kind;
+
+typedef struct pl_init {
+    pl_init_kind kind;
+    double a, b;
+} pl_init;
+
+/* How a slot stands in a model file: dimension i of the file's tensor is dimension perm[i] of
+ * ours, after ours is seen with shape `view` (view_rank 0: the slot's own shape). rank 0: as is. */
+typedef struct pl_file_layout {
+    int32_t rank, view_rank;
+    int32_t perm[PL_MAX_RANK];
+    int64_t view[PL_MAX_RANK];
+} pl_file_layout;
+
+typedef struct pl_slot {
+    const char *name; /* the name in files, PyTorch's where there is one */
+    pl_type type;
+    pl_slot_kind kind;
+    pl_init init;
+    pl_file_layout layout;
+    bool trainable;
+    bool decay; /* weight decay applies (false for slots put in a no-decay group) */
+} pl_slot;
+
+PL_API pl_store *pl_store_new(void);
+PL_API void pl_store_free(pl_store *s);
+PL_API pl_status pl_store_status(const pl_store *s);
+/* Adds a slot and returns its index; the same name again with the same type returns the same
+ * index; another type is an error. -1 on error (sticky, see pl_store_status). */
+PL_API int pl_store_add(pl_store *s, const pl_slot *slot);
+PL_API int pl_store_find(const pl_store *s, const char *name); /* -1 if none */
+PL_API int pl_store_count(const pl_store *s);
+PL_API const pl_slot *pl_store_slot(const pl_store *s, int index);
+PL_API void pl_store_set_trainable(pl_store *s, int index, bool on);
+PL_API void pl_store_set_decay(pl_store *s, int index, bool on);
+PL_API void pl_store_set_init(pl_store *s, int index, pl_init init);
+
+/* ---- the graph: one program as data ----------------------------------------------------------
+ * Values and nodes in SSA form. Ids are dense; 0 is "none". */
+typedef struct pl_graph pl_graph;
+typedef struct pl_val {
+    uint32_t id;
+} pl_val;
+typedef struct pl_node {
+    uint32_t id;
+} pl_node;
+#define PL_NO_VAL ((pl_val){0})
+#define PL_NO_NODE ((pl_node){0})
+
+/* The store is borrowed and must outlive the graph. */
+PL_API pl_graph *pl_graph_new(pl_store *store);
+PL_API void pl_graph_free(pl_graph *g);
+PL_API pl_status pl_graph_status(const pl_graph *g);
+PL_API const char *pl_graph_error(const pl_graph *g); /* text of the first error */
+PL_API pl_store *pl_graph_store(const pl_graph *g);
+PL_API pl_type pl_val_type(const pl_graph *g, pl_val v);
+static inline bool pl_val_ok(pl_val v)
+{
+    return v.id != 0;
+}
+
+/* Scopes name the nodes made inside ("model.layer1"): errors, reports and checkpoint scopes use
+ * them. Push and pop pair up. */
+PL_API void pl_scope_push(pl_graph *g, const char *name);
+PL_API void pl_scope_pop(pl_graph *g);
+
+/* A value given from outside at every run. */
+PL_API pl_val pl_input(pl_graph *g, const char *name, pl_type type);
+/* Reads a slot of the store (its value before this run). */
+PL_API pl_val pl_state(pl_graph *g, int slot);
+/* At the end of the run the slot holds v. At most one assign a slot and graph. */
+PL_API void pl_assign(pl_graph *g, int slot, pl_val v);
+/* Makes v readable by name after a run. */
+PL_API void pl_output(pl_graph *g, const char *name, pl_val v);
+
+/* Reverse mode, graph to graph. Appends nodes that compute d(sum of y)/d(x[i]) into grads[i]; y is
+ * usually a scalar loss. A value y does not depend on gets zeros. The result is ordinary nodes, so
+ * gradients of gradients work. */
+PL_API void pl_grad(pl_graph *g, pl_val y, const pl_val *x, int n, pl_val *grads);
+
+/* Text form. pl_graph_print writes a NUL-terminated text the caller frees with pl_text_free;
+ * pl_graph_parse reads it back (slots are added to the store). Both round-trip exactly. */
+PL_API pl_status pl_graph_print(const pl_graph *g, char **text) PL_MUST_USE;
+PL_API pl_status pl_graph_parse(const char *text, size_t len, pl_store *store,
+                                pl_graph **out) PL_MUST_USE;
+PL_API void pl_text_free(char *text);
+PL_API pl_status pl_graph_verify(const pl_graph *g) PL_MUST_USE;
+PL_API int pl_graph_nodes(const pl_graph *g);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

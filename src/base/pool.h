@@ -1,0 +1,21 @@
+/* pool.h - parallel loops over the process's one team of threads.
+ *
+ * The team is libgomp's, entered through its GOMP_parallel, because oneDNN runs on the same one:
+ * two teams would fight for the cores. A build under ThreadSanitizer uses plain threads instead,
+ * which the sanitizer understands. Loops do not nest: a loop inside a loop runs on its caller.
+ */
+#ifndef PL_BASE_POOL_H
+#define PL_BASE_POOL_H
+
+#include "base/err.h"
+
+/* Threads a loop may use; fixed at first use from PL_THREADS, else OMP_NUM_THREADS, else the
+ * cores this process may run on. */
+int pl_pool_threads(void);
+void pl_pool_set_threads(int n);
+
+/* Calls fn(ctx, task, worker) for each task in [0, n_tasks), worker in [0, pl_pool_threads()).
+ * Tasks are dealt as contiguous ranges; which worker runs a task must not change its result. */
+void pl_pool_for(int64_t n_tasks, void (*fn)(void *ctx, int64_t task, int worker), void *ctx);
+
+#endif

@@ -1,0 +1,226 @@
+/* sys.c - memory, files and time from the operating system; counted, and failing on demand. */
+#include "base/sys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static atomic_uint_fast64_t n_allocs, n_frees, n_maps, n_opens;
+static atomic_int_fast64_t fail_in; /* counts down to the failing call; 0 = off */
+static atomic_bool fail_hit;
+
+pl_sys_counts pl_sys_counts_get(void)
+{
+    return (pl_sys_counts){n_allocs, n_frees, n_maps, n_opens};
+}
+
+void pl_sys_fail_nth(uint64_t n)
+{
+    fail_hit = false;
+    fail_in = (int_fast64_t)n;
+}
+
+bool pl_sys_fail_hit(void)
+{
+    return fail_hit;
+}
+
+static bool must_fail(void)
+{
+    if (fail_in <= 0) return false;
+    if (--fail_in > 0) return false;
+    fail_hit = true;
+    return true;
+}
+
+static void *out_of_memory(size_t bytes)
+{
+    (void)pl__fail(PL_ERR_MEMORY, __FILE__, __LINE__,
+                   "the system has no %zu bytes of memory to give", bytes);
+    return NULL;
+}
+
+void *pl_sys_alloc(size_t bytes)
+{
+    n_allocs++;
+    void *p = must_fail() ? NULL : calloc(1, bytes ? bytes : 1);
+    return p ? p : out_of_memory(bytes);
+}
+
+void *pl_sys_realloc(void *p, size_t old_bytes, size_t new_bytes)
+{
+    n_allocs++;
+    char *q = must_fail() ? NULL : realloc(p, new_bytes ? new_bytes : 1);
+    if (!q) return out_of_memory(new_bytes);
+    if (new_bytes > old_bytes) memset(q + old_bytes, 0, new_bytes - old_bytes);
+    return q;
+}
+
+void pl_sys_free(void *p)
+{
+    if (!p) return;
+    n_frees++;
+    free(p);
+}
+
+pl_status pl_sys_map(size_t bytes, void **out)
+{
+    n_maps++;
+    void *p = must_fail() ? MAP_FAILED
+                          : mmap(NULL, bytes ? bytes : 1, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    PL_FAIL_IF(p == MAP_FAILED, PL_ERR_MEMORY, "cannot map %zu bytes of memory", bytes);
+    *out = p;
+    return PL_OK;
+}
+
+void pl_sys_unmap(void *p, size_t bytes)
+{
+    if (p) munmap(p, bytes ? bytes : 1);
+}
+
+pl_status pl_sys_read_file(const char *path, size_t max_bytes, char **out, size_t *len)
+{
+    n_opens++;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    PL_FAIL_IF(fd < 0, PL_ERR_IO, "cannot open %s: %s", path, strerror(errno));
+    struct stat st;
+    pl_status rc = PL_OK;
+    char *buf = NULL;
+    size_t n = 0;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+        rc = pl__fail(PL_ERR_IO, __FILE__, __LINE__, "%s is not a regular file", path);
+        goto out;
+    }
+    if ((uint64_t)st.st_size > max_bytes) {
+        rc = pl__fail(PL_ERR_IO, __FILE__, __LINE__, "%s has %lld bytes, at most %zu are read",
+                      path, (long long)st.st_size, max_bytes);
+        goto out;
+    }
+    buf = pl_sys_alloc((size_t)st.st_size + 1);
+    if (!buf) {
+        rc = PL_ERR_MEMORY;
+        goto out;
+    }
+    while (n < (size_t)st.st_size) {
+        ssize_t r = read(fd, buf + n, (size_t)st.st_size - n);
+        if (r < 0 && errno == EINTR) continue;
+        if (r < 0) {
+            rc = pl__fail(PL_ERR_IO, __FILE__, __LINE__, "cannot read %s: %s", path,
+                          strerror(errno));
+            goto out;
+        }
+        if (r == 0) break;
+        n += (size_t)r;
+    }
+    *out = buf;
+    *len = n;
+    buf = NULL;
+out:
+    close(fd);
+    pl_sys_free(buf);
+    return rc;
+}
+
+static pl_status sync_folder_of(const char *path)
+{
+    char folder[4096];
+    const char *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) : 0;
+    if (n >= sizeof folder) n = 0;
+    memcpy(folder, path, n);
+    folder[n] = 0;
+    int fd = open(n ? folder : (slash ? "/" : "."), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return PL_OK; /* a folder that cannot be opened cannot be synced */
+    fsync(fd);
+    close(fd);
+    return PL_OK;
+}
+
+pl_status pl_sys_write_file(const char *path, const void *data, size_t len)
+{
+    char tmp[4096];
+    int m = snprintf(tmp, sizeof tmp, "%s.tmp-%ld", path, (long)getpid());
+    PL_FAIL_IF(m < 0 || (size_t)m >= sizeof tmp, PL_ERR_IO, "path too long: %.200s", path);
+    n_opens++;
+    int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    PL_FAIL_IF(fd < 0, PL_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    size_t n = 0;
+    while (n < len) {
+        ssize_t w = write(fd, (const char *)data + n, len - n);
+        if (w < 0 && errno == EINTR) continue;
+        if (w < 0) break;
+        n += (size_t)w;
+    }
+    int err = n < len ? errno : (fsync(fd) != 0 ? errno : 0);
+    close(fd);
+    if (!err && rename(tmp, path) != 0) err = errno;
+    if (err) {
+        unlink(tmp);
+        PL_FAIL(PL_ERR_IO, "cannot write %s: %s", path, strerror(err));
+    }
+    return sync_folder_of(path);
+}
+
+pl_status pl_sys_make_dirs(const char *path)
+{
+    char buf[4096];
+    size_t n = strlen(path);
+    PL_FAIL_IF(n == 0 || n >= sizeof buf, PL_ERR_IO, "bad folder name \"%.100s\"", path);
+    memcpy(buf, path, n + 1);
+    for (size_t i = 1; i <= n; i++) {
+        if (buf[i] != '/' && buf[i] != 0) continue;
+        char keep = buf[i];
+        buf[i] = 0;
+        PL_FAIL_IF(mkdir(buf, 0777) != 0 && errno != EEXIST, PL_ERR_IO,
+                   "cannot make folder %s: %s", buf, strerror(errno));
+        buf[i] = keep;
+    }
+    struct stat st;
+    PL_FAIL_IF(stat(path, &st) != 0 || !S_ISDIR(st.st_mode), PL_ERR_IO,
+               "%s exists and is not a folder", path);
+    return PL_OK;
+}
+
+uint64_t pl_sys_now_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* A field of /proc/self/status in KiB; 0 if absent. Uses no stdio, so it allocates nothing. */
+static size_t proc_status_kib(const char *field)
+{
+    char buf[8192];
+    int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return 0;
+    ssize_t n = read(fd, buf, sizeof buf - 1);
+    close(fd);
+    if (n <= 0) return 0;
+    buf[n] = 0;
+    const char *p = strstr(buf, field);
+    return p ? (size_t)strtoull(p + strlen(field), NULL, 10) : 0;
+}
+
+size_t pl_sys_rss_bytes(void)
+{
+    return proc_status_kib("VmRSS:") * 1024;
+}
+
+size_t pl_sys_peak_rss_bytes(void)
+{
+    size_t kib = proc_status_kib("VmHWM:");
+    if (kib) return kib * 1024;
+    struct rusage ru;
+    getrusage(RUSAGE_SELF, &ru);
+    return (size_t)ru.ru_maxrss * 1024;
+}

@@ -1,0 +1,43 @@
+/* sys.h - the only door to malloc, mmap, files and the clock.
+ *
+ * Everything that takes memory from the system goes through here, so that it can be counted and
+ * made to fail. Allocation in long-lived structures goes through arenas (arena.h) instead.
+ */
+#ifndef PL_BASE_SYS_H
+#define PL_BASE_SYS_H
+
+#include "base/err.h"
+
+/* Zeroed memory, or NULL with the message set. Freed with pl_sys_free (NULL is fine). */
+void *pl_sys_alloc(size_t bytes);
+void *pl_sys_realloc(void *p, size_t old_bytes, size_t new_bytes); /* new bytes are zero */
+void pl_sys_free(void *p);
+
+/* Page-aligned zero pages straight from the kernel: the arena, the state. */
+pl_status pl_sys_map(size_t bytes, void **out) PL_MUST_USE;
+void pl_sys_unmap(void *p, size_t bytes);
+
+/* Counters of calls since the process began; tests read them. */
+typedef struct pl_sys_counts {
+    uint64_t allocs, frees, maps, opens;
+} pl_sys_counts;
+pl_sys_counts pl_sys_counts_get(void);
+/* The n-th allocation or mapping from now (1 = the next) fails once; 0 switches it off. */
+void pl_sys_fail_nth(uint64_t n);
+/* True when a failure armed by pl_sys_fail_nth has happened since it was armed. */
+bool pl_sys_fail_hit(void);
+
+/* The whole file, NUL-terminated past its length; refused beyond max_bytes. Caller frees. */
+pl_status pl_sys_read_file(const char *path, size_t max_bytes, char **out,
+                           size_t *len) PL_MUST_USE;
+/* Writes a temporary sibling, fsyncs, renames over path, fsyncs the folder: a reader sees the old
+ * file or the new one, never a part. */
+pl_status pl_sys_write_file(const char *path, const void *data, size_t len) PL_MUST_USE;
+/* mkdir -p. */
+pl_status pl_sys_make_dirs(const char *path) PL_MUST_USE;
+
+uint64_t pl_sys_now_ns(void);      /* monotonic */
+size_t pl_sys_rss_bytes(void);     /* resident set now */
+size_t pl_sys_peak_rss_bytes(void); /* high-water mark of the process */
+
+#endif

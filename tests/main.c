@@ -1,0 +1,135 @@
+/* main.c - runs the registered tests; see test.h. */
+#include "test.h"
+
+#include "plimsoll.h"
+
+#include <ftw.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static pl_test_case *all_tests;
+static bool failed, skipped;
+static char folder[64];
+
+void pl_test_register(pl_test_case *t)
+{
+    t->next = all_tests;
+    all_tests = t;
+}
+
+void pl_test_fail(const char *file, int line, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    printf("%s:%d: ", file, line);
+    vprintf(fmt, ap);
+    printf("\n");
+    va_end(ap);
+    failed = true;
+}
+
+void pl_test_skip(const char *why)
+{
+    printf("    skipped: %s\n", why);
+    skipped = true;
+}
+
+bool pl_test_long(void)
+{
+    return getenv("PL_TEST_LONG") != NULL;
+}
+
+const char *pl_test_dir(void)
+{
+    if (!folder[0]) {
+        snprintf(folder, sizeof folder, "/tmp/pl_test_XXXXXX");
+        if (!mkdtemp(folder)) abort();
+    }
+    return folder;
+}
+
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void)st, (void)type, (void)ftw;
+    return remove(path);
+}
+
+static void remove_folder(void)
+{
+    if (folder[0]) nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    folder[0] = 0;
+}
+
+double pl_test_noise(uint64_t *state)
+{
+    uint64_t z = (*state += 0x9E3779B97F4A7C15u);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    z ^= z >> 31;
+    return (double)(int64_t)z * 0x1p-63;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const pl_test_case *x = *(pl_test_case *const *)a, *y = *(pl_test_case *const *)b;
+    int c = strcmp(x->file, y->file);
+    return c ? c : strcmp(x->name, y->name);
+}
+
+static double now(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
+}
+
+int main(int argc, char **argv)
+{
+    const char *only = NULL;
+    bool list = false, verbose = false;
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "-k") && i + 1 < argc) only = argv[++i];
+        if (!strcmp(argv[i], "-l")) list = true;
+        if (!strcmp(argv[i], "-v")) verbose = true;
+    }
+    int n = 0, n_passed = 0, n_failed = 0, n_skipped = 0;
+    for (pl_test_case *t = all_tests; t; t = t->next) n++;
+    pl_test_case **order = calloc((size_t)n + 1, sizeof *order);
+    if (!order) return 1;
+    n = 0;
+    for (pl_test_case *t = all_tests; t; t = t->next) order[n++] = t;
+    qsort(order, (size_t)n, sizeof *order, by_place);
+    for (int i = 0; i < n; i++) {
+        if (only && !strstr(order[i]->name, only)) continue;
+        if (list) {
+            printf("%s\n", order[i]->name);
+            continue;
+        }
+        failed = skipped = false;
+        double start = now();
+        order[i]->fn();
+        remove_folder();
+        double took = now() - start;
+        if (failed)
+            n_failed++;
+        else if (skipped)
+            n_skipped++;
+        else
+            n_passed++;
+        if (failed || verbose || took > 5)
+            printf("%s %s (%.2f s)\n", failed ? "FAIL" : skipped ? "skip" : "ok", order[i]->name,
+                   took);
+        fflush(stdout);
+    }
+    free(order);
+    if (list) return 0;
+    if (n_skipped)
+        printf("%d passed, %d failed, %d skipped\n", n_passed, n_failed, n_skipped);
+    else
+        printf("%d passed, %d failed\n", n_passed, n_failed);
+    return n_failed > 0 || n_passed == 0;
+}
