@@ -111,11 +111,11 @@ PL_API const char *pl_dtype_name(pl_dtype d); /* "f32" */
 PL_API bool pl_dtype_is_float(pl_dtype d);
 PL_API bool pl_dtype_parse(const char *name, pl_dtype *out);
 
-/* PL_TYPE(PL_F32, 8, 512) is a pl_type; PL_SCALAR(PL_F32) is rank 0. */
+/* PL_TYPE(PL_F32, 8, 512) is a pl_type; PL_RANK0(PL_F32) is rank 0. */
 #define PL_TYPE(dtype, ...)                                                                  \
     pl_type_make((dtype), (int)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),   \
                  (const int64_t[]){__VA_ARGS__})
-#define PL_SCALAR(dtype) pl_type_make((dtype), 0, NULL)
+#define PL_RANK0(dtype) pl_type_make((dtype), 0, NULL)
 
 /* ---- the store: everything that outlives a step ----------------------------------------------
  * Weights, optimiser moments, BatchNorm statistics, EMA, counters: one named slot each. Several

@@ -1,0 +1,158 @@
+/* op.h - the op descriptor: everything the engine knows of an op, in one const struct.
+ *
+ * An op is one stem in ops/: attributes, shape rule, gradient, cost, kernels, test cases. Passes
+ * and the planner know ops only through this struct; there is no switch on an op anywhere else.
+ */
+#ifndef PL_IR_OP_H
+#define PL_IR_OP_H
+
+#include "ir/kernel.h"
+#include "plimsoll.h"
+
+#define PL_MAX_OUT 4
+
+/* A short list of integers inside an attribute struct: axes, strides, sizes. */
+typedef struct pl_dims {
+    int64_t v[PL_MAX_RANK];
+    int32_t n;
+} pl_dims;
+
+/* ---- attributes: a typed struct and a table that drives print, parse, compare and hash -------- */
+typedef enum pl_attr_kind {
+    PL_ATTR_INT,   /* int64_t */
+    PL_ATTR_FLOAT, /* double */
+    PL_ATTR_BOOL,  /* bool */
+    PL_ATTR_ENUM,  /* int32_t, index into names */
+    PL_ATTR_DTYPE, /* pl_dtype */
+    PL_ATTR_DIMS,  /* pl_dims */
+    PL_ATTR_TEXT,  /* const char *, in the graph's arena */
+    PL_ATTR_SLOT   /* int32_t, index into the graph's store */
+} pl_attr_kind;
+
+typedef struct pl_attr {
+    const char *name;
+    pl_attr_kind kind;
+    size_t offset;
+    const char *const *names; /* PL_ATTR_ENUM: NULL-terminated */
+} pl_attr;
+#define PL_ATTR(T, field, KIND) {#field, PL_ATTR_##KIND, offsetof(T, field), NULL}
+#define PL_ATTR_NAMES(T, field, list) {#field, PL_ATTR_ENUM, offsetof(T, field), list}
+#define PL_ATTR_END {NULL, PL_ATTR_INT, 0, NULL}
+
+/* ---- gradient -------------------------------------------------------------------------------- */
+/* What a gradient rule gets. It builds nodes (pl_add, pl_conv...) on g and leaves in gin[i] the
+ * gradient with the type of in[i], for each i with need[i]; PL_NO_VAL means zero. gout[k] is
+ * PL_NO_VAL when nothing flows back into output k. Rules never look at numbers. */
+typedef struct pl_vjp {
+    pl_graph *g;
+    const void *attr;
+    const pl_val *in, *out, *gout;
+    pl_val *gin;
+    const bool *need;
+    int32_t n_in, n_out;
+} pl_vjp;
+
+/* ---- cost: what the planner believes --------------------------------------------------------- */
+typedef struct pl_cost {
+    double flops;
+    double bytes; /* moved to and from memory: at least the operands */
+} pl_cost;
+
+/* ---- test cases ------------------------------------------------------------------------------ */
+/* One instance the op harness runs: input types as text ("f32[2,5,7,3]"; the harness swaps f32 for
+ * the dtype under test), attributes as text ("stride=[2,2], groups=1"), and per input the range of
+ * values drawn (lo = hi = 0: floats in [-1,1], integers and bool in 0..1). distinct: the values of an
+ * input are kept apart by at least 0.05, for ops with kinks at ties (max, sort). */
+#define PL_CASE_IN 8
+typedef struct pl_case {
+    const char *in[PL_CASE_IN];
+    const char *attr;
+    struct {
+        double lo, hi;
+        bool distinct;
+    } range[PL_CASE_IN];
+} pl_case;
+#define PL_CASE_END {{NULL}, NULL, {{0, 0, false}}}
+
+/* ---- flags ----------------------------------------------------------------------------------- */
+enum pl_op_flags {
+    PL_OP_EFFECT = 1 << 0,   /* kept though nobody reads it: assign, output */
+    PL_OP_SOURCE = 1 << 1,   /* no kernel: its value is given (input, state) */
+    PL_OP_VIEW = 1 << 2,     /* output 0 is input 0's bytes when view() says so */
+    PL_OP_MAP = 1 << 3,      /* elementwise: scalar names the function */
+    PL_OP_AFFINE = 1 << 4,   /* output element = one input element at an affine index: affine() */
+    PL_OP_REDUCE = 1 << 5,   /* sum, max, min or moments over axes: reduction() */
+    PL_OP_FILL = 1 << 6,     /* constant or iota: no inputs, cheap to make anywhere */
+    PL_OP_COUPLES = 1 << 7,  /* mixes along any axis in a way the batch analysis cannot see */
+    PL_OP_RANDOM = 1 << 8,   /* draws numbers; a pure function of its inputs all the same */
+    PL_OP_NO_GRAD = 1 << 9   /* gradient is zero by definition (compare, argmax, stop_gradient) */
+};
+
+typedef enum pl_scalar_fn {
+    PL_SCALAR_NONE,
+#define PL_SCALAR(NAME, name, arity, result) PL_SCALAR_##NAME,
+#include "ir/scalar.def"
+#undef PL_SCALAR
+    PL_SCALAR_CAST, /* to the output's dtype */
+    PL_N_SCALARS
+} pl_scalar_fn;
+
+typedef enum pl_reduce_fn {
+    PL_REDUCE_SUM,
+    PL_REDUCE_MAX,
+    PL_REDUCE_MIN,
+    PL_REDUCE_MOMENTS /* two outputs: mean, biased variance */
+} pl_reduce_fn;
+
+/* PL_OP_AFFINE: element (c0, c1, ...) of the output is input element offset + sum c_i*stride[i],
+ * counted in elements of the dense input. */
+typedef struct pl_affine {
+    int64_t offset;
+    int64_t stride[PL_MAX_RANK]; /* one per output dimension */
+} pl_affine;
+
+/* PL_OP_REDUCE: over which input dimensions, and how. */
+typedef struct pl_reduction {
+    pl_reduce_fn fn;
+    uint32_t axes; /* bit i: input dimension i is reduced */
+} pl_reduction;
+
+/* PL_OP_FILL: the value at output coordinates c is base + sum c_i*step[i]. */
+typedef struct pl_fill {
+    double base;
+    double step[PL_MAX_RANK];
+} pl_fill;
+
+typedef struct pl_op pl_op;
+struct pl_op {
+    const char *name;
+    int8_t min_in, max_in; /* max_in < 0: any number */
+    int8_t n_out;
+    uint8_t scalar;              /* pl_scalar_fn when PL_OP_MAP */
+    uint32_t flags;              /* enum pl_op_flags */
+    uint8_t inplace[PL_MAX_OUT]; /* bit i of [k]: output k may take over input i's bytes */
+    size_t attr_bytes;
+    const pl_attr *attrs; /* ends with PL_ATTR_END; NULL if none */
+
+    /* Shape and dtype rule, the only validation of inputs and attributes. It may complete
+     * attributes (defaults, negative axes): attr is the graph's own copy. */
+    pl_status (*infer)(const pl_type *in, int n_in, void *attr, pl_type *out);
+    void (*vjp)(const pl_vjp *v); /* NULL: PL_OP_NO_GRAD, or differentiating it is an error */
+    pl_cost (*cost)(const pl_call *c); /* NULL: one flop an output element, operand bytes */
+    const pl_kernel *cpu; /* fastest first, "ref" last and accepting all; ends PL_KERNEL_END */
+    const pl_case *cases; /* ends with PL_CASE_END */
+
+    /* Optional, by flag. */
+    bool (*view)(const pl_call *c, int64_t *byte_offset);
+    bool (*affine)(const pl_call *c, pl_affine *out); /* false: not affine for these attributes */
+    void (*reduction)(const pl_call *c, pl_reduction *out);
+    void (*fill)(const pl_call *c, pl_fill *out);
+    double (*immediate)(const void *attr); /* PL_OP_MAP with an immediate operand */
+};
+
+/* The table of all ops (ops/op_table.c). */
+int pl_op_count(void);
+const pl_op *pl_op_at(int i);
+const pl_op *pl_op_find(const char *name); /* NULL if none */
+
+#endif

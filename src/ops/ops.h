@@ -1,0 +1,15 @@
+/* ops.h - the descriptors of all ops, for constructors and passes that name one. */
+#ifndef PL_OPS_OPS_H
+#define PL_OPS_OPS_H
+
+#include "ir/graph.h"
+#include "plimsoll_ops.h"
+
+#define PL_SCALAR(NAME, name, arity, result) extern const pl_op pl_op_##name;
+#include "ir/scalar.def"
+#undef PL_SCALAR
+#define PL_OP(name) extern const pl_op pl_op_##name;
+#include "ir/ops.def"
+#undef PL_OP
+
+#endif
