@@ -11,7 +11,7 @@ comma   := ,
 
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition \
  -Wpointer-arith -Wcast-qual -Wwrite-strings -Wundef -Wvla -Wformat=2 -Winit-self \
- -Wredundant-decls -Wdouble-promotion -Wconversion -Wno-sign-conversion
+ -Wredundant-decls -Wdouble-promotion -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers
 ifneq ($(DEV)$(CI),)
 WARN += -Werror
 endif

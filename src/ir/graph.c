@@ -182,7 +182,7 @@ static pl_status append(pl_graph *g, const pl_op *op, const void *attr, int n_in
                         const pl_val *in, uint32_t *node)
 {
     void *own;
-    pl_type *types;
+    pl_type *types = NULL;
     pl_arena_mark mark = pl_arena_mark_get(&g->arena);
     PL_TRY(copy_attr(g, op, attr, &own));
     PL_TRY(gather_inputs(g, op, n_in, in, &types));

@@ -117,11 +117,11 @@ typedef struct pl_reduction {
     uint32_t axes; /* bit i: input dimension i is reduced */
 } pl_reduction;
 
-/* PL_OP_FILL: the value at output coordinates c is base + sum c_i*step[i]. */
-typedef struct pl_fill {
+/* PL_OP_FILL, ramp(): the value at output coordinates c is base + sum c_i*step[i]. */
+typedef struct pl_ramp {
     double base;
     double step[PL_MAX_RANK];
-} pl_fill;
+} pl_ramp;
 
 typedef struct pl_op pl_op;
 struct pl_op {
@@ -146,7 +146,7 @@ struct pl_op {
     bool (*view)(const pl_call *c, int64_t *byte_offset);
     bool (*affine)(const pl_call *c, pl_affine *out); /* false: not affine for these attributes */
     void (*reduction)(const pl_call *c, pl_reduction *out);
-    void (*fill)(const pl_call *c, pl_fill *out);
+    void (*ramp)(const pl_call *c, pl_ramp *out);
     double (*immediate)(const void *attr); /* PL_OP_MAP with an immediate operand */
 };
 

@@ -48,13 +48,13 @@ static pl_status iota_infer(const pl_type *in, int n_in, void *attr, pl_type *ou
     return fill_infer(in, n_in, attr, out);
 }
 
-static void fill_fill(const pl_call *c, pl_fill *out)
+static void fill_ramp(const pl_call *c, pl_ramp *out)
 {
     memset(out, 0, sizeof *out);
     out->base = ((const fill_attr *)c->attr)->value;
 }
 
-static void iota_fill(const pl_call *c, pl_fill *out)
+static void iota_ramp(const pl_call *c, pl_ramp *out)
 {
     memset(out, 0, sizeof *out);
     out->step[((const fill_attr *)c->attr)->axis] = 1;
@@ -96,7 +96,7 @@ const pl_op pl_op_fill = {
     .infer = fill_infer,
     .cpu = fill_kernels,
     .cases = fill_cases,
-    .fill = fill_fill,
+    .ramp = fill_ramp,
 };
 const pl_op pl_op_iota = {
     .name = "iota",
@@ -107,7 +107,7 @@ const pl_op pl_op_iota = {
     .infer = iota_infer,
     .cpu = iota_kernels,
     .cases = iota_cases,
-    .fill = iota_fill,
+    .ramp = iota_ramp,
 };
 
 static fill_attr attr_of(const pl_type *t)
