@@ -223,6 +223,86 @@ PL_API void pl_text_free(char *text);
 PL_API pl_status pl_graph_verify(const pl_graph *g) PL_MUST_USE;
 PL_API int pl_graph_nodes(const pl_graph *g);
 
+/* ---- compile: graph to plan to program -------------------------------------------------------
+ * Compiling runs the passes, plans order and memory, has the plan checked, chooses and prepares
+ * kernels. All memory that a run takes is known then; nothing is allocated later. */
+typedef struct pl_program pl_program;
+
+typedef struct pl_compile_opts {
+    size_t struct_size;
+    const char *device;  /* "cpu" */
+    bool no_fuse;        /* every node a unit of its own */
+    bool no_reuse;       /* every value keeps bytes of its own (in-place and overlay off) */
+    bool reference;      /* reference kernels only, nothing fused */
+    bool poison;         /* dead arena bytes are filled with NaN after every unit, for tests */
+    uint64_t seed;       /* of the planner's searches */
+    double plan_seconds; /* limit of the offset search; 0 = default */
+} pl_compile_opts;
+#define PL_COMPILE_INIT {.struct_size = sizeof(pl_compile_opts), .device = "cpu"}
+
+/* The graph is moved in (freed with the program, also on failure). */
+PL_API pl_status pl_compile(pl_graph *g, const pl_compile_opts *o, pl_program **out) PL_MUST_USE;
+PL_API void pl_program_free(pl_program *p);
+
+enum pl_component {
+    PL_COMP_WEIGHTS,
+    PL_COMP_GRADIENTS,
+    PL_COMP_OPTIMIZER,
+    PL_COMP_ACTIVATIONS,
+    PL_COMP_WORKSPACE,
+    PL_COMP_INPUTS,
+    PL_N_COMPONENTS
+};
+
+/* A plan in numbers. Byte figures are the arena's alone, but for state_bytes. */
+typedef struct pl_plan_info {
+    uint64_t arena_bytes;      /* what a session maps for this program, to the byte */
+    uint64_t state_bytes;      /* the store's slots */
+    uint64_t live_bound_bytes; /* largest sum of bytes alive at once: no arena can be smaller */
+    uint64_t keep_all_bytes;   /* arena of the plan that recomputes nothing */
+    uint64_t no_reuse_bytes;   /* sum of all buffers: what a program without planning would take */
+    uint64_t components[PL_N_COMPONENTS]; /* bytes alive at the peak, by kind; state included */
+    double predicted_step_ms, recompute_ratio, plan_ms;
+    int32_t nodes, units, buffers;
+    int32_t peak_step;      /* position in the order where most bytes are alive */
+    const char *peak_node;  /* label of the unit there */
+} pl_plan_info;
+PL_API const pl_plan_info *pl_program_plan(const pl_program *p);
+
+/* One buffer of the plan, for reports and pictures; i in [0, info->buffers). */
+typedef struct pl_plan_buffer {
+    const char *label;     /* "model.conv1: conv" */
+    uint64_t bytes, offset;
+    int32_t first, last;   /* alive from step first to before step last */
+    enum pl_component component;
+    pl_type type;          /* of the value; rank 0 u8 for workspace */
+} pl_plan_buffer;
+PL_API pl_plan_buffer pl_program_buffer(const pl_program *p, int i);
+PL_API const char *pl_program_step_label(const pl_program *p, int step);
+
+/* ---- session: memory and execution -----------------------------------------------------------
+ * One block for the state of a store, one arena as large as the largest program needs. */
+typedef struct pl_session pl_session;
+PL_API pl_status pl_session_new(pl_store *store, int n, pl_program *const *programs,
+                                pl_session **out) PL_MUST_USE;
+PL_API void pl_session_free(pl_session *s); /* programs are the caller's to free, afterwards */
+PL_API uint64_t pl_session_arena_bytes(const pl_session *s); /* mapped */
+PL_API uint64_t pl_session_state_bytes(const pl_session *s); /* mapped */
+/* Fills every slot from its pl_init; a slot's numbers depend on seed and its name only. */
+PL_API void pl_session_init(pl_session *s, uint64_t seed);
+PL_API void *pl_session_slot(pl_session *s, int slot);
+/* Where to write an input before a run / read an output after it; NULL if there is none. An input
+ * must be written before every run: its bytes are reused once it is dead. */
+PL_API void *pl_session_input(pl_session *s, const pl_program *p, const char *name,
+                              pl_type *type);
+PL_API const void *pl_session_output(pl_session *s, const pl_program *p, const char *name,
+                                     pl_type *type);
+PL_API int pl_program_input_count(const pl_program *p);
+PL_API const char *pl_program_input_name(const pl_program *p, int i);
+PL_API int pl_program_output_count(const pl_program *p);
+PL_API const char *pl_program_output_name(const pl_program *p, int i);
+PL_API pl_status pl_session_run(pl_session *s, pl_program *p) PL_MUST_USE;
+
 #ifdef __cplusplus
 }
 #endif

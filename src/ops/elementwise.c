@@ -35,12 +35,12 @@ static double modulo(double a, double b)
 
 static double max2(double a, double b)
 {
-    return isnan(a) || isnan(b) ? NAN : a > b ? a : b;
+    return isnan(a) || isnan(b) ? (double)NAN : a > b ? a : b;
 }
 
 static double min2(double a, double b)
 {
-    return isnan(a) || isnan(b) ? NAN : a < b ? a : b;
+    return isnan(a) || isnan(b) ? (double)NAN : a < b ? a : b;
 }
 
 static double scalar_apply(pl_scalar_fn f, double a, double b, double c, double imm)
@@ -93,7 +93,7 @@ static double scalar_apply(pl_scalar_fn f, double a, double b, double c, double 
     case PL_SCALAR_NONE:
     case PL_N_SCALARS: break;
     }
-    return NAN;
+    return (double)NAN;
 }
 
 /* Integer arithmetic stays in integers: a double does not hold every i64. */
@@ -191,6 +191,7 @@ static pl_status map_infer(pl_scalar_fn f, const pl_type *in, int n_in, bool to_
     static void vjp_##name(const pl_vjp *v)                                                  \
     {                                                                                        \
         pl_graph *g = v->g;                                                                  \
+        (void)g;                                                                             \
         if (v->need[0]) v->gin[0] = (ea);                                                    \
         if (v->need[1]) v->gin[1] = (eb);                                                    \
     }
@@ -340,47 +341,47 @@ static const pl_case cases_select[] = {
 /* Each scalar function gets: ref kernel, infer, descriptor, constructor. */
 #define SAME 0
 #define BOOL 1
-#define MAP(NAME, name, arity, result, bits, grad, no_grad, case_list)                       \
-    static pl_status ref_##name(const pl_call *c)                                            \
+#define MAP(NAME, fn, arity, result, bits, grad, no_grad, case_list)                       \
+    static pl_status ref_##fn(const pl_call *c)                                            \
     {                                                                                        \
         ref_map(PL_SCALAR_##NAME, c, 0);                                                     \
         return PL_OK;                                                                        \
     }                                                                                        \
-    static pl_status infer_##name(const pl_type *in, int n_in, void *attr, pl_type *out)     \
+    static pl_status infer_##fn(const pl_type *in, int n_in, void *attr, pl_type *out)     \
     {                                                                                        \
         (void)attr;                                                                          \
         return map_infer(PL_SCALAR_##NAME, in, n_in, result, out);                           \
     }                                                                                        \
-    static const pl_kernel kernels_##name[] = {{"ref", NULL, NULL, NULL, ref_##name},        \
+    static const pl_kernel kernels_##fn[] = {{"ref", NULL, NULL, NULL, ref_##fn},        \
                                                PL_KERNEL_END};                               \
-    const pl_op pl_op_##name = {.name = #name,                                               \
+    const pl_op pl_op_##fn = {.name = #fn,                                               \
                                 .min_in = arity,                                             \
                                 .max_in = arity,                                             \
                                 .n_out = 1,                                                  \
                                 .scalar = PL_SCALAR_##NAME,                                  \
                                 .flags = PL_OP_MAP | ((no_grad) ? PL_OP_NO_GRAD : 0),        \
                                 .inplace = {bits},                                           \
-                                .infer = infer_##name,                                       \
+                                .infer = infer_##fn,                                       \
                                 .vjp = grad,                                                 \
-                                .cpu = kernels_##name,                                       \
+                                .cpu = kernels_##fn,                                       \
                                 .cases = case_list};
-#define UNARY(NAME, name, grad, no_grad, case_list)                                          \
-    MAP(NAME, name, 1, SAME, 1, grad, no_grad, case_list)                                    \
-    pl_val pl_##name(pl_graph *g, pl_val x)                                                  \
+#define UNARY(NAME, fn, grad, no_grad, case_list)                                          \
+    MAP(NAME, fn, 1, SAME, 1, grad, no_grad, case_list)                                    \
+    pl_val pl_##fn(pl_graph *g, pl_val x)                                                  \
     {                                                                                        \
-        return pl_build1(g, &pl_op_##name, NULL, 1, &x);                                     \
+        return pl_build1(g, &pl_op_##fn, NULL, 1, &x);                                     \
     }
-#define TEST_BOOL(NAME, name)                                                                \
-    MAP(NAME, name, 1, BOOL, 0, NULL, true, cases_any)                                       \
-    pl_val pl_##name(pl_graph *g, pl_val x)                                                  \
+#define TEST_BOOL(NAME, fn)                                                                \
+    MAP(NAME, fn, 1, BOOL, 0, NULL, true, cases_any)                                       \
+    pl_val pl_##fn(pl_graph *g, pl_val x)                                                  \
     {                                                                                        \
-        return pl_build1(g, &pl_op_##name, NULL, 1, &x);                                     \
+        return pl_build1(g, &pl_op_##fn, NULL, 1, &x);                                     \
     }
-#define BINARY(NAME, name, result, bits, grad, no_grad, case_list)                           \
-    MAP(NAME, name, 2, result, bits, grad, no_grad, case_list)                               \
-    pl_val pl_##name(pl_graph *g, pl_val a, pl_val b)                                        \
+#define BINARY(NAME, fn, result, bits, grad, no_grad, case_list)                           \
+    MAP(NAME, fn, 2, result, bits, grad, no_grad, case_list)                               \
+    pl_val pl_##fn(pl_graph *g, pl_val a, pl_val b)                                        \
     {                                                                                        \
-        return binary(g, &pl_op_##name, a, b);                                               \
+        return binary(g, &pl_op_##fn, a, b);                                               \
     }
 
 /* Shape two operands stretch to; false (and the graph's error set) if they do not. */
