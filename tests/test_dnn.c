@@ -3,6 +3,7 @@
  * nothing. */
 #include "test.h"
 
+#include "alloc_count.h"
 #include "base/dtype.h"
 #include "base/pool.h"
 #include "base/sys.h"
@@ -444,4 +445,125 @@ TEST(dnn_says_what_is_wrong)
     CHECK(pl_dnn_conv_prepare(PL_DNN_CONV_FWD, &c, &d, &work) == PL_ERR_UNSUPPORTED);
     CHECK(d == NULL);
     pl_dnn_free(NULL);
+}
+
+/* One of everything a step runs, prepared once. */
+typedef struct kit {
+    pl_dnn *d[16];
+    size_t work_bytes;
+    int n;
+} kit;
+
+static bool kit_conv(kit *k, conv c)
+{
+    for (int kind = 0; kind < 3; kind++) {
+        size_t work;
+        if (pl_dnn_conv_prepare((pl_dnn_conv_kind)kind, &c, &k->d[k->n], &work) != PL_OK)
+            return false;
+        if (work > k->work_bytes) k->work_bytes = work;
+        k->n++;
+    }
+    return true;
+}
+
+static bool kit_matmul(kit *k, pl_dnn_matmul_desc m)
+{
+    size_t work;
+    if (pl_dnn_matmul_prepare(&m, &k->d[k->n], &work) != PL_OK) return false;
+    if (work > k->work_bytes) k->work_bytes = work;
+    k->n++;
+    return true;
+}
+
+static bool kit_pool(kit *k, pool p)
+{
+    for (int kind = 0; kind < 4; kind++) {
+        size_t work;
+        if (pl_dnn_pool_prepare((pl_dnn_pool_kind)kind, &p, &k->d[k->n], &work) != PL_OK)
+            return false;
+        if (work > k->work_bytes) k->work_bytes = work;
+        k->n++;
+    }
+    return true;
+}
+
+/* Elements enough for every tensor of the kits below. */
+enum { KIT_ELEMS = 1 << 16 };
+
+static bool kit_run(const kit *k, const float *const *in, float *const *out, void *work)
+{
+    const void *from[3] = {in[0], in[1], in[2]};
+    for (int i = 0; i < k->n; i++) {
+        void *to[2] = {out[i], out[k->n]};
+        if (pl_dnn_run(k->d[i], from, to, work) != PL_OK) return false;
+    }
+    return true;
+}
+
+static bool kit_fill(kit *k)
+{
+    pool p = {.n_spatial = 2, .n = 2, .c = 16, .in = {16, 16}, .out = {8, 8}, .kernel = {2, 2},
+              .stride = {2, 2}, .dilation = {1, 1}, .index = true};
+    return kit_conv(k, conv2(2, 16, 16, 32, 48, 1, 3, 1, 1, 1, 1)) &&
+           kit_conv(k, conv2(2, 16, 16, 3, 32, 1, 3, 1, 1, 1, 1)) &&
+           kit_conv(k, conv2(2, 16, 16, 32, 32, 32, 3, 1, 1, 1, 1)) &&
+           kit_matmul(k, (pl_dnn_matmul_desc){.batch = 4, .m = 33, .n = 65, .k = 40,
+                                              .trans_b = true, .a_batch_stride = 33 * 40,
+                                              .b_batch_stride = 65 * 40}) &&
+           kit_matmul(k, (pl_dnn_matmul_desc){.batch = 1, .m = 1, .n = 100, .k = 64}) &&
+           kit_pool(k, p);
+}
+
+static void kit_release(kit *k)
+{
+    for (int i = 0; i < k->n; i++) pl_dnn_free(k->d[i]);
+}
+
+/* Runs a kit rounds times after three warm-ups. Says how many allocations the rounds made, and
+ * whether every round gave the bits of the first. */
+static bool kit_rounds(int rounds, uint64_t *allocs, bool *same)
+{
+    kit k = {0};
+    bool ok = kit_fill(&k);
+    float *in[3], *out[17] = {0}, *first[17] = {0};
+    block work = block_new(k.work_bytes);
+    for (int i = 0; i < 3; i++) in[i] = noise(KIT_ELEMS, (uint64_t)i);
+    memset(in[1], 0, KIT_ELEMS / 4); /* the pool's backward reads it as indices */
+    for (int i = 0; i <= k.n; i++) out[i] = calloc(KIT_ELEMS, 4), first[i] = calloc(KIT_ELEMS, 4);
+    const float *const from[3] = {in[0], in[1], in[2]};
+    for (int r = 0; r < 3; r++) ok = ok && kit_run(&k, from, out, work.data);
+    for (int i = 0; i < k.n; i++) memcpy(first[i], out[i], KIT_ELEMS * 4);
+    uint64_t before = pl_test_allocs();
+    for (int r = 0; r < rounds; r++) {
+        ok = ok && kit_run(&k, from, out, work.data);
+        for (int i = 0; i < k.n; i++)
+            *same = *same && memcmp(first[i], out[i], KIT_ELEMS * 4) == 0;
+    }
+    *allocs = pl_test_allocs() - before;
+    ok = ok && block_intact(&work);
+    for (int i = 0; i <= k.n; i++) free(out[i]), free(first[i]);
+    for (int i = 0; i < 3; i++) free(in[i]);
+    free(work.base);
+    kit_release(&k);
+    return ok;
+}
+
+TEST(dnn_runs_repeat_bit_by_bit)
+{
+    uint64_t allocs;
+    bool same = true;
+    CHECK(kit_rounds(20, &allocs, &same));
+    CHECK(same);
+}
+
+TEST(dnn_runs_allocate_nothing)
+{
+    if (!pl_test_allocs_counted()) SKIP("a sanitizer owns malloc");
+    uint64_t allocs = 1, before = pl_test_allocs();
+    void *volatile seen = malloc(100); /* volatile, or the pair would be compiled away */
+    free(seen);
+    CHECK(pl_test_allocs() > before);
+    bool same = true;
+    CHECK(kit_rounds(100, &allocs, &same));
+    CHECK_INT(allocs, 0);
 }
