@@ -337,34 +337,18 @@ REDUCE_OP(min_over, min, extreme_infer, extreme_vjp, cost, extreme_cases, 1)
 REDUCE_OP(moments, moments, moments_infer, moments_vjp, moments_cost, moments_cases, 2)
 
 /* ---- constructors ---------------------------------------------------------------------------- */
-/* A mask of PL_AXIS bits to a list; false, with the graph's error set, if an axis is outside. */
-static bool axes_of_mask(pl_graph *g, pl_val x, uint32_t mask, bool keep, reduce_attr *a)
+static bool attr_of(pl_graph *g, pl_val x, uint32_t mask, bool keep, reduce_attr *a)
 {
     pl_type t = pl_val_type(g, x);
     memset(a, 0, sizeof *a);
     a->keep = keep;
-    uint32_t chosen = 0;
-    for (int bit = 0; bit < 32 && mask != PL_AXES_ALL; bit++) {
-        if (!(mask >> bit & 1)) continue;
-        int axis = bit < 16 ? bit : bit - 32;
-        int at = axis < 0 ? axis + t.rank : axis;
-        if (at < 0 || at >= t.rank) {
-            char s[96];
-            pl_graph_fail(g, PL_ERR_ARG, "reduction over axis %d of %s", axis,
-                          pl_type_text(&t, s, sizeof s));
-            return false;
-        }
-        chosen |= (uint32_t)1 << at;
-    }
-    for (int i = 0; i < t.rank; i++)
-        if (mask == PL_AXES_ALL || (chosen >> i & 1)) a->axes.v[a->axes.n++] = i;
-    return true;
+    return pl_val_ok(x) && pl__axes_of_mask(g, "reduction", &t, mask, &a->axes);
 }
 
 static pl_val reduce_build(pl_graph *g, const pl_op *op, pl_val x, uint32_t axes, bool keep)
 {
     reduce_attr a;
-    if (!pl_val_ok(x) || !axes_of_mask(g, x, axes, keep, &a)) return PL_NO_VAL;
+    if (!attr_of(g, x, axes, keep, &a)) return PL_NO_VAL;
     return a.axes.n == 0 ? x : pl_build1(g, op, &a, 1, &x);
 }
 
@@ -387,8 +371,7 @@ void pl_moments(pl_graph *g, pl_val x, uint32_t axes, bool keep, pl_val *mean, p
 {
     reduce_attr a;
     pl_val out[2] = {PL_NO_VAL, PL_NO_VAL};
-    if (pl_val_ok(x) && axes_of_mask(g, x, axes, keep, &a))
-        pl_build(g, &pl_op_moments, &a, 1, &x, out);
+    if (attr_of(g, x, axes, keep, &a)) pl_build(g, &pl_op_moments, &a, 1, &x, out);
     *mean = out[0];
     *var = out[1];
 }

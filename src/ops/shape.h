@@ -53,6 +53,16 @@ static inline pl_status pl_shape_axis(int64_t *axis, const pl_type *t)
     return PL_OK;
 }
 
+/* A mask of PL_AXIS bits (PL_AXES_ALL: every axis) to a sorted list of axes; false, with the graph's
+ * error set, if one is outside the rank. */
+bool pl__axes_of_mask(pl_graph *g, const char *what, const pl_type *t, uint32_t mask,
+                      pl_dims *out);
+
+/* An output whose elements are input elements at an affine index: one by one, and by strided runs.
+ * What slice, permute, flip and broadcast share (affine.c). */
+pl_status pl__affine_ref(const pl_call *c, const pl_affine *m);
+pl_status pl__affine_copy(const pl_call *c, const pl_affine *m);
+
 /* Slice and pad along all axes at once; arrays of one entry a dimension. The public constructors
  * take one axis; gradient rules need them all. */
 pl_val pl__slice_all(pl_graph *g, pl_val x, const int64_t *start, const int64_t *stop,

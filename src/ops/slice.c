@@ -5,7 +5,6 @@
  * are static, so a slice that misses is a mistake in the model. The gradient is a pad with zeros.
  * A slice that is one run of memory (leading axis cut, the rest whole) is a view.
  */
-#include "cpu/strided.h"
 #include "ops/ops.h"
 #include "ops/shape.h"
 
@@ -88,32 +87,16 @@ static void vjp(const pl_vjp *v)
 
 static pl_status ref(const pl_call *c)
 {
-    const pl_type *y = &c->out_type[0];
-    size_t elem = pl_dtype_bytes(y->dtype);
     pl_affine m;
     affine(c, &m);
-    int64_t n = pl_type_elems(y);
-    for (int64_t i = 0; i < n; i++) {
-        int64_t from = m.offset + pl_shape_at(i, y->rank, y->dim, m.stride);
-        memcpy((char *)c->out[0] + (size_t)i * elem, (const char *)c->in[0] + (size_t)from * elem,
-               elem);
-    }
-    return PL_OK;
+    return pl__affine_ref(c, &m);
 }
 
 static pl_status strided(const pl_call *c)
 {
-    const pl_type *y = &c->out_type[0];
     pl_affine m;
     affine(c, &m);
-    pl_box b = {.rank = y->rank};
-    memcpy(b.dim, y->dim, sizeof b.dim);
-    memcpy(b.from, m.stride, sizeof b.from);
-    pl_shape_strides(y, b.to);
-    size_t elem = pl_dtype_bytes(y->dtype);
-    if (pl_type_elems(y) > 0)
-        pl_strided_copy(&b, elem, c->out[0], (const char *)c->in[0] + m.offset * (int64_t)elem);
-    return PL_OK;
+    return pl__affine_copy(c, &m);
 }
 
 static const pl_kernel kernels[] = {{"strided", NULL, NULL, NULL, strided},
