@@ -387,7 +387,7 @@ static const item *sample_items(int *n)
     items[1] = (item){"layer.\"w\"\xc3\xa9", PL_TYPE(PL_F32, 2, 3), weight};
     items[2] = (item){"empty", PL_TYPE(PL_F32, 0, 7), weight};
     items[3] = (item){"wide", PL_TYPE(PL_F64, 2), wide};
-    items[4] = (item){"scalar", PL_SCALAR(PL_F32), weight + 4};
+    items[4] = (item){"scalar", PL_RANK0(PL_F32), weight + 4};
     items[5] = (item){"none", PL_TYPE(PL_BOOL, 0), flags};
     *n = 6;
     return items;
