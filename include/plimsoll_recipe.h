@@ -15,6 +15,7 @@
 
 #include "plimsoll.h"
 #include "plimsoll_config.h"
+#include "plimsoll_nn.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -27,11 +28,12 @@ typedef struct pl_builder pl_builder;
 
 PL_API const pl_config *pl_builder_config(const pl_builder *b);
 PL_API pl_store *pl_builder_store(pl_builder *b);
-/* The graph of the training program; inputs have the micro-batch as their first dimension. */
-PL_API pl_graph *pl_builder_train(pl_builder *b);
-/* The graph of the evaluation program, over the same weights; made by the first call. Its scalar
- * outputs are averaged over the evaluation batches and reported under their names. */
-PL_API pl_graph *pl_builder_eval(pl_builder *b);
+/* The training program as a layer context (plimsoll_nn.h); inputs have the micro-batch as their
+ * first dimension. The context is the builder's, who finishes and frees it. */
+PL_API pl_nn *pl_builder_train(pl_builder *b);
+/* The evaluation program, over the same weights; made by the first call. Its scalar outputs are
+ * averaged over the evaluation batches and reported under their names. */
+PL_API pl_nn *pl_builder_eval(pl_builder *b);
 PL_API int64_t pl_builder_batch(const pl_builder *b); /* samples a run: key `batch` */
 
 /* Finishes the training program: gradients of loss for every trainable slot, clipping, optimiser,
@@ -43,10 +45,10 @@ PL_API void pl_builder_minimise(pl_builder *b, pl_val loss);
  * counter-based generator; in a replay (`plimsoll replay`) each is an input of that name, read from
  * the dump, so that two engines can be compared draw for draw. keep: a dropout multiplier, 0 with
  * probability p, else 1/(1-p). */
-PL_API pl_val pl_draw_uniform(pl_builder *b, pl_graph *g, const char *name, pl_type type);
-PL_API pl_val pl_draw_normal(pl_builder *b, pl_graph *g, const char *name, pl_type type);
-PL_API pl_val pl_draw_keep(pl_builder *b, pl_graph *g, const char *name, pl_type type, double p);
-PL_API pl_val pl_draw_permutation(pl_builder *b, pl_graph *g, const char *name, int64_t n);
+PL_API pl_val pl_draw_uniform(pl_builder *b, pl_nn *m, const char *name, pl_type type);
+PL_API pl_val pl_draw_normal(pl_builder *b, pl_nn *m, const char *name, pl_type type);
+PL_API pl_val pl_draw_keep(pl_builder *b, pl_nn *m, const char *name, pl_type type, double p);
+PL_API pl_val pl_draw_permutation(pl_builder *b, pl_nn *m, const char *name, int64_t n);
 
 /* ---- data ------------------------------------------------------------------------------------ */
 typedef enum pl_split { PL_SPLIT_TRAIN, PL_SPLIT_EVAL } pl_split;
