@@ -41,6 +41,12 @@ struct pl_run {
     int64_t *samples; /* of the batch being read */
 };
 
+/* A const recipe as the untyped context of a callback that only reads it. */
+static inline void *pl__unconst(const pl_recipe *r)
+{
+    return (void *)(uintptr_t)r;
+}
+
 /* Sample number of position p of the endless stream of samples: each epoch is a permutation of
  * [0, size) that depends on seed and epoch only. */
 int64_t pl__sample_at(uint64_t seed, int64_t size, int64_t p);
