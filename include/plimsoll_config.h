@@ -19,6 +19,8 @@
 
 #include "plimsoll.h"
 
+#include <math.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -35,6 +37,9 @@ typedef enum pl_config_type {
     PL_CONFIG_FLOATS,   /* [0.9, 0.999] */
     PL_CONFIG_TEXTS     /* [a, b] */
 } pl_config_type;
+
+/* A max (or, with a minus, a min) that is none: {1, PL_CONFIG_NO_LIMIT} is "at least 1". */
+#define PL_CONFIG_NO_LIMIT HUGE_VAL
 
 /* One row of a schema; a row with key NULL ends the table. Tables are borrowed by the config.
  */

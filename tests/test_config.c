@@ -12,12 +12,13 @@
 static const pl_config_entry engine[] = {
     {"seed", PL_CONFIG_INT, "0", 0, 0, NULL, "Seed of every draw."},
     {"train.steps", PL_CONFIG_INT, "1000", 1, 1e9, NULL, "Optimiser steps."},
-    {"train.lr", PL_CONFIG_FLOAT, "1e-3", 0, INFINITY, NULL, "Learning rate."},
+    {"train.lr", PL_CONFIG_FLOAT, "1e-3", 0, PL_CONFIG_NO_LIMIT, NULL, "Learning rate."},
     {"train.resume", PL_CONFIG_BOOL, "true", 0, 0, NULL, "Go on from a checkpoint."},
     {"train.optimizer.name", PL_CONFIG_CHOICE, "adamw", 0, 0, "sgd|adam|adamw", "Update rule."},
     {"train.optimizer.betas", PL_CONFIG_FLOATS, "[0.9, 0.999]", 0, 1, NULL,
      "Decay of the moments."},
-    {"memory.budget", PL_CONFIG_SIZE, "null", 1, INFINITY, NULL, "Whole-process budget."},
+    {"memory.budget", PL_CONFIG_SIZE, "null", 1, PL_CONFIG_NO_LIMIT, NULL,
+     "Whole-process budget."},
     {"checkpoint.period", PL_CONFIG_DURATION, "10min", 0, 0, NULL, "Time between saves."},
     {0}};
 static const pl_config_entry recipe[] = {

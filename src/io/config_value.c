@@ -96,7 +96,7 @@ static bool core_float(const char *t, double *out)
     const char *unsigned_part = t + (*t == '-' || *t == '+');
     static const char *const inf[] = {".inf", ".Inf", ".INF"};
     if (is_one_of(unsigned_part, inf, 3)) {
-        *out = *t == '-' ? -INFINITY : INFINITY;
+        *out = *t == '-' ? -HUGE_VAL : HUGE_VAL;
         return true;
     }
     size_t n = float_length(t);
