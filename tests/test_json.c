@@ -62,8 +62,8 @@ TEST(json_nan_and_infinity_are_null)
 {
     pl_json *j = pl_json_new(NULL);
     pl_json_array(j, NULL);
-    pl_json_float(j, NULL, NAN);
-    pl_json_float(j, NULL, -INFINITY);
+    pl_json_float(j, NULL, (double)NAN);
+    pl_json_float(j, NULL, -HUGE_VAL);
     pl_json_end(j);
     CHECK_OK(pl_json_finish(j));
     CHECK(strcmp(pl_json_text(j), "[null,null]\n") == 0);
