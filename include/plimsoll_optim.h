@@ -13,8 +13,10 @@
  *
  * Slots of a parameter P under an optimiser named "optim": optim.m.P, optim.v.P, optim.vmax.P
  * (Adam), optim.buf.P (SGD, RMSprop), optim.m.P (Lion), optim.sq.P, optim.mean.P (RMSprop);
- * optim.step (i64, updates done); ema.P; accum.P. A parameter with no path to the loss, or never
- * read by the context, keeps its value and has no slots, as a PyTorch parameter without gradient.
+ * optim.step (i64, updates done); ema.P; accum.P. A parameter that the context never read keeps its
+ * value and has no such slots, as a PyTorch parameter without gradient. The new value of a
+ * parameter is what later reads in the same graph see: a discriminator and a generator step may
+ * stand in one graph, or in two.
  */
 #ifndef PLIMSOLL_OPTIM_H
 #define PLIMSOLL_OPTIM_H
@@ -58,7 +60,7 @@ PL_API double pl_lr_at(const pl_lr *s, int64_t n, int64_t reductions);
 PL_API pl_val pl_lr_value(pl_nn *m, const pl_lr *s, pl_val step);
 
 /* ReduceLROnPlateau. The host decides once an evaluation; the state is the counter slot
- * "lr.plateau", f64[4], all zero at first: {reductions, best, bad evaluations, evaluations}. */
+ * "lr.plateau", f64[4], all zero at first: {reductions, best, bad evaluations, 1 + cooldown left}. */
 typedef struct pl_plateau {
     int64_t patience;  /* 10 */
     int64_t cooldown;
