@@ -51,7 +51,7 @@ PL_API pl_val pl_draw_keep(pl_builder *b, pl_nn *m, const char *name, pl_type ty
 PL_API pl_val pl_draw_permutation(pl_builder *b, pl_nn *m, const char *name, int64_t n);
 
 /* ---- data ------------------------------------------------------------------------------------ */
-typedef enum pl_split { PL_SPLIT_TRAIN, PL_SPLIT_EVAL } pl_split;
+typedef enum pl_subset { PL_SUBSET_TRAIN, PL_SUBSET_EVAL } pl_subset;
 
 /* A batch being filled: memory of a program's inputs. */
 typedef struct pl_batch pl_batch;
@@ -93,10 +93,10 @@ typedef struct pl_recipe {
     /* Data. All optional but read: without open there is no handle; size 0 or NULL means endless. */
     pl_status (*data_open)(const pl_config *c, void **data);
     void (*data_close)(void *data);
-    int64_t (*data_size)(void *data, pl_split split);
+    int64_t (*data_size)(void *data, pl_subset subset);
     /* Writes samples sample[0..n) into the batch. Must be a pure function of its arguments: it may
      * run on any thread, any number of times. */
-    pl_status (*data_read)(void *data, pl_split split, const int64_t *sample, int n,
+    pl_status (*data_read)(void *data, pl_subset subset, const int64_t *sample, int n,
                            pl_batch *batch);
     const pl_peer *peer; /* NULL: no PyTorch peer */
 } pl_recipe;

@@ -311,9 +311,9 @@ void *pl_batch_input(pl_batch *batch, const char *name, pl_type *type)
     return pl_session_input(batch->session, batch->program, name, type ? type : &ignored);
 }
 
-static int64_t data_size(pl_run *r, pl_split split)
+static int64_t data_size(pl_run *r, pl_subset subset)
 {
-    return r->recipe->data_size ? r->recipe->data_size(r->data, split) : 0;
+    return r->recipe->data_size ? r->recipe->data_size(r->data, subset) : 0;
 }
 
 /* First element that is not finite, or -1. The sum of x*0 is 0 exactly when all are finite. */
@@ -346,12 +346,12 @@ static pl_status check_finite(pl_run *r, pl_program *p)
     return PL_OK;
 }
 
-static pl_status read_batch(pl_run *r, pl_split split, pl_program *p)
+static pl_status read_batch(pl_run *r, pl_subset subset, pl_program *p)
 {
     pl_batch batch = {r->session, p};
     int n = (int)pl_config_int(r->config, "batch");
     PL_FAIL_IF(!r->recipe->data_read, PL_ERR_CONFIG, "recipe %s has no data", r->recipe->name);
-    PL_TRY(r->recipe->data_read(r->data, split, r->samples, n, &batch));
+    PL_TRY(r->recipe->data_read(r->data, subset, r->samples, n, &batch));
     if (pl_config_bool(r->config, "data.allow_nonfinite")) return PL_OK;
     return check_finite(r, p);
 }
@@ -366,13 +366,13 @@ static double scalar_output(pl_run *r, pl_program *p, const char *name)
 
 pl_status pl_run_step(pl_run *r, pl_step_info *info)
 {
-    int64_t n = pl_config_int(r->config, "batch"), size = data_size(r, PL_SPLIT_TRAIN);
+    int64_t n = pl_config_int(r->config, "batch"), size = data_size(r, PL_SUBSET_TRAIN);
     uint64_t seed = (uint64_t)pl_config_int(r->config, "seed"), t0 = pl_sys_now_ns();
     for (int64_t i = 0; i < n; i++) {
         int64_t p = r->steps_done * n + i;
         r->samples[i] = size > 0 ? pl__sample_at(seed, size, p) : p;
     }
-    PL_TRY(read_batch(r, PL_SPLIT_TRAIN, r->train));
+    PL_TRY(read_batch(r, PL_SUBSET_TRAIN, r->train));
     uint64_t t1 = pl_sys_now_ns();
     PL_TRY(pl_session_run(r->session, r->train));
     uint64_t t2 = pl_sys_now_ns();
@@ -396,7 +396,7 @@ pl_status pl_run_eval(pl_run *r, pl_eval_info *info)
     if (!r->eval) return PL_OK;
     for (int i = 0; i < pl_program_output_count(r->eval) && i < PL_MAX_METRICS; i++)
         info->name[info->n++] = pl_program_output_name(r->eval, i);
-    int64_t n = pl_config_int(r->config, "batch"), size = data_size(r, PL_SPLIT_EVAL);
+    int64_t n = pl_config_int(r->config, "batch"), size = data_size(r, PL_SUBSET_EVAL);
     int64_t batches = pl_config_int(r->config, "eval.batches");
     PL_FAIL_IF(size > 0 && size < n, PL_ERR_DATA,
                "the evaluation set has %lld samples, a batch takes %lld", (long long)size,
@@ -404,7 +404,7 @@ pl_status pl_run_eval(pl_run *r, pl_eval_info *info)
     if (size > 0 && batches > size / n) batches = size / n;
     for (int64_t k = 0; k < batches; k++) {
         for (int64_t i = 0; i < n; i++) r->samples[i] = k * n + i;
-        PL_TRY(read_batch(r, PL_SPLIT_EVAL, r->eval));
+        PL_TRY(read_batch(r, PL_SUBSET_EVAL, r->eval));
         PL_TRY(pl_session_run(r->session, r->eval));
         for (int i = 0; i < info->n; i++)
             info->value[i] += scalar_output(r, r->eval, info->name[i]) / (double)batches;
