@@ -67,6 +67,17 @@ static void vjp(const pl_vjp *v)
     v->gin[0] = pl_reshape(v->g, s, x.rank, x.dim);
 }
 
+/* To its own shape it is nothing; of a constant it is a larger constant. */
+static pl_val simplify(pl_graph *g, const void *attr, const pl_val *in, int n_in)
+{
+    (void)n_in;
+    const pl_dims *s = &((const broadcast_attr *)attr)->shape;
+    pl_type x = pl_val_type(g, in[0]), y = pl_type_make(x.dtype, s->n, s->v);
+    double c;
+    if (pl_type_equal(&x, &y)) return in[0];
+    return pl_fill_of(g, in[0], &c) ? pl_fill(g, y, c) : PL_NO_VAL;
+}
+
 static const pl_kernel kernels[] = {{"strided", NULL, NULL, NULL, strided},
                                     {"ref", NULL, NULL, NULL, ref},
                                     PL_KERNEL_END};
@@ -87,6 +98,7 @@ const pl_op pl_op_broadcast = {
     .cpu = kernels,
     .cases = cases,
     .affine = affine,
+    .simplify = simplify,
 };
 
 pl_val pl_broadcast(pl_graph *g, pl_val x, int rank, const int64_t *dim)

@@ -1,0 +1,102 @@
+/* norm.c - group, layer, RMS and batch normalisation, from moments and elementwise ops.
+ *
+ * All are y = (x - mean) * rsqrt(var + eps) * weight + bias with the biased variance; they differ in
+ * what is averaged. BatchNorm in training also moves its running statistics, with the unbiased
+ * variance, and counts its calls, through the context's chain.
+ */
+#include "nn/nn.h"
+
+/* weight and bias [C], ones and zeros at first. */
+static pl_val affine(pl_nn *m, pl_val y, int64_t c, bool with_bias)
+{
+    pl_type t = PL_TYPE(m->dtype, c);
+    y = pl_mul(m->g, y, pl__nn_param(m, "weight", t, (pl_init){PL_INIT_CONST, 1, 0}, NULL));
+    if (!with_bias) return y;
+    return pl_add(m->g, y, pl__nn_param(m, "bias", t, (pl_init){PL_INIT_CONST, 0, 0}, NULL));
+}
+
+static pl_val standard(pl_graph *g, pl_val x, pl_val mean, pl_val var, double eps)
+{
+    return pl_mul(g, pl_sub(g, x, mean), pl_rsqrt(g, pl_shift(g, var, eps)));
+}
+
+static double eps_of(pl_nn_norm o, double fallback)
+{
+    return o.eps > 0 ? o.eps : fallback;
+}
+
+/* [N, positions, groups, C/groups], moments over positions and the channels of a group. */
+pl_val pl_nn_group_norm(pl_nn *m, pl_val x, const char *name, int64_t groups, pl_nn_norm o)
+{
+    if (!pl_val_ok(x)) return x;
+    pl_graph *g = m->g;
+    pl_type t = pl_val_type(g, x);
+    int64_t c = pl__nn_dim(m, x, -1);
+    if (t.rank < 2 || groups < 1 || c % groups)
+        return pl_nn_fail(m, PL_ERR_SHAPE, "%s: %lld channels in %lld groups", name, (long long)c,
+                          (long long)groups);
+    pl_nn_push(m, "%s", name);
+    pl_val mean, var, y = pl_reshape(g, x, PL_DIMS(t.dim[0], -1, groups, c / groups));
+    pl_moments(g, y, PL_AXIS(1) | PL_AXIS(3), true, &mean, &var);
+    y = pl_reshape(g, standard(g, y, mean, var, eps_of(o, 1e-5)), t.rank, t.dim);
+    if (!o.no_affine) y = affine(m, y, c, true);
+    pl_nn_pop(m);
+    return y;
+}
+
+pl_val pl_nn_layer_norm(pl_nn *m, pl_val x, const char *name, pl_nn_norm o)
+{
+    if (!pl_val_ok(x)) return x;
+    pl_nn_push(m, "%s", name);
+    pl_val mean, var;
+    pl_moments(m->g, x, PL_AXIS(-1), true, &mean, &var);
+    pl_val y = standard(m->g, x, mean, var, eps_of(o, 1e-5));
+    if (!o.no_affine) y = affine(m, y, pl__nn_dim(m, x, -1), true);
+    pl_nn_pop(m);
+    return y;
+}
+
+pl_val pl_nn_rms_norm(pl_nn *m, pl_val x, const char *name, pl_nn_norm o)
+{
+    if (!pl_val_ok(x)) return x;
+    pl_graph *g = m->g;
+    pl_nn_push(m, "%s", name);
+    pl_val power = pl_mean(g, pl_square(g, x), PL_AXIS(-1), true);
+    pl_val y = pl_mul(g, x, pl_rsqrt(g, pl_shift(g, power, eps_of(o, 1e-6))));
+    if (!o.no_affine) y = affine(m, y, pl__nn_dim(m, x, -1), false);
+    pl_nn_pop(m);
+    return y;
+}
+
+pl_val pl_nn_batch_norm(pl_nn *m, pl_val x, const char *name, pl_nn_norm o)
+{
+    if (!pl_val_ok(x)) return x;
+    pl_graph *g = m->g;
+    pl_type t = pl_val_type(g, x);
+    int64_t c = pl__nn_dim(m, x, -1);
+    int64_t n = c > 0 ? pl_type_elems(&t) / c : 0; /* samples a channel has */
+    if (t.rank < 2 || (m->training && n < 2))
+        return pl_nn_fail(m, PL_ERR_SHAPE, "%s: batch statistics of %lld values a channel", name,
+                          (long long)n);
+    pl_nn_push(m, "%s", name);
+    pl_type vec = PL_TYPE(m->dtype, c);
+    int mean_slot = pl_nn_buffer(m, "running_mean", vec, (pl_init){PL_INIT_CONST, 0, 0});
+    int var_slot = pl_nn_buffer(m, "running_var", vec, (pl_init){PL_INIT_CONST, 1, 0});
+    int count_slot = pl_nn_buffer(m, "num_batches_tracked", PL_RANK0(PL_I64),
+                                  (pl_init){PL_INIT_CONST, 0, 0});
+    pl_val mean = pl_nn_read(m, mean_slot), var = pl_nn_read(m, var_slot);
+    if (m->training) {
+        uint32_t axes = 0;
+        for (int i = 0; i + 1 < t.rank; i++) axes |= PL_AXIS(i);
+        pl_moments(g, x, axes, false, &mean, &var);
+        double momentum = o.momentum > 0 ? o.momentum : 0.1;
+        pl__nn_statistic(m, mean_slot, mean, momentum);
+        pl__nn_statistic(m, var_slot, pl_scale(g, var, (double)n / (double)(n - 1)), momentum);
+        pl_val count = pl_nn_read(m, count_slot);
+        pl_nn_update(m, count_slot, pl_shift(g, count, 1));
+    }
+    pl_val y = standard(g, x, mean, var, eps_of(o, 1e-5));
+    if (!o.no_affine) y = affine(m, y, c, true);
+    pl_nn_pop(m);
+    return y;
+}
