@@ -76,7 +76,9 @@ static pl_status open_run(replay *p, const pl_replay_opts *o, pl_arena *a)
     PL_FAIL_IF(!recipe && !o->config, PL_ERR_CONFIG,
                "%s: no built-in recipe has the workload \"%s\"; name a configuration", p->dir,
                workload);
-    const char *config = o->config ? o->config : recipe->name;
+    char preset[160] = "";
+    if (!o->config) snprintf(preset, sizeof preset, "%s/%s", recipe->name, recipe->peer->preset);
+    const char *config = o->config ? o->config : preset;
     pl_run *probe; /* which recipe, hence which keys */
     PL_TRY(pl_run_open(config, NULL, 0, &probe));
     const pl_recipe *chosen = pl_run_recipe(probe);
