@@ -41,6 +41,7 @@ typedef struct packing {
     piece *pieces; /* a stack while reducing; */
     piece *leaves; /* then the leaves */
     size_t n_pieces, n_leaves;
+    item *stacked;  /* scratch */
     int64_t goal;   /* no leaf needs to be lower than this */
     int64_t height; /* of the stacked buffers; later of everything */
     pl__pack_effort effort;
@@ -155,26 +156,27 @@ pl_status pl_pack_bound(const pl_pack_buf *bufs, size_t n, uint64_t align, uint6
 /* ---- reductions ----------------------------------------------------------------------------- */
 
 /* Stacks the buffers of a piece that overlap all others; true if there were any. The others stay
- * in order at the end of the piece. */
+ * in order. */
 static bool stack_universal(packing *k, piece *p)
 {
     item *it = k->items + p->first;
     int64_t last_lo = it[p->n - 1].lo, first_hi = INT64_MAX;
     for (size_t i = 0; i < p->n; i++)
         if (it[i].hi < first_hi) first_hi = it[i].hi;
-    size_t kept = p->n;
+    size_t kept = 0, n_stacked = 0;
     int64_t base = p->base;
-    for (size_t i = p->n; i-- > 0;) { /* backwards: those that stay move to the end */
+    for (size_t i = 0; i < p->n; i++) {
         item x = it[i];
         if (x.lo < first_hi && x.hi > last_lo) {
             x.off = base;
             base += x.size;
-            memmove(it + i, it + i + 1, sizeof(item) * (kept - i - 1));
-            it[--kept] = x;
+            k->stacked[n_stacked++] = x;
+        } else {
+            it[kept++] = x;
         }
     }
-    /* The stacked ones lie behind those that stay and are never looked at again. */
-    bool any = kept < p->n;
+    memcpy(it + kept, k->stacked, sizeof(item) * n_stacked);
+    bool any = n_stacked > 0; /* they lie behind the piece and are never looked at again */
     p->n = kept;
     p->base = base;
     if (base > k->height) k->height = base;
@@ -201,7 +203,8 @@ static pl_status reduce(packing *k)
 {
     k->pieces = pl_arena_new(&k->arena, piece, k->n + 2);
     k->leaves = pl_arena_new(&k->arena, piece, k->n + 1);
-    if (!k->pieces || !k->leaves) return PL_ERR_MEMORY;
+    k->stacked = pl_arena_new(&k->arena, item, k->n);
+    if (!k->pieces || !k->leaves || !k->stacked) return PL_ERR_MEMORY;
     k->pieces[k->n_pieces++] = (piece){.first = 0, .n = k->n};
     while (k->n_pieces) {
         piece p = k->pieces[--k->n_pieces];
@@ -240,7 +243,8 @@ static pl_status leaf_init(packing *k, const piece *p, pl__pack_leaf *leaf, int6
     leaf->size = pl_arena_new(a, int64_t, p->n);
     leaf->peak = pl_arena_new(a, int64_t, p->n);
     leaf->off = pl_arena_new(a, int64_t, p->n);
-    if (!leaf->size || !leaf->peak || !leaf->off) return PL_ERR_MEMORY;
+    leaf->width = pl_arena_new(a, double, p->n);
+    if (!leaf->size || !leaf->peak || !leaf->off || !leaf->width) return PL_ERR_MEMORY;
     int64_t g = 0;
     for (size_t i = 0; i < p->n; i++) g = gcd(g, it[i].size);
     *unit = g;
@@ -249,6 +253,7 @@ static pl_status leaf_init(packing *k, const piece *p, pl__pack_leaf *leaf, int6
     for (uint32_t i = 0; i < leaf->n; i++) {
         leaf->size[i] = it[i].size / g;
         leaf->off[i] = it[i].off / g;
+        leaf->width[i] = (double)it[i].hi - (double)it[i].lo;
         for (uint32_t s = leaf->lo[i]; s < leaf->hi[i]; s++)
             if (leaf->load[s] > leaf->peak[i]) leaf->peak[i] = leaf->load[s];
     }
@@ -263,8 +268,40 @@ static void leaf_take(packing *k, piece *p, const pl__pack_leaf *leaf, int64_t u
     p->height = p->base + leaf->height * unit;
 }
 
-/* Solves or improves one leaf: the portfolio at first, search with a share of the effort later. */
-static pl_status leaf_solve(packing *k, piece *p, uint64_t share)
+/* Takes part of the effort for one solver; give_back returns what that one left. */
+static pl__pack_effort take(pl__pack_effort *e, uint64_t units)
+{
+    pl__pack_effort part = {units, e->deadline_ns};
+    e->left -= units;
+    return part;
+}
+
+static void give_back(pl__pack_effort *e, pl__pack_effort part)
+{
+    e->left += part.left;
+}
+
+/* An answer at the goal itself ends the work, so it is asked for first; the local search then
+ * lowers the height from which bisection starts. */
+static pl_status leaf_search(packing *k, pl__pack_leaf *leaf, pl__pack_effort *e)
+{
+    bool exact = !(k->opts->off & PL_PACK_NO_EXACT);
+    if (exact) {
+        pl__pack_effort part = take(e, e->left / 3);
+        PL_TRY(pl__pack_exact(leaf, true, &part));
+        give_back(e, part);
+    }
+    if (leaf->height > leaf->goal && !(k->opts->off & PL_PACK_NO_PERTURB)) {
+        pl__pack_effort part = take(e, e->left / 4);
+        PL_TRY(pl__pack_perturb(leaf, k->opts->seed, &part));
+        give_back(e, part);
+    }
+    if (exact && leaf->height > leaf->goal) PL_TRY(pl__pack_exact(leaf, false, e));
+    return PL_OK;
+}
+
+/* The portfolio when a leaf is new, search when it has a placement. */
+static pl_status leaf_solve(packing *k, piece *p, pl__pack_effort *e)
 {
     pl_arena_mark mark = pl_arena_mark_get(&k->arena);
     pl__pack_leaf leaf;
@@ -273,17 +310,8 @@ static pl_status leaf_solve(packing *k, piece *p, uint64_t share)
     if (rc == PL_OK) {
         int64_t room = (k->goal - p->base) / unit;
         leaf.goal = room > leaf.bound ? room : leaf.bound;
-        if (!p->height) {
-            rc = pl__pack_portfolio(&leaf, k->opts->off);
-        } else {
-            pl__pack_effort e = {share / 4, k->effort.deadline_ns}, f = e;
-            if (!(k->opts->off & PL_PACK_NO_PERTURB))
-                rc = pl__pack_perturb(&leaf, k->opts->seed, &e);
-            f.left = share - (share / 4 - e.left);
-            if (rc == PL_OK && leaf.height > leaf.goal && !(k->opts->off & PL_PACK_NO_EXACT))
-                rc = pl__pack_exact(&leaf, k->opts->seed, &f);
-            p->done = true;
-        }
+        rc = e ? leaf_search(k, &leaf, e) : pl__pack_portfolio(&leaf, k->opts->off);
+        p->done = e != NULL;
     }
     if (rc == PL_OK) leaf_take(k, p, &leaf, unit);
     pl_arena_rewind(&k->arena, mark);
@@ -292,7 +320,7 @@ static pl_status leaf_solve(packing *k, piece *p, uint64_t share)
 
 static pl_status solve_leaves(packing *k)
 {
-    for (size_t i = 0; i < k->n_leaves; i++) PL_TRY(leaf_solve(k, &k->leaves[i], 0));
+    for (size_t i = 0; i < k->n_leaves; i++) PL_TRY(leaf_solve(k, &k->leaves[i], NULL));
     while (k->opts->work) {
         piece *worst = NULL;
         uint64_t n_high = 0;
@@ -302,8 +330,9 @@ static pl_status solve_leaves(packing *k)
             if (!p->done && p->height > k->goal && (!worst || p->height > worst->height)) worst = p;
         }
         if (!worst) break;
-        PL_TRY(leaf_solve(k, worst, k->effort.left / n_high));
-        k->effort.left -= k->effort.left / n_high;
+        pl__pack_effort part = take(&k->effort, k->effort.left / n_high);
+        PL_TRY(leaf_solve(k, worst, &part));
+        give_back(&k->effort, part);
         if (worst->height > k->goal) k->goal = worst->height;
     }
     return PL_OK;

@@ -70,91 +70,197 @@ static void floors_raise(floors *f, uint32_t lo, uint32_t hi, int64_t v)
     }
 }
 
+/* The run of sections around s, itself no higher than level, whose floors are no higher either. */
+static uint32_t run_end(const floors *f, uint32_t s, int64_t level)
+{
+    uint32_t i = s + f->leaves;
+    while ((i & 1) || f->max[i + 1] <= level) /* nothing high to the right below the parent */
+        if ((i >>= 1) <= 1) return f->leaves;
+    for (i++; i < f->leaves && f->raise[i] <= level;) i = 2 * i + (f->max[2 * i] <= level);
+    while (i < f->leaves) i = 2 * i; /* all of it is high */
+    return i - f->leaves;
+}
+
+static uint32_t run_start(const floors *f, uint32_t s, int64_t level)
+{
+    uint32_t i = s + f->leaves;
+    while (!(i & 1) || f->max[i - 1] <= level)
+        if ((i >>= 1) <= 1) return 0;
+    for (i--; i < f->leaves && f->raise[i] <= level;) i = 2 * i + (f->max[2 * i + 1] > level);
+    while (i < f->leaves) i = 2 * i + 1;
+    return i - f->leaves + 1;
+}
+
 /* ---- skyline -------------------------------------------------------------------------------- */
 
-typedef struct entry {
-    int64_t off; /* at most the lowest reachable offset */
-    uint32_t rank;
-} entry;
+/* A placed buffer whose top the level has yet to reach. */
+typedef struct event {
+    int64_t top;
+    uint32_t buf;
+} event;
+
+/* Of the unplaced buffers below a node. */
+typedef struct least {
+    uint32_t hi, rank;
+} least;
 
 typedef struct sky {
     const pl__pack_leaf *leaf;
     floors floors;
-    entry *heap;
-    uint32_t *order;  /* rank -> buffer */
+    event *heap; /* the lowest top first */
+    uint32_t n_heap;
+    uint32_t *first;  /* of each section: the first buffer with lo >= it */
+    least *least;     /* tree over the unplaced buffers */
+    uint32_t leaves;  /* its number of leaves, a power of two */
+    uint32_t *order, *rank; /* rank -> buffer and back */
     uint32_t *placed; /* buffers in the order of placement */
     uint32_t n_placed;
     int64_t *off;
-    uint64_t work; /* of all runs so far */
+    int64_t height;
+    uint64_t work; /* of the runs since it was last cleared */
 } sky;
+
+static uint32_t power_of_two(uint32_t at_least)
+{
+    uint32_t p = 2;
+    while (p < at_least) p *= 2;
+    return p;
+}
 
 static pl_status sky_init(sky *k, const pl__pack_leaf *leaf, pl_arena *a)
 {
     *k = (sky){.leaf = leaf};
-    k->floors.leaves = 2;
-    while (k->floors.leaves < leaf->n_sections) k->floors.leaves *= 2;
+    k->floors.leaves = power_of_two(leaf->n_sections);
+    k->leaves = power_of_two(leaf->n);
     k->floors.max = pl_arena_new(a, int64_t, 2 * (size_t)k->floors.leaves);
     k->floors.raise = pl_arena_new(a, int64_t, 2 * (size_t)k->floors.leaves);
-    k->heap = pl_arena_new(a, entry, leaf->n);
+    k->heap = pl_arena_new(a, event, leaf->n);
+    k->first = pl_arena_new(a, uint32_t, (size_t)leaf->n_sections + 1);
+    k->least = pl_arena_new(a, least, 2 * (size_t)k->leaves);
     k->order = pl_arena_new(a, uint32_t, leaf->n);
+    k->rank = pl_arena_new(a, uint32_t, leaf->n);
     k->placed = pl_arena_new(a, uint32_t, leaf->n);
     k->off = pl_arena_new(a, int64_t, leaf->n);
-    bool ok = k->floors.max && k->floors.raise && k->heap && k->order && k->placed && k->off;
-    return ok ? PL_OK : PL_ERR_MEMORY;
-}
-
-static bool entry_less(entry a, entry b)
-{
-    return a.off != b.off ? a.off < b.off : a.rank < b.rank;
-}
-
-static void sift_down(entry *heap, uint32_t n, entry e)
-{
-    uint32_t i = 0;
-    for (;;) {
-        uint32_t c = 2 * i + 1;
-        if (c >= n) break;
-        if (c + 1 < n && entry_less(heap[c + 1], heap[c])) c++;
-        if (!entry_less(heap[c], e)) break;
-        heap[i] = heap[c];
-        i = c;
+    if (!k->floors.max || !k->floors.raise || !k->heap || !k->first || !k->least ||
+        !k->order || !k->rank || !k->placed || !k->off)
+        return PL_ERR_MEMORY;
+    for (uint32_t s = 0, b = 0; s <= leaf->n_sections; s++) {
+        while (b < leaf->n && leaf->lo[b] < s) b++;
+        k->first[s] = b;
     }
-    heap[i] = e;
+    return PL_OK;
 }
 
-/* Places all buffers by k->order; the height, or INT64_MAX as soon as it must exceed cap. */
+static void heap_push(sky *k, event e)
+{
+    uint32_t i = k->n_heap++;
+    for (; i && k->heap[(i - 1) / 2].top > e.top; i = (i - 1) / 2) k->heap[i] = k->heap[(i - 1) / 2];
+    k->heap[i] = e;
+}
+
+static event heap_pop(sky *k)
+{
+    event top = k->heap[0], e = k->heap[--k->n_heap];
+    uint32_t n = k->n_heap, i = 0;
+    for (uint32_t c; (c = 2 * i + 1) < n; i = c) {
+        if (c + 1 < n && k->heap[c + 1].top < k->heap[c].top) c++;
+        if (k->heap[c].top >= e.top) break;
+        k->heap[i] = k->heap[c];
+    }
+    k->heap[i] = e;
+    return top;
+}
+
+static void join(sky *k, uint32_t node)
+{
+    least l = k->least[2 * node], r = k->least[2 * node + 1];
+    k->least[node].hi = l.hi < r.hi ? l.hi : r.hi;
+    k->least[node].rank = l.rank < r.rank ? l.rank : r.rank;
+}
+
+#define NONE UINT32_MAX
+
+static void least_fill(sky *k)
+{
+    for (uint32_t b = 0; b < k->leaves; b++)
+        k->least[k->leaves + b] =
+            b < k->leaf->n ? (least){k->leaf->hi[b], k->rank[b]} : (least){NONE, NONE};
+    for (uint32_t i = k->leaves - 1; i; i--) join(k, i);
+}
+
+static void least_remove(sky *k, uint32_t b)
+{
+    uint32_t i = b + k->leaves;
+    k->least[i] = (least){NONE, NONE};
+    while (i >>= 1) join(k, i);
+}
+
+/* What is asked of the tree: the least rank among buffers [b_lo,b_hi) that end by hi. */
+typedef struct query {
+    uint32_t b_lo, b_hi, hi, best;
+} query;
+
+/* Searches below a node that spans buffers [at, at + span), the better half first. */
+static void ask(sky *k, query *q, uint32_t node, uint32_t at, uint32_t span)
+{
+    least v = k->least[node];
+    if (v.hi > q->hi || v.rank >= q->best || at >= q->b_hi || at + span <= q->b_lo) return;
+    k->work += 5;
+    if (span == 1) {
+        q->best = v.rank;
+        return;
+    }
+    uint32_t right = k->least[2 * node + 1].rank < k->least[2 * node].rank, half = span / 2;
+    ask(k, q, 2 * node + right, at + right * half, half);
+    ask(k, q, 2 * node + !right, at + !right * half, half);
+}
+
+/* Places at level what fits in the sections [lo,hi), none of which is higher: the least rank
+ * first, then what fits before and after it. */
+static void fill_run(sky *k, uint32_t lo, uint32_t hi, int64_t level)
+{
+    const pl__pack_leaf *leaf = k->leaf;
+    while (lo < hi) {
+        query q = {k->first[lo], k->first[hi], hi, NONE};
+        ask(k, &q, 1, 0, k->leaves);
+        k->work += 60;
+        if (q.best == NONE) return;
+        uint32_t b = k->order[q.best];
+        int64_t top = level + leaf->size[b];
+        if (top > k->height) k->height = top;
+        k->off[b] = level;
+        k->placed[k->n_placed++] = b;
+        floors_raise(&k->floors, leaf->lo[b], leaf->hi[b], top);
+        least_remove(k, b);
+        heap_push(k, (event){top, b});
+        bool before = leaf->lo[b] - lo < hi - leaf->hi[b]; /* recurse into the shorter side */
+        fill_run(k, before ? lo : leaf->hi[b], before ? leaf->lo[b] : hi, level);
+        lo = before ? leaf->hi[b] : lo;
+        hi = before ? hi : leaf->lo[b];
+    }
+}
+
+/* Places all buffers by k->order; the height, or INT64_MAX as soon as it exceeds cap. The level
+ * rises from top to top; sections open when it reaches their floor, and whatever then fits in the
+ * open run around them could not be placed before. */
 static int64_t sky_run(sky *k, int64_t cap)
 {
     const pl__pack_leaf *leaf = k->leaf;
     floors_clear(&k->floors);
-    for (uint32_t r = 0; r < leaf->n; r++) k->heap[r] = (entry){0, r}; /* sorted: a heap */
-    int64_t height = 0;
-    uint32_t left = leaf->n;
-    uint64_t looks = 0;
-    k->n_placed = 0;
-    while (left) {
-        entry e = k->heap[0];
-        uint32_t b = k->order[e.rank];
-        int64_t o = floors_max(&k->floors, leaf->lo[b], leaf->hi[b]), top = o + leaf->size[b];
-        looks++;
-        if (top > cap) {
-            height = INT64_MAX;
-            break;
-        }
-        if (o > e.off) {
-            e.off = o;
-            sift_down(k->heap, left, e);
-            continue;
-        }
-        k->off[b] = o;
-        k->placed[k->n_placed++] = b;
-        floors_raise(&k->floors, leaf->lo[b], leaf->hi[b], top);
-        if (top > height) height = top;
-        left--;
-        sift_down(k->heap, left, k->heap[left]);
+    least_fill(k);
+    k->n_placed = k->n_heap = 0;
+    k->height = 0;
+    k->work += 10 * (uint64_t)(leaf->n + leaf->n_sections);
+    fill_run(k, 0, leaf->n_sections, 0);
+    while (k->n_placed < leaf->n && k->height <= cap) {
+        event e = heap_pop(k);
+        uint32_t s = leaf->lo[e.buf];
+        if (floors_max(&k->floors, s, leaf->hi[e.buf]) > e.top) continue; /* filled by a twin event */
+        uint32_t hi = run_end(&k->floors, s, e.top);
+        fill_run(k, run_start(&k->floors, s, e.top), hi < leaf->n_sections ? hi : leaf->n_sections,
+                 e.top);
     }
-    k->work += looks * 60 + leaf->n * 4u + k->floors.leaves;
-    return height;
+    return k->height <= cap ? k->height : INT64_MAX;
 }
 
 static void keep(pl__pack_leaf *leaf, const int64_t *off, int64_t height)
@@ -183,7 +289,7 @@ static int by_keys(const void *pa, const void *pb)
  * loads of the sections, the pressure over the whole life. */
 static double key_of(const pl__pack_leaf *leaf, const double *load_sum, uint32_t b, char key)
 {
-    double w = (double)(leaf->hi[b] - leaf->lo[b]);
+    double w = leaf->width[b];
     switch (key) {
     case 'T': return (double)leaf->peak[b];
     case 'W': return w;
@@ -212,14 +318,19 @@ static pl_status sorter_init(sorter *s, const pl__pack_leaf *leaf, pl_arena *a)
     return PL_OK;
 }
 
-static void sort_by(sorter *s, const pl__pack_leaf *leaf, const char *keys, uint32_t *order)
+/* Gives the ranks of k by up to three keys. */
+static void sort_by(sorter *s, sky *k, const char *keys)
 {
+    const pl__pack_leaf *leaf = k->leaf;
     for (uint32_t b = 0; b < leaf->n; b++) {
         s->rows[b].buf = b;
         for (int i = 0; i < 3; i++) s->rows[b].key[i] = key_of(leaf, s->load_sum, b, keys[i]);
     }
     qsort(s->rows, leaf->n, sizeof(keyed), by_keys);
-    for (uint32_t b = 0; b < leaf->n; b++) order[b] = s->rows[b].buf;
+    for (uint32_t r = 0; r < leaf->n; r++) {
+        k->order[r] = s->rows[r].buf;
+        k->rank[k->order[r]] = r;
+    }
 }
 
 /* ---- largest-first fits ---------------------------------------------------------------------- */
@@ -281,15 +392,15 @@ pl_status pl__pack_portfolio(pl__pack_leaf *leaf, uint32_t off)
 
     if (!(off & PL_PACK_NO_SKYLINE))
         for (size_t i = 0; i < N_SKYLINE_KEYS && leaf->height > leaf->goal; i++) {
-            sort_by(&s, leaf, SKYLINE_KEYS[i], k.order);
+            sort_by(&s, &k, SKYLINE_KEYS[i]);
             keep(leaf, k.off, sky_run(&k, leaf->height - 1));
         }
     for (int tightest = 1; tightest >= 0 && fits && leaf->height > leaf->goal; tightest--) {
-        sort_by(&s, leaf, "SWT", k.order);
+        sort_by(&s, &k, "SWT");
         keep(leaf, k.off, fit_run(leaf, k.order, tightest, blocks, k.off));
     }
     if (leaf->height == INT64_MAX) { /* everything is switched off: some placement there must be */
-        sort_by(&s, leaf, "SWT", k.order);
+        sort_by(&s, &k, "SWT");
         keep(leaf, k.off, sky_run(&k, INT64_MAX - 1));
     }
 out:
@@ -326,8 +437,9 @@ static uint32_t critical_stack(const sky *k, int64_t height, uint32_t *out)
 }
 
 /* Moves the buffer at rank from to rank to; those between shift by one. */
-static void move_rank(uint32_t *order, uint32_t *rank, uint32_t from, uint32_t to)
+static void move_rank(sky *k, uint32_t from, uint32_t to)
 {
+    uint32_t *order = k->order, *rank = k->rank;
     uint32_t b = order[from];
     for (; from > to; from--) order[from] = order[from - 1], rank[order[from]] = from;
     for (; from < to; from++) order[from] = order[from + 1], rank[order[from]] = from;
@@ -338,14 +450,13 @@ static void move_rank(uint32_t *order, uint32_t *rank, uint32_t from, uint32_t t
 #define MAX_MOVES 3
 
 /* One step: move a few buffers of the stack, run, keep or take back. */
-static bool perturb_step(sky *k, uint32_t *rank, uint32_t *stack, uint32_t *n_stack,
-                         int64_t *height, draws *d)
+static bool perturb_step(sky *k, uint32_t *stack, uint32_t *n_stack, int64_t *height, draws *d)
 {
     uint32_t n = k->leaf->n, from[MAX_MOVES], to[MAX_MOVES], m = 1 + draw(d, MAX_MOVES);
     for (uint32_t i = 0; i < m; i++) {
-        from[i] = rank[draw(d, 4) ? stack[draw(d, *n_stack)] : draw(d, n)];
+        from[i] = k->rank[draw(d, 4) ? stack[draw(d, *n_stack)] : draw(d, n)];
         to[i] = draw(d, 4) ? draw(d, from[i] + 1) : draw(d, n);
-        move_rank(k->order, rank, from[i], to[i]);
+        move_rank(k, from[i], to[i]);
     }
     int64_t h = sky_run(k, *height);
     if (h <= *height) {
@@ -353,7 +464,7 @@ static bool perturb_step(sky *k, uint32_t *rank, uint32_t *stack, uint32_t *n_st
         *n_stack = critical_stack(k, h, stack);
         return true;
     }
-    while (m-- > 0) move_rank(k->order, rank, to[m], from[m]);
+    while (m-- > 0) move_rank(k, to[m], from[m]);
     return false;
 }
 
@@ -365,25 +476,23 @@ pl_status pl__pack_perturb(pl__pack_leaf *leaf, uint64_t seed, pl__pack_effort *
     draws d = {.seed = seed};
     pl_status rc = sky_init(&k, leaf, &a);
     if (rc == PL_OK) rc = sorter_init(&s, leaf, &a);
-    uint32_t *rank = pl_arena_new(&a, uint32_t, leaf->n), n_stack = 0;
-    uint32_t *stack = pl_arena_new(&a, uint32_t, leaf->n);
-    if (rc == PL_OK && (!rank || !stack)) rc = PL_ERR_MEMORY;
+    uint32_t n_stack = 0, *stack = pl_arena_new(&a, uint32_t, leaf->n);
+    if (rc == PL_OK && !stack) rc = PL_ERR_MEMORY;
     if (rc != PL_OK) goto out;
 
     int64_t best = INT64_MAX;
     size_t best_key = 0;
     for (size_t i = 0; i < N_SKYLINE_KEYS; i++) { /* start from the best key */
-        sort_by(&s, leaf, SKYLINE_KEYS[i], k.order);
+        sort_by(&s, &k, SKYLINE_KEYS[i]);
         int64_t h = sky_run(&k, best - 1);
         if (h < best) best = h, best_key = i;
     }
-    sort_by(&s, leaf, SKYLINE_KEYS[best_key], k.order);
-    for (uint32_t r = 0; r < leaf->n; r++) rank[k.order[r]] = r;
+    sort_by(&s, &k, SKYLINE_KEYS[best_key]);
     best = sky_run(&k, INT64_MAX - 1);
     n_stack = critical_stack(&k, best, stack);
-    for (uint64_t before = 0; leaf->height > leaf->goal; before = k.work) {
-        if (!pl__pack_spend(e, k.work - before)) break;
-        if (perturb_step(&k, rank, stack, &n_stack, &best, &d)) keep(leaf, k.off, best);
+    while (leaf->height > leaf->goal && pl__pack_spend(e, k.work)) {
+        k.work = 0;
+        if (perturb_step(&k, stack, &n_stack, &best, &d)) keep(leaf, k.off, best);
     }
 out:
     pl_arena_release(&a);

@@ -22,6 +22,7 @@ typedef struct pl__pack_leaf {
     uint32_t n, n_sections;
     uint32_t *lo, *hi; /* sections [lo,hi) of each buffer */
     int64_t *size;
+    double *width;  /* the length of its life in the problem's own time */
     int64_t *load;  /* of each section: the sum of the sizes alive in it */
     int64_t *peak;  /* of each buffer: the largest load among its sections */
     int64_t bound;  /* the largest load */
@@ -38,7 +39,8 @@ typedef struct pl__pack_leaf {
 pl_status pl__pack_portfolio(pl__pack_leaf *leaf, uint32_t off) PL_MUST_USE;
 /* Local search over the key of the best skyline. */
 pl_status pl__pack_perturb(pl__pack_leaf *leaf, uint64_t seed, pl__pack_effort *e) PL_MUST_USE;
-/* Depth-first search at the goal, then by bisection above it. */
-pl_status pl__pack_exact(pl__pack_leaf *leaf, uint64_t seed, pl__pack_effort *e) PL_MUST_USE;
+/* Depth-first search: at the goal, or by bisection between the goal and the best height. Leaves
+ * that are too large for its tables stay as they are. */
+pl_status pl__pack_exact(pl__pack_leaf *leaf, bool at_goal, pl__pack_effort *e) PL_MUST_USE;
 
 #endif

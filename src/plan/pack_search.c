@@ -38,13 +38,18 @@ typedef enum outcome { FAILED, FOUND, STOPPED } outcome;
 typedef struct change {
     int64_t old;
     uint32_t index;
-    enum { REACH, FLOOR, PLACE } what;
+    enum { REACH, FLOOR, RANK, PLACE } what;
 } change;
 
 typedef struct cand {
     int64_t off;
     uint32_t buf, rank;
 } cand;
+
+typedef struct ranked {
+    double key[3];
+    uint32_t buf;
+} ranked;
 
 typedef struct dfs {
     const pl__pack_leaf *leaf;
@@ -62,6 +67,8 @@ typedef struct dfs {
     size_t n_trail, cap_trail;
     cand *cands; /* candidate lists of all open nodes, one after the other */
     size_t n_cands, cap_cands;
+    ranked *rows; /* scratch of set_ranks */
+    const char *keys;
     int64_t cap; /* the height to stay within */
     uint64_t nodes_left, work;
     pl__pack_effort *effort;
@@ -115,6 +122,8 @@ static void undo(dfs *d, size_t mark)
             d->reach[c.index] = c.old;
         } else if (c.what == FLOOR) {
             d->floor[c.index] = c.old;
+        } else if (c.what == RANK) {
+            d->rank[c.index] = (uint32_t)c.old;
         } else {
             uint32_t b = c.index;
             d->reach[b] = c.old;
@@ -146,6 +155,7 @@ static void raise_floor(dfs *d, uint32_t s)
 
 static bool sections_fit(dfs *d, part p, int64_t off)
 {
+    d->work += p.sec_hi - p.sec_lo;
     for (uint32_t s = p.sec_lo; s < p.sec_hi; s++) {
         if (d->waiting[s] == 0) continue;
         raise_floor(d, s);
@@ -184,6 +194,59 @@ static bool place(dfs *d, part p, uint32_t b, bool *hat)
     }
     d->work += 2 * (leaf->hi[b] - leaf->lo[b]) + d->near_at[b + 1] - d->near_at[b];
     return ok && sections_fit(d, p, off);
+}
+
+/* ---- ranks ---------------------------------------------------------------------------------- */
+
+static int by_rank(const void *pa, const void *pb)
+{
+    const ranked *a = pa, *b = pb;
+    for (int i = 0; i < 3; i++)
+        if (a->key[i] != b->key[i]) return a->key[i] > b->key[i] ? -1 : 1;
+    return a->buf < b->buf ? -1 : 1;
+}
+
+/* MiniMalloc's three orders, once with the length of life in time and once in sections: T is the
+ * largest load still waiting in the buffer's sections, W and C its length, A and D its area. */
+static const char *const ORDERS[] = {"WAT", "TAW", "TWA", "CDT", "TDC", "TCD"};
+#define N_ORDERS (sizeof ORDERS / sizeof ORDERS[0])
+
+static double rank_key(const dfs *d, uint32_t b, char key)
+{
+    const pl__pack_leaf *leaf = d->leaf;
+    double sections = (double)(leaf->hi[b] - leaf->lo[b]), size = (double)leaf->size[b];
+    int64_t peak = 0;
+    switch (key) {
+    case 'W': return leaf->width[b];
+    case 'A': return leaf->width[b] * size;
+    case 'C': return sections;
+    case 'D': return sections * size;
+    default:
+        for (uint32_t s = leaf->lo[b]; s < leaf->hi[b]; s++)
+            if (d->waiting[s] > peak) peak = d->waiting[s];
+        return (double)peak;
+    }
+}
+
+/* Ranks the unplaced buffers of a part by the loads it has now. */
+static void set_ranks(dfs *d, part p)
+{
+    const pl__pack_leaf *leaf = d->leaf;
+    uint32_t n = 0;
+    for (uint32_t b = p.buf_lo; b < p.buf_hi; b++) {
+        if (d->reach[b] == PLACED) continue;
+        ranked *row = &d->rows[n++];
+        row->buf = b;
+        for (int i = 0; i < 3; i++) row->key[i] = rank_key(d, b, d->keys[i]);
+        d->work += leaf->hi[b] - leaf->lo[b];
+    }
+    qsort(d->rows, n, sizeof(ranked), by_rank);
+    for (uint32_t r = 0; r < n; r++) {
+        uint32_t b = d->rows[r].buf;
+        note(d, RANK, b, d->rank[b]);
+        d->rank[b] = r;
+    }
+    d->work += 100 * n;
 }
 
 /* ---- nodes ---------------------------------------------------------------------------------- */
@@ -234,6 +297,11 @@ static outcome search_parts(dfs *d, part p, cand last)
         if (!end && d->cross[s]) continue;
         uint32_t stop = end ? p.sec_hi : s;
         part q = {d->first[start], d->first[stop], start, stop};
+        if (start != p.sec_lo || stop != p.sec_hi) {
+            if (!trail_reserve(d, q.buf_hi - q.buf_lo)) return STOPPED;
+            set_ranks(d, q);
+            last = (cand){.buf = last.buf};
+        }
         outcome r = search(d, q, last);
         if (r != FOUND) return r;
         start = stop;
@@ -280,7 +348,7 @@ static outcome search(dfs *d, part p, cand last)
 /* ---- setting up ------------------------------------------------------------------------------ */
 
 /* Overlapping pairs and section members, counted first and then filled. */
-static pl_status dfs_lists(dfs *d, pl_arena *a)
+static pl_status dfs_lists(dfs *d, pl_arena *a, bool *small)
 {
     const pl__pack_leaf *leaf = d->leaf;
     uint32_t n = leaf->n, ns = leaf->n_sections;
@@ -297,6 +365,8 @@ static pl_status dfs_lists(dfs *d, pl_arena *a)
         pairs += d->first[leaf->hi[b]] - b - 1;
         area += leaf->hi[b] - leaf->lo[b];
     }
+    *small = pairs <= MAX_PAIRS && area <= MAX_PAIRS;
+    if (!*small) return PL_OK;
     d->near = pl_arena_new(a, uint32_t, 2 * pairs + 1);
     d->live = pl_arena_new(a, uint32_t, area + 1);
     if (!d->near || !d->live) return PL_ERR_MEMORY;
@@ -317,10 +387,12 @@ static pl_status dfs_lists(dfs *d, pl_arena *a)
     return PL_OK;
 }
 
-static pl_status dfs_init(dfs *d, const pl__pack_leaf *leaf, pl__pack_effort *e, pl_arena *a)
+static pl_status dfs_init(dfs *d, const pl__pack_leaf *leaf, pl_arena *a, bool *small)
 {
-    *d = (dfs){.leaf = leaf, .effort = e};
-    PL_TRY(dfs_lists(d, a));
+    d->leaf = leaf;
+    PL_TRY(dfs_lists(d, a, small));
+    if (!*small) return PL_OK;
+    d->rows = pl_arena_new(a, ranked, leaf->n);
     d->rank = pl_arena_new(a, uint32_t, leaf->n);
     d->reach = pl_arena_new(a, int64_t, leaf->n);
     d->at = pl_arena_new(a, int64_t, leaf->n);
@@ -328,7 +400,7 @@ static pl_status dfs_init(dfs *d, const pl__pack_leaf *leaf, pl__pack_effort *e,
     d->waiting = pl_arena_new(a, int64_t, leaf->n_sections);
     d->witness = pl_arena_new(a, uint32_t, leaf->n_sections);
     d->cross = pl_arena_new(a, uint32_t, leaf->n_sections);
-    bool ok = d->rank && d->reach && d->at && d->floor && d->waiting && d->witness && d->cross;
+    bool ok = d->rows && d->rank && d->reach && d->at && d->floor && d->waiting && d->witness && d->cross;
     return ok ? PL_OK : PL_ERR_MEMORY;
 }
 
@@ -347,40 +419,6 @@ static void dfs_reset(dfs *d, int64_t cap, uint64_t nodes)
         for (uint32_t s = leaf->lo[b] + 1; s < leaf->hi[b]; s++) d->cross[s]++;
 }
 
-/* ---- ranks ---------------------------------------------------------------------------------- */
-
-typedef struct ranked {
-    double key[3];
-    uint32_t buf;
-} ranked;
-
-static int by_rank(const void *pa, const void *pb)
-{
-    const ranked *a = pa, *b = pb;
-    for (int i = 0; i < 3; i++)
-        if (a->key[i] != b->key[i]) return a->key[i] > b->key[i] ? -1 : 1;
-    return a->buf < b->buf ? -1 : 1;
-}
-
-/* The three orders of MiniMalloc: W sections, A area, T peak load, larger first. */
-static const char *const ORDERS[] = {"WAT", "TAW", "TWA"};
-#define N_ORDERS 3
-
-static void set_ranks(dfs *d, ranked *rows, const char *keys)
-{
-    const pl__pack_leaf *leaf = d->leaf;
-    for (uint32_t b = 0; b < leaf->n; b++) {
-        double w = (double)(leaf->hi[b] - leaf->lo[b]);
-        rows[b].buf = b;
-        for (int i = 0; i < 3; i++)
-            rows[b].key[i] = keys[i] == 'W'   ? w
-                             : keys[i] == 'A' ? w * (double)leaf->size[b]
-                                              : (double)leaf->peak[b];
-    }
-    qsort(rows, leaf->n, sizeof(ranked), by_rank);
-    for (uint32_t r = 0; r < leaf->n; r++) d->rank[rows[r].buf] = r;
-}
-
 /* ---- driving -------------------------------------------------------------------------------- */
 
 static void keep_found(const dfs *d, pl__pack_leaf *leaf)
@@ -394,38 +432,57 @@ static void keep_found(const dfs *d, pl__pack_leaf *leaf)
 }
 
 /* All orders in turn at one height, with node limits that double, until an answer or no effort. */
-static outcome try_height(dfs *d, pl__pack_leaf *leaf, ranked *rows, int64_t cap)
+static outcome try_height(dfs *d, pl__pack_leaf *leaf, int64_t cap, pl__pack_effort *e)
 {
     part all = {0, leaf->n, 0, leaf->n_sections};
+    d->effort = e;
     for (uint64_t nodes = 2 * (uint64_t)leaf->n;; nodes *= 2)
-        for (int i = 0; i < N_ORDERS; i++) {
-            set_ranks(d, rows, ORDERS[i]);
+        for (size_t i = 0; i < N_ORDERS; i++) {
             dfs_reset(d, cap, nodes);
+            if (!trail_reserve(d, leaf->n)) return STOPPED;
+            d->keys = ORDERS[i];
+            set_ranks(d, all);
             outcome r = search(d, all, (cand){0, 0, 0});
             if (r == FOUND) keep_found(d, leaf);
-            if (r == FAILED && cap + 1 > leaf->proven) leaf->proven = cap + 1;
+            if (r == FAILED) leaf->proven = cap + 1;
             if (r != STOPPED || d->status != PL_OK) return r;
-            if (!pl__pack_spend(d->effort, d->work + leaf->n * 20u)) return STOPPED;
+            if (!pl__pack_spend(e, d->work)) return STOPPED;
             d->work = 0;
         }
 }
 
-pl_status pl__pack_exact(pl__pack_leaf *leaf, uint64_t seed, pl__pack_effort *e)
+/* Heights between the goal and the best known, halving the gap. A height that gives no answer in
+ * its share of the effort counts as out of reach; when the gap has closed, what effort is left
+ * goes once more to the goal and upwards, with larger shares. */
+static void bisect(dfs *d, pl__pack_leaf *leaf, pl__pack_effort *e)
 {
-    (void)seed;
+    for (uint64_t parts = 16; parts && leaf->height > leaf->goal && d->status == PL_OK; parts /= 2) {
+        int64_t lo = leaf->proven > leaf->goal ? leaf->proven : leaf->goal; 
+        uint64_t share = e->left / parts;
+        while (lo < leaf->height && e->left && d->status == PL_OK) {
+            int64_t mid = lo + (leaf->height - 1 - lo) / 2;
+            pl__pack_effort f = {share < e->left ? share : e->left, e->deadline_ns};
+            uint64_t before = f.left;
+            if (try_height(d, leaf, mid, &f) != FOUND) lo = mid + 1;
+            if (!pl__pack_spend(e, before - f.left)) return;
+        }
+    }
+}
+
+pl_status pl__pack_exact(pl__pack_leaf *leaf, bool at_goal, pl__pack_effort *e)
+{
     if (leaf->n > MAX_BUFS) return PL_OK;
     pl_arena a = PL_ARENA_INIT;
-    dfs d;
-    ranked *rows = pl_arena_new(&a, ranked, leaf->n);
-    pl_status rc = rows ? dfs_init(&d, leaf, e, &a) : PL_ERR_MEMORY;
-    if (rc != PL_OK) goto out;
-    try_height(&d, leaf, rows, leaf->goal);
-    rc = d.status;
-out:
-    if (rows) {
-        pl_sys_free(d.trail);
-        pl_sys_free(d.cands);
+    dfs d = {0};
+    bool small = true;
+    pl_status rc = dfs_init(&d, leaf, &a, &small);
+    if (rc == PL_OK && small) {
+        if (!at_goal) bisect(&d, leaf, e);
+        else if (leaf->proven <= leaf->goal) try_height(&d, leaf, leaf->goal, e);
+        rc = d.status;
     }
+    pl_sys_free(d.trail);
+    pl_sys_free(d.cands);
     pl_arena_release(&a);
     return rc;
 }
