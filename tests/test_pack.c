@@ -205,35 +205,46 @@ TEST(pack_stacks_whole_step_buffers_at_the_bottom)
     CHECK(b[1].offset < 192 && b[3].offset < 192 && b[0].offset == 192 && b[2].offset == 192);
 }
 
-TEST(pack_is_a_function_of_problem_and_seed)
+/* D is the published problem whose bound is out of reach: no search on it ends by itself. */
+static pl_status run_d(uint64_t work, uint64_t target, uint64_t seed, pl_pack_csv *c, uint64_t *height)
 {
-    enum { N = 120 };
-    static pl_pack_buf a[N], b[N];
     pl_pack_opts o = PL_PACK_OPTS_INIT;
-    uint64_t ha = 0, hb = 0;
-    size_t n = cut_box(a, N, 400, 100000, 3);
-    memcpy(b, a, sizeof b);
     o.align = 1;
-    o.work = 30000000; /* ends in the middle of the search */
+    o.work = work;
+    o.target = target;
+    o.seed = seed;
     o.time_limit_s = 0;
-    CHECK_OK(pl_pack(a, n, &o, &ha));
-    CHECK_OK(pl_pack(b, n, &o, &hb));
-    CHECK_INT(ha, hb);
-    CHECK(memcmp(a, b, sizeof *a * n) == 0);
+    pl_status rc = pl_pack_csv_read(DATA "D.1048576.csv", c);
+    if (rc == PL_OK) rc = pl_pack(c->bufs, c->n, &o, height);
+    return rc == PL_OK ? pl_pack_check(c->bufs, c->n, 1, *height) : rc;
 }
 
-TEST(pack_stops_at_the_target)
+TEST(pack_is_a_function_of_problem_and_seed)
 {
-    static pl_pack_buf b[200];
-    pl_pack_opts o = PL_PACK_OPTS_INIT;
-    uint64_t height = 0;
-    size_t n = cut_box(b, 200, 500, 100000, 8);
-    o.align = 1;
-    o.target = 150000;
-    uint64_t start = pl_sys_now_ns();
-    CHECK_OK(pl_pack(b, n, &o, &height));
-    CHECK_OK(pl_pack_check(b, n, 1, height));
-    CHECK(height <= o.target && pl_sys_now_ns() - start < 500000000u);
+    pl_pack_csv a = PL_PACK_CSV_INIT, b = PL_PACK_CSV_INIT;
+    uint64_t ha = 0, hb = 0;
+    pl_status rc = run_d(60000000, 0, 5, &a, &ha);
+    if (rc == PL_OK) rc = run_d(60000000, 0, 5, &b, &hb);
+    bool same = rc == PL_OK && ha == hb && !memcmp(a.bufs, b.bufs, sizeof *a.bufs * a.n);
+    pl_pack_csv_release(&a);
+    pl_pack_csv_release(&b);
+    CHECK_OK(rc);
+    CHECK(same);
+}
+
+TEST(pack_gets_lower_with_effort_and_stops_at_the_target)
+{
+    static const struct {
+        uint64_t work, target, most;
+    } cases[] = {{0, 0, 1300000}, {300000000, 0, 1080000}, {UINT64_MAX, 1060000, 1060000}};
+    for (size_t i = 0; i < 3; i++) {
+        pl_pack_csv c = PL_PACK_CSV_INIT;
+        uint64_t height = 0;
+        pl_status rc = run_d(cases[i].work, cases[i].target, 1, &c, &height);
+        pl_pack_csv_release(&c);
+        CHECK_OK(rc);
+        CHECK_MSG(height <= cases[i].most, "case %zu: height %llu", i, (unsigned long long)height);
+    }
 }
 
 /* A training step: activations that live from forward to backward, temporaries on both sides. */
@@ -267,28 +278,30 @@ TEST(pack_places_large_steps_quickly)
 
 TEST(pack_survives_every_failing_allocation)
 {
-    pl_pack_buf problem[70], b[70];
+    pl_pack_csv c = PL_PACK_CSV_INIT;
     pl_pack_opts o = PL_PACK_OPTS_INIT;
-    size_t n = cut_box(problem, 60, 200, 10000, 4);
-    random_problem(problem + n, 8, 200, 4); /* so that the bound is out of reach */
-    n += 8;
+    static pl_pack_buf b[213];
     o.align = 1;
-    o.work = 3000000;
+    o.work = 3000000; /* enough to enter every solver */
+    CHECK_OK(pl_pack_csv_read(DATA "D.1048576.csv", &c));
+    pl_status rc = c.n == 213 ? PL_OK : PL_ERR_DATA;
     uint64_t nth = 1;
-    for (bool hit = true; hit; nth++) {
+    for (bool hit = true; hit && rc == PL_OK; nth++) {
         uint64_t height = 77;
-        memcpy(b, problem, sizeof b);
+        memcpy(b, c.bufs, sizeof b);
         pl_sys_fail_nth(nth);
-        pl_status rc = pl_pack(b, n, &o, &height);
+        pl_status got = pl_pack(b, c.n, &o, &height);
         hit = pl_sys_fail_hit();
         pl_sys_fail_nth(0);
-        CHECK(rc == (hit ? PL_ERR_MEMORY : PL_OK));
-        if (hit) CHECK(height == 77 && memcmp(b, problem, sizeof b) == 0);
-        else CHECK_OK(pl_pack_check(b, n, 1, height));
+        if (got != (hit ? PL_ERR_MEMORY : PL_OK)) rc = PL_ERR_PLAN;
+        if (hit && (height != 77 || memcmp(b, c.bufs, sizeof b) != 0)) rc = PL_ERR_PLAN;
+        if (!hit && rc == PL_OK) rc = pl_pack_check(b, c.n, 1, height);
     }
-    CHECK(nth > 5);
+    pl_pack_csv_release(&c);
+    CHECK_MSG(rc == PL_OK, "allocation %llu: %s", (unsigned long long)nth - 1, pl_error_text());
+    CHECK(nth > 12);
     pl_sys_fail_nth(1);
-    pl_status rc = pl_pack_check(b, n, 1, UINT64_MAX);
+    rc = pl_pack_check(b, 213, 1, UINT64_MAX);
     pl_sys_fail_nth(0);
     CHECK(rc == PL_ERR_MEMORY);
 }
