@@ -105,6 +105,7 @@ TEST(yaml_refusals)
     REFUSED("a: [1, 2\nb: 3\n", "c.yaml:");
     REFUSED("a: \"\\0\"\n", "zero byte");
     REFUSED("a: \xff\n", "UTF-8");
+    REFUSED("a:\n  'x\x16'\n", "c.yaml:2:5: a control character (0x16)");
     REFUSED("a: b: c\n", "c.yaml:1:");
     REFUSED("\ta: 1\n", "c.yaml:");
 }

@@ -68,6 +68,24 @@ static pl_status fail_at(const char *name, int line, int column, const char *wha
 /* ---- comments in JSON
  * ------------------------------------------------------------------------ */
 
+static pl_status check_characters(const char *text, size_t len, const char *name)
+{
+    PL_FAIL_IF(!pl_utf8_valid(text, len), PL_ERR_CONFIG, "%.200s: not a text in UTF-8", name);
+    int line = 1;
+    size_t line_start = 0;
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if (c == '\n') {
+            line++;
+            line_start = i + 1;
+        }
+        PL_FAIL_IF((c < 0x20 && !strchr("\t\n\r", c)) || c == 0 || c == 0x7F, PL_ERR_CONFIG,
+                   "%.200s:%d:%d: a control character (0x%02x); in double quotes write \\x%02x",
+                   name, line, (int)(i - line_start) + 1, c, c);
+    }
+    return PL_OK;
+}
+
 static bool looks_like_json(const char *text, size_t len, const char *name)
 {
     size_t n = strlen(name), i = 0;
@@ -320,8 +338,7 @@ pl_status pl_yaml_parse(const char *text, size_t len, const char *name, pl_arena
     PL_FAIL_IF(len > PL_YAML_MAX_BYTES, PL_ERR_CONFIG,
                "%.200s: %zu bytes, a configuration has at most %d", name, len,
                PL_YAML_MAX_BYTES);
-    PL_FAIL_IF(!pl_utf8_valid(text, len) || memchr(text, 0, len), PL_ERR_CONFIG,
-               "%.200s: not a text in UTF-8", name);
+    PL_TRY(check_characters(text, len, name));
     if (looks_like_json(text, len, name)) PL_TRY(check_json_comments(text, len, name));
     builder *b = pl_arena_new(arena, builder, 1);
     if (!b) return PL_ERR_MEMORY;
