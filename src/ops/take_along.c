@@ -139,7 +139,7 @@ static const pl_case take_cases[] = {
     {{"f32[5]", "i32[3]"}, "axis=0", {{0, 0, false}, {0, 4, false}}},
     {{"f32[3,5,2]", "i32[3,4,2]"}, "axis=1", {{0, 0, false}, {0, 4, false}}},
     {{"f32[4,7]", "i64[4,1]"}, "axis=-1", {{0, 0, false}, {0, 6, false}}},
-    {{"f32[1,3]", "i32[6,3]"}, "axis=0", {{0, 0, false}, {0, 0, false}}},
+    {{"f32[1,3]", "i32[6,3]"}, "axis=0", {{0, 0, false}, {0, 0.5, false}}},
     {{"u8[2,4]", "i32[2,3]"}, "axis=1", {{0, 255, false}, {0, 3, false}}},
     PL_CASE_END,
 };
@@ -338,7 +338,7 @@ static const pl_case put_cases[] = {
     {{"f32[5]", "i32[5]"}, "axis=0, size=4", {{0, 0, false}, {0, 3, false}}},
     {{"f32[3,5,2]", "i32[3,5,2]"}, "axis=1, size=3", {{0, 0, false}, {0, 2, false}}},
     {{"f32[4,1]", "i64[4,1]"}, "axis=-1, size=7", {{0, 0, false}, {0, 6, false}}},
-    {{"f32[2,600]", "i32[2,600]"}, "axis=0, size=1", {{0, 0, false}, {0, 0, false}}},
+    {{"f32[2,600]", "i32[2,600]"}, "axis=0, size=1", {{0, 0, false}, {0, 0.5, false}}},
     {{"i32[6,2]", "i32[6,2]"}, "axis=0, size=3", {{-9, 9, false}, {0, 2, false}}},
     {{"i64[6]", "i32[6]"}, "axis=0, size=3", {{-9, 9, false}, {0, 2, false}}},
     PL_CASE_END,
