@@ -162,9 +162,7 @@ int pl_plateau_slot(pl_store *s)
 
 static bool better(const pl_plateau *p, double metric, double best)
 {
-    double margin = p->absolute ? p->threshold : fabs(best) * p->threshold;
-    /* relative margins follow the sign of best as PyTorch's do: best*(1 -+ threshold) */
-    if (!p->absolute && best < 0) margin = -margin;
+    double margin = p->absolute ? p->threshold : best * p->threshold;
     return p->maximize ? metric > best + margin : metric < best - margin;
 }
 
