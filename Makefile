@@ -11,7 +11,8 @@ comma   := ,
 
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition \
  -Wpointer-arith -Wcast-qual -Wwrite-strings -Wundef -Wvla -Wformat=2 -Winit-self \
- -Wredundant-decls -Wdouble-promotion -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers
+ -Wredundant-decls -Wdouble-promotion -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers \
+ -Wno-unknown-warning-option -Wno-format-truncation
 ifneq ($(DEV)$(CI),)
 WARN += -Werror
 endif
@@ -50,28 +51,35 @@ $(BUILD)/pl_test: $(TEST_OBJ) $(BUILD)/libplimsoll.a
 	@echo "  link $@"
 	@$(CC) $(LSAN) -rdynamic -o $@ $(TEST_OBJ) -Wl,--whole-archive $(BUILD)/libplimsoll.a -Wl,--no-whole-archive $(LIBS)
 
-$(BUILD)/src/cpu/%.o $(BUILD)/src/ops/%.o: OPT := $(OPT) $(if $(SAN),,$(KERNEL))
 isa_flags_base   := -DPL_ISA=base
 isa_flags_avx2   := -DPL_ISA=avx2 -mavx2 -mfma -mf16c
 isa_flags_avx512 := -DPL_ISA=avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mprefer-vector-width=512
 define isa_rule
-$(BUILD)/%.$(1).o: %.isa.c
+$(BUILD)/%.$(1).o: %.isa.c | build/deps.ok
 	@mkdir -p $$(@D)
 	@echo "  cc $$< ($(1))"
 	@$(CC) $(CFLAGS_ALL) $(if $(SAN),,$(KERNEL)) $(isa_flags_$(1)) -c -o $$@ $$<
 endef
 $(foreach i,base avx2 avx512,$(eval $(call isa_rule,$(i))))
 
-$(BUILD)/%.o: %.c
+$(BUILD)/%.o: %.c | build/deps.ok
 	@mkdir -p $(@D)
 	@echo "  cc $<"
 	@$(CC) $(CFLAGS_ALL) $(if $(SAN),,$(if $(filter src/cpu/% src/ops/%,$<),$(KERNEL))) -c -o $@ $<
 
-test: $(BUILD)/pl_test
-	$(BUILD)/pl_test
+build/deps.ok: tools/deps
+	@mkdir -p build && CC="$(CC)" tools/deps && touch $@
+
+deps:
+	@tools/deps
+
+# ---- what people type ---------------------------------------------------------------------------
+test: all $(BUILD)/pl_test
+	@tools/layers
+	PL_BIN=$(BUILD)/plimsoll $(BUILD)/pl_test
 
 clean:
 	rm -rf build
 
 -include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_OBJ:.o=.d)
-.PHONY: all test clean
+.PHONY: all deps test clean

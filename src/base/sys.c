@@ -87,10 +87,16 @@ void pl_sys_unmap(void *p, size_t bytes)
     if (p) munmap(p, bytes ? bytes : 1);
 }
 
-pl_status pl_sys_read_file(const char *path, size_t max_bytes, char **out, size_t *len)
+int pl_sys_open(const char *path, int flags, int mode)
 {
     n_opens++;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    return open(path, flags | O_CLOEXEC, mode);
+}
+
+pl_status pl_sys_read_file(const char *path, size_t max_bytes, char **out, size_t *len)
+{
+    /* O_NONBLOCK: a named pipe must be refused below, not waited for. */
+    int fd = pl_sys_open(path, O_RDONLY | O_NONBLOCK, 0);
     PL_FAIL_IF(fd < 0, PL_ERR_IO, "cannot open %s: %s", path, strerror(errno));
     struct stat st;
     pl_status rc = PL_OK;
@@ -130,7 +136,7 @@ out:
     return rc;
 }
 
-static pl_status sync_folder_of(const char *path)
+void pl_sys_sync_folder(const char *path)
 {
     char folder[4096];
     const char *slash = strrchr(path, '/');
@@ -139,10 +145,9 @@ static pl_status sync_folder_of(const char *path)
     memcpy(folder, path, n);
     folder[n] = 0;
     int fd = open(n ? folder : (slash ? "/" : "."), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return PL_OK; /* a folder that cannot be opened cannot be synced */
+    if (fd < 0) return; /* a folder that cannot be opened cannot be synced */
     fsync(fd);
     close(fd);
-    return PL_OK;
 }
 
 pl_status pl_sys_write_file(const char *path, const void *data, size_t len)
@@ -150,8 +155,7 @@ pl_status pl_sys_write_file(const char *path, const void *data, size_t len)
     char tmp[4096];
     int m = snprintf(tmp, sizeof tmp, "%s.tmp-%ld", path, (long)getpid());
     PL_FAIL_IF(m < 0 || (size_t)m >= sizeof tmp, PL_ERR_IO, "path too long: %.200s", path);
-    n_opens++;
-    int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int fd = pl_sys_open(tmp, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     PL_FAIL_IF(fd < 0, PL_ERR_IO, "cannot write %s: %s", path, strerror(errno));
     size_t n = 0;
     while (n < len) {
@@ -167,7 +171,8 @@ pl_status pl_sys_write_file(const char *path, const void *data, size_t len)
         unlink(tmp);
         PL_FAIL(PL_ERR_IO, "cannot write %s: %s", path, strerror(err));
     }
-    return sync_folder_of(path);
+    pl_sys_sync_folder(path);
+    return PL_OK;
 }
 
 pl_status pl_sys_make_dirs(const char *path)

@@ -27,6 +27,10 @@ void pl_sys_fail_nth(uint64_t n);
 /* True when a failure armed by pl_sys_fail_nth has happened since it was armed. */
 bool pl_sys_fail_hit(void);
 
+/* open(2), counted; -1 with errno set on failure. flags as for open, O_CLOEXEC is added. */
+int pl_sys_open(const char *path, int flags, int mode);
+/* fsyncs the folder that holds path, so that a rename in it survives a power cut. */
+void pl_sys_sync_folder(const char *path);
 /* The whole file, NUL-terminated past its length; refused beyond max_bytes. Caller frees. */
 pl_status pl_sys_read_file(const char *path, size_t max_bytes, char **out,
                            size_t *len) PL_MUST_USE;

@@ -253,3 +253,18 @@ const char *pl_node_label(const pl_graph *g, uint32_t node, char *buf, size_t ca
     snprintf(buf, cap, "%s%s%s", path, *path ? ": " : "", g->nodes[node].op->name);
     return buf;
 }
+
+bool pl_fill_of(const pl_graph *g, pl_val v, double *value)
+{
+    const pl_node_rec *n = &g->nodes[g->vals[v.id].node];
+    if (!(n->op->flags & PL_OP_FILL)) return false;
+    pl_type out;
+    pl_call c;
+    pl_ramp ramp;
+    pl_node_call(g, g->vals[v.id].node, NULL, &out, &c);
+    n->op->ramp(&c, &ramp);
+    for (int i = 0; i < out.rank; i++)
+        if (ramp.step[i] != 0 && out.dim[i] > 1) return false;
+    *value = ramp.base;
+    return true;
+}

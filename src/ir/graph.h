@@ -102,6 +102,9 @@ int pl_node_slot(const pl_graph *g, uint32_t node);
 /* Name of an input or output node; NULL for other nodes. */
 const char *pl_node_name(const pl_graph *g, uint32_t node);
 
+/* True when v is one constant everywhere; then *value is it. */
+bool pl_fill_of(const pl_graph *g, pl_val v, double *value);
+
 /* ---- attributes (attr.c) --------------------------------------------------------------------- */
 bool pl_attr_equal(const pl_op *op, const void *a, const void *b);
 uint64_t pl_attr_hash(const pl_op *op, const void *attr);

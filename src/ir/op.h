@@ -148,6 +148,9 @@ struct pl_op {
     void (*reduction)(const pl_call *c, pl_reduction *out);
     void (*ramp)(const pl_call *c, pl_ramp *out);
     double (*immediate)(const void *attr); /* PL_OP_MAP with an immediate operand */
+    /* Optional: a value that is bit for bit what output 0 would be, or PL_NO_VAL. May look at the
+     * producers of in (pl_fill_of) and may build nodes. */
+    pl_val (*simplify)(pl_graph *g, const void *attr, const pl_val *in, int n_in);
 };
 
 /* The table of all ops (ops/op_table.c). */

@@ -2,9 +2,8 @@
  *
  * Its gradient is the sum over what was stretched. In a group it is a read with stride 0.
  */
-#include "base/dtype.h"
-#include "base/err.h"
 #include "ops/ops.h"
+#include "ops/shape.h"
 
 #include <string.h>
 
@@ -46,17 +45,14 @@ static pl_status ref(const pl_call *c)
 {
     pl_affine m;
     affine(c, &m);
-    const pl_type *y = &c->out_type[0];
-    int64_t n = pl_type_elems(y);
-    for (int64_t i = 0; i < n; i++) {
-        int64_t rest = i, from = 0;
-        for (int k = y->rank - 1; k >= 0; k--) {
-            from += rest % y->dim[k] * m.stride[k];
-            rest /= y->dim[k];
-        }
-        pl_elem_set(y->dtype, c->out[0], i, pl_elem_get(y->dtype, c->in[0], from));
-    }
-    return PL_OK;
+    return pl__affine_ref(c, &m);
+}
+
+static pl_status strided(const pl_call *c)
+{
+    pl_affine m;
+    affine(c, &m);
+    return pl__affine_copy(c, &m);
 }
 
 static void vjp(const pl_vjp *v)
@@ -71,7 +67,20 @@ static void vjp(const pl_vjp *v)
     v->gin[0] = pl_reshape(v->g, s, x.rank, x.dim);
 }
 
-static const pl_kernel kernels[] = {{"ref", NULL, NULL, NULL, ref}, PL_KERNEL_END};
+/* To its own shape it is nothing; of a constant it is a larger constant. */
+static pl_val simplify(pl_graph *g, const void *attr, const pl_val *in, int n_in)
+{
+    (void)n_in;
+    const pl_dims *s = &((const broadcast_attr *)attr)->shape;
+    pl_type x = pl_val_type(g, in[0]), y = pl_type_make(x.dtype, s->n, s->v);
+    double c;
+    if (pl_type_equal(&x, &y)) return in[0];
+    return pl_fill_of(g, in[0], &c) ? pl_fill(g, y, c) : PL_NO_VAL;
+}
+
+static const pl_kernel kernels[] = {{"strided", NULL, NULL, NULL, strided},
+                                    {"ref", NULL, NULL, NULL, ref},
+                                    PL_KERNEL_END};
 static const pl_case cases[] = {{{"f32[3,1]"}, "shape=[2,3,4]", {{0}}},
                                 {{"f32[]"}, "shape=[5]", {{0}}},
                                 {{"f32[1,4]"}, "shape=[3,4]", {{0}}},
@@ -89,6 +98,7 @@ const pl_op pl_op_broadcast = {
     .cpu = kernels,
     .cases = cases,
     .affine = affine,
+    .simplify = simplify,
 };
 
 pl_val pl_broadcast(pl_graph *g, pl_val x, int rank, const int64_t *dim)

@@ -341,7 +341,9 @@ static const pl_case cases_select[] = {
 /* Each scalar function gets: ref kernel, infer, descriptor, constructor. */
 #define SAME 0
 #define BOOL 1
-#define MAP(NAME, fn, arity, result, bits, grad, no_grad, case_list)                       \
+#define MAP(NAME, fn, arity, result, bits, grad, no_grad, case_list)                         \
+    MAP_SIMPLE(NAME, fn, arity, result, bits, grad, no_grad, case_list, NULL)
+#define MAP_SIMPLE(NAME, fn, arity, result, bits, grad, no_grad, case_list, simple)                       \
     static pl_status ref_##fn(const pl_call *c)                                            \
     {                                                                                        \
         ref_map(PL_SCALAR_##NAME, c, 0);                                                     \
@@ -364,7 +366,8 @@ static const pl_case cases_select[] = {
                                 .infer = infer_##fn,                                       \
                                 .vjp = grad,                                                 \
                                 .cpu = kernels_##fn,                                       \
-                                .cases = case_list};
+                                .cases = case_list,                                          \
+                                .simplify = simple};
 #define UNARY(NAME, fn, grad, no_grad, case_list)                                          \
     MAP(NAME, fn, 1, SAME, 1, grad, no_grad, case_list)                                    \
     pl_val pl_##fn(pl_graph *g, pl_val x)                                                  \
@@ -419,6 +422,25 @@ static pl_val binary(pl_graph *g, const pl_op *op, pl_val a, pl_val b)
     return pl_build1(g, op, NULL, 2, in);
 }
 
+/* x * 1 and x / 1 are x to the bit; x + 0 is not (it turns -0 into 0), so it stays. */
+static bool is_one(const pl_graph *g, pl_val v)
+{
+    double c;
+    return pl_fill_of(g, v, &c) && c == 1;
+}
+
+static pl_val simplify_mul(pl_graph *g, const void *attr, const pl_val *in, int n_in)
+{
+    (void)attr, (void)n_in;
+    return is_one(g, in[0]) ? in[1] : is_one(g, in[1]) ? in[0] : PL_NO_VAL;
+}
+
+static pl_val simplify_div(pl_graph *g, const void *attr, const pl_val *in, int n_in)
+{
+    (void)attr, (void)n_in;
+    return is_one(g, in[1]) ? in[0] : PL_NO_VAL;
+}
+
 UNARY(NEG, neg, vjp_neg, false, cases_any)
 UNARY(ABS, abs, vjp_abs, false, cases_kink)
 UNARY(SIGN, sign, NULL, true, cases_kink)
@@ -445,8 +467,8 @@ TEST_BOOL(IS_FINITE, is_finite)
 TEST_BOOL(IS_NAN, is_nan)
 BINARY(ADD, add, SAME, 3, vjp_add, false, cases_two)
 BINARY(SUB, sub, SAME, 3, vjp_sub, false, cases_two)
-BINARY(MUL, mul, SAME, 3, vjp_mul, false, cases_two)
-BINARY(DIV, div, SAME, 3, vjp_div, false, cases_divide)
+MAP_SIMPLE(MUL, mul, 2, SAME, 3, vjp_mul, false, cases_two, simplify_mul)
+MAP_SIMPLE(DIV, div, 2, SAME, 3, vjp_div, false, cases_divide, simplify_div)
 BINARY(POW, pow, SAME, 3, vjp_pow, false, cases_pow)
 BINARY(MAX, max, SAME, 3, vjp_max, false, cases_apart)
 BINARY(MIN, min, SAME, 3, vjp_min, false, cases_apart)
@@ -460,6 +482,17 @@ BINARY(LT, lt, BOOL, 0, NULL, true, cases_two)
 BINARY(LE, le, BOOL, 0, NULL, true, cases_two)
 BINARY(GT, gt, BOOL, 0, NULL, true, cases_two)
 BINARY(GE, ge, BOOL, 0, NULL, true, cases_two)
+
+pl_val pl_mul(pl_graph *g, pl_val a, pl_val b)
+{
+    return binary(g, &pl_op_mul, a, b);
+}
+
+pl_val pl_div(pl_graph *g, pl_val a, pl_val b)
+{
+    return binary(g, &pl_op_div, a, b);
+}
+
 MAP(SELECT, select, 3, SAME, 6, vjp_select, false, cases_select)
 
 pl_val pl_select(pl_graph *g, pl_val cond, pl_val a, pl_val b)

@@ -1,0 +1,116 @@
+/* plimsoll_config.h - configurations: a schema, and values that were checked against it.
+ *
+ * A schema is one or more const tables of entries: the engine has one, each recipe adds its
+ * own. A configuration holds a value for every entry, taken, later over earlier, from the
+ * entry's default,  presets and files (`extends: name-or-path` first),  key=value overrides.
+ * Files are YAML 1.2 (JSON is a subset). Every problem in them is PL_ERR_CONFIG with a message
+ * that says where ("my.yaml:3:10"), what was given, what is expected, and the nearest known
+ * key.
+ *
+ *     static const pl_config_entry entries[] = {
+ *         {"train.steps", PL_CONFIG_INT, "1000", 1, 1e9, NULL, "Optimiser steps."},
+ *         {"train.optimizer", PL_CONFIG_CHOICE, "adamw", 0, 0, "sgd|adam|adamw", "Update
+ * rule."},
+ *         {"data.path", PL_CONFIG_TEXT, NULL, 0, 0, NULL, "Folder with the images."},
+ *         {0}};
+ */
+#ifndef PLIMSOLL_CONFIG_H
+#define PLIMSOLL_CONFIG_H
+
+#include "plimsoll.h"
+
+#include <math.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum pl_config_type {
+    PL_CONFIG_BOOL,     /* true, false */
+    PL_CONFIG_INT,      /* 12, 0x10, 1e6 */
+    PL_CONFIG_FLOAT,    /* 1e-4, 3, .inf */
+    PL_CONFIG_TEXT,     /* anything that is one value */
+    PL_CONFIG_CHOICE,   /* one of the words in `choices` */
+    PL_CONFIG_SIZE,     /* bytes: 7.5GiB, 20GB, 512M, 1048576 */
+    PL_CONFIG_DURATION, /* seconds: 500ms, 30s, 10min, 1.5h, 2d, 30 */
+    PL_CONFIG_INTS,     /* [1, 2] */
+    PL_CONFIG_FLOATS,   /* [0.9, 0.999] */
+    PL_CONFIG_TEXTS     /* [a, b] */
+} pl_config_type;
+
+/* A max (or, with a minus, a min) that is none: {1, PL_CONFIG_NO_LIMIT} is "at least 1". */
+#define PL_CONFIG_NO_LIMIT HUGE_VAL
+
+/* One row of a schema; a row with key NULL ends the table. Tables are borrowed by the config.
+ */
+typedef struct pl_config_entry {
+    const char *key; /* dotted path: "train.steps" */
+    pl_config_type type;
+    const char
+        *fallback;   /* default, as YAML. NULL: required. "null": may stay without a value */
+    double min, max; /* inclusive, of the value or each item; both 0: no limits */
+    const char *choices; /* PL_CONFIG_CHOICE: "a|b|c" */
+    const char *doc;     /* one line */
+} pl_config_entry;
+
+typedef struct pl_config pl_config;
+
+/* Text of a built-in preset, or NULL if there is none of that name. */
+typedef const char *(*pl_config_find_fn)(void *ctx, const char *name);
+
+/* All defaults. A schema that contradicts itself is PL_ERR_ARG. */
+PL_API pl_status pl_config_new(const pl_config_entry *const *tables, int n_tables,
+                               pl_config **out) PL_MUST_USE;
+PL_API void pl_config_free(pl_config *c);
+PL_API void pl_config_set_presets(pl_config *c, pl_config_find_fn find, void *ctx);
+
+/* A preset's name or a file's path. A failed load changes nothing. */
+PL_API pl_status pl_config_load(pl_config *c, const char *name_or_path) PL_MUST_USE;
+/* Text in memory; `name` stands for its path, in messages and for what it extends. */
+PL_API pl_status pl_config_load_text(pl_config *c, const char *name, const char *text,
+                                     size_t len) PL_MUST_USE;
+/* "train.steps=500", "model.channels=[32, 64]", "train={steps: 5, lr: 1e-3}". */
+PL_API pl_status pl_config_override(pl_config *c, const char *assignment) PL_MUST_USE;
+/* Fails and names the key when a required one has no value. Call after the last load. */
+PL_API pl_status pl_config_check(const pl_config *c) PL_MUST_USE;
+
+/* Text of a top-level key of a preset or file, or of what it extends, without any schema: how
+ * `recipe:` is found before the recipe's table is known. *text is NULL if there is none; the
+ * caller frees it with pl_text_free. */
+PL_API pl_status pl_config_peek(const char *name_or_path, const char *key,
+                                pl_config_find_fn find, void *ctx, char **text) PL_MUST_USE;
+
+/* Values. A key that is not in the schema, or is of another type, is a bug of the caller and
+ * aborts. A value that is null reads as 0, "" or an empty list. Pointers are borrowed until the
+ * config is changed or freed. */
+PL_API bool pl_config_has(const pl_config *c, const char *key);     /* is it in the schema */
+PL_API bool pl_config_is_null(const pl_config *c, const char *key); /* null, or not set */
+PL_API bool pl_config_bool(const pl_config *c, const char *key);
+PL_API int64_t pl_config_int(const pl_config *c, const char *key);
+PL_API double pl_config_float(const pl_config *c, const char *key);
+PL_API const char *pl_config_text(const pl_config *c, const char *key); /* TEXT and CHOICE */
+PL_API int64_t pl_config_size(const pl_config *c, const char *key);     /* bytes */
+PL_API double pl_config_duration(const pl_config *c, const char *key);  /* seconds */
+PL_API const int64_t *pl_config_ints(const pl_config *c, const char *key, int *n);
+PL_API const double *pl_config_floats(const pl_config *c, const char *key, int *n);
+PL_API const char *const *pl_config_texts(const pl_config *c, const char *key, int *n);
+/* Where the value came from: "default", "my.yaml:3:10" or "command line". */
+PL_API const char *pl_config_where(const pl_config *c, const char *key);
+
+/* The resolved configuration as commented YAML, which loads back to the same values. The caller
+ * frees it with pl_text_free. */
+PL_API pl_status pl_config_print(const pl_config *c, char **text) PL_MUST_USE;
+/* Of keys and values only: the order of tables, comments and where values came from do not
+ * count. */
+PL_API uint64_t pl_config_hash(const pl_config *c);
+/* Calls each(ctx, key, old, new) for every key whose value differs, in the order of keys; old
+ * or new is NULL where the schema lacks the key. */
+PL_API pl_status pl_config_diff(const pl_config *a, const pl_config *b,
+                                void (*each)(void *ctx, const char *key, const char *old_value,
+                                             const char *new_value),
+                                void *ctx) PL_MUST_USE;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,57 @@
+/* plimsoll_json.h - a small JSON writer, for output that other programs read.
+ *
+ * Values are written as they come; commas, quotes and escapes are put in. The writer goes to a
+ * stream or to a text of its own. In an object every value has a key; in an array, and at the
+ * top, key is NULL. Errors (memory, a failed write, text that is not UTF-8, ends that do not
+ * match) are sticky and reported once by pl_json_finish.
+ *
+ *     pl_json *j = pl_json_new(stdout);
+ *     pl_json_object(j, NULL);
+ *     pl_json_int(j, "step", 12);
+ *     pl_json_float(j, "loss", 0.25);       {"step":12,"loss":0.25}
+ *     pl_json_end(j);
+ *     if (pl_json_finish(j) != PL_OK) ...
+ *     pl_json_free(j);
+ */
+#ifndef PLIMSOLL_JSON_H
+#define PLIMSOLL_JSON_H
+
+#include "plimsoll.h"
+
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct pl_json pl_json;
+
+/* out NULL: the text is kept, see pl_json_text. NULL when memory is out; every call takes NULL.
+ */
+PL_API pl_json *pl_json_new(FILE *out);
+PL_API void pl_json_free(pl_json *j);
+
+PL_API void pl_json_object(pl_json *j,
+                           const char *key);            /* opens {...}; closed by pl_json_end */
+PL_API void pl_json_array(pl_json *j, const char *key); /* opens [...]; closed by pl_json_end */
+PL_API void pl_json_end(pl_json *j);
+
+PL_API void pl_json_int(pl_json *j, const char *key, int64_t v);
+PL_API void pl_json_uint(pl_json *j, const char *key, uint64_t v);
+/* As few digits as read back to the same double; NaN and infinities have no JSON form: null. */
+PL_API void pl_json_float(pl_json *j, const char *key, double v);
+PL_API void pl_json_bool(pl_json *j, const char *key, bool v);
+PL_API void pl_json_string(pl_json *j, const char *key, const char *v); /* NULL: null */
+PL_API void pl_json_null(pl_json *j, const char *key);
+
+/* Ends the document with a newline and hands it over (flushes the stream). Further values begin
+ * the next document: one object a line. */
+PL_API pl_status pl_json_finish(pl_json *j) PL_MUST_USE;
+/* The text so far when there is no stream; borrowed until the next call. "" when there is none.
+ */
+PL_API const char *pl_json_text(const pl_json *j);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,109 @@
+/* plimsoll_recipe.h - what a recipe is: a model, its loss, its data, its presets.
+ *
+ * The built-in recipes and a user's own network (a folder made by `plimsoll new`, compiled to a
+ * .so) use this interface and nothing more. A .so exports one function:
+ *
+ *     const pl_recipe *pl_recipe_entry(void);
+ *
+ * The engine reads the configuration (its own keys and the recipe's), calls build once to get the
+ * programs, plans them, opens the data, and runs: for every step it chooses the samples (a pure
+ * function of seed and epoch), has the recipe write them into the inputs, runs the training
+ * program and reads the named outputs.
+ */
+#ifndef PLIMSOLL_RECIPE_H
+#define PLIMSOLL_RECIPE_H
+
+#include "plimsoll.h"
+#include "plimsoll_config.h"
+#include "plimsoll_nn.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PL_RECIPE_ABI 1
+
+/* ---- building -------------------------------------------------------------------------------- */
+typedef struct pl_builder pl_builder;
+
+PL_API const pl_config *pl_builder_config(const pl_builder *b);
+PL_API pl_store *pl_builder_store(pl_builder *b);
+/* The training program as a layer context (plimsoll_nn.h); inputs have the micro-batch as their
+ * first dimension. The context is the builder's, who finishes and frees it. */
+PL_API pl_nn *pl_builder_train(pl_builder *b);
+/* The evaluation program, over the same weights; made by the first call. Its scalar outputs are
+ * averaged over the evaluation batches and reported under their names. */
+PL_API pl_nn *pl_builder_eval(pl_builder *b);
+PL_API int64_t pl_builder_batch(const pl_builder *b); /* samples a run: key `batch` */
+
+/* Finishes the training program: gradients of loss for every trainable slot, clipping, optimiser,
+ * schedule, EMA and counters as the keys `optim.*`, `schedule.*`, `clip.*`, `ema.*` say; makes
+ * loss, lr and grad_norm outputs. */
+PL_API void pl_builder_minimise(pl_builder *b, pl_val loss);
+
+/* Random numbers of the training program, by name. In training they come from the engine's
+ * counter-based generator; in a replay (`plimsoll replay`) each is an input of that name, read from
+ * the dump, so that two engines can be compared draw for draw. keep: a dropout multiplier, 0 with
+ * probability p, else 1/(1-p). */
+PL_API pl_val pl_draw_uniform(pl_builder *b, pl_nn *m, const char *name, pl_type type);
+PL_API pl_val pl_draw_normal(pl_builder *b, pl_nn *m, const char *name, pl_type type);
+PL_API pl_val pl_draw_keep(pl_builder *b, pl_nn *m, const char *name, pl_type type, double p);
+PL_API pl_val pl_draw_permutation(pl_builder *b, pl_nn *m, const char *name, int64_t n);
+
+/* ---- data ------------------------------------------------------------------------------------ */
+typedef enum pl_subset { PL_SUBSET_TRAIN, PL_SUBSET_EVAL } pl_subset;
+
+/* A batch being filled: memory of a program's inputs. */
+typedef struct pl_batch pl_batch;
+/* Where to write input `name` of the batch; the whole batch, row-major. NULL if the program has no
+ * such input (then nobody wants it). */
+PL_API void *pl_batch_input(pl_batch *batch, const char *name, pl_type *type);
+
+/* ---- the recipe ------------------------------------------------------------------------------ */
+typedef struct pl_preset {
+    const char *name;  /* "tiny": the preset cloud/tiny */
+    const char *about; /* one line */
+    const char *yaml;
+} pl_preset;
+
+/* How replay reads a peer's meta.json: its workload names, and which field of its configuration is
+ * which of our keys. */
+typedef struct pl_peer_key {
+    const char *peer, *key;
+} pl_peer_key;
+typedef struct pl_peer {
+    const char *const *workloads; /* NULL-terminated */
+    const pl_peer_key *keys;      /* ends with {NULL, NULL} */
+    /* Name in the peer's files of the module whose state the recipe's slots are: "model." */
+    const char *prefix;
+    /* Inputs whose layout differs from the peer's: copies one tensor of the dump into ours;
+     * NULL when all are equal. false: not special, copy as it is. */
+    bool (*convert)(const char *name, const pl_type *from, const void *src, const pl_type *to,
+                    void *dst);
+} pl_peer;
+
+typedef struct pl_recipe {
+    int abi; /* PL_RECIPE_ABI */
+    const char *name;
+    const char *about;               /* one line */
+    const pl_config_entry *schema;   /* the recipe's own keys */
+    const pl_preset *presets;        /* ends with {NULL}; the first is the default */
+    pl_status (*build)(pl_builder *b);
+
+    /* Data. All optional but read: without open there is no handle; size 0 or NULL means endless. */
+    pl_status (*data_open)(const pl_config *c, void **data);
+    void (*data_close)(void *data);
+    int64_t (*data_size)(void *data, pl_subset subset);
+    /* Writes samples sample[0..n) into the batch. Must be a pure function of its arguments: it may
+     * run on any thread, any number of times. */
+    pl_status (*data_read)(void *data, pl_subset subset, const int64_t *sample, int n,
+                           pl_batch *batch);
+    const pl_peer *peer; /* NULL: no PyTorch peer */
+} pl_recipe;
+
+typedef const pl_recipe *(*pl_recipe_entry_fn)(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,128 @@
+/* plimsoll_train.h - a run: configuration, recipe, programs, memory, steps.
+ *
+ *     pl_run *run;
+ *     PL_TRY(pl_run_open("cloud/tiny", overrides, n, &run));   configuration and recipe
+ *     PL_TRY(pl_run_build(run));                               programs, planned
+ *     pl_run_memory m = pl_run_memory_get(run);                what it will take
+ *     PL_TRY(pl_run_start(run));                               memory, initial values, data
+ *     while (...) PL_TRY(pl_run_step(run, &info));
+ *
+ * The library prints nothing; the command line is written on this header.
+ */
+#ifndef PLIMSOLL_TRAIN_H
+#define PLIMSOLL_TRAIN_H
+
+#include "plimsoll_recipe.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- built-in recipes ------------------------------------------------------------------------ */
+PL_API int pl_recipe_count(void);
+PL_API const pl_recipe *pl_recipe_at(int i);
+PL_API const pl_recipe *pl_recipe_find(const char *name); /* NULL if none */
+
+/* ---- opening --------------------------------------------------------------------------------- */
+typedef struct pl_run pl_run;
+
+/* config: a preset ("cloud/tiny"), a recipe ("cloud": its first preset), a compiled recipe
+ * ("./my-net.so", "./my-net.so/preset") or a YAML file whose key `recipe` names one of these.
+ * overrides: "key=value". */
+PL_API pl_status pl_run_open(const char *config, const char *const *overrides, int n,
+                             pl_run **out) PL_MUST_USE;
+PL_API void pl_run_free(pl_run *r);
+PL_API const pl_config *pl_run_config(const pl_run *r);
+PL_API const pl_recipe *pl_run_recipe(const pl_run *r);
+PL_API pl_store *pl_run_store(const pl_run *r);
+
+/* ---- planning -------------------------------------------------------------------------------- */
+/* Applied to the programs that pl_run_build compiles; call it before. */
+PL_API void pl_run_set_compile(pl_run *r, const pl_compile_opts *o);
+PL_API pl_status pl_run_build(pl_run *r) PL_MUST_USE;
+PL_API const pl_program *pl_run_train_program(const pl_run *r);
+PL_API const pl_program *pl_run_eval_program(const pl_run *r); /* NULL if the recipe has none */
+
+/* Bytes of the whole process, as --memory counts them. */
+typedef struct pl_run_memory {
+    uint64_t arena, state; /* mapped by pl_run_start, to the byte */
+    uint64_t overhead;     /* program, libraries, tables, stacks: measured now, with a margin */
+    uint64_t total;        /* arena + state + overhead */
+    uint64_t budget;       /* key `memory`; 0 = none given */
+    bool fits;             /* total <= budget, or no budget */
+} pl_run_memory;
+PL_API pl_run_memory pl_run_memory_get(const pl_run *r);
+PL_API int64_t pl_run_parameters(const pl_run *r, bool trainable_only);
+
+/* ---- running --------------------------------------------------------------------------------- */
+/* Maps the memory, sets initial values (`seed`, then `init_from` if given), opens the data.
+ * PL_ERR_FIT when the budget is too small. */
+PL_API pl_status pl_run_start(pl_run *r) PL_MUST_USE;
+PL_API pl_session *pl_run_session(pl_run *r);
+
+typedef struct pl_step_info {
+    int64_t step; /* 1 at the first */
+    double epoch; /* passes over the data, as a fraction; 0 if the data are endless */
+    double loss, lr, grad_norm; /* NaN where the program has no such output */
+    double step_ms, data_ms;
+} pl_step_info;
+/* Reads a batch and runs the training program once. A batch with a non-finite number is
+ * PL_ERR_DATA (unless data.allow_nonfinite), a non-finite loss PL_ERR_NUMERIC. */
+PL_API pl_status pl_run_step(pl_run *r, pl_step_info *info) PL_MUST_USE;
+
+/* Means of the evaluation program's outputs over at most eval.batches whole batches. */
+#define PL_MAX_METRICS 32
+typedef struct pl_eval_info {
+    int n, batches;
+    const char *name[PL_MAX_METRICS]; /* borrowed until the run is freed */
+    double value[PL_MAX_METRICS];
+} pl_eval_info;
+PL_API pl_status pl_run_eval(pl_run *r, pl_eval_info *info) PL_MUST_USE;
+/* Feeds an evaluation metric to the plateau schedule; true when the learning rate was lowered. */
+PL_API bool pl_run_plateau(pl_run *r, double metric);
+
+/* ---- model files (safetensors, PyTorch's names and layouts) ----------------------------------- */
+PL_API pl_status pl_run_save_model(pl_run *r, const char *path) PL_MUST_USE;
+/* Every parameter and buffer must be there with the right shape; others in the file are ignored
+ * only when `partial`. */
+PL_API pl_status pl_run_load_model(pl_run *r, const char *path, bool partial) PL_MUST_USE;
+
+/* ---- replay: does this engine agree with a PyTorch program? ------------------------------------
+ * dir is what bench/peers/bench.py --dump wrote. */
+typedef struct pl_replay_opts {
+    const char *config; /* NULL: chosen by the dump's workload name */
+    const char *const *overrides;
+    int n_overrides;
+    double loss_tol, grad_tol, final_tol; /* relative; 0: 1e-5, 1e-4, 1e-4 */
+    const pl_compile_opts *compile;       /* NULL: defaults */
+} pl_replay_opts;
+
+typedef struct pl_replay_report {
+    char workload[64], recipe[64];
+    int steps, losses, gradients, tensors; /* how many were compared */
+    double worst_loss, worst_grad, worst_final;
+    char worst_loss_name[128], worst_grad_name[128], worst_final_name[128];
+    bool agree;
+} pl_replay_report;
+PL_API pl_status pl_replay(const char *dir, const pl_replay_opts *o,
+                           pl_replay_report *report) PL_MUST_USE;
+
+/* ---- files of tensors, for `inspect` ----------------------------------------------------------- */
+typedef struct pl_tensor_info {
+    const char *name;
+    const char *dtype; /* as the file says it: "F32" */
+    int rank;
+    const int64_t *dim;
+    uint64_t bytes;
+} pl_tensor_info;
+/* Calls each for every tensor of a safetensors file, then each_meta for its metadata. */
+PL_API pl_status pl_model_file_list(const char *path,
+                                    void (*each)(void *ctx, const pl_tensor_info *t),
+                                    void (*each_meta)(void *ctx, const char *key,
+                                                      const char *value),
+                                    void *ctx) PL_MUST_USE;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

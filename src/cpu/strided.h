@@ -1,0 +1,26 @@
+/* strided.h - copies between strided layouts of one box of elements: what permute, slice, concat,
+ * flip and broadcast come down to on the CPU.
+ *
+ * The copy finds its own way: dims that are contiguous in both layouts merge, unit strides on both
+ * sides become memcpy, a transposition goes by cache-sized tiles, the rest element by element. Large
+ * copies are spread over the pool; every element is written exactly once, whoever writes it.
+ */
+#ifndef PL_CPU_STRIDED_H
+#define PL_CPU_STRIDED_H
+
+#include "plimsoll.h"
+
+typedef struct pl_box {
+    int rank;
+    int64_t dim[PL_MAX_RANK];
+    int64_t to[PL_MAX_RANK], from[PL_MAX_RANK]; /* strides in elements; from may be 0 or negative */
+} pl_box;
+
+/* dst and src point at the element with all coordinates 0; the two do not overlap. elem: bytes of
+ * an element, a power of two up to 8. */
+void pl_strided_copy(const pl_box *box, size_t elem, void *dst, const void *src);
+
+/* n elements set to the one at value. */
+void pl_strided_fill(void *dst, size_t elem, int64_t n, const void *value);
+
+#endif

@@ -1,0 +1,55 @@
+/* config_int.h - what the files of the configuration share; the contract is plimsoll_config.h.
+ */
+#ifndef PL_IO_CONFIG_INT_H
+#define PL_IO_CONFIG_INT_H
+
+#include "base/arena.h"
+#include "base/str.h"
+#include "io/yaml.h"
+#include "plimsoll_config.h"
+
+typedef struct config_value {
+    bool set; /* false: required and not given yet */
+    bool null;
+    int n; /* items of a list */
+    union {
+        bool b;
+        int64_t i;     /* INT, SIZE */
+        double f;      /* FLOAT, DURATION */
+        const char *s; /* TEXT, CHOICE */
+        int64_t *ints;
+        double *floats;
+        const char **texts;
+    };
+    const char *where; /* NULL: the default */
+    int line, column;
+    int load; /* number of the document that set it */
+} config_value;
+
+struct pl_config {
+    pl_arena arena;                /* everything below */
+    const pl_config_entry **entry; /* all tables, in their order */
+    config_value *value;           /* of entry i */
+    int *by_key;                   /* entries sorted by key */
+    int n, n_loads;
+    pl_config_find_fn find;
+    void *find_ctx;
+};
+
+/* Where a node comes from, for messages. */
+typedef struct config_source {
+    const char *file;     /* kept by the config's arena */
+    const char *override; /* the whole "key=value", or NULL */
+} config_source;
+
+/* PL_ERR_CONFIG with the place in front. node may be NULL. */
+pl_status pl__config_fail(const config_source *s, const pl_yaml *node, const char *fmt, ...)
+    PL_PRINTF(3, 4);
+bool pl__yaml_is_null(const pl_yaml *node);
+/* Parses node as a value of entry e; memory from the arena. */
+pl_status pl__config_parse(pl_arena *a, const pl_config_entry *e, const config_source *s,
+                           const pl_yaml *node, config_value *out) PL_MUST_USE;
+/* Adds the value as YAML that parses back to it. */
+void pl__config_format(const pl_config_entry *e, const config_value *v, pl_str *out);
+
+#endif

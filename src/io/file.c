@@ -1,0 +1,150 @@
+/* file.c - see file.h.
+ *
+ * The writer gathers small pieces in a buffer of its own; pieces as large as the buffer go
+ * straight to the file. The temporary file is made with O_EXCL under path.tmp-PID-N, so two
+ * writers, or the remains of a killed one, never share a file.
+ */
+#include "io/file.h"
+
+#include "base/sys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { BUFFER_BYTES = 1 << 16, TEMP_TRIES = 100 };
+
+pl_status pl_file_open(const char *path, pl_status bad, pl_file *out)
+{
+    int fd = pl_sys_open(path, O_RDONLY | O_NONBLOCK, 0);
+    PL_FAIL_IF(fd < 0, PL_ERR_IO, "cannot open %.300s: %s", path, strerror(errno));
+    struct stat st;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+        close(fd);
+        PL_FAIL(PL_ERR_IO, "%.300s is not a regular file", path);
+    }
+    *out = (pl_file){.name = path, .size = (uint64_t)st.st_size, .fd = fd, .bad = bad};
+    return PL_OK;
+}
+
+void pl_file_open_memory(const void *data, size_t len, const char *name, pl_status bad,
+                         pl_file *out)
+{
+    *out = (pl_file){.name = name, .mem = data, .size = len, .fd = -1, .bad = bad};
+}
+
+void pl_file_close(pl_file *f)
+{
+    if (f->fd >= 0) close(f->fd);
+    f->fd = -1;
+}
+
+pl_status pl_file_read(const pl_file *f, uint64_t offset, size_t bytes, void *dst)
+{
+    PL_FAIL_IF(offset > f->size || bytes > f->size - offset, f->bad,
+               "%.200s: bytes %llu to +%zu are past its end (%llu bytes)", f->name,
+               (unsigned long long)offset, bytes, (unsigned long long)f->size);
+    if (f->fd < 0) {
+        if (bytes) memcpy(dst, f->mem + offset, bytes);
+        return PL_OK;
+    }
+    for (size_t n = 0; n < bytes;) {
+        ssize_t r = pread(f->fd, (char *)dst + n, bytes - n, (off_t)(offset + n));
+        if (r < 0 && errno == EINTR) continue;
+        PL_FAIL_IF(r < 0, PL_ERR_IO, "cannot read %.200s: %s", f->name, strerror(errno));
+        PL_FAIL_IF(r == 0, f->bad,
+                   "%.200s was cut short while open: it had %llu bytes, now it ends at %llu",
+                   f->name, (unsigned long long)f->size, (unsigned long long)(offset + n));
+        n += (size_t)r;
+    }
+    return PL_OK;
+}
+
+struct pl_file_writer {
+    char *path, *temp; /* both in the same block as the struct */
+    int fd;
+    bool failed, committed;
+    size_t used; /* bytes waiting in buffer */
+    char buffer[BUFFER_BYTES];
+};
+
+pl_status pl_file_writer_new(const char *path, pl_file_writer **out)
+{
+    size_t n = strlen(path) + 1, suffix = 48;
+    pl_file_writer *w = pl_sys_alloc(sizeof *w + 2 * n + suffix);
+    if (!w) return PL_ERR_MEMORY;
+    w->path = (char *)(w + 1);
+    w->temp = w->path + n;
+    memcpy(w->path, path, n);
+    w->fd = -1;
+    for (int i = 0; i < TEMP_TRIES && w->fd < 0; i++) {
+        snprintf(w->temp, n + suffix, "%s.tmp-%ld-%d", path, (long)getpid(), i);
+        w->fd = pl_sys_open(w->temp, O_WRONLY | O_CREAT | O_EXCL, 0666);
+        if (w->fd < 0 && errno != EEXIST) break;
+    }
+    if (w->fd < 0) {
+        int err = errno;
+        pl_sys_free(w);
+        PL_FAIL(PL_ERR_IO, "cannot write %.300s: %s", path, strerror(err));
+    }
+    *out = w;
+    return PL_OK;
+}
+
+static pl_status write_all(pl_file_writer *w, const char *data, size_t bytes)
+{
+    for (size_t n = 0; n < bytes;) {
+        ssize_t r = write(w->fd, data + n, bytes - n);
+        if (r < 0 && errno == EINTR) continue;
+        if (r < 0) {
+            w->failed = true;
+            PL_FAIL(PL_ERR_IO, "cannot write %.300s: %s", w->path, strerror(errno));
+        }
+        n += (size_t)r;
+    }
+    return PL_OK;
+}
+
+static pl_status flush_buffer(pl_file_writer *w)
+{
+    size_t n = w->used;
+    w->used = 0;
+    return write_all(w, w->buffer, n);
+}
+
+pl_status pl_file_writer_write(pl_file_writer *w, const void *data, size_t bytes)
+{
+    PL_FAIL_IF(w->failed, PL_ERR_IO, "%.300s: an earlier write failed", w->path);
+    if (bytes == 0) return PL_OK;
+    if (bytes > sizeof w->buffer - w->used) PL_TRY(flush_buffer(w));
+    if (bytes >= sizeof w->buffer) return write_all(w, data, bytes);
+    memcpy(w->buffer + w->used, data, bytes);
+    w->used += bytes;
+    return PL_OK;
+}
+
+pl_status pl_file_writer_commit(pl_file_writer *w)
+{
+    PL_FAIL_IF(w->failed, PL_ERR_IO, "%.300s: an earlier write failed", w->path);
+    PL_TRY(flush_buffer(w));
+    int err = fsync(w->fd) != 0 ? errno : 0;
+    if (close(w->fd) != 0 && !err) err = errno;
+    w->fd = -1;
+    w->failed = true; /* whatever happens below, nothing more can be written */
+    if (!err && rename(w->temp, w->path) != 0) err = errno;
+    PL_FAIL_IF(err, PL_ERR_IO, "cannot write %.300s: %s", w->path, strerror(err));
+    w->committed = true;
+    pl_sys_sync_folder(w->path);
+    return PL_OK;
+}
+
+void pl_file_writer_free(pl_file_writer *w)
+{
+    if (!w) return;
+    if (w->fd >= 0) close(w->fd);
+    if (!w->committed) unlink(w->temp);
+    pl_sys_free(w);
+}

@@ -1,0 +1,48 @@
+/* file.h - reading a file at offsets, and writing one so that it appears whole or not at all.
+ *
+ * Readers use pread, never a mapping: a file that another process cuts short then gives an
+ * error instead of a signal. The same reader serves bytes in memory, which tests and fuzzers
+ * use.
+ */
+#ifndef PL_IO_FILE_H
+#define PL_IO_FILE_H
+
+#include "base/err.h"
+
+/* ---- reading
+ * --------------------------------------------------------------------------------- */
+typedef struct pl_file {
+    const char *name;   /* borrowed; used in messages */
+    const uint8_t *mem; /* when not a file */
+    uint64_t size;
+    int fd;        /* -1 when there is none */
+    pl_status bad; /* the code for contents that cannot be right */
+} pl_file;
+#define PL_FILE_NONE                                                                           \
+ {                                                                                             \
+  .fd = -1                                                                                     \
+ }
+
+/* Opens a regular file; anything else (folder, pipe, device) is refused without waiting on it.
+ */
+pl_status pl_file_open(const char *path, pl_status bad, pl_file *out) PL_MUST_USE;
+/* data is borrowed until pl_file_close. */
+void pl_file_open_memory(const void *data, size_t len, const char *name, pl_status bad,
+                         pl_file *out);
+void pl_file_close(pl_file *f);
+/* Exactly `bytes` bytes at offset; fewer (the file was cut short meanwhile) is an error. */
+pl_status pl_file_read(const pl_file *f, uint64_t offset, size_t bytes, void *dst) PL_MUST_USE;
+
+/* ---- writing
+ * --------------------------------------------------------------------------------- */
+typedef struct pl_file_writer pl_file_writer;
+
+/* Begins a temporary sibling of path. Nothing is seen under path before commit. */
+pl_status pl_file_writer_new(const char *path, pl_file_writer **out) PL_MUST_USE;
+pl_status pl_file_writer_write(pl_file_writer *w, const void *data, size_t bytes) PL_MUST_USE;
+/* fsyncs, renames over path, fsyncs the folder. Refused after a failed write. */
+pl_status pl_file_writer_commit(pl_file_writer *w) PL_MUST_USE;
+/* Without a commit the temporary file is removed. NULL is fine. */
+void pl_file_writer_free(pl_file_writer *w);
+
+#endif

@@ -1,0 +1,40 @@
+/* ref.h - what reference kernels and cost rules share: one element as a double, quickly, and the
+ * bytes of a call's operands. */
+#ifndef PL_OPS_REF_H
+#define PL_OPS_REF_H
+
+#include "base/dtype.h"
+#include "ir/op.h"
+
+static inline double ref_get(pl_dtype d, const void *p, int64_t i)
+{
+    if (d == PL_F32) return (double)((const float *)p)[i];
+    if (d == PL_F64) return ((const double *)p)[i];
+    return pl_elem_get(d, p, i);
+}
+
+static inline void ref_set(pl_dtype d, void *p, int64_t i, double v)
+{
+    if (d == PL_F32)
+        ((float *)p)[i] = (float)v;
+    else if (d == PL_F64)
+        ((double *)p)[i] = v;
+    else
+        pl_elem_set(d, p, i, v);
+}
+
+/* Every operand moved once: the least any kernel moves. */
+static inline double operand_bytes(const pl_call *c)
+{
+    double sum = 0;
+    for (int i = 0; i < c->n_in; i++) sum += (double)pl_type_bytes(&c->in_type[i]);
+    for (int k = 0; k < c->n_out; k++) sum += (double)pl_type_bytes(&c->out_type[k]);
+    return sum;
+}
+
+static inline bool accepts_f32(const pl_call *c)
+{
+    return c->in_type[0].dtype == PL_F32;
+}
+
+#endif

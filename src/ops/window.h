@@ -1,0 +1,62 @@
+/* window.h - the geometry of windows that slide over the spatial dims of [N, s.., C]: convolution,
+ * pools, patches. Position p of the output and tap k of the window meet the input at
+ *   p*stride + k*dilation - pad_lo          (padding outside [0, in))
+ * and the output size is (in + pad_lo + pad_hi - (kernel-1)*dilation - 1) / stride + 1.
+ */
+#ifndef PL_OPS_WINDOW_H
+#define PL_OPS_WINDOW_H
+
+#include "ir/op.h"
+#include "plimsoll_ops.h"
+
+/* The attributes of every windowed op; each op's table names those it has. Lists hold one entry a
+ * spatial dim, outermost first; an empty one is filled with its default by pl_window_complete. */
+typedef struct pl_window_attr {
+    pl_dims stride, dilation, pad_lo, pad_hi; /* defaults 1, 1, 0, 0 */
+    pl_dims kernel; /* where no operand has the window's size */
+    pl_dims in;     /* spatial size of the input, in ops that make one */
+    int64_t groups;
+    bool count_pad;
+} pl_window_attr;
+
+/* Always three spatial dims; missing leading ones are 1 (padding 0). */
+typedef struct pl_window {
+    int n_spatial;
+    int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad_lo[3], pad_hi[3];
+} pl_window;
+
+/* Fills empty lists and checks all of them against n spatial dims. */
+pl_status pl_window_complete(pl_window_attr *a, int n) PL_MUST_USE;
+/* A list the op cannot do without: n entries of at least 1. */
+pl_status pl_window_need(const char *what, const pl_dims *d, int n) PL_MUST_USE;
+/* Output size along spatial dim d; an error when the window does not fit. */
+pl_status pl_window_out(const pl_window_attr *a, int d, int64_t in, int64_t kernel,
+                        int64_t *out) PL_MUST_USE;
+/* Checks that [rank-2] spatial dims of a windowed op's [N, s.., C] operand are 1 to 3. */
+pl_status pl_window_rank(const char *what, const pl_type *t) PL_MUST_USE;
+/* in, out, kernel: n entries each. */
+pl_window pl_window_make(const pl_window_attr *a, int n, const int64_t *in, const int64_t *out,
+                         const int64_t *kernel);
+/* Attributes from a constructor's options for n spatial dims; zeros read as defaults. */
+pl_window_attr pl_window_from_conv(const pl_conv_opts *o, int n);
+
+static inline int64_t pl_window_at(const pl_window *w, int d, int64_t p, int64_t k)
+{
+    return p * w->stride[d] + k * w->dilation[d] - w->pad_lo[d];
+}
+
+/* The output position whose tap k meets input position i along d, or -1 if there is none. */
+static inline int64_t pl_window_from(const pl_window *w, int d, int64_t i, int64_t k)
+{
+    int64_t at = i + w->pad_lo[d] - k * w->dilation[d];
+    if (at < 0 || at % w->stride[d]) return -1;
+    at /= w->stride[d];
+    return at < w->out[d] ? at : -1;
+}
+
+static inline int64_t pl_window_taps(const pl_window *w)
+{
+    return w->kernel[0] * w->kernel[1] * w->kernel[2];
+}
+
+#endif

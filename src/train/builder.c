@@ -1,0 +1,190 @@
+/* builder.c - from a recipe's build function to finished graphs.
+ *
+ * The recipe writes its model into layer contexts; minimise closes the training program with
+ * gradients, optimiser and schedule from the configuration. Draws go through the builder, so that a
+ * replay can feed them from a dump instead.
+ */
+#include "train/train_int.h"
+
+#include <string.h>
+
+const pl_config *pl_builder_config(const pl_builder *b)
+{
+    return b->config;
+}
+
+pl_store *pl_builder_store(pl_builder *b)
+{
+    return b->store;
+}
+
+int64_t pl_builder_batch(const pl_builder *b)
+{
+    return pl_config_int(b->config, "batch");
+}
+
+pl_nn *pl_builder_train(pl_builder *b)
+{
+    return b->train;
+}
+
+pl_nn *pl_builder_eval(pl_builder *b)
+{
+    if (!b->eval) {
+        b->eval_graph = pl_graph_new(b->store);
+        b->eval = b->eval_graph ? pl_nn_new(b->eval_graph, false) : NULL;
+    }
+    return b->eval;
+}
+
+/* ---- draws ----------------------------------------------------------------------------------- */
+pl_val pl_draw_uniform(pl_builder *b, pl_nn *m, const char *name, pl_type type)
+{
+    return b->replay ? pl_input(m->g, name, type)
+                     : pl_random_uniform(m->g, pl_nn_key(m), type);
+}
+
+pl_val pl_draw_normal(pl_builder *b, pl_nn *m, const char *name, pl_type type)
+{
+    return b->replay ? pl_input(m->g, name, type) : pl_random_normal(m->g, pl_nn_key(m), type);
+}
+
+pl_val pl_draw_keep(pl_builder *b, pl_nn *m, const char *name, pl_type type, double p)
+{
+    if (b->replay) return pl_input(m->g, name, type);
+    if (!m->training || p <= 0) return pl_fill(m->g, type, 1);
+    pl_val u = pl_random_uniform(m->g, pl_nn_key(m), type);
+    pl_val keep = pl_ge(m->g, u, pl_full_like(m->g, u, p));
+    return pl_select(m->g, keep, pl_full_like(m->g, u, 1 / (1 - p)), pl_full_like(m->g, u, 0));
+}
+
+pl_val pl_draw_permutation(pl_builder *b, pl_nn *m, const char *name, int64_t n)
+{
+    return b->replay ? pl_input(m->g, name, PL_TYPE(PL_I64, n))
+                     : pl_random_permutation(m->g, pl_nn_key(m), n);
+}
+
+/* ---- optimiser ------------------------------------------------------------------------------- */
+static pl_lr_kind schedule_kind(const char *name)
+{
+    static const char *names[] = {"constant",    "linear",    "cosine", "step",
+                                  "exponential", "one_cycle", NULL};
+    for (int i = 0; names[i]; i++)
+        if (strcmp(names[i], name) == 0) return (pl_lr_kind)i;
+    return PL_LR_CONSTANT;
+}
+
+static void schedule_from_config(const pl_config *c, pl_lr *lr)
+{
+    lr->kind = schedule_kind(pl_config_text(c, "schedule.name"));
+    lr->lr = pl_config_float(c, "optim.lr");
+    lr->warmup = pl_config_int(c, "schedule.warmup_steps");
+    lr->warmup_start = pl_config_float(c, "schedule.warmup_start");
+    lr->total = pl_config_int(c, "schedule.total_steps");
+    if (lr->total == 0) lr->total = pl_config_int(c, "train.steps") - lr->warmup;
+    if (lr->total < 1) lr->total = 1;
+    lr->step_size = pl_config_int(c, "schedule.step_size");
+    lr->gamma = pl_config_float(c, "schedule.gamma");
+    lr->eta_min = pl_config_float(c, "schedule.eta_min");
+    lr->start_factor = 1;
+    lr->end_factor = pl_config_float(c, "schedule.end_factor");
+    lr->pct_start = pl_config_float(c, "schedule.pct_start");
+    lr->div_factor = pl_config_float(c, "schedule.div_factor");
+    lr->final_div_factor = pl_config_float(c, "schedule.final_div_factor");
+    lr->plateau_factor = pl_config_float(c, "schedule.plateau.factor");
+    lr->plateau_min = pl_config_float(c, "schedule.plateau.min_lr");
+    lr->plateau = lr->plateau_factor > 0;
+}
+
+pl_status pl__optim_from_config(const pl_config *c, pl_optim *out, pl_plateau *plateau)
+{
+    *out = (pl_optim)PL_OPTIM_INIT;
+    *plateau = (pl_plateau)PL_PLATEAU_INIT;
+    if (!pl_optim_parse(pl_config_text(c, "optim.name"), &out->kind))
+        PL_FAIL(PL_ERR_CONFIG, "no optimiser \"%s\"", pl_config_text(c, "optim.name"));
+    int n;
+    const double *betas = pl_config_floats(c, "optim.betas", &n);
+    PL_FAIL_IF(n != 2, PL_ERR_CONFIG, "optim.betas has %d numbers, wants 2, e.g. [0.9, 0.999]",
+               n);
+    out->beta1 = betas[0];
+    out->beta2 = betas[1];
+    schedule_from_config(c, &out->lr);
+    out->eps = pl_config_float(c, "optim.eps");
+    out->weight_decay = pl_config_float(c, "optim.weight_decay");
+    out->amsgrad = pl_config_bool(c, "optim.amsgrad");
+    out->momentum = pl_config_float(c, "optim.momentum");
+    out->dampening = pl_config_float(c, "optim.dampening");
+    out->nesterov = pl_config_bool(c, "optim.nesterov");
+    out->alpha = pl_config_float(c, "optim.alpha");
+    out->centered = pl_config_bool(c, "optim.centered");
+    out->clip_norm = pl_config_float(c, "clip.norm");
+    out->ema = pl_config_float(c, "ema.decay");
+    plateau->patience = pl_config_int(c, "schedule.plateau.patience");
+    return PL_OK;
+}
+
+static void output_gradients(pl_builder *b, const pl_grads *grads)
+{
+    for (int i = 0; i < grads->n; i++)
+        pl_output(b->train->g,
+                  pl_nn_name(b->train, "grad.%s", pl_store_slot(b->store, grads->slot[i])->name),
+                  grads->grad[i]);
+}
+
+void pl_builder_minimise(pl_builder *b, pl_val loss)
+{
+    pl_nn *m = b->train;
+    pl_optim o;
+    pl_plateau plateau;
+    pl_status rc = pl__optim_from_config(b->config, &o, &plateau);
+    if (rc != PL_OK) {
+        pl_nn_fail(m, rc, "%s", pl_error_text());
+        return;
+    }
+    if (!pl_config_is_null(b->config, "optim.no_decay"))
+        pl_nn_set_decay(b->store, pl_config_text(b->config, "optim.no_decay"), false);
+    if (!pl_config_is_null(b->config, "optim.frozen"))
+        pl_nn_set_trainable(b->store, pl_config_text(b->config, "optim.frozen"), false);
+    pl_grads grads;
+    pl_optim_report report;
+    memset(&grads, 0, sizeof grads);
+    memset(&report, 0, sizeof report);
+    pl_optim_gradients(m, loss, &o, &grads);
+    pl_optim_update(m, &grads, &o, &report);
+    if (b->replay) output_gradients(b, &grads);
+    pl_output(m->g, "loss", loss);
+    if (pl_val_ok(report.lr)) pl_output(m->g, "lr", report.lr);
+    if (pl_val_ok(report.grad_norm)) pl_output(m->g, "grad_norm", report.grad_norm);
+    b->minimised = true;
+}
+
+/* ---- the whole build ------------------------------------------------------------------------- */
+void pl__builder_release(pl_builder *b)
+{
+    pl_nn_free(b->train);
+    pl_nn_free(b->eval);
+    pl_graph_free(b->train_graph);
+    pl_graph_free(b->eval_graph);
+    b->train = b->eval = NULL;
+    b->train_graph = b->eval_graph = NULL;
+}
+
+static pl_status build(pl_builder *b, const pl_recipe *recipe)
+{
+    b->train_graph = pl_graph_new(b->store);
+    b->train = b->train_graph ? pl_nn_new(b->train_graph, true) : NULL;
+    PL_FAIL_IF(!b->train, PL_ERR_MEMORY, "no memory for the training program");
+    PL_TRY(recipe->build(b));
+    PL_TRY(pl_nn_finish(b->train));
+    PL_FAIL_IF(!b->minimised, PL_ERR_GRAPH, "recipe %s builds no loss: call pl_builder_minimise",
+               recipe->name);
+    if (b->eval) PL_TRY(pl_nn_finish(b->eval));
+    return PL_OK;
+}
+
+pl_status pl__builder_run(pl_builder *b, const pl_recipe *recipe)
+{
+    pl_status rc = build(b, recipe);
+    if (rc != PL_OK) pl__builder_release(b);
+    return rc;
+}

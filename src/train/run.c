@@ -1,0 +1,421 @@
+/* run.c - a run from configuration to steps; see plimsoll_train.h.
+ *
+ * Everything that takes memory happens in build and start; a step reads a batch straight into the
+ * program's inputs and runs the program. The order of samples is a pure function of seed and
+ * position, so the run's position is one number: the steps done.
+ */
+#include "base/dtype.h"
+#include "base/pool.h"
+#include "base/sys.h"
+#include "train/train_int.h"
+
+#include <dlfcn.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Room for stacks of the team, allocator slack and the pages a first step touches. */
+#define OVERHEAD_MARGIN ((uint64_t)24 << 20)
+
+/* ---- opening --------------------------------------------------------------------------------- */
+/* Preset texts of a recipe, by "recipe/preset" or, inside the recipe's own files, "preset". */
+static const char *preset_text(void *ctx, const char *name)
+{
+    const pl_recipe *own = ctx;
+    const char *slash = strrchr(name, '/');
+    const pl_recipe *r = own;
+    if (slash) {
+        size_t n = (size_t)(slash - name);
+        bool is_own = own && strlen(own->name) == n && memcmp(own->name, name, n) == 0;
+        for (int i = 0; !is_own && i < pl_recipe_count(); i++)
+            if (strlen(pl_recipe_at(i)->name) == n &&
+                memcmp(pl_recipe_at(i)->name, name, n) == 0)
+                r = pl_recipe_at(i), is_own = true;
+        if (!is_own) return NULL;
+    }
+    const char *preset = slash ? slash + 1 : name;
+    for (const pl_preset *p = r ? r->presets : NULL; p && p->name; p++)
+        if (strcmp(p->name, preset) == 0) return p->yaml;
+    return NULL;
+}
+
+static pl_status open_library(pl_run *r, const char *path)
+{
+    char full[4096];
+    bool plain = strchr(path, '/') == NULL;
+    int n = snprintf(full, sizeof full, "%s%s", plain ? "./" : "", path);
+    PL_FAIL_IF(n < 0 || (size_t)n >= sizeof full, PL_ERR_CONFIG, "path too long");
+    r->library = dlopen(full, RTLD_NOW | RTLD_LOCAL);
+    PL_FAIL_IF(!r->library, PL_ERR_CONFIG, "cannot load recipe %s: %s", path, dlerror());
+    pl_recipe_entry_fn entry;
+    void *symbol = dlsym(r->library, "pl_recipe_entry");
+    PL_FAIL_IF(!symbol, PL_ERR_CONFIG, "%s is not a recipe: it has no pl_recipe_entry", path);
+    memcpy(&entry, &symbol, sizeof entry);
+    const pl_recipe *recipe = entry();
+    PL_FAIL_IF(!recipe || recipe->abi != PL_RECIPE_ABI, PL_ERR_CONFIG,
+               "%s was built for recipe interface %d, this program has %d: build it again", path,
+               recipe ? recipe->abi : 0, PL_RECIPE_ABI);
+    r->recipe = recipe;
+    return PL_OK;
+}
+
+static bool ends_with(const char *text, size_t n, const char *tail)
+{
+    size_t m = strlen(tail);
+    return n >= m && memcmp(text + n - m, tail, m) == 0;
+}
+
+static pl_status unknown_recipe(const char *name)
+{
+    const char *nearest = NULL;
+    int best = 4;
+    char list[256] = "";
+    for (int i = 0; i < pl_recipe_count(); i++) {
+        const pl_recipe *r = pl_recipe_at(i);
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", r->name);
+        int d = strncmp(r->name, name, strlen(r->name)) == 0 ? 0 : 3;
+        if (d < best) best = d, nearest = r->name;
+    }
+    if (nearest && best == 0)
+        PL_FAIL(PL_ERR_CONFIG, "recipe %s has no preset of that name in \"%s\" (plimsoll recipes "
+                               "lists them)", nearest, name);
+    PL_FAIL(PL_ERR_CONFIG,
+            "no recipe, preset or file \"%s\"; built-in recipes: %s (plimsoll recipes lists their "
+            "presets)", name, list);
+}
+
+/* Finds the recipe a name stands for and the preset to load; *preset points into static text. */
+static pl_status resolve_recipe(pl_run *r, const char *name, const char **preset)
+{
+    size_t n = strlen(name);
+    const char *slash = strrchr(name, '/');
+    *preset = NULL;
+    if (ends_with(name, n, ".so")) {
+        PL_TRY(open_library(r, name));
+    } else if (slash && ends_with(name, (size_t)(slash - name), ".so")) {
+        char *path = pl_arena_strndup(&r->arena, name, (size_t)(slash - name));
+        if (!path) return PL_ERR_MEMORY;
+        PL_TRY(open_library(r, path));
+        *preset = slash + 1;
+    } else {
+        size_t m = slash ? (size_t)(slash - name) : n;
+        for (int i = 0; i < pl_recipe_count(); i++)
+            if (strlen(pl_recipe_at(i)->name) == m &&
+                memcmp(pl_recipe_at(i)->name, name, m) == 0)
+                r->recipe = pl_recipe_at(i);
+        if (slash) *preset = slash + 1;
+    }
+    if (!r->recipe) return unknown_recipe(name);
+    if (!*preset && r->recipe->presets) *preset = r->recipe->presets[0].name;
+    if (*preset && !preset_text(pl__unconst(r->recipe), *preset)) return unknown_recipe(name);
+    return PL_OK;
+}
+
+static pl_status make_config(pl_run *r)
+{
+    const pl_config_entry *tables[2] = {pl_engine_schema, r->recipe->schema};
+    PL_TRY(pl_config_new(tables, r->recipe->schema ? 2 : 1, &r->config));
+    pl_config_set_presets(r->config, preset_text, pl__unconst(r->recipe));
+    return PL_OK;
+}
+
+static bool is_file(const char *name)
+{
+    size_t n = strlen(name);
+    return ends_with(name, n, ".yaml") || ends_with(name, n, ".yml") || ends_with(name, n, ".json");
+}
+
+static pl_status open_file(pl_run *r, const char *path)
+{
+    char *recipe = NULL;
+    const char *preset;
+    PL_TRY(pl_config_peek(path, "recipe", preset_text, NULL, &recipe));
+    PL_FAIL_IF(!recipe, PL_ERR_CONFIG,
+               "%s: the key `recipe` is missing: which network is this for? (recipe: cloud)", path);
+    char *name = pl_arena_strdup(&r->arena, recipe);
+    pl_text_free(recipe);
+    if (!name) return PL_ERR_MEMORY;
+    PL_TRY(resolve_recipe(r, name, &preset));
+    PL_TRY(make_config(r));
+    if (strchr(name, '/') && !ends_with(name, strlen(name), ".so"))
+        PL_TRY(pl_config_load_text(r->config, preset, preset_text(pl__unconst(r->recipe), preset),
+                                   strlen(preset_text(pl__unconst(r->recipe), preset))));
+    return pl_config_load(r->config, path);
+}
+
+static pl_status open_named(pl_run *r, const char *name)
+{
+    const char *preset;
+    PL_TRY(resolve_recipe(r, name, &preset));
+    PL_TRY(make_config(r));
+    return preset ? pl_config_load(r->config, preset) : PL_OK;
+}
+
+pl_status pl_run_open(const char *config, const char *const *overrides, int n, pl_run **out)
+{
+    pl_run *r = pl_sys_alloc(sizeof *r);
+    if (!r) return PL_ERR_MEMORY;
+    r->compile = (pl_compile_opts)PL_COMPILE_INIT;
+    pl_status rc = is_file(config) ? open_file(r, config) : open_named(r, config);
+    for (int i = 0; i < n && rc == PL_OK; i++) rc = pl_config_override(r->config, overrides[i]);
+    if (rc == PL_OK) rc = pl_config_check(r->config);
+    if (rc == PL_OK && !(r->store = pl_store_new())) rc = PL_ERR_MEMORY;
+    if (rc != PL_OK) {
+        pl_run_free(r);
+        return rc;
+    }
+    int threads = (int)pl_config_int(r->config, "threads");
+    if (threads) pl_pool_set_threads(threads);
+    *out = r;
+    return PL_OK;
+}
+
+void pl_run_free(pl_run *r)
+{
+    if (!r) return;
+    if (r->data_open && r->recipe->data_close) r->recipe->data_close(r->data);
+    pl_session_free(r->session);
+    pl_program_free(r->train);
+    pl_program_free(r->eval);
+    pl_store_free(r->store);
+    pl_config_free(r->config);
+    pl_sys_free(r->samples);
+    if (r->library) dlclose(r->library);
+    pl_arena_release(&r->arena);
+    pl_sys_free(r);
+}
+
+const pl_config *pl_run_config(const pl_run *r)
+{
+    return r->config;
+}
+
+const pl_recipe *pl_run_recipe(const pl_run *r)
+{
+    return r->recipe;
+}
+
+pl_store *pl_run_store(const pl_run *r)
+{
+    return r->store;
+}
+
+pl_session *pl_run_session(pl_run *r)
+{
+    return r->session;
+}
+
+/* ---- planning -------------------------------------------------------------------------------- */
+void pl_run_set_compile(pl_run *r, const pl_compile_opts *o)
+{
+    r->compile = *o;
+}
+
+pl_status pl_run_build(pl_run *r)
+{
+    pl_builder b = {.config = r->config, .store = r->store, .replay = r->replay};
+    PL_TRY(pl__builder_run(&b, r->recipe));
+    pl_optim unused;
+    PL_TRY(pl__optim_from_config(r->config, &unused, &r->plateau));
+    pl_graph *train = b.train_graph, *eval = b.eval_graph;
+    b.train_graph = b.eval_graph = NULL; /* the programs own them */
+    pl__builder_release(&b);
+    pl_status rc = pl_compile(train, &r->compile, &r->train);
+    if (eval) {
+        if (rc == PL_OK)
+            rc = pl_compile(eval, &r->compile, &r->eval);
+        else
+            pl_graph_free(eval);
+    }
+    return rc;
+}
+
+const pl_program *pl_run_train_program(const pl_run *r)
+{
+    return r->train;
+}
+
+const pl_program *pl_run_eval_program(const pl_run *r)
+{
+    return r->eval;
+}
+
+pl_run_memory pl_run_memory_get(const pl_run *r)
+{
+    pl_run_memory m = {0};
+    if (r->session) {
+        m.arena = pl_session_arena_bytes(r->session);
+        m.state = pl_session_state_bytes(r->session);
+    } else if (r->train) {
+        const pl_plan_info *t = pl_program_plan(r->train);
+        m.arena = t->arena_bytes;
+        m.state = t->state_bytes;
+        if (r->eval && pl_program_plan(r->eval)->arena_bytes > m.arena)
+            m.arena = pl_program_plan(r->eval)->arena_bytes;
+    }
+    uint64_t rss = pl_sys_rss_bytes(), mapped = r->session ? m.arena + m.state : 0;
+    m.overhead = (rss > mapped ? rss - mapped : 0) + OVERHEAD_MARGIN;
+    m.total = m.arena + m.state + m.overhead;
+    m.budget = pl_config_is_null(r->config, "memory")
+                   ? 0
+                   : (uint64_t)pl_config_size(r->config, "memory");
+    m.fits = m.budget == 0 || m.total <= m.budget;
+    return m;
+}
+
+int64_t pl_run_parameters(const pl_run *r, bool trainable_only)
+{
+    return pl_nn_count(r->store, NULL, trainable_only);
+}
+
+/* ---- starting -------------------------------------------------------------------------------- */
+static void seed_random_key(pl_run *r)
+{
+    int slot = pl_store_find(r->store, "rng");
+    if (slot >= 0)
+        ((int64_t *)pl_session_slot(r->session, slot))[0] = pl_config_int(r->config, "seed");
+}
+
+pl_status pl_run_start(pl_run *r)
+{
+    pl_run_memory m = pl_run_memory_get(r);
+    char a[32], b[32];
+    if (!m.fits) {
+        snprintf(a, sizeof a, "%.2f MiB", (double)m.total / 0x1p20);
+        snprintf(b, sizeof b, "%.2f MiB", (double)m.budget / 0x1p20);
+        PL_FAIL(PL_ERR_FIT,
+                "training needs %s (%llu bytes), the budget is %s: raise memory to at least %llu, "
+                "or lower batch (now %lld)",
+                a, (unsigned long long)m.total, b, (unsigned long long)m.total,
+                (long long)pl_config_int(r->config, "batch"));
+    }
+    pl_program *programs[2] = {r->train, r->eval};
+    PL_TRY(pl_session_new(r->store, r->eval ? 2 : 1, programs, &r->session));
+    pl_session_init(r->session, (uint64_t)pl_config_int(r->config, "seed"));
+    seed_random_key(r);
+    if (!pl_config_is_null(r->config, "init_from"))
+        PL_TRY(pl_run_load_model(r, pl_config_text(r->config, "init_from"), false));
+    if (r->replay) return PL_OK;
+    r->samples = pl_sys_alloc((size_t)pl_config_int(r->config, "batch") * sizeof *r->samples);
+    if (!r->samples) return PL_ERR_MEMORY;
+    if (r->recipe->data_open) PL_TRY(r->recipe->data_open(r->config, &r->data));
+    r->data_open = true;
+    return PL_OK;
+}
+
+/* ---- data ------------------------------------------------------------------------------------ */
+void *pl_batch_input(pl_batch *batch, const char *name, pl_type *type)
+{
+    pl_type ignored;
+    return pl_session_input(batch->session, batch->program, name, type ? type : &ignored);
+}
+
+static int64_t data_size(pl_run *r, pl_subset subset)
+{
+    return r->recipe->data_size ? r->recipe->data_size(r->data, subset) : 0;
+}
+
+/* First element that is not finite, or -1. The sum of x*0 is 0 exactly when all are finite. */
+static int64_t first_nonfinite(const float *x, int64_t n)
+{
+    float probe = 0;
+    for (int64_t i = 0; i < n; i++) probe += x[i] * 0.0f;
+    if (probe == 0.0f) return -1;
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(x[i])) return i;
+    return -1;
+}
+
+static pl_status check_finite(pl_run *r, pl_program *p)
+{
+    for (int i = 0; i < pl_program_input_count(p); i++) {
+        pl_type t;
+        const char *name = pl_program_input_name(p, i);
+        const void *x = pl_session_input(r->session, p, name, &t);
+        if (!x || t.dtype != PL_F32) continue;
+        int64_t bad = first_nonfinite(x, pl_type_elems(&t));
+        if (bad < 0) continue;
+        int64_t row = t.rank && t.dim[0] ? pl_type_elems(&t) / t.dim[0] : 1;
+        PL_FAIL(PL_ERR_DATA,
+                "sample %lld: element %lld of \"%s\" is %g; mend the data or set "
+                "data.allow_nonfinite=true",
+                (long long)r->samples[bad / (row ? row : 1)], (long long)(bad % (row ? row : 1)),
+                name, (double)((const float *)x)[bad]);
+    }
+    return PL_OK;
+}
+
+static pl_status read_batch(pl_run *r, pl_subset subset, pl_program *p)
+{
+    pl_batch batch = {r->session, p};
+    int n = (int)pl_config_int(r->config, "batch");
+    PL_FAIL_IF(!r->recipe->data_read, PL_ERR_CONFIG, "recipe %s has no data", r->recipe->name);
+    PL_TRY(r->recipe->data_read(r->data, subset, r->samples, n, &batch));
+    if (pl_config_bool(r->config, "data.allow_nonfinite")) return PL_OK;
+    return check_finite(r, p);
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+static double scalar_output(pl_run *r, pl_program *p, const char *name)
+{
+    pl_type t;
+    const void *x = pl_session_output(r->session, p, name, &t);
+    return x ? pl_elem_get(t.dtype, x, 0) : (double)NAN;
+}
+
+pl_status pl_run_step(pl_run *r, pl_step_info *info)
+{
+    int64_t n = pl_config_int(r->config, "batch"), size = data_size(r, PL_SUBSET_TRAIN);
+    uint64_t seed = (uint64_t)pl_config_int(r->config, "seed"), t0 = pl_sys_now_ns();
+    for (int64_t i = 0; i < n; i++) {
+        int64_t p = r->steps_done * n + i;
+        r->samples[i] = size > 0 ? pl__sample_at(seed, size, p) : p;
+    }
+    PL_TRY(read_batch(r, PL_SUBSET_TRAIN, r->train));
+    uint64_t t1 = pl_sys_now_ns();
+    PL_TRY(pl_session_run(r->session, r->train));
+    uint64_t t2 = pl_sys_now_ns();
+    r->steps_done++;
+    info->step = r->steps_done;
+    info->epoch = size > 0 ? (double)(r->steps_done * n) / (double)size : 0;
+    info->loss = scalar_output(r, r->train, "loss");
+    info->lr = scalar_output(r, r->train, "lr");
+    info->grad_norm = scalar_output(r, r->train, "grad_norm");
+    info->data_ms = 1e-6 * (double)(t1 - t0);
+    info->step_ms = 1e-6 * (double)(t2 - t0);
+    PL_FAIL_IF(!isfinite(info->loss), PL_ERR_NUMERIC,
+               "step %lld: the loss is %g; lower optim.lr (now %g) or set clip.norm",
+               (long long)info->step, info->loss, info->lr);
+    return PL_OK;
+}
+
+pl_status pl_run_eval(pl_run *r, pl_eval_info *info)
+{
+    memset(info, 0, sizeof *info);
+    if (!r->eval) return PL_OK;
+    for (int i = 0; i < pl_program_output_count(r->eval) && i < PL_MAX_METRICS; i++)
+        info->name[info->n++] = pl_program_output_name(r->eval, i);
+    int64_t n = pl_config_int(r->config, "batch"), size = data_size(r, PL_SUBSET_EVAL);
+    int64_t batches = pl_config_int(r->config, "eval.batches");
+    PL_FAIL_IF(size > 0 && size < n, PL_ERR_DATA,
+               "the evaluation set has %lld samples, a batch takes %lld", (long long)size,
+               (long long)n);
+    if (size > 0 && batches > size / n) batches = size / n;
+    for (int64_t k = 0; k < batches; k++) {
+        for (int64_t i = 0; i < n; i++) r->samples[i] = k * n + i;
+        PL_TRY(read_batch(r, PL_SUBSET_EVAL, r->eval));
+        PL_TRY(pl_session_run(r->session, r->eval));
+        for (int i = 0; i < info->n; i++)
+            info->value[i] += scalar_output(r, r->eval, info->name[i]) / (double)batches;
+    }
+    info->batches = (int)batches;
+    return PL_OK;
+}
+
+bool pl_run_plateau(pl_run *r, double metric)
+{
+    int slot = pl_store_find(r->store, "lr.plateau");
+    if (slot < 0 || !r->session) return false;
+    return pl_plateau_step(&r->plateau, pl_session_slot(r->session, slot), metric);
+}

@@ -1,0 +1,66 @@
+/* train_int.h - what the files of train/ share. */
+#ifndef PL_TRAIN_TRAIN_INT_H
+#define PL_TRAIN_TRAIN_INT_H
+
+#include "base/arena.h"
+#include "plimsoll_optim.h"
+#include "plimsoll_train.h"
+
+/* The engine's own configuration keys. */
+extern const pl_config_entry pl_engine_schema[];
+
+struct pl_builder {
+    const pl_config *config;
+    pl_store *store;
+    pl_nn *train, *eval;          /* layer contexts over the two graphs */
+    pl_graph *train_graph, *eval_graph;
+    bool replay;                  /* draws are inputs; gradients are outputs */
+    bool minimised;
+};
+
+/* Runs the recipe's build and finishes both graphs. On failure nothing is left. */
+pl_status pl__builder_run(pl_builder *b, const pl_recipe *recipe) PL_MUST_USE;
+void pl__builder_release(pl_builder *b);
+
+/* The optimiser settings of a configuration. */
+pl_status pl__optim_from_config(const pl_config *c, pl_optim *out, pl_plateau *plateau) PL_MUST_USE;
+
+struct pl_run {
+    pl_arena arena; /* names */
+    const pl_recipe *recipe;
+    void *library; /* dlopen handle of a compiled recipe */
+    pl_config *config;
+    pl_store *store;
+    pl_compile_opts compile;
+    pl_program *train, *eval;
+    pl_session *session;
+    pl_plateau plateau;
+    void *data;
+    bool data_open, replay;
+    int64_t steps_done;
+    int64_t *samples; /* of the batch being read */
+};
+
+/* A const recipe as the untyped context of a callback that only reads it. */
+static inline void *pl__unconst(const pl_recipe *r)
+{
+    return (void *)(uintptr_t)r;
+}
+
+/* Sample number of position p of the endless stream of samples: each epoch is a permutation of
+ * [0, size) that depends on seed and epoch only. */
+int64_t pl__sample_at(uint64_t seed, int64_t size, int64_t p);
+
+/* Fills a program's inputs with samples; the handle behind pl_batch_input. */
+struct pl_batch {
+    pl_session *session;
+    const pl_program *program;
+};
+
+/* A tensor of a file into a slot's memory and back, through the slot's file layout. src and dst have
+ * the slot's dtype. */
+void pl__slot_from_file(const pl_slot *slot, const void *src, void *dst);
+void pl__slot_to_file(const pl_slot *slot, const void *src, void *dst);
+pl_type pl__slot_file_type(const pl_slot *slot);
+
+#endif
