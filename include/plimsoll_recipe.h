@@ -73,6 +73,7 @@ typedef struct pl_peer_key {
 } pl_peer_key;
 typedef struct pl_peer {
     const char *const *workloads; /* NULL-terminated */
+    const char *preset;           /* what the peer's fields are applied to: constant schedules */
     const pl_peer_key *keys;      /* ends with {NULL, NULL} */
     /* Name in the peer's files of the module whose state the recipe's slots are: "model." */
     const char *prefix;
@@ -99,6 +100,10 @@ typedef struct pl_recipe {
     pl_status (*data_read)(void *data, pl_subset subset, const int64_t *sample, int n,
                            pl_batch *batch);
     const pl_peer *peer; /* NULL: no PyTorch peer */
+    /* Optional: metrics that are functions of means (an RMSE from a mean square). Given the means of
+     * the evaluation outputs, writes up to cap further names and values; returns how many. */
+    int (*derive)(const char *const *name, const double *mean, int n, const char **new_name,
+                  double *new_value, int cap);
 } pl_recipe;
 
 typedef const pl_recipe *(*pl_recipe_entry_fn)(void);

@@ -410,6 +410,9 @@ pl_status pl_run_eval(pl_run *r, pl_eval_info *info)
             info->value[i] += scalar_output(r, r->eval, info->name[i]) / (double)batches;
     }
     info->batches = (int)batches;
+    if (r->recipe->derive)
+        info->n += r->recipe->derive(info->name, info->value, info->n, info->name + info->n,
+                                     info->value + info->n, PL_MAX_METRICS - info->n);
     return PL_OK;
 }
 

@@ -1,0 +1,338 @@
+/* replay.c - trains from a PyTorch program's weights on its inputs and draws, and compares.
+ *
+ * A dump folder holds init, inputs.1 .. inputs.N, grads and final (safetensors) and meta.json. The
+ * recipe's peer table says which of our keys each field of the peer's configuration is. Draws are
+ * inputs in a replay, so both programs see the same numbers.
+ *
+ * Compared: every loss term of every step (relative); every gradient of step 1, norm-wise, with a
+ * floor of 1e-4 of the largest gradient norm so that gradients that are zero but for rounding (a bias
+ * in front of a BatchNorm) do not decide; every parameter and buffer at the end, norm-wise with the
+ * same floor.
+ */
+#include "base/dtype.h"
+#include "base/sys.h"
+#include "io/safetensors.h"
+#include "train/train_int.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct replay {
+    const char *dir;
+    json_t *meta;
+    pl_run *run;
+    const pl_peer *peer;
+    pl_replay_report *report;
+    double loss_tol, grad_tol, final_tol;
+} replay;
+
+/* ---- meta.json ------------------------------------------------------------------------------- */
+static pl_status read_meta(replay *p)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/meta.json", p->dir);
+    char *text;
+    size_t len;
+    PL_TRY(pl_sys_read_file(path, (size_t)64 << 20, &text, &len));
+    json_error_t error;
+    p->meta = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
+    pl_sys_free(text);
+    PL_FAIL_IF(!p->meta, PL_ERR_FILE, "%s:%d:%d: %s", path, error.line, error.column, error.text);
+    PL_FAIL_IF(!json_is_string(json_object_get(p->meta, "workload")) ||
+                   !json_is_object(json_object_get(p->meta, "config")) ||
+                   !json_is_array(json_object_get(p->meta, "steps")),
+               PL_ERR_FILE, "%s: workload, config and steps are wanted", path);
+    return PL_OK;
+}
+
+static const pl_recipe *recipe_for(const char *workload)
+{
+    for (int i = 0; i < pl_recipe_count(); i++) {
+        const pl_peer *peer = pl_recipe_at(i)->peer;
+        for (int k = 0; peer && peer->workloads[k]; k++)
+            if (strcmp(peer->workloads[k], workload) == 0) return pl_recipe_at(i);
+    }
+    return NULL;
+}
+
+/* "key=value" for a field of the peer's configuration, in the run's arena; JSON is YAML. */
+static pl_status override_text(pl_arena *a, const char *key, const json_t *value, char **out)
+{
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    if (!text) return PL_ERR_MEMORY;
+    *out = pl_arena_printf(a, "%s=%s", key, text);
+    free(text);
+    return *out ? PL_OK : PL_ERR_MEMORY;
+}
+
+static pl_status open_run(replay *p, const pl_replay_opts *o, pl_arena *a)
+{
+    const char *workload = json_string_value(json_object_get(p->meta, "workload"));
+    const pl_recipe *recipe = recipe_for(workload);
+    snprintf(p->report->workload, sizeof p->report->workload, "%s", workload);
+    PL_FAIL_IF(!recipe && !o->config, PL_ERR_CONFIG,
+               "%s: no built-in recipe has the workload \"%s\"; name a configuration", p->dir,
+               workload);
+    char preset[160] = "";
+    if (!o->config) snprintf(preset, sizeof preset, "%s/%s", recipe->name, recipe->peer->preset);
+    const char *config = o->config ? o->config : preset;
+    pl_run *probe; /* which recipe, hence which keys */
+    PL_TRY(pl_run_open(config, NULL, 0, &probe));
+    const pl_recipe *chosen = pl_run_recipe(probe);
+    p->peer = chosen->peer;
+    snprintf(p->report->recipe, sizeof p->report->recipe, "%s", chosen->name);
+    pl_status rc = PL_OK;
+    int n = 0;
+    const json_t *fields = json_object_get(p->meta, "config");
+    const char **list =
+        pl_arena_new(a, const char *, json_object_size(fields) + (size_t)o->n_overrides + 1);
+    if (!list) rc = PL_ERR_MEMORY;
+    for (const pl_peer_key *k = p->peer ? p->peer->keys : NULL; rc == PL_OK && k && k->peer; k++) {
+        const json_t *value = json_object_get(fields, k->peer);
+        char *text;
+        if (!value) continue;
+        rc = override_text(a, k->key, value, &text);
+        if (rc == PL_OK) list[n++] = text;
+    }
+    for (int i = 0; rc == PL_OK && i < o->n_overrides; i++) list[n++] = o->overrides[i];
+    if (rc == PL_OK && !p->peer)
+        rc = pl__fail(PL_ERR_CONFIG, __FILE__, __LINE__, "recipe %s has no PyTorch peer",
+                      chosen->name);
+    pl_run_free(probe);
+    if (rc == PL_OK) rc = pl_run_open(config, list, n, &p->run);
+    return rc;
+}
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+static pl_status open_part(const replay *p, const char *name, pl_st_reader **out)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s.safetensors", p->dir, name);
+    return pl_st_open(path, out);
+}
+
+/* The peer's tensor for one of our slots; NULL if it has none. */
+static const pl_st_tensor *peer_tensor(const replay *p, const pl_st_reader *f, const char *slot)
+{
+    char name[512];
+    snprintf(name, sizeof name, "%s%s", p->peer->prefix ? p->peer->prefix : "", slot);
+    return pl_st_find(f, name);
+}
+
+/* Reads the tensor of a slot in our layout into *out (caller frees). */
+static pl_status read_slot_tensor(const pl_st_reader *f, const pl_st_tensor *t, const pl_slot *s,
+                                  void **out)
+{
+    pl_type want = pl__slot_file_type(s);
+    char a[96], b[96];
+    PL_FAIL_IF(!t->loadable || !pl_type_equal(&t->type, &want), PL_ERR_FILE,
+               "tensor \"%s\" is %s, the model has %s", t->name,
+               t->loadable ? pl_type_text(&t->type, a, sizeof a) : "of a foreign dtype",
+               pl_type_text(&want, b, sizeof b));
+    size_t bytes = pl_type_bytes(&want);
+    char *both = pl_sys_alloc(2 * bytes + 1);
+    if (!both) return PL_ERR_MEMORY;
+    pl_status rc = pl_st_read(f, t, both + bytes, bytes);
+    if (rc != PL_OK) {
+        pl_sys_free(both);
+        return rc;
+    }
+    pl__slot_from_file(s, both + bytes, both);
+    *out = both;
+    return PL_OK;
+}
+
+static pl_status load_init(replay *p)
+{
+    pl_st_reader *f;
+    PL_TRY(open_part(p, "init", &f));
+    pl_status rc = PL_OK;
+    pl_store *store = p->run->store;
+    for (int i = 0; i < pl_store_count(store) && rc == PL_OK; i++) {
+        const pl_slot *s = pl_store_slot(store, i);
+        if (s->kind != PL_SLOT_PARAM && s->kind != PL_SLOT_BUFFER) continue;
+        const pl_st_tensor *t = peer_tensor(p, f, s->name);
+        void *data = NULL;
+        rc = t ? read_slot_tensor(f, t, s, &data)
+               : pl__fail(PL_ERR_FILE, __FILE__, __LINE__,
+                          "init.safetensors has no tensor for our \"%s\"", s->name);
+        if (rc == PL_OK)
+            memcpy(pl_session_slot(p->run->session, i), data, pl_type_bytes(&s->type));
+        pl_sys_free(data);
+    }
+    pl_st_close(f);
+    return rc;
+}
+
+static pl_status load_input(replay *p, const pl_st_reader *f, const char *name)
+{
+    char file_name[256], a[96], b[96];
+    snprintf(file_name, sizeof file_name, "micro1.%s", name);
+    const pl_st_tensor *t = pl_st_find(f, file_name);
+    PL_FAIL_IF(!t || !t->loadable, PL_ERR_FILE, "the dump has no usable input \"%s\"", file_name);
+    pl_type type;
+    void *dst = pl_session_input(p->run->session, p->run->train, name, &type);
+    if (!dst) return PL_OK;
+    size_t bytes = pl_type_bytes(&t->type);
+    void *src = pl_sys_alloc(bytes + 1);
+    if (!src) return PL_ERR_MEMORY;
+    pl_status rc = pl_st_read(f, t, src, bytes);
+    if (rc == PL_OK && p->peer->convert && p->peer->convert(name, &t->type, src, &type, dst)) {
+    } else if (rc == PL_OK && t->type.dtype == type.dtype && bytes == pl_type_bytes(&type)) {
+        memcpy(dst, src, bytes);
+    } else if (rc == PL_OK) {
+        rc = pl__fail(PL_ERR_FILE, __FILE__, __LINE__, "input \"%s\" is %s, the program wants %s",
+                      name, pl_type_text(&t->type, a, sizeof a),
+                      pl_type_text(&type, b, sizeof b));
+    }
+    pl_sys_free(src);
+    return rc;
+}
+
+static pl_status load_inputs(replay *p, int step)
+{
+    char part[32];
+    snprintf(part, sizeof part, "inputs.%d", step);
+    pl_st_reader *f;
+    PL_TRY(open_part(p, part, &f));
+    pl_status rc = PL_OK;
+    for (int i = 0; i < pl_program_input_count(p->run->train) && rc == PL_OK; i++)
+        rc = load_input(p, f, pl_program_input_name(p->run->train, i));
+    pl_st_close(f);
+    return rc;
+}
+
+/* ---- comparisons ----------------------------------------------------------------------------- */
+static void note(double err, const char *name, double *worst, char *worst_name, size_t cap)
+{
+    if (!(err <= *worst)) { /* NaN counts as worst */
+        *worst = isnan(err) ? (double)INFINITY : err;
+        snprintf(worst_name, cap, "%s", name);
+    }
+}
+
+static void compare_losses(replay *p, int step)
+{
+    pl_replay_report *r = p->report;
+    const char *name;
+    json_t *terms = json_array_get(json_object_get(p->meta, "steps"), (size_t)step - 1), *value;
+    json_object_foreach(terms, name, value) {
+        pl_type t;
+        const void *x = pl_session_output(p->run->session, p->run->train, name, &t);
+        double want = json_number_value(value), got = x ? pl_elem_get(t.dtype, x, 0) : (double)NAN;
+        char label[128];
+        snprintf(label, sizeof label, "step %d %s: %.9g, peer %.9g", step, name, got, want);
+        double scale = fabs(want) > 1e-12 ? fabs(want) : 1e-12;
+        note(fabs(got - want) / scale, label, &r->worst_loss, r->worst_loss_name,
+             sizeof r->worst_loss_name);
+        r->losses++;
+    }
+}
+
+static double norm_of(const pl_type *t, const void *x)
+{
+    double s = 0;
+    for (int64_t i = 0; i < pl_type_elems(t); i++) {
+        double v = pl_elem_get(t->dtype, x, i);
+        s += v * v;
+    }
+    return sqrt(s);
+}
+
+static double distance(const pl_type *t, const void *x, const void *y)
+{
+    double s = 0;
+    for (int64_t i = 0; i < pl_type_elems(t); i++) {
+        double v = pl_elem_get(t->dtype, x, i) - pl_elem_get(t->dtype, y, i);
+        s += v * v;
+    }
+    return sqrt(s);
+}
+
+/* Compares our value of every slot (what: its gradient or itself) with the peer's tensor. */
+static pl_status compare_tensors(replay *p, const char *part, bool gradients, int *count,
+                                 double *worst, char *worst_name, size_t cap)
+{
+    pl_st_reader *f;
+    PL_TRY(open_part(p, part, &f));
+    pl_status rc = PL_OK;
+    pl_store *store = p->run->store;
+    double largest = 0;
+    for (int pass = 0; pass < 2; pass++) /* first the largest norm, then the distances */
+        for (int i = 0; i < pl_store_count(store) && rc == PL_OK; i++) {
+            const pl_slot *s = pl_store_slot(store, i);
+            const pl_st_tensor *t = peer_tensor(p, f, s->name);
+            if (!t || (s->kind != PL_SLOT_PARAM && s->kind != PL_SLOT_BUFFER)) continue;
+            void *want = NULL;
+            rc = read_slot_tensor(f, t, s, &want);
+            if (rc != PL_OK) break;
+            double norm = norm_of(&s->type, want);
+            if (pass == 0) {
+                if (norm > largest) largest = norm;
+            } else {
+                char name[512];
+                snprintf(name, sizeof name, "grad.%s", s->name);
+                pl_type type = s->type;
+                const void *got = gradients ? pl_session_output(p->run->session, p->run->train,
+                                                                name, &type)
+                                            : pl_session_slot(p->run->session, i);
+                double floor = 1e-4 * largest;
+                double err = got ? distance(&type, got, want) / (norm > floor ? norm : floor)
+                                 : (double)NAN;
+                note(largest > 0 ? err : 0, s->name, worst, worst_name, cap);
+                ++*count;
+            }
+            pl_sys_free(want);
+        }
+    pl_st_close(f);
+    return rc;
+}
+
+static pl_status follow(replay *p)
+{
+    pl_replay_report *r = p->report;
+    PL_TRY(pl_run_build(p->run));
+    PL_TRY(pl_run_start(p->run));
+    PL_TRY(load_init(p));
+    int steps = (int)json_array_size(json_object_get(p->meta, "steps"));
+    for (int k = 1; k <= steps; k++) {
+        PL_TRY(load_inputs(p, k));
+        PL_TRY(pl_session_run(p->run->session, p->run->train));
+        compare_losses(p, k);
+        if (k == 1)
+            PL_TRY(compare_tensors(p, "grads", true, &r->gradients, &r->worst_grad,
+                                   r->worst_grad_name, sizeof r->worst_grad_name));
+        r->steps = k;
+    }
+    PL_TRY(compare_tensors(p, "final", false, &r->tensors, &r->worst_final, r->worst_final_name,
+                           sizeof r->worst_final_name));
+    r->agree = r->losses > 0 && r->gradients > 0 && r->tensors > 0 &&
+               r->worst_loss <= p->loss_tol && r->worst_grad <= p->grad_tol &&
+               r->worst_final <= p->final_tol;
+    return PL_OK;
+}
+
+pl_status pl_replay(const char *dir, const pl_replay_opts *o, pl_replay_report *report)
+{
+    memset(report, 0, sizeof *report);
+    replay p = {.dir = dir,
+                .report = report,
+                .loss_tol = o->loss_tol > 0 ? o->loss_tol : 1e-5,
+                .grad_tol = o->grad_tol > 0 ? o->grad_tol : 1e-4,
+                .final_tol = o->final_tol > 0 ? o->final_tol : 1e-4};
+    pl_arena scratch = PL_ARENA_INIT;
+    pl_status rc = read_meta(&p);
+    if (rc == PL_OK) rc = open_run(&p, o, &scratch);
+    if (rc == PL_OK) {
+        p.run->replay = true;
+        if (o->compile) pl_run_set_compile(p.run, o->compile);
+        rc = follow(&p);
+    }
+    pl_run_free(p.run);
+    json_decref(p.meta);
+    pl_arena_release(&scratch);
+    return rc;
+}
