@@ -1,13 +1,14 @@
 /* pack.c - the offset planner: takes a problem apart and drives the solvers on what is left.
  *
- * Two exact reductions, repeated until neither applies. Time falls apart where nothing is alive on
- * both sides: the pieces share the arena and are solved alone. Within a piece, a buffer that
- * overlaps every other may as well lie at the bottom (take it out of any solution, lower what was
- * above, and put it below), which stacks weights and other whole-step buffers and often cuts the
- * rest again. A piece that neither reduction touches is a leaf.
+ * Two exact reductions, repeated until neither applies. Time falls apart where nothing is alive
+ * on both sides: the pieces share the arena and are solved alone. Within a piece, a buffer that
+ * overlaps every other may as well lie at the bottom (take it out of any solution, lower what
+ * was above, and put it below), which stacks weights and other whole-step buffers and often
+ * cuts the rest again. A piece that neither reduction touches is a leaf.
  *
- * The arena is as high as its highest leaf, so a leaf below the goal needs no more work. All leaves
- * get the portfolio; then the highest is searched, again and again, while effort is left.
+ * The arena is as high as its highest leaf, so a leaf below the goal needs no more work. All
+ * leaves get the portfolio; then the highest is searched, again and again, while effort is
+ * left.
  */
 #include "plan/pack_int.h"
 
@@ -56,7 +57,8 @@ bool pl__pack_spend(pl__pack_effort *e, uint64_t units)
     return e->left > 0;
 }
 
-/* ---- reading the problem --------------------------------------------------------------------- */
+/* ---- reading the problem
+ * --------------------------------------------------------------------- */
 
 static int item_by_lo(const void *pa, const void *pb)
 {
@@ -79,8 +81,8 @@ static pl_status read_items(const pl_pack_buf *bufs, size_t n, uint64_t align, p
     size_t m = 0;
     for (size_t i = 0; i < n; i++) {
         if (bufs[i].size == 0 || bufs[i].lo >= bufs[i].hi) continue;
-        PL_FAIL_IF(bufs[i].size > SUM_MAX, PL_ERR_ARG, "buffer %zu of %llu bytes is too large", i,
-                   (unsigned long long)bufs[i].size);
+        PL_FAIL_IF(bufs[i].size > SUM_MAX, PL_ERR_ARG, "buffer %zu of %llu bytes is too large",
+                   i, (unsigned long long)bufs[i].size);
         uint64_t size = (bufs[i].size + align - 1) / align * align;
         sum += size;
         PL_FAIL_IF(sum > SUM_MAX, PL_ERR_ARG,
@@ -93,7 +95,8 @@ static pl_status read_items(const pl_pack_buf *bufs, size_t n, uint64_t align, p
     return PL_OK;
 }
 
-/* ---- sections ------------------------------------------------------------------------------- */
+/* ---- sections -------------------------------------------------------------------------------
+ */
 
 typedef struct ending {
     int64_t hi;
@@ -133,7 +136,8 @@ static pl_status find_sections(const item *items, pl__pack_leaf *leaf, pl_arena 
         leaf->load[leaf->lo[i]] += items[i].size;
         leaf->load[leaf->hi[i]] -= items[i].size;
     }
-    for (uint32_t i = 1; i <= leaf->n_sections && i <= n; i++) leaf->load[i] += leaf->load[i - 1];
+    for (uint32_t i = 1; i <= leaf->n_sections && i <= n; i++)
+        leaf->load[i] += leaf->load[i - 1];
     for (uint32_t i = 0; i < leaf->n_sections; i++)
         if (leaf->load[i] > leaf->bound) leaf->bound = leaf->load[i];
     return PL_OK;
@@ -153,10 +157,11 @@ pl_status pl_pack_bound(const pl_pack_buf *bufs, size_t n, uint64_t align, uint6
     return rc;
 }
 
-/* ---- reductions ----------------------------------------------------------------------------- */
+/* ---- reductions -----------------------------------------------------------------------------
+ */
 
-/* Stacks the buffers of a piece that overlap all others; true if there were any. The others stay
- * in order. */
+/* Stacks the buffers of a piece that overlap all others; true if there were any. The others
+ * stay in order. */
 static bool stack_universal(packing *k, piece *p)
 {
     item *it = k->items + p->first;
@@ -190,7 +195,8 @@ static bool split_piece(packing *k, piece p)
     int64_t hi = it[0].hi;
     for (size_t i = 1; i < p.n; i++) {
         if (it[i].lo >= hi) {
-            k->pieces[k->n_pieces++] = (piece){.first = p.first + i, .n = p.n - i, .base = p.base};
+            k->pieces[k->n_pieces++] =
+                (piece){.first = p.first + i, .n = p.n - i, .base = p.base};
             k->pieces[k->n_pieces++] = (piece){.first = p.first, .n = i, .base = p.base};
             return true;
         }
@@ -221,7 +227,8 @@ static pl_status reduce(packing *k)
     return PL_OK;
 }
 
-/* ---- leaves --------------------------------------------------------------------------------- */
+/* ---- leaves ---------------------------------------------------------------------------------
+ */
 
 static int64_t gcd(int64_t a, int64_t b)
 {
@@ -263,8 +270,7 @@ static pl_status leaf_init(packing *k, const piece *p, pl__pack_leaf *leaf, int6
 
 static void leaf_take(packing *k, piece *p, const pl__pack_leaf *leaf, int64_t unit)
 {
-    for (uint32_t i = 0; i < leaf->n; i++)
-        k->items[p->first + i].off = leaf->off[i] * unit;
+    for (uint32_t i = 0; i < leaf->n; i++) k->items[p->first + i].off = leaf->off[i] * unit;
     p->height = p->base + leaf->height * unit;
 }
 
@@ -287,7 +293,7 @@ static pl_status leaf_search(packing *k, pl__pack_leaf *leaf, pl__pack_effort *e
 {
     bool exact = !(k->opts->off & PL_PACK_NO_EXACT);
     if (exact) {
-        pl__pack_effort part = take(e, e->left / 3);
+        pl__pack_effort part = take(e, e->left / 2);
         PL_TRY(pl__pack_exact(leaf, true, &part));
         give_back(e, part);
     }
@@ -327,7 +333,8 @@ static pl_status solve_leaves(packing *k)
         for (size_t i = 0; i < k->n_leaves; i++) {
             piece *p = &k->leaves[i];
             n_high += !p->done && p->height > k->goal;
-            if (!p->done && p->height > k->goal && (!worst || p->height > worst->height)) worst = p;
+            if (!p->done && p->height > k->goal && (!worst || p->height > worst->height))
+                worst = p;
         }
         if (!worst) break;
         pl__pack_effort part = take(&k->effort, k->effort.left / n_high);
