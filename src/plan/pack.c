@@ -57,8 +57,7 @@ bool pl__pack_spend(pl__pack_effort *e, uint64_t units)
     return e->left > 0;
 }
 
-/* ---- reading the problem
- * --------------------------------------------------------------------- */
+/* ---- reading the problem ------------------------------------------------------------ */
 
 static int item_by_lo(const void *pa, const void *pb)
 {
@@ -95,8 +94,7 @@ static pl_status read_items(const pl_pack_buf *bufs, size_t n, uint64_t align, p
     return PL_OK;
 }
 
-/* ---- sections -------------------------------------------------------------------------------
- */
+/* ---- sections ----------------------------------------------------------------------- */
 
 typedef struct ending {
     int64_t hi;
@@ -157,8 +155,7 @@ pl_status pl_pack_bound(const pl_pack_buf *bufs, size_t n, uint64_t align, uint6
     return rc;
 }
 
-/* ---- reductions -----------------------------------------------------------------------------
- */
+/* ---- reductions --------------------------------------------------------------------- */
 
 /* Stacks the buffers of a piece that overlap all others; true if there were any. The others
  * stay in order. */
@@ -227,8 +224,7 @@ static pl_status reduce(packing *k)
     return PL_OK;
 }
 
-/* ---- leaves ---------------------------------------------------------------------------------
- */
+/* ---- leaves ------------------------------------------------------------------------- */
 
 static int64_t gcd(int64_t a, int64_t b)
 {
@@ -251,7 +247,13 @@ static pl_status leaf_init(packing *k, const piece *p, pl__pack_leaf *leaf, int6
     leaf->peak = pl_arena_new(a, int64_t, p->n);
     leaf->off = pl_arena_new(a, int64_t, p->n);
     leaf->width = pl_arena_new(a, double, p->n);
-    if (!leaf->size || !leaf->peak || !leaf->off || !leaf->width) return PL_ERR_MEMORY;
+    leaf->first = pl_arena_new(a, uint32_t, (size_t)leaf->n_sections + 1);
+    if (!leaf->first || !leaf->size || !leaf->peak || !leaf->off || !leaf->width)
+        return PL_ERR_MEMORY;
+    for (uint32_t s = 0, b = 0; s <= leaf->n_sections; s++) {
+        while (b < leaf->n && leaf->lo[b] < s) b++;
+        leaf->first[s] = b;
+    }
     int64_t g = 0;
     for (size_t i = 0; i < p->n; i++) g = gcd(g, it[i].size);
     *unit = g;

@@ -1,11 +1,13 @@
 /* pack_greedy.c - placements without backtracking, and a local search over their keys.
  *
  * Skyline: of all unplaced buffers, place the one whose lowest reachable offset is least, ties
- * by a static key, at that offset. "Reachable" looks only at tops: a buffer never goes under
- * one that is already placed, so offsets come out in non-decreasing order. The floor of every
- * section lives in a max tree and the buffers in a heap whose keys are lower bounds: floors
- * only rise, so a stale entry is corrected when it surfaces. That needs O(n) memory, where
- * lists of overlapping pairs would need tens of millions of entries at 30k buffers.
+ * by a static rank, at that offset. "Reachable" looks only at tops: a buffer never goes under
+ * one that is already placed, so offsets come out in non-decreasing order. It runs as a level
+ * that rises from top to top. Sections whose floor the level has reached are open; when one
+ * opens, only buffers inside the run of open sections around it can be placed, all of them
+ * exactly at the level. One tree finds the run, another the best rank inside it, so a run over
+ * all buffers takes O(n) memory and about n log n time, where lists of overlapping pairs would
+ * need tens of millions of entries at 30k buffers.
  *
  * Fit: largest first, into the first or the tightest gap among the placed neighbours.
  *
@@ -25,8 +27,7 @@
 /* Fits cost n^2: beyond this many buffers the skylines, n log n, are alone. */
 #define FIT_MAX 16384
 
-/* ---- floors: range maximum under "raise the range [l,r) to v"
- * -------------------------------- */
+/* ---- floors: range maximum under "raise the range [l,r) to v" ----------------------- */
 
 typedef struct floors {
     uint32_t leaves; /* a power of two */
@@ -93,8 +94,7 @@ static uint32_t run_start(const floors *f, uint32_t s, int64_t level)
     return i - f->leaves + 1;
 }
 
-/* ---- skyline --------------------------------------------------------------------------------
- */
+/* ---- skyline ------------------------------------------------------------------------ */
 
 /* A placed buffer whose top the level has yet to reach. */
 typedef struct event {
@@ -112,7 +112,6 @@ typedef struct sky {
     floors floors;
     event *heap; /* the lowest top first */
     uint32_t n_heap;
-    uint32_t *first;        /* of each section: the first buffer with lo >= it */
     least *least;           /* tree over the unplaced buffers */
     uint32_t leaves;        /* its number of leaves, a power of two */
     uint32_t *order, *rank; /* rank -> buffer and back */
@@ -138,20 +137,14 @@ static pl_status sky_init(sky *k, const pl__pack_leaf *leaf, pl_arena *a)
     k->floors.max = pl_arena_new(a, int64_t, 2 * (size_t)k->floors.leaves);
     k->floors.raise = pl_arena_new(a, int64_t, 2 * (size_t)k->floors.leaves);
     k->heap = pl_arena_new(a, event, leaf->n);
-    k->first = pl_arena_new(a, uint32_t, (size_t)leaf->n_sections + 1);
     k->least = pl_arena_new(a, least, 2 * (size_t)k->leaves);
     k->order = pl_arena_new(a, uint32_t, leaf->n);
     k->rank = pl_arena_new(a, uint32_t, leaf->n);
     k->placed = pl_arena_new(a, uint32_t, leaf->n);
     k->off = pl_arena_new(a, int64_t, leaf->n);
-    if (!k->floors.max || !k->floors.raise || !k->heap || !k->first || !k->least || !k->order ||
-        !k->rank || !k->placed || !k->off)
-        return PL_ERR_MEMORY;
-    for (uint32_t s = 0, b = 0; s <= leaf->n_sections; s++) {
-        while (b < leaf->n && leaf->lo[b] < s) b++;
-        k->first[s] = b;
-    }
-    return PL_OK;
+    bool ok = k->floors.max && k->floors.raise && k->heap && k->least && k->order && k->rank &&
+              k->placed && k->off;
+    return ok ? PL_OK : PL_ERR_MEMORY;
 }
 
 static void heap_push(sky *k, event e)
@@ -225,7 +218,7 @@ static void fill_run(sky *k, uint32_t lo, uint32_t hi, int64_t level)
 {
     const pl__pack_leaf *leaf = k->leaf;
     while (lo < hi) {
-        query q = {k->first[lo], k->first[hi], hi, NONE};
+        query q = {leaf->first[lo], leaf->first[hi], hi, NONE};
         ask(k, &q, 1, 0, k->leaves);
         k->work += 60;
         if (q.best == NONE) return;
@@ -275,17 +268,11 @@ static void keep(pl__pack_leaf *leaf, const int64_t *off, int64_t height)
     memcpy(leaf->off, off, sizeof(int64_t) * leaf->n);
 }
 
-/* ---- keys -----------------------------------------------------------------------------------
- */
+/* ---- keys --------------------------------------------------------------------------- */
 
-typedef struct keyed {
-    double key[3]; /* compared in turn, larger first */
-    uint32_t buf;
-} keyed;
-
-static int by_keys(const void *pa, const void *pb)
+int pl__pack_by_keys(const void *pa, const void *pb)
 {
-    const keyed *a = pa, *b = pb;
+    const pl__pack_keyed *a = pa, *b = pb;
     for (int i = 0; i < 3; i++)
         if (a->key[i] != b->key[i]) return a->key[i] > b->key[i] ? -1 : 1;
     return a->buf < b->buf ? -1 : 1;
@@ -312,20 +299,19 @@ static double key_of(const pl__pack_leaf *leaf, const double *load_sum, uint32_t
     }
 }
 
-/* No one of these wins on all problems; a run costs milliseconds. The usual winners come first.
- */
+/* None of these wins on all problems, and a run costs milliseconds. */
 static const char *const SKYLINE_KEYS[] = {"TWS", "TAS", "WAS", "AWS", "SWT", "RWS", "TCS",
                                            "TDS", "CDS", "DCS", "RAS", "TSW", "LUS", "ULS"};
 #define N_SKYLINE_KEYS (sizeof SKYLINE_KEYS / sizeof SKYLINE_KEYS[0])
 
 typedef struct sorter {
-    keyed *rows;
+    pl__pack_keyed *rows;
     double *load_sum; /* prefix sums over sections */
 } sorter;
 
 static pl_status sorter_init(sorter *s, const pl__pack_leaf *leaf, pl_arena *a)
 {
-    s->rows = pl_arena_new(a, keyed, leaf->n);
+    s->rows = pl_arena_new(a, pl__pack_keyed, leaf->n);
     s->load_sum = pl_arena_new(a, double, (size_t)leaf->n_sections + 1);
     if (!s->rows || !s->load_sum) return PL_ERR_MEMORY;
     for (uint32_t i = 0; i < leaf->n_sections; i++)
@@ -341,15 +327,14 @@ static void sort_by(sorter *s, sky *k, const char *keys)
         s->rows[b].buf = b;
         for (int i = 0; i < 3; i++) s->rows[b].key[i] = key_of(leaf, s->load_sum, b, keys[i]);
     }
-    qsort(s->rows, leaf->n, sizeof(keyed), by_keys);
+    qsort(s->rows, leaf->n, sizeof(pl__pack_keyed), pl__pack_by_keys);
     for (uint32_t r = 0; r < leaf->n; r++) {
         k->order[r] = s->rows[r].buf;
         k->rank[k->order[r]] = r;
     }
 }
 
-/* ---- largest-first fits
- * ---------------------------------------------------------------------- */
+/* ---- largest-first fits ------------------------------------------------------------- */
 
 typedef struct block {
     int64_t off, top;
@@ -427,8 +412,7 @@ out:
     return rc;
 }
 
-/* ---- local search over ranks
- * ----------------------------------------------------------------- */
+/* ---- local search over ranks -------------------------------------------------------- */
 
 typedef struct draws {
     uint64_t seed, n;

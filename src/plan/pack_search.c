@@ -3,20 +3,26 @@
  * After MiniMalloc (Moffitt, ASPLOS 2023). Only canonical placements are searched: buffers are
  * placed in order of (offset, static rank), each at its lowest reachable offset, so every
  * bottom-justified solution is met once. What cuts the tree:
- *   - sections: the floor of a section plus the sizes still to be placed in it must fit. A
- * floor is the highest placed top, raised to the least reachable offset of the unplaced buffers
- * there and to the offset placed last, since later ones are not lower;
- *   - dominance: nothing goes at or above the lowest top an unplaced buffer could have now,
- * because that buffer would then have fitted below;
- *   - a buffer that nothing unplaced overlaps takes nothing from anyone: when the search below
- *     it fails, its siblings fail too; so do twins of a buffer that failed at the same offset;
- *   - where no unplaced buffer crosses a boundary between sections the problem falls in two
- * parts, searched apart: one that fails is not retried for the solutions of the other. Static
- * ranks decide how soon a solution is met, and no one ranking is good for all problems, so
- * several take turns under node limits that double.
  *
- * All changes go on one trail; failing means undoing back to a mark. Buffers are sorted by
- * first section, so a part is a range of buffers and a range of sections.
+ * Sections. The floor of a section plus the sizes still to be placed in it must fit. A floor is
+ * the highest placed top, raised to the least reachable offset of the unplaced buffers there
+ * and to the offset placed last, since later ones are not lower.
+ *
+ * Dominance. Nothing goes at or above the lowest top an unplaced buffer could have now, because
+ * that buffer would then have fitted below.
+ *
+ * Hats. A buffer that nothing unplaced overlaps takes nothing from anyone: when the search
+ * below it fails, its siblings fail too. So do twins of a buffer that failed at the same
+ * offset.
+ *
+ * Parts. Where no unplaced buffer crosses a boundary between sections the problem falls in two,
+ * searched apart and ranked afresh; one that fails is not retried for the solutions of the
+ * other.
+ *
+ * Ranks decide how soon a solution is met, and no one ranking is good for all problems, so
+ * several take turns under node limits that double. All changes go on one trail; failing means
+ * undoing back to a mark. Buffers are sorted by first section, so a part is a range of buffers
+ * and a range of sections.
  */
 #include "plan/pack_int.h"
 
@@ -26,7 +32,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Beyond these the tables are too large and the tree is hopeless anyway. */
+/* Beyond these the tables are too large and the tree is hopeless anyway. The search recurses
+ * once a placed buffer, some 230 bytes of stack each. */
 #define MAX_BUFS  6000u
 #define MAX_PAIRS 12000000u
 
@@ -45,14 +52,8 @@ typedef struct cand {
     uint32_t buf, rank;
 } cand;
 
-typedef struct ranked {
-    double key[3];
-    uint32_t buf;
-} ranked;
-
 typedef struct dfs {
     const pl__pack_leaf *leaf;
-    uint32_t *first;          /* of each section: the first buffer with lo >= it */
     uint32_t *near_at, *near; /* overlapping buffers of b: near[near_at[b]..near_at[b+1]) */
     uint32_t *live_at, *live; /* buffers alive in section s */
     uint32_t *rank;
@@ -66,9 +67,9 @@ typedef struct dfs {
     size_t n_trail, cap_trail;
     cand *cands; /* candidate lists of all open nodes, one after the other */
     size_t n_cands, cap_cands;
-    ranked *rows; /* scratch of set_ranks */
-    const char *keys;
-    int64_t cap; /* the height to stay within */
+    pl__pack_keyed *rows; /* scratch of set_ranks */
+    const char *keys;     /* by which it ranks, one of ORDERS */
+    int64_t cap;          /* the height to stay within */
     uint64_t nodes_left, work;
     pl__pack_effort *effort;
     pl_status status; /* why STOPPED, if memory */
@@ -78,8 +79,7 @@ typedef struct part {
     uint32_t buf_lo, buf_hi, sec_lo, sec_hi;
 } part;
 
-/* ---- trail ----------------------------------------------------------------------------------
- */
+/* ---- trail -------------------------------------------------------------------------- */
 
 static bool grow(void **p, size_t *cap, size_t elem)
 {
@@ -133,8 +133,7 @@ static void undo(dfs *d, size_t mark)
     }
 }
 
-/* ---- placing --------------------------------------------------------------------------------
- */
+/* ---- placing ------------------------------------------------------------------------ */
 
 /* Raises the floor of s to the least reachable offset of its unplaced buffers. Nearly always
  * the witness of last time still lies at or below the floor and there is nothing to do. */
@@ -209,16 +208,7 @@ static bool place(dfs *d, part p, uint32_t b)
     return ok && sections_fit(d, p, off);
 }
 
-/* ---- ranks ----------------------------------------------------------------------------------
- */
-
-static int by_rank(const void *pa, const void *pb)
-{
-    const ranked *a = pa, *b = pb;
-    for (int i = 0; i < 3; i++)
-        if (a->key[i] != b->key[i]) return a->key[i] > b->key[i] ? -1 : 1;
-    return a->buf < b->buf ? -1 : 1;
-}
+/* ---- ranks -------------------------------------------------------------------------- */
 
 /* MiniMalloc's three orders, once with the length of life in time and once in sections: T is
  * the largest load still waiting in the buffer's sections, W and C its length, A and D its
@@ -250,12 +240,12 @@ static void set_ranks(dfs *d, part p)
     uint32_t n = 0;
     for (uint32_t b = p.buf_lo; b < p.buf_hi; b++) {
         if (d->reach[b] == PLACED) continue;
-        ranked *row = &d->rows[n++];
+        pl__pack_keyed *row = &d->rows[n++];
         row->buf = b;
         for (int i = 0; i < 3; i++) row->key[i] = rank_key(d, b, d->keys[i]);
         d->work += leaf->hi[b] - leaf->lo[b];
     }
-    qsort(d->rows, n, sizeof(ranked), by_rank);
+    qsort(d->rows, n, sizeof(pl__pack_keyed), pl__pack_by_keys);
     for (uint32_t r = 0; r < n; r++) {
         uint32_t b = d->rows[r].buf;
         note(d, RANK, b, d->rank[b]);
@@ -264,8 +254,7 @@ static void set_ranks(dfs *d, part p)
     d->work += 100 * n;
 }
 
-/* ---- nodes ----------------------------------------------------------------------------------
- */
+/* ---- nodes -------------------------------------------------------------------------- */
 
 static bool cand_less(const cand *a, const cand *b)
 {
@@ -273,7 +262,8 @@ static bool cand_less(const cand *a, const cand *b)
 }
 
 /* The candidates of a node, in order: not before last, and below the lowest top an unplaced
- * buffer could have. Returns the number of unplaced buffers; they are appended to d->cands. */
+ * buffer could have. They go to the end of d->cands; the number of unplaced buffers is
+ * returned. */
 static uint32_t list_candidates(dfs *d, part p, cand last)
 {
     const int64_t *size = d->leaf->size;
@@ -312,7 +302,7 @@ static outcome search_parts(dfs *d, part p, cand last)
         bool end = s == d->leaf->hi[b];
         if (!end && d->cross[s]) continue;
         uint32_t stop = end ? p.sec_hi : s;
-        part q = {d->first[start], d->first[stop], start, stop};
+        part q = {d->leaf->first[start], d->leaf->first[stop], start, stop};
         if (start != p.sec_lo || stop != p.sec_hi) {
             if (!trail_reserve(d, q.buf_hi - q.buf_lo)) return STOPPED;
             set_ranks(d, q);
@@ -325,6 +315,7 @@ static outcome search_parts(dfs *d, part p, cand last)
     return FOUND;
 }
 
+/* One node: tries every candidate after last, the placement before it. */
 static outcome search(dfs *d, part p, cand last)
 {
     if (d->nodes_left == 0) return STOPPED;
@@ -345,14 +336,14 @@ static outcome search(dfs *d, part p, cand last)
         if (!pl__pack_spend(d->effort, work)) return STOPPED;
     }
     size_t end = d->n_cands;
+    size_t most_changes = (size_t)d->leaf->n + 2 * (size_t)d->leaf->n_sections + 1;
     for (size_t i = base; i < end; i++) {
         cand c = d->cands[i];
         bool twin = false, hat = false;
         for (size_t j = base; j < i && !twin; j++) twin = is_twin(d->leaf, &c, &d->cands[j]);
         if (twin) continue;
-        size_t mark = d->n_trail,
-               widest = (size_t)d->leaf->n + 2 * (size_t)d->leaf->n_sections + 1;
-        if (!trail_reserve(d, widest)) return STOPPED;
+        size_t mark = d->n_trail;
+        if (!trail_reserve(d, most_changes)) return STOPPED;
         outcome r = FAILED;
         if (has_room(d, c.buf, &hat) && place(d, p, c.buf)) r = search_parts(d, p, c);
         if (r != FAILED) return r;
@@ -363,25 +354,19 @@ static outcome search(dfs *d, part p, cand last)
     return FAILED;
 }
 
-/* ---- setting up
- * ------------------------------------------------------------------------------ */
+/* ---- setting up --------------------------------------------------------------------- */
 
 /* Overlapping pairs and section members, counted first and then filled. */
 static pl_status dfs_lists(dfs *d, pl_arena *a, bool *small)
 {
     const pl__pack_leaf *leaf = d->leaf;
     uint32_t n = leaf->n, ns = leaf->n_sections;
-    d->first = pl_arena_new(a, uint32_t, (size_t)ns + 1);
     d->near_at = pl_arena_new(a, uint32_t, (size_t)n + 1);
     d->live_at = pl_arena_new(a, uint32_t, (size_t)ns + 1);
-    if (!d->first || !d->near_at || !d->live_at) return PL_ERR_MEMORY;
-    for (uint32_t s = 0, b = 0; s <= ns; s++) {
-        while (b < n && leaf->lo[b] < s) b++;
-        d->first[s] = b;
-    }
+    if (!d->near_at || !d->live_at) return PL_ERR_MEMORY;
     uint64_t pairs = 0, area = 0;
     for (uint32_t b = 0; b < n; b++) {
-        pairs += d->first[leaf->hi[b]] - b - 1;
+        pairs += d->leaf->first[leaf->hi[b]] - b - 1;
         area += leaf->hi[b] - leaf->lo[b];
     }
     *small = pairs <= MAX_PAIRS && area <= MAX_PAIRS;
@@ -392,14 +377,14 @@ static pl_status dfs_lists(dfs *d, pl_arena *a, bool *small)
     uint32_t at = 0;
     for (uint32_t b = 0; b < n; b++) {
         d->near_at[b] = at;
-        for (uint32_t c = 0; c < d->first[leaf->hi[b]]; c++)
+        for (uint32_t c = 0; c < d->leaf->first[leaf->hi[b]]; c++)
             if (c != b && leaf->hi[c] > leaf->lo[b]) d->near[at++] = c;
     }
     d->near_at[n] = at;
     at = 0;
     for (uint32_t s = 0; s < ns; s++) {
         d->live_at[s] = at;
-        for (uint32_t b = 0; b < d->first[s + 1]; b++)
+        for (uint32_t b = 0; b < d->leaf->first[s + 1]; b++)
             if (leaf->hi[b] > s) d->live[at++] = b;
     }
     d->live_at[ns] = at;
@@ -411,7 +396,7 @@ static pl_status dfs_init(dfs *d, const pl__pack_leaf *leaf, pl_arena *a, bool *
     d->leaf = leaf;
     PL_TRY(dfs_lists(d, a, small));
     if (!*small) return PL_OK;
-    d->rows = pl_arena_new(a, ranked, leaf->n);
+    d->rows = pl_arena_new(a, pl__pack_keyed, leaf->n);
     d->rank = pl_arena_new(a, uint32_t, leaf->n);
     d->reach = pl_arena_new(a, int64_t, leaf->n);
     d->at = pl_arena_new(a, int64_t, leaf->n);
@@ -439,8 +424,7 @@ static void dfs_reset(dfs *d, int64_t cap, uint64_t nodes)
         for (uint32_t s = leaf->lo[b] + 1; s < leaf->hi[b]; s++) d->cross[s]++;
 }
 
-/* ---- driving --------------------------------------------------------------------------------
- */
+/* ---- driving ------------------------------------------------------------------------ */
 
 static void keep_found(const dfs *d, pl__pack_leaf *leaf)
 {
