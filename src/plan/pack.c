@@ -289,22 +289,26 @@ static void give_back(pl__pack_effort *e, pl__pack_effort part)
     e->left += part.left;
 }
 
-/* An answer at the goal itself ends the work, so it is asked for first; the local search then
- * lowers the height from which bisection starts. */
+/* Which solver works next on a leaf, and on how many sixteenths of the effort that is left. An
+ * answer at the goal ends the work, so it is asked for first, briefly; then a good height is
+ * made sure of, in case the deadline comes early; then the goal gets its long search. */
+static const struct step {
+    enum { AT_GOAL, PERTURB, BISECT } what;
+    uint32_t sixteenths;
+} STEPS[] = {{AT_GOAL, 2},  {PERTURB, 1}, {BISECT, 2},
+             {AT_GOAL, 10}, {PERTURB, 4}, {BISECT, 16}};
+#define N_STEPS (sizeof STEPS / sizeof STEPS[0])
+
 static pl_status leaf_search(packing *k, pl__pack_leaf *leaf, pl__pack_effort *e)
 {
-    bool exact = !(k->opts->off & PL_PACK_NO_EXACT);
-    if (exact) {
-        pl__pack_effort part = take(e, e->left / 2);
-        PL_TRY(pl__pack_exact(leaf, true, &part));
+    for (size_t i = 0; i < N_STEPS && leaf->height > leaf->goal; i++) {
+        bool perturb = STEPS[i].what == PERTURB;
+        if (k->opts->off & (perturb ? PL_PACK_NO_PERTURB : PL_PACK_NO_EXACT)) continue;
+        pl__pack_effort part = take(e, e->left / 16 * STEPS[i].sixteenths);
+        PL_TRY(perturb ? pl__pack_perturb(leaf, k->opts->seed + i, &part)
+                       : pl__pack_exact(leaf, STEPS[i].what == AT_GOAL, &part));
         give_back(e, part);
     }
-    if (leaf->height > leaf->goal && !(k->opts->off & PL_PACK_NO_PERTURB)) {
-        pl__pack_effort part = take(e, e->left / 4);
-        PL_TRY(pl__pack_perturb(leaf, k->opts->seed, &part));
-        give_back(e, part);
-    }
-    if (exact && leaf->height > leaf->goal) PL_TRY(pl__pack_exact(leaf, false, e));
     return PL_OK;
 }
 
