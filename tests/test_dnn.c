@@ -565,3 +565,44 @@ TEST(dnn_runs_allocate_nothing)
     CHECK(kit_rounds(100, &allocs, &same));
     CHECK_INT(allocs, 0);
 }
+
+/* bf16 in and out, sums in f32: against the loops on the rounded inputs. */
+TEST(dnn_bf16_matches_loops_or_says_so)
+{
+    conv c = conv2(2, 9, 11, 32, 48, 1, 3, 1, 1, 1, 1);
+    c.dtype = PL_BF16;
+    for (int kind = 0; kind < 3; kind++) {
+        const int64_t nx = 2 * 99 * 32, ny = 2 * 99 * 48, nw = 48 * 9 * 32;
+        const int64_t n_out = kind == 0 ? ny : kind == 1 ? nx : nw;
+        float *f[3] = {noise(nx, 1), noise(nw, 2), noise(ny, 3)};
+        uint16_t *h[3];
+        const int64_t size[3] = {nx, nw, ny};
+        for (int i = 0; i < 3; i++) {
+            h[i] = malloc((size_t)size[i] * 2);
+            if (!h[i]) abort();
+            for (int64_t j = 0; j < size[i]; j++) {
+                h[i][j] = pl_f32_to_bf16(f[i][j]);
+                f[i][j] = pl_bf16_to_f32(h[i][j]);
+            }
+        }
+        double *want = calloc((size_t)n_out, sizeof *want), diff = 0, top = 0;
+        if (!want) abort();
+        naive_conv((pl_dnn_conv_kind)kind, &c, f[0], f[1], NULL, f[2], want);
+        pl_dnn *d = NULL;
+        size_t work = 0;
+        block out = block_new((size_t)n_out * 2);
+        const void *in[3][2] = {{h[0], h[1]}, {h[2], h[1]}, {h[0], h[2]}};
+        pl_status s = pl_dnn_conv_prepare((pl_dnn_conv_kind)kind, &c, &d, &work);
+        bool ran = s == PL_OK && run_guarded(d, work, in[kind], &out, 1);
+        for (int64_t j = 0; j < n_out; j++) {
+            double got = (double)pl_bf16_to_f32(((uint16_t *)(void *)out.data)[j]);
+            if (!(fabs(got - want[j]) <= diff)) diff = fabs(got - want[j]);
+            if (fabs(want[j]) > top) top = fabs(want[j]);
+        }
+        pl_dnn_free(d);
+        for (int i = 0; i < 3; i++) free(f[i]), free(h[i]);
+        free(want), free(out.base);
+        CHECK(s == PL_OK || s == PL_ERR_UNSUPPORTED);
+        if (s == PL_OK) CHECK_MSG(ran && diff / top < 0x1p-8, "kind %d: %g", kind, diff / top);
+    }
+}

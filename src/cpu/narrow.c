@@ -5,8 +5,9 @@
 
 extern const pl_narrow_loops pl_narrow_loops_base, pl_narrow_loops_avx2, pl_narrow_loops_avx512;
 
-/* Elements of A below which a part of the work is not worth handing to a thread. */
-enum { PART_ELEMS = 32 * 1024, MAX_PARTS = 32 };
+/* A part of the work is worth handing to a thread from so many elements of A on, and, as each
+ * leaves a row to be added up, so many rows. */
+enum { PART_ELEMS = 32 * 1024, PART_ROWS = 64, MAX_PARTS = 32 };
 
 static const pl_narrow_loops *loops(void)
 {
@@ -23,7 +24,7 @@ int64_t pl_narrow_parts(const pl_narrow *s)
 {
     int64_t parts = s->rows * s->cols / PART_ELEMS;
     if (parts > MAX_PARTS) parts = MAX_PARTS;
-    if (parts > s->rows) parts = s->rows;
+    if (parts > s->rows / PART_ROWS) parts = s->rows / PART_ROWS;
     return parts < 1 ? 1 : parts;
 }
 
@@ -66,9 +67,7 @@ void pl_narrow_sum(const pl_narrow *s, const float *a, const float *b, const flo
     job j = {s, loops(), pl_narrow_parts(s), a, b, NULL, work};
     pl_pool_for(j.parts, sum_part, &j);
     const int64_t size = s->n * s->cols;
-    for (int64_t i = 0; i < size; i++) {
-        float v = bias ? bias[i % s->cols * s->bias_row] : 0.0f;
-        for (int64_t part = 0; part < j.parts; part++) v += work[part * size + i];
-        c[i] = v;
-    }
+    for (int64_t i = 0; i < size; i++) c[i] = bias ? bias[i % s->cols * s->bias_row] : 0.0f;
+    for (int64_t part = 0; part < j.parts; part++)
+        for (int64_t i = 0; i < size; i++) c[i] += work[part * size + i];
 }
