@@ -461,6 +461,24 @@ TEST(run_profile_and_report)
     rig_down(&r);
 }
 
+TEST(run_compiles_large_graphs_fast)
+{
+    pl_store *store = pl_store_new();
+    uint64_t t0 = pl_sys_now_ns();
+    pl_graph *g = training_graph(store, 152, 32, 32);
+    int nodes = pl_graph_nodes(g);
+    pl_program *p;
+    CHECK_OK(pl_compile(g, NULL, &p));
+    const pl_plan_info *i = pl_program_plan(p);
+    double ms = (double)(pl_sys_now_ns() - t0) / 1e6;
+    printf("    %d nodes built, differentiated and compiled to %d units in %.0f ms\n", nodes,
+           i->units, ms);
+    CHECK_MSG(nodes >= 5000 && ms < 4000, "%d nodes took %.0f ms", nodes, ms);
+    CHECK((double)i->arena_bytes <= 1.01 * (double)i->live_bound_bytes);
+    pl_program_free(p);
+    pl_store_free(store);
+}
+
 /* Every allocation of compiling and binding fails once: no crash, the right status, no leak (the
  * address sanitizer's build looks for those). */
 TEST(run_survives_failing_allocations)
