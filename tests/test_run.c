@@ -473,7 +473,7 @@ TEST(run_compiles_large_graphs_fast)
     double ms = (double)(pl_sys_now_ns() - t0) / 1e6;
     printf("    %d nodes built, differentiated and compiled to %d units in %.0f ms\n", nodes,
            i->units, ms);
-    CHECK_MSG(nodes >= 5000 && ms < 4000, "%d nodes took %.0f ms", nodes, ms);
+    CHECK_MSG(nodes >= 5000 && ms < 2000 * PATIENCE, "%d nodes took %.0f ms", nodes, ms);
     CHECK((double)i->arena_bytes <= 1.01 * (double)i->live_bound_bytes);
     pl_program_free(p);
     pl_store_free(store);
@@ -484,7 +484,8 @@ TEST(run_compiles_large_graphs_fast)
 TEST(run_survives_failing_allocations)
 {
     bool hit = true;
-    for (uint64_t n = 1; hit; n++) {
+    uint64_t n = 1;
+    for (; hit; n++) {
         CHECK_MSG(n < 5000, "failed allocation %d was not met", (int)n);
         pl_store *store = pl_store_new();
         pl_graph *g = random_graph(store, 11, 40);
@@ -501,4 +502,5 @@ TEST(run_survives_failing_allocations)
         pl_program_free(p);
         pl_store_free(store);
     }
+    CHECK_MSG(n > 40, "only %d allocations", (int)n);
 }
