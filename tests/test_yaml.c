@@ -89,6 +89,13 @@ TEST(yaml_limits)
     for (int i = 0; i < 40; i++) pl_str_add(&s, "]");
     REFUSED(s.text, "deep");
     pl_str_release(&s);
+    pl_str_add(&s, "a: |\n  b\n");
+    for (int i = 0; i < 201; i++) pl_str_add(&s, " \n");
+    REFUSED(s.text, "blank lines");
+    pl_str_release(&s);
+    pl_str_addf(&s, "a:%502s\n", "b");
+    REFUSED(s.text, "c.yaml:1:503: more than");
+    pl_str_release(&s);
     for (int i = 0; i < 70000; i++) pl_str_add(&s, "# 34567890abcde\n");
     REFUSED(s.text, "1048576");
     pl_str_release(&s);

@@ -17,7 +17,13 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_NODES = 20000, MAX_LEVELS = 32, MAX_ALIASES = 100 };
+enum {
+    MAX_NODES = 20000,
+    MAX_LEVELS = 32,
+    MAX_ALIASES = 100,
+    MAX_BLANK_LINES = 200,
+    MAX_SPACES = 500
+};
 
 typedef struct anchor {
     const char *name;
@@ -68,10 +74,12 @@ static pl_status fail_at(const char *name, int line, int column, const char *wha
 /* ---- comments in JSON
  * ------------------------------------------------------------------------ */
 
+/* Blank lines in a row are counted because libfyaml takes quadratic time for them in a block
+ * scalar: minutes for a text of the size allowed here. */
 static pl_status check_characters(const char *text, size_t len, const char *name)
 {
     PL_FAIL_IF(!pl_utf8_valid(text, len), PL_ERR_CONFIG, "%.200s: not a text in UTF-8", name);
-    int line = 1;
+    int line = 1, breaks = 0, spaces = 0;
     size_t line_start = 0;
     for (size_t i = 0; i < len; i++) {
         unsigned char c = (unsigned char)text[i];
@@ -79,9 +87,16 @@ static pl_status check_characters(const char *text, size_t len, const char *name
             line++;
             line_start = i + 1;
         }
-        PL_FAIL_IF((c < 0x20 && !strchr("\t\n\r", c)) || c == 0 || c == 0x7F, PL_ERR_CONFIG,
+        PL_FAIL_IF((c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7F,
+                   PL_ERR_CONFIG,
                    "%.200s:%d:%d: a control character (0x%02x); in double quotes write \\x%02x",
                    name, line, (int)(i - line_start) + 1, c, c);
+        bool space = c == ' ' || c == '\t', newline = c == '\n' || c == '\r';
+        spaces = space ? spaces + 1 : 0;
+        breaks = newline ? breaks + 1 : space ? breaks : 0;
+        PL_FAIL_IF(breaks > MAX_BLANK_LINES || spaces > MAX_SPACES, PL_ERR_CONFIG,
+                   "%.200s:%d:%d: more than %d blank lines, or %d spaces, in a row", name, line,
+                   (int)(i - line_start) + 1, MAX_BLANK_LINES, MAX_SPACES);
     }
     return PL_OK;
 }
