@@ -186,7 +186,7 @@ static void compare_all(uint64_t seed, int n_ops)
 
 TEST(run_random_graphs)
 {
-    int seeds = pl_test_long() ? 2000 : 150;
+    int seeds = pl_test_long() ? 2000 : 80;
     for (int seed = 1; seed <= seeds; seed++) compare_all((uint64_t)seed, 5 + seed % 60);
 }
 
