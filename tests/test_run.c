@@ -378,6 +378,34 @@ TEST(run_refuses_strangers)
     pl_store_free(other);
 }
 
+TEST(run_odd_programs)
+{
+    /* nothing at all */
+    rig r = {.store = pl_store_new()};
+    CHECK_OK(rig_up(&r, pl_graph_new(r.store), true));
+    CHECK_OK(pl_session_run(r.s, r.p));
+    CHECK_INT(pl_session_arena_bytes(r.s), 0);
+    rig_down(&r);
+    /* an input and a slot handed through, an empty value computed and assigned */
+    r = (rig){.store = pl_store_new()};
+    int w = float_slot(r.store, "w", 3, 8), none = float_slot(r.store, "none", 0, 1);
+    pl_graph *g = pl_graph_new(r.store);
+    pl_output(g, "x", pl_input(g, "x", PL_TYPE(PL_F32, 2)));
+    pl_output(g, "again", pl_state(g, w));
+    pl_val empty = pl_tanh(g, pl_state(g, none));
+    pl_output(g, "empty", empty);
+    pl_assign(g, none, pl_neg(g, empty));
+    CHECK_OK(rig_up(&r, g, true));
+    float *x = pl_session_input(r.s, r.p, "x", NULL);
+    x[0] = 5, x[1] = 6;
+    CHECK_OK(pl_session_run(r.s, r.p));
+    const float *y = pl_session_output(r.s, r.p, "x", NULL);
+    CHECK(y[0] == 5 && y[1] == 6);
+    CHECK(*(const float *)pl_session_output(r.s, r.p, "again", NULL) == 8);
+    CHECK(pl_session_output(r.s, r.p, "nobody", NULL) == NULL);
+    rig_down(&r);
+}
+
 TEST(run_allocates_nothing)
 {
     rig r = {.store = pl_store_new()};
