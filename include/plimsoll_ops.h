@@ -147,6 +147,9 @@ PL_API pl_val pl_conv(pl_graph *g, pl_val x, pl_val w, pl_val bias, const pl_con
 PL_API pl_val pl_conv_transpose(pl_graph *g, pl_val x, pl_val w, pl_val bias,
                                 const pl_conv_opts *o, const int *out_pad);
 
+/* Depthwise with a kernel for every sample: x [N, s.., C], w [N, k.., C]; o->groups is not used. */
+PL_API pl_val pl_conv_per_sample(pl_graph *g, pl_val x, pl_val w, const pl_conv_opts *o);
+
 /* ---- pools, resizing, patches ---------------------------------------------------------------- */
 typedef struct pl_pool_opts {
     int kernel[3], stride[3], pad_lo[3], pad_hi[3]; /* stride 0 reads as kernel */

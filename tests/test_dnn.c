@@ -116,7 +116,7 @@ static int64_t under(const geometry *g, int64_t p, int64_t k)
 }
 
 static void naive_conv(pl_dnn_conv_kind kind, const conv *c, const float *x, const float *w,
-                       const float *b, const float *dy, double *out, double *db)
+                       const float *b, const float *dy, double *out)
 {
     geometry g = geometry_of(c->n_spatial, c->in, c->out, c->kernel, c->stride, c->dilation,
                              c->pad_lo);
@@ -126,7 +126,6 @@ static void naive_conv(pl_dnn_conv_kind kind, const conv *c, const float *x, con
             for (int64_t o = 0; o < c->oc; o++) {
                 int64_t y = (n * g.out_elems + p) * c->oc + o;
                 if (kind == PL_DNN_CONV_FWD) out[y] = b ? (double)b[o] : 0;
-                if (db) db[o] += (double)dy[y];
                 for (int64_t k = 0; k < g.taps; k++) {
                     int64_t q = under(&g, p, k);
                     if (q < 0) continue;
@@ -178,31 +177,28 @@ static double try_conv(const conv *c, pl_dnn_conv_kind kind)
                     : kind == PL_DNN_CONV_BWD_DATA ? nw / c->ic
                                                    : ny / c->oc;
     float *x = noise(nx, 1), *w = noise(nw, 2), *dy = noise(ny, 3), *b = noise(c->oc, 4);
-    double *want = calloc((size_t)n_res, sizeof *want), err = 10, err_b;
-    double *want_b = calloc((size_t)c->oc, sizeof *want_b);
+    double *want = calloc((size_t)n_res, sizeof *want), err = 10;
     pl_dnn *d = NULL;
     size_t work = 0;
-    block out[2] = {block_new((size_t)n_res * 4), block_new((size_t)c->oc * 4)};
+    block out = block_new((size_t)n_res * 4);
     const void *in[3][3] = {{x, w, b}, {dy, w, NULL}, {x, dy, NULL}};
-    if (!want || !want_b) abort();
+    if (!want) abort();
     if (pl_dnn_conv_prepare(kind, c, &d, &work) == PL_OK &&
-        run_guarded(d, work, in[kind], out, 2)) {
-        bool db = c->bias && kind == PL_DNN_CONV_BWD_WEIGHTS;
-        naive_conv(kind, c, x, w, c->bias ? b : NULL, dy, want, db ? want_b : NULL);
-        err = worst((const float *)out[0].data, want, n_res, terms);
-        if (db && !((err_b = worst((const float *)out[1].data, want_b, c->oc, terms)) <= err)) err = err_b;
+        run_guarded(d, work, in[kind], &out, 1)) {
+        naive_conv(kind, c, x, w, c->bias ? b : NULL, dy, want);
+        err = worst((const float *)out.data, want, n_res, terms);
     }
     if (!(err < 1e-5))
-        printf("  kind %d, n %d, %d->%d/%d, kernel %d: %s (%s): error %g\n", (int)kind, (int)c->n,
+        printf("  kind %d, n %d, %d->%d/%d, kernel %d: %s: error %g\n", (int)kind, (int)c->n,
                (int)c->ic, (int)c->oc, (int)c->groups, (int)c->kernel[0],
-               d ? pl_dnn_impl(d) : pl_error_text(), "work", err);
+               d ? pl_dnn_impl(d) : pl_error_text(), err);
     if (getenv("PL_TEST_IMPL"))
         printf("  kind %d, n %d, %d->%d/%d, kernel %d: %s work %zu error %g\n", (int)kind,
                (int)c->n, (int)c->ic, (int)c->oc, (int)c->groups, (int)c->kernel[0],
                d ? pl_dnn_impl(d) : "none", work, err);
     pl_dnn_free(d);
-    free(out[0].base), free(out[1].base);
-    free(x), free(w), free(dy), free(b), free(want), free(want_b);
+    free(out.base);
+    free(x), free(w), free(dy), free(b), free(want);
     return err;
 }
 
@@ -212,8 +208,7 @@ static bool try_kinds(const conv *c)
     with_bias.bias = true;
     return try_conv(c, PL_DNN_CONV_FWD) < 1e-5 && try_conv(&with_bias, PL_DNN_CONV_FWD) < 1e-5 &&
            try_conv(c, PL_DNN_CONV_BWD_DATA) < 1e-5 &&
-           try_conv(c, PL_DNN_CONV_BWD_WEIGHTS) < 1e-5 &&
-           try_conv(&with_bias, PL_DNN_CONV_BWD_WEIGHTS) < 1e-5;
+           try_conv(c, PL_DNN_CONV_BWD_WEIGHTS) < 1e-5;
 }
 
 TEST(dnn_conv_2d_matches_loops)
@@ -230,6 +225,7 @@ TEST(dnn_conv_2d_matches_loops)
         conv2(1, 9, 9, 16, 32, 16, 3, 1, 1, 1, 1),   conv2(2, 9, 9, 32, 64, 4, 3, 1, 1, 1, 1),
         conv2(1, 9, 9, 12, 18, 3, 3, 2, 1, 1, 0),    conv2(1, 9, 9, 8, 8, 8, 7, 1, 1, 3, 3),
         conv2(1, 9, 9, 8, 8, 8, 3, 1, 2, 2, 2),      conv2(2, 5, 5, 32, 16, 1, 16, 2, 1, 7, 7),
+        conv2(2, 32, 31, 32, 16, 1, 16, 2, 1, 7, 7), conv2(1, 24, 33, 16, 32, 1, 15, 2, 1, 6, 7),
         conv2(1, 1, 40, 16, 16, 1, 1, 1, 1, 0, 0),   conv2(1, 4, 4, 16, 16, 1, 3, 1, 1, 3, 2),
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) CHECK(try_kinds(&list[i]));

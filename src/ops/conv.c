@@ -223,33 +223,12 @@ typedef struct job {
     pl_dtype dt;
 } job;
 
-/* Flat position in [N, s.., C] of channel 0 at (n, p). */
-static int64_t pixel(int64_t n, const int64_t *size, const int64_t *p, int64_t channels)
-{
-    return (((n * size[0] + p[0]) * size[1] + p[1]) * size[2] + p[2]) * channels;
-}
-
-/* Splits a flat index over size[3]. */
-static void unflatten(int64_t flat, const int64_t *size, int64_t *p)
-{
-    p[2] = flat % size[2];
-    p[1] = flat / size[2] % size[1];
-    p[0] = flat / size[2] / size[1];
-}
-
 static double dot(pl_dtype dt, const void *a, int64_t at, int64_t as, const void *b, int64_t bt,
                   int64_t bs, int64_t n)
 {
     double sum = 0;
     for (int64_t i = 0; i < n; i++) sum += ref_get(dt, a, at + i * as) * ref_get(dt, b, bt + i * bs);
     return sum;
-}
-
-static bool inside(const int64_t *q, const int64_t *size)
-{
-    for (int d = 0; d < 3; d++)
-        if (q[d] < 0 || q[d] >= size[d]) return false;
-    return true;
 }
 
 /* task: one output pixel */
@@ -259,16 +238,16 @@ static void conv_pixel(void *ctx, int64_t task, int worker)
     const job *j = ctx;
     const geometry *g = &j->g;
     const pl_call *c = j->c;
-    int64_t plane = g->w.out[0] * g->w.out[1] * g->w.out[2], taps = pl_window_taps(&g->w);
-    int64_t i_per = g->ic / g->groups, o_per = g->oc / g->groups, p[3], k[3], q[3];
-    unflatten(task % plane, g->w.out, p);
+    int64_t plane = pl_window_pixels(g->w.out), taps = pl_window_taps(&g->w);
+    int64_t i_per = g->ic / g->groups, o_per = g->oc / g->groups, p[3], k[3];
+    pl_window_split(task % plane, g->w.out, p);
     for (int64_t o = 0; o < g->oc; o++) {
         double sum = c->n_in == 3 ? ref_get(j->dt, c->in[2], o) : 0;
         for (int64_t t = 0; t < taps; t++) {
-            unflatten(t, g->w.kernel, k);
-            for (int d = 0; d < 3; d++) q[d] = pl_window_at(&g->w, d, p[d], k[d]);
-            if (!inside(q, g->w.in)) continue;
-            int64_t x = pixel(task / plane, g->w.in, q, g->ic) + o / o_per * i_per;
+            pl_window_split(t, g->w.kernel, k);
+            int64_t q = pl_window_reads(&g->w, p, k);
+            if (q < 0) continue;
+            int64_t x = (task / plane * pl_window_pixels(g->w.in) + q) * g->ic + o / o_per * i_per;
             sum += dot(j->dt, c->in[0], x, 1, c->in[1], (o * taps + t) * i_per, 1, i_per);
         }
         ref_set(j->dt, c->out[0], task * g->oc + o, sum);
@@ -282,17 +261,17 @@ static void dx_pixel(void *ctx, int64_t task, int worker)
     const job *j = ctx;
     const geometry *g = &j->g;
     const pl_call *c = j->c;
-    int64_t plane = g->w.in[0] * g->w.in[1] * g->w.in[2], taps = pl_window_taps(&g->w);
-    int64_t i_per = g->ic / g->groups, o_per = g->oc / g->groups, q[3], k[3], p[3];
-    unflatten(task % plane, g->w.in, q);
+    int64_t plane = pl_window_pixels(g->w.in), taps = pl_window_taps(&g->w);
+    int64_t i_per = g->ic / g->groups, o_per = g->oc / g->groups, q[3], k[3];
+    pl_window_split(task % plane, g->w.in, q);
     for (int64_t i = 0; i < g->ic; i++) {
         double sum = 0;
         int64_t o = i / i_per * o_per;
         for (int64_t t = 0; t < taps; t++) {
-            unflatten(t, g->w.kernel, k);
-            for (int d = 0; d < 3; d++) p[d] = pl_window_from(&g->w, d, q[d], k[d]);
-            if (p[0] < 0 || p[1] < 0 || p[2] < 0) continue;
-            int64_t y = pixel(task / plane, g->w.out, p, g->oc) + o;
+            pl_window_split(t, g->w.kernel, k);
+            int64_t p = pl_window_reader(&g->w, q, k);
+            if (p < 0) continue;
+            int64_t y = (task / plane * pl_window_pixels(g->w.out) + p) * g->oc + o;
             sum += dot(j->dt, c->in[0], y, 1, c->in[1], (o * taps + t) * i_per + i % i_per,
                        taps * i_per, o_per);
         }
@@ -307,18 +286,18 @@ static void dw_tap(void *ctx, int64_t task, int worker)
     const job *j = ctx;
     const geometry *g = &j->g;
     const pl_call *c = j->c;
-    int64_t taps = pl_window_taps(&g->w), o = task / taps, k[3], p[3], q[3];
+    int64_t taps = pl_window_taps(&g->w), o = task / taps, k[3], p[3];
     int64_t i_per = g->ic / g->groups, first = o / (g->oc / g->groups) * i_per;
-    int64_t plane = g->w.out[0] * g->w.out[1] * g->w.out[2];
-    unflatten(task % taps, g->w.kernel, k);
+    int64_t plane = pl_window_pixels(g->w.out);
+    pl_window_split(task % taps, g->w.kernel, k);
     for (int64_t i = 0; i < i_per; i++) {
         double sum = 0;
         for (int64_t y = 0; y < g->n * plane; y++) {
-            unflatten(y % plane, g->w.out, p);
-            for (int d = 0; d < 3; d++) q[d] = pl_window_at(&g->w, d, p[d], k[d]);
-            if (!inside(q, g->w.in)) continue;
-            sum += ref_get(j->dt, c->in[0], pixel(y / plane, g->w.in, q, g->ic) + first + i) *
-                   ref_get(j->dt, c->in[1], y * g->oc + o);
+            pl_window_split(y % plane, g->w.out, p);
+            int64_t q = pl_window_reads(&g->w, p, k);
+            if (q < 0) continue;
+            int64_t x = (y / plane * pl_window_pixels(g->w.in) + q) * g->ic + first + i;
+            sum += ref_get(j->dt, c->in[0], x) * ref_get(j->dt, c->in[1], y * g->oc + o);
         }
         ref_set(j->dt, c->out[0], task * i_per + i, sum);
     }

@@ -54,6 +54,43 @@ static inline int64_t pl_window_from(const pl_window *w, int d, int64_t i, int64
     return at < w->out[d] ? at : -1;
 }
 
+/* The place of flat index i in a dense box of size[3]. */
+static inline void pl_window_split(int64_t i, const int64_t *size, int64_t *p)
+{
+    p[2] = i % size[2];
+    p[1] = i / size[2] % size[1];
+    p[0] = i / size[2] / size[1];
+}
+
+/* Flat input pixel that tap k[3] of output pixel p[3] reads, or -1 in the padding. */
+static inline int64_t pl_window_reads(const pl_window *w, const int64_t *p, const int64_t *k)
+{
+    int64_t at = 0;
+    for (int d = 0; d < 3; d++) {
+        int64_t q = pl_window_at(w, d, p[d], k[d]);
+        if (q < 0 || q >= w->in[d]) return -1;
+        at = at * w->in[d] + q;
+    }
+    return at;
+}
+
+/* Flat output pixel whose tap k[3] reads input pixel q[3], or -1. */
+static inline int64_t pl_window_reader(const pl_window *w, const int64_t *q, const int64_t *k)
+{
+    int64_t at = 0;
+    for (int d = 0; d < 3; d++) {
+        int64_t p = pl_window_from(w, d, q[d], k[d]);
+        if (p < 0) return -1;
+        at = at * w->out[d] + p;
+    }
+    return at;
+}
+
+static inline int64_t pl_window_pixels(const int64_t *size)
+{
+    return size[0] * size[1] * size[2];
+}
+
 static inline int64_t pl_window_taps(const pl_window *w)
 {
     return w->kernel[0] * w->kernel[1] * w->kernel[2];
