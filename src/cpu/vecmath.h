@@ -150,17 +150,6 @@ static inline float vm_softplus(float x)
     return m + vm_log1p_unit(vm_exp(-fabsf(x)));
 }
 
-<<<<<<< HEAD
-/* erfc(t) for t >= 0: e^(-t^2) P(u)/(1+2t), u = (t-2)/(t+2); fit 1.5e-8. t^2 is formed exactly as
- * hi + lo with a 12-bit head, because e^x magnifies the rounding of a large argument. */
-static inline float vm_erfc_pos(float t)
-{
-    t = t > 11.0f ? 11.0f : t;
-    float h = vm_float(vm_bits(t) & 0xfffff000u);
-    float lo = (t - h) * (t + h);
-    float e = vm_exp(-(h * h));
-    e = e - e * (lo - 0.5f * lo * lo);
-=======
 /* erfc(t) for t in [0, 11]: e^(-t^2) P(u)/(1+2t), u = (t-2)/(t+2); fit 1.5e-8. The square is what
  * the caller makes of t's origin a: t^2 = scale*a^2, formed exactly as hi + lo with a 12-bit head,
  * because e^x magnifies the rounding of a large argument. */
@@ -170,7 +159,6 @@ static inline float vm_erfc_pos(float t, float a, float scale)
     float lo = (a - h) * (a + h) * scale;
     float e = vm_exp(-(h * h) * scale);
     e = e - e * (lo * (1.0f - lo * (0.5f - lo * (0.166666667f - lo * 0.0416666667f))));
->>>>>>> tile
     float u = (t - 2.0f) / (t + 2.0f);
     float p = -3.961059981e-4f;
     p = p * u + -1.222339593e-3f;
@@ -196,12 +184,8 @@ static inline float vm_erf(float x)
     p = p * z + -3.761262584e-1f;
     p = p * z + 0.128379166f;
     float near = x + x * p;
-<<<<<<< HEAD
-    float far = vm_copysign(1.0f - vm_erfc_pos(a), x);
-=======
     float t = a > 11.0f ? 11.0f : a;
     float far = vm_copysign(1.0f - vm_erfc_pos(t, t, 1.0f), x);
->>>>>>> tile
     far = x != x ? x : far;
     return a < 1.0f ? near : far;
 }
@@ -209,13 +193,9 @@ static inline float vm_erf(float x)
 /* x times the normal distribution's integral, whose left tail comes from erfc: no cancellation. */
 static inline float vm_gelu(float x)
 {
-<<<<<<< HEAD
-    float tail = 0.5f * vm_erfc_pos(fabsf(x) * 0.707106781f);
-=======
     float a = fabsf(x);
     a = a > 15.5f ? 15.5f : a;
     float tail = 0.5f * vm_erfc_pos(a * 0.707106781f, a, 0.5f);
->>>>>>> tile
     float phi = x < 0.0f ? tail : 1.0f - tail;
     return x * (x != x ? x : phi);
 }
