@@ -302,6 +302,22 @@ PL_API const char *pl_program_input_name(const pl_program *p, int i);
 PL_API int pl_program_output_count(const pl_program *p);
 PL_API const char *pl_program_output_name(const pl_program *p, int i);
 PL_API pl_status pl_session_run(pl_session *s, pl_program *p) PL_MUST_USE;
+/* The program's graph after the passes, as text; the caller frees it with pl_text_free. */
+PL_API pl_status pl_program_print(const pl_program *p, char **text) PL_MUST_USE;
+
+/* ---- devices and this process ----------------------------------------------------------------- */
+typedef struct pl_device_info {
+    char name[32];         /* what the key `device` takes: "cpu" */
+    char about[256];       /* model, cores, vector units, libraries */
+    char why_not[256];     /* plain words when it is not usable; "" when it is */
+    uint64_t total_bytes, free_bytes;
+    bool usable;
+} pl_device_info;
+/* Fills at most cap entries and returns how many there are. */
+PL_API int pl_device_list(pl_device_info *out, int cap);
+PL_API uint64_t pl_process_bytes(void);      /* resident now */
+PL_API uint64_t pl_process_peak_bytes(void); /* most it ever was */
+PL_API int pl_threads(void);                 /* that kernels use */
 
 #ifdef __cplusplus
 }

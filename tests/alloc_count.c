@@ -1,5 +1,5 @@
-/* alloc_count.c - see alloc_count.h. glibc exports its allocator under __libc_ names, so a wrapper
- * needs no dlsym, which would itself allocate. */
+/* alloc_count.c - see alloc_count.h. glibc exports its allocator under __libc_ names, so a
+ * wrapper needs no dlsym, which would itself allocate. */
 #include "alloc_count.h"
 
 #include <errno.h>

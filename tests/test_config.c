@@ -395,6 +395,10 @@ TEST(config_bad_schemas)
     b.fallback = "9";
     b.min = 1, b.max = 5;
     CHECK_INT(try_schema(a, b), PL_ERR_ARG); /* default out of range */
+    CHECK(strstr(pl_error_text(), "from 1 to 5"));
+    b.min = -PL_CONFIG_NO_LIMIT;
+    CHECK_INT(try_schema(a, b), PL_ERR_ARG);
+    CHECK(strstr(pl_error_text(), "at most 5"));
     b.fallback = "3";
     CHECK_OK(try_schema(a, b));
     b.min = 6;

@@ -89,6 +89,13 @@ TEST(yaml_limits)
     for (int i = 0; i < 40; i++) pl_str_add(&s, "]");
     REFUSED(s.text, "deep");
     pl_str_release(&s);
+    pl_str_add(&s, "a: |\n  b\n");
+    for (int i = 0; i < 201; i++) pl_str_add(&s, " \n");
+    REFUSED(s.text, "blank lines");
+    pl_str_release(&s);
+    pl_str_addf(&s, "a:%502s\n", "b");
+    REFUSED(s.text, "c.yaml:1:503: more than");
+    pl_str_release(&s);
     for (int i = 0; i < 70000; i++) pl_str_add(&s, "# 34567890abcde\n");
     REFUSED(s.text, "1048576");
     pl_str_release(&s);
@@ -105,6 +112,7 @@ TEST(yaml_refusals)
     REFUSED("a: [1, 2\nb: 3\n", "c.yaml:");
     REFUSED("a: \"\\0\"\n", "zero byte");
     REFUSED("a: \xff\n", "UTF-8");
+    REFUSED("a:\n  'x\x16'\n", "c.yaml:2:5: a control character (0x16)");
     REFUSED("a: b: c\n", "c.yaml:1:");
     REFUSED("\ta: 1\n", "c.yaml:");
 }

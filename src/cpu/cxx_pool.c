@@ -1,17 +1,17 @@
 /* cxx_pool.c - operator new and delete for the C++ inside oneDNN, served from a pool.
  *
- * A training step may not allocate. dnnl_primitive_execute builds a few small containers at every
- * call (an argument map, a context, references counted), so it calls operator new about six times
- * for some 40 bytes each. C++ lets a program replace these functions, and the dynamic linker binds
- * every library to the definitions in the executable; here they are, in C, under their mangled
- * names. Blocks up to SMALL_MAX come from free lists that only ever grow: once a step has run,
- * the next one finds every block it needs on a list and malloc is not called. Larger blocks,
- * which only preparing asks for, go to malloc.
+ * A training step may not allocate. dnnl_primitive_execute builds a few small containers at
+ * every call (an argument map, a context, references counted), so it calls operator new about
+ * six times for some 40 bytes each. C++ lets a program replace these functions, and the dynamic
+ * linker binds every library to the definitions in the executable; here they are, in C, under
+ * their mangled names. Blocks up to SMALL_MAX come from free lists that only ever grow: once a
+ * step has run, the next one finds every block it needs on a list and malloc is not called.
+ * Larger blocks, which only preparing asks for, go to malloc.
  *
- * A block is preceded by one word that holds its list, so delete needs no size and new keeps the
- * 16-byte alignment it promises. Chunks are never given back: their number is bounded by the most
- * small blocks alive at once. Threads share the lists under one lock each; a call holds it for a
- * few instructions.
+ * A block is preceded by one word that holds its list, so delete needs no size and new keeps
+ * the 16-byte alignment it promises. Chunks are never given back: their number is bounded by
+ * the most small blocks alive at once. Threads share the lists under one lock each; a call
+ * holds it for a few instructions.
  *
  * Chunks come from malloc and not from base/sys.h: failures injected there must reach code that
  * can report them, and C++ containers cannot. Under a sanitizer the functions stay its own. The
@@ -22,7 +22,7 @@
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 # define PL_CXX_POOL 0
 #elif defined(__has_feature)
-# if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                       \
+# if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                    \
      __has_feature(memory_sanitizer)
 #  define PL_CXX_POOL 0
 # endif
@@ -111,7 +111,8 @@ static void pool_give(void *p)
     pthread_mutex_unlock(&lists[list].lock);
 }
 
-/* libstdc++'s own way to throw; absent only if no C++ library is loaded, and then nobody calls. */
+/* libstdc++'s own way to throw; absent only if no C++ library is loaded, and then nobody calls.
+ */
 void throw_bad_alloc(void) __asm__("_ZSt17__throw_bad_allocv") __attribute__((weak, noreturn));
 
 static void *take_or_throw(size_t bytes)

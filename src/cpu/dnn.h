@@ -1,17 +1,18 @@
 /* dnn.h - convolutions, matrix products and pools on oneDNN, behind plain C.
  *
- * Two phases. prepare chooses the algorithm from shapes alone, builds everything and says how many
- * work bytes a run needs; it may allocate. run gets all memory from its caller and allocates
- * nothing (cxx_pool.h tells how oneDNN is kept to that). The same description gives the same
- * algorithm, so the same bits, in every process with the same number of threads.
+ * Two phases. prepare chooses the algorithm from shapes alone, builds everything and says how
+ * many work bytes a run needs; it may allocate. run gets all memory from its caller and
+ * allocates nothing (cxx_pool.h tells how oneDNN is kept to that). The same description gives
+ * the same algorithm, so the same bits, in every process with the same number of threads.
  *
- * Layout: activations are (N, spatial.., C), convolution weights (O, kernel.., I/groups), dense and
- * row-major, one to three spatial dims. A work block must be 64-byte aligned; tensors should be.
- * Nothing may overlap. A pl_dnn runs on one thread at a time: it holds the pointers of the run.
+ * Layout: activations are (N, spatial.., C), convolution weights (O, kernel.., I/groups), dense
+ * and row-major, one to three spatial dims. A work block must be 64-byte aligned; tensors
+ * should be. Nothing may overlap. A pl_dnn runs on one thread at a time: it holds the pointers
+ * of the run.
  *
- * Types: f32; bf16 where the processor has fast kernels for it. Everything else, and what oneDNN
- * would only do by its reference loops, is PL_ERR_UNSUPPORTED: the caller computes through f32 or
- * has a loop of its own.
+ * Types: f32; bf16 where the processor has fast kernels for it. Everything else, and what
+ * oneDNN would only do by its reference loops, is PL_ERR_UNSUPPORTED: the caller computes
+ * through f32 or has a loop of its own.
  */
 #ifndef PL_CPU_DNN_H
 #define PL_CPU_DNN_H
@@ -21,18 +22,19 @@
 typedef struct pl_dnn pl_dnn;
 
 /* in: what run reads, out: what it writes, in the order listed at each kind below. */
-pl_status pl_dnn_run(pl_dnn *d, const void *const *in, void *const *out, void *work) PL_MUST_USE;
+pl_status pl_dnn_run(pl_dnn *d, const void *const *in, void *const *out,
+                     void *work) PL_MUST_USE;
 void pl_dnn_free(pl_dnn *d); /* NULL is fine */
 /* Names of the kernels chosen, e.g. "jit:avx512_core"; for reports and tests. */
 const char *pl_dnn_impl(const pl_dnn *d);
 
-/* ---- convolution ------------------------------------------------------------------------------
- * y[n,p,o] = bias[o] + sum over k,i of x[n, p*stride + k*dilation - pad_lo, g*I+i] * w[o,k,i]
- *   FWD          in {x, w, bias?}   out {y}
- *   BWD_DATA     in {dy, w}         out {dx}         also the transposed convolution
- *   BWD_WEIGHTS  in {x, dy}         out {dw, dbias?}
- * The ? ones exist when desc.bias is set; BWD_DATA has no bias. out must be
- * (in + pad_lo + pad_hi - (kernel-1)*dilation - 1) / stride + 1, rounded down. */
+/* ---- convolution
+ * ------------------------------------------------------------------------------ y[n,p,o] =
+ * bias[o] + sum over k,i of x[n, p*stride + k*dilation - pad_lo, g*I+i] * w[o,k,i] FWD in {x,
+ * w, bias?}   out {y} BWD_DATA     in {dy, w}         out {dx}         also the transposed
+ * convolution BWD_WEIGHTS  in {x, dy}         out {dw, dbias?} The ? ones exist when desc.bias
+ * is set; BWD_DATA has no bias. out must be (in + pad_lo + pad_hi - (kernel-1)*dilation - 1) /
+ * stride + 1, rounded down. */
 typedef enum pl_dnn_conv_kind {
     PL_DNN_CONV_FWD,
     PL_DNN_CONV_BWD_DATA,
@@ -52,11 +54,12 @@ typedef struct pl_dnn_conv_desc {
 pl_status pl_dnn_conv_prepare(pl_dnn_conv_kind kind, const pl_dnn_conv_desc *desc, pl_dnn **out,
                               size_t *work_bytes) PL_MUST_USE;
 
-/* ---- matrix product ---------------------------------------------------------------------------
- * C[b] = op(A[b]) op(B[b]) + bias.   in {A, B, bias?}   out {C}
- * op(A) is (m,k): A is stored (m,k) with row length lda, or (k,m) when trans_a; op(B) is (k,n), in
- * the same way. C is dense (batch,m,n), bias is (n). Batch strides are in elements; 0 = every
- * batch reads the same matrix. lda, ldb 0 = dense. */
+/* ---- matrix product
+ * --------------------------------------------------------------------------- C[b] = op(A[b])
+ * op(B[b]) + bias.   in {A, B, bias?}   out {C} op(A) is (m,k): A is stored (m,k) with row
+ * length lda, or (k,m) when trans_a; op(B) is (k,n), in the same way. C is dense (batch,m,n),
+ * bias is (n). Batch strides are in elements; 0 = every batch reads the same matrix. lda, ldb 0
+ * = dense. */
 typedef struct pl_dnn_matmul_desc {
     pl_dtype dtype;
     int64_t batch, m, n, k;
@@ -68,14 +71,13 @@ typedef struct pl_dnn_matmul_desc {
 pl_status pl_dnn_matmul_prepare(const pl_dnn_matmul_desc *desc, pl_dnn **out,
                                 size_t *work_bytes) PL_MUST_USE;
 
-/* ---- pools ------------------------------------------------------------------------------------
- *   MAX_FWD   in {x}           out {y, index?}   index: u8, y's shape, only if desc.index
- *   MAX_BWD   in {dy, index}   out {dx}
- *   AVG_FWD   in {x}           out {y}
- *   AVG_BWD   in {dy}          out {dx}
+/* ---- pools
+ * ------------------------------------------------------------------------------------ MAX_FWD
+ * in {x}           out {y, index?}   index: u8, y's shape, only if desc.index MAX_BWD   in {dy,
+ * index}   out {dx} AVG_FWD   in {x}           out {y} AVG_BWD   in {dy}          out {dx}
  * index is the winner's place in its window, (kd*KH + kh)*KW + kw; the first of equals wins. A
- * window of a max pool must hold at most 255 elements, and one that is not padding. The average divides
- * by the window's elements, or with count_pad false by those that are not padding. */
+ * window of a max pool must hold at most 255 elements, and one that is not padding. The average
+ * divides by the window's elements, or with count_pad false by those that are not padding. */
 typedef enum pl_dnn_pool_kind {
     PL_DNN_POOL_MAX_FWD,
     PL_DNN_POOL_MAX_BWD,

@@ -1,6 +1,6 @@
 /* thin.c - see thin.h. Work is dealt by rows (all columns at one depth and height) of what is
- * written; within a row, taps are the outer loop and columns the inner one, so that the test for
- * the border is done once a tap and not once an element. */
+ * written; within a row, taps are the outer loop and columns the inner one, so that the test
+ * for the border is done once a tap and not once an element. */
 #include "cpu/thin.h"
 
 #include "base/pool.h"
@@ -13,8 +13,8 @@ typedef struct job {
     float *to;
 } job;
 
-/* The columns p in [lo, hi) of the output whose tap kw falls inside the input, and the input column
- * of p = 0. */
+/* The columns p in [lo, hi) of the output whose tap kw falls inside the input, and the input
+ * column of p = 0. */
 typedef struct span {
     int64_t lo, hi, first;
 } span;

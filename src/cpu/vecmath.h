@@ -150,15 +150,15 @@ static inline float vm_softplus(float x)
     return m + vm_log1p_unit(vm_exp(-fabsf(x)));
 }
 
-/* erfc(t) for t >= 0: e^(-t^2) P(u)/(1+2t), u = (t-2)/(t+2); fit 1.5e-8. t^2 is formed exactly as
- * hi + lo with a 12-bit head, because e^x magnifies the rounding of a large argument. */
-static inline float vm_erfc_pos(float t)
+/* erfc(t) for t in [0, 11]: e^(-t^2) P(u)/(1+2t), u = (t-2)/(t+2); fit 1.5e-8. The square is what
+ * the caller makes of t's origin a: t^2 = scale*a^2, formed exactly as hi + lo with a 12-bit head,
+ * because e^x magnifies the rounding of a large argument. */
+static inline float vm_erfc_pos(float t, float a, float scale)
 {
-    t = t > 11.0f ? 11.0f : t;
-    float h = vm_float(vm_bits(t) & 0xfffff000u);
-    float lo = (t - h) * (t + h);
-    float e = vm_exp(-(h * h));
-    e = e - e * (lo - 0.5f * lo * lo);
+    float h = vm_float(vm_bits(a) & 0xfffff000u);
+    float lo = (a - h) * (a + h) * scale;
+    float e = vm_exp(-(h * h) * scale);
+    e = e - e * (lo * (1.0f - lo * (0.5f - lo * (0.166666667f - lo * 0.0416666667f))));
     float u = (t - 2.0f) / (t + 2.0f);
     float p = -3.961059981e-4f;
     p = p * u + -1.222339593e-3f;
@@ -184,7 +184,8 @@ static inline float vm_erf(float x)
     p = p * z + -3.761262584e-1f;
     p = p * z + 0.128379166f;
     float near = x + x * p;
-    float far = vm_copysign(1.0f - vm_erfc_pos(a), x);
+    float t = a > 11.0f ? 11.0f : a;
+    float far = vm_copysign(1.0f - vm_erfc_pos(t, t, 1.0f), x);
     far = x != x ? x : far;
     return a < 1.0f ? near : far;
 }
@@ -192,7 +193,9 @@ static inline float vm_erf(float x)
 /* x times the normal distribution's integral, whose left tail comes from erfc: no cancellation. */
 static inline float vm_gelu(float x)
 {
-    float tail = 0.5f * vm_erfc_pos(fabsf(x) * 0.707106781f);
+    float a = fabsf(x);
+    a = a > 15.5f ? 15.5f : a;
+    float tail = 0.5f * vm_erfc_pos(a * 0.707106781f, a, 0.5f);
     float phi = x < 0.0f ? tail : 1.0f - tail;
     return x * (x != x ? x : phi);
 }

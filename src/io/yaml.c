@@ -17,7 +17,13 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_NODES = 20000, MAX_LEVELS = 32, MAX_ALIASES = 100 };
+enum {
+    MAX_NODES = 20000,
+    MAX_LEVELS = 32,
+    MAX_ALIASES = 100,
+    MAX_BLANK_LINES = 200,
+    MAX_SPACES = 500
+};
 
 typedef struct anchor {
     const char *name;
@@ -67,6 +73,33 @@ static pl_status fail_at(const char *name, int line, int column, const char *wha
 
 /* ---- comments in JSON
  * ------------------------------------------------------------------------ */
+
+/* Blank lines in a row are counted because libfyaml takes quadratic time for them in a block
+ * scalar: minutes for a text of the size allowed here. */
+static pl_status check_characters(const char *text, size_t len, const char *name)
+{
+    PL_FAIL_IF(!pl_utf8_valid(text, len), PL_ERR_CONFIG, "%.200s: not a text in UTF-8", name);
+    int line = 1, breaks = 0, spaces = 0;
+    size_t line_start = 0;
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if (c == '\n') {
+            line++;
+            line_start = i + 1;
+        }
+        PL_FAIL_IF((c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7F,
+                   PL_ERR_CONFIG,
+                   "%.200s:%d:%d: a control character (0x%02x); in double quotes write \\x%02x",
+                   name, line, (int)(i - line_start) + 1, c, c);
+        bool space = c == ' ' || c == '\t', newline = c == '\n' || c == '\r';
+        spaces = space ? spaces + 1 : 0;
+        breaks = newline ? breaks + 1 : space ? breaks : 0;
+        PL_FAIL_IF(breaks > MAX_BLANK_LINES || spaces > MAX_SPACES, PL_ERR_CONFIG,
+                   "%.200s:%d:%d: more than %d blank lines, or %d spaces, in a row", name, line,
+                   (int)(i - line_start) + 1, MAX_BLANK_LINES, MAX_SPACES);
+    }
+    return PL_OK;
+}
 
 static bool looks_like_json(const char *text, size_t len, const char *name)
 {
@@ -320,8 +353,7 @@ pl_status pl_yaml_parse(const char *text, size_t len, const char *name, pl_arena
     PL_FAIL_IF(len > PL_YAML_MAX_BYTES, PL_ERR_CONFIG,
                "%.200s: %zu bytes, a configuration has at most %d", name, len,
                PL_YAML_MAX_BYTES);
-    PL_FAIL_IF(!pl_utf8_valid(text, len) || memchr(text, 0, len), PL_ERR_CONFIG,
-               "%.200s: not a text in UTF-8", name);
+    PL_TRY(check_characters(text, len, name));
     if (looks_like_json(text, len, name)) PL_TRY(check_json_comments(text, len, name));
     builder *b = pl_arena_new(arena, builder, 1);
     if (!b) return PL_ERR_MEMORY;

@@ -145,9 +145,12 @@ pl_val pl_loss_cosine_ssm(pl_graph *g, pl_val x, pl_val y, pl_val positions)
     return pl_loss_mse(g, cosines(g, x, positions), cosines(g, y, positions));
 }
 
+/* x / (|x| + 1e-10). The floor under the root is far below that and keeps the gradient of a zero
+ * vector finite. */
 static pl_val channel_unit(pl_graph *g, pl_val x)
 {
-    pl_val norm = pl_sqrt(g, pl_sum(g, pl_square(g, x), PL_AXIS(-1), true));
+    pl_val power = pl_sum(g, pl_square(g, x), PL_AXIS(-1), true);
+    pl_val norm = pl_sqrt(g, pl_max(g, power, pl_full_like(g, power, 1e-30)));
     return pl_div(g, x, pl_shift(g, norm, 1e-10));
 }
 

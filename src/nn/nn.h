@@ -30,7 +30,7 @@ struct pl_nn_state {
     pl_val key; /* none: not read */
     bool finished;
     pl_status status;
-    char error[320];
+    char error[PL_NN_PATH + 320];
 };
 
 /* A slot under the current path. layout may be NULL (as is). -1 on error. */

@@ -139,7 +139,7 @@ static const pl_case take_cases[] = {
     {{"f32[5]", "i32[3]"}, "axis=0", {{0, 0, false}, {0, 4, false}}},
     {{"f32[3,5,2]", "i32[3,4,2]"}, "axis=1", {{0, 0, false}, {0, 4, false}}},
     {{"f32[4,7]", "i64[4,1]"}, "axis=-1", {{0, 0, false}, {0, 6, false}}},
-    {{"f32[1,3]", "i32[6,3]"}, "axis=0", {{0, 0, false}, {0, 0, false}}},
+    {{"f32[1,3]", "i32[6,3]"}, "axis=0", {{0, 0, false}, {0, 0.5, false}}},
     {{"u8[2,4]", "i32[2,3]"}, "axis=1", {{0, 255, false}, {0, 3, false}}},
     PL_CASE_END,
 };
@@ -240,8 +240,10 @@ typedef struct put_job {
                      int64_t cols)                                                           \
     {                                                                                        \
         const pl_call *c = j->c;                                                             \
-        for (int64_t r = 0; r < j->size; r++)                                                \
-            memset(y + r * stride, 0, (size_t)cols * sizeof *y);                             \
+        bool dense = stride == cols;                                                         \
+        int64_t runs = dense ? 1 : j->size, run = dense ? j->size * cols : cols;             \
+        for (int64_t r = 0; r < runs; r++)                                                   \
+            memset(y + r * stride, 0, (size_t)run * sizeof *y);                              \
         for (int64_t i = 0; i < j->u.size; i++) {                                            \
             int64_t at = (o * j->u.size + i) * j->u.inner + first;                           \
             const T *u = (const T *)c->in[0] + at;                                           \
@@ -338,7 +340,7 @@ static const pl_case put_cases[] = {
     {{"f32[5]", "i32[5]"}, "axis=0, size=4", {{0, 0, false}, {0, 3, false}}},
     {{"f32[3,5,2]", "i32[3,5,2]"}, "axis=1, size=3", {{0, 0, false}, {0, 2, false}}},
     {{"f32[4,1]", "i64[4,1]"}, "axis=-1, size=7", {{0, 0, false}, {0, 6, false}}},
-    {{"f32[2,600]", "i32[2,600]"}, "axis=0, size=1", {{0, 0, false}, {0, 0, false}}},
+    {{"f32[2,600]", "i32[2,600]"}, "axis=0, size=1", {{0, 0, false}, {0, 0.5, false}}},
     {{"i32[6,2]", "i32[6,2]"}, "axis=0, size=3", {{-9, 9, false}, {0, 2, false}}},
     {{"i64[6]", "i32[6]"}, "axis=0, size=3", {{-9, 9, false}, {0, 2, false}}},
     PL_CASE_END,

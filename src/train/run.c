@@ -133,7 +133,11 @@ static pl_status open_file(pl_run *r, const char *path)
     PL_TRY(pl_config_peek(path, "recipe", preset_text, NULL, &recipe));
     PL_FAIL_IF(!recipe, PL_ERR_CONFIG,
                "%s: the key `recipe` is missing: which network is this for? (recipe: cloud)", path);
-    char *name = pl_arena_strdup(&r->arena, recipe);
+    /* A compiled recipe is found beside the file that names it. */
+    const char *slash = strrchr(path, '/');
+    bool beside = slash && strstr(recipe, ".so") && recipe[0] != '/';
+    char *name = beside ? pl_arena_printf(&r->arena, "%.*s%s", (int)(slash - path) + 1, path, recipe)
+                        : pl_arena_strdup(&r->arena, recipe);
     pl_text_free(recipe);
     if (!name) return PL_ERR_MEMORY;
     PL_TRY(resolve_recipe(r, name, &preset));

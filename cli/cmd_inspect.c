@@ -1,0 +1,208 @@
+/* cmd_inspect.c - `plimsoll inspect`, `devices` and `recipes`: looking, not doing. */
+#include "plimsoll_json.h"
+#include "ui.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- model files ----------------------------------------------------------------------------- */
+typedef struct totals {
+    uint64_t bytes;
+    int64_t elems;
+    int n;
+} totals;
+
+static void print_tensor(void *ctx, const pl_tensor_info *t)
+{
+    totals *sum = ctx;
+    char shape[128] = "[";
+    int64_t elems = 1;
+    for (int i = 0; i < t->rank; i++) {
+        size_t used = strlen(shape);
+        snprintf(shape + used, sizeof shape - used, i ? ",%lld" : "%lld", (long long)t->dim[i]);
+        elems *= t->dim[i];
+    }
+    strncat(shape, "]", sizeof shape - strlen(shape) - 1);
+    printf("  %-48s %-6s %-22s %12s\n", t->name, t->dtype, shape, cli_bytes(t->bytes));
+    sum->bytes += t->bytes;
+    sum->elems += elems;
+    sum->n++;
+}
+
+static void print_meta(void *ctx, const char *key, const char *value)
+{
+    (void)ctx;
+    printf("  %s = %s\n", key, value);
+}
+
+static int inspect_file(const char *path)
+{
+    totals sum = {0};
+    pl_status rc = pl_model_file_list(path, print_tensor, print_meta, &sum);
+    if (rc != PL_OK) return cli_fail(rc);
+    printf("%d tensors, %s elements, %s\n", sum.n, cli_count(sum.elems), cli_bytes(sum.bytes));
+    return 0;
+}
+
+/* ---- programs -------------------------------------------------------------------------------- */
+static void print_buffers(const pl_program *p)
+{
+    printf("offset,bytes,first,last,label\n");
+    for (int i = 0; i < pl_program_plan(p)->buffers; i++) {
+        pl_plan_buffer b = pl_program_buffer(p, i);
+        printf("%llu,%llu,%d,%d,\"%s\"\n", (unsigned long long)b.offset,
+               (unsigned long long)b.bytes, b.first, b.last, b.label);
+    }
+}
+
+static void print_slots(const pl_run *run)
+{
+    pl_store *s = pl_run_store(run);
+    static const char *const kinds[] = {"param", "buffer", "optimizer", "counter"};
+    for (int i = 0; i < pl_store_count(s); i++) {
+        const pl_slot *t = pl_store_slot(s, i);
+        char type[96];
+        printf("  %-10s %-48s %-22s %12s\n", kinds[t->kind], t->name,
+               pl_type_text(&t->type, type, sizeof type), cli_bytes(pl_type_bytes(&t->type)));
+    }
+    printf("%s parameters, %s trainable\n", cli_count(pl_run_parameters(run, false)),
+           cli_count(pl_run_parameters(run, true)));
+}
+
+static bool ends_with(const char *text, const char *tail)
+{
+    size_t n = strlen(text), m = strlen(tail);
+    return n >= m && strcmp(text + n - m, tail) == 0;
+}
+
+int cmd_inspect(int argc, char **argv)
+{
+    bool graph = false, eval = false, buffers = false;
+    cli_args a;
+    const cli_option options[] = {
+        {"--graph", NULL, &graph, "print the training program's graph after the passes"},
+        {"--buffers", NULL, &buffers, "print every buffer of the plan as CSV"},
+        {"--eval", NULL, &eval, "of the evaluation program instead"},
+        {NULL, NULL, NULL, NULL},
+    };
+    cli_parse(argc, argv, options,
+              "plimsoll inspect CONFIG|FILE.safetensors [key=value ...]\n\nLists the tensors of a model "
+              "file, or the state, graph or buffers of a configuration.",
+              "  plimsoll inspect runs/first/model.safetensors\n"
+              "  plimsoll inspect cloud/tiny\n"
+              "  plimsoll inspect cloud/tiny --graph\n", &a);
+    cli_want(&a, 1, 1, "inspect", "one configuration or file");
+    if (ends_with(a.positional[0], ".safetensors")) return inspect_file(a.positional[0]);
+    pl_run *run = NULL;
+    pl_status rc = pl_run_open(a.positional[0], a.overrides, a.n_overrides, &run);
+    if (rc == PL_OK) rc = pl_run_build(run);
+    const pl_program *p = rc != PL_OK ? NULL
+                          : eval      ? pl_run_eval_program(run)
+                                      : pl_run_train_program(run);
+    char *text = NULL;
+    if (p && graph) rc = pl_program_print(p, &text);
+    if (text) fputs(text, stdout);
+    pl_text_free(text);
+    if (p && buffers) print_buffers(p);
+    if (rc == PL_OK && !graph && !buffers) print_slots(run);
+    pl_run_free(run);
+    return rc == PL_OK ? 0 : cli_fail(rc);
+}
+
+/* ---- devices --------------------------------------------------------------------------------- */
+static pl_status devices_json(const pl_device_info *d, int n)
+{
+    pl_json *j = pl_json_new(stdout);
+    pl_json_array(j, NULL);
+    for (int i = 0; i < n; i++) {
+        pl_json_object(j, NULL);
+        pl_json_string(j, "name", d[i].name);
+        pl_json_bool(j, "usable", d[i].usable);
+        pl_json_string(j, "about", d[i].about);
+        pl_json_string(j, "why_not", d[i].why_not);
+        pl_json_uint(j, "total_bytes", d[i].total_bytes);
+        pl_json_uint(j, "free_bytes", d[i].free_bytes);
+        pl_json_end(j);
+    }
+    pl_json_end(j);
+    pl_status rc = pl_json_finish(j);
+    pl_json_free(j);
+    return rc;
+}
+
+int cmd_devices(int argc, char **argv)
+{
+    bool json = false;
+    cli_args a;
+    const cli_option options[] = {{"--json", NULL, &json, "a JSON array"}, {NULL, NULL, NULL, NULL}};
+    cli_parse(argc, argv, options,
+              "plimsoll devices\n\nWhat this machine can train on, and in plain words why not.",
+              "  plimsoll devices\n", &a);
+    cli_want(&a, 0, 0, "devices", "no arguments");
+    pl_device_info d[16];
+    int n = pl_device_list(d, 16);
+    if (json) {
+        pl_status rc = devices_json(d, n);
+        return rc == PL_OK ? 0 : cli_fail(rc);
+    }
+    for (int i = 0; i < n; i++) {
+        printf("%s%-6s%s %s\n", cli_bold(stdout), d[i].name, cli_plain(stdout), d[i].about);
+        if (d[i].usable)
+            printf("       usable; %s free of %s\n", cli_bytes(d[i].free_bytes),
+                   cli_bytes(d[i].total_bytes));
+        else
+            printf("       not usable: %s\n", d[i].why_not);
+    }
+    return 0;
+}
+
+/* ---- recipes --------------------------------------------------------------------------------- */
+static pl_status recipes_json(void)
+{
+    pl_json *j = pl_json_new(stdout);
+    pl_json_array(j, NULL);
+    for (int i = 0; i < pl_recipe_count(); i++) {
+        const pl_recipe *r = pl_recipe_at(i);
+        pl_json_object(j, NULL);
+        pl_json_string(j, "name", r->name);
+        pl_json_string(j, "about", r->about);
+        pl_json_array(j, "presets");
+        for (const pl_preset *p = r->presets; p->name; p++) {
+            char full[160];
+            snprintf(full, sizeof full, "%s/%s", r->name, p->name);
+            pl_json_string(j, NULL, full);
+        }
+        pl_json_end(j);
+        pl_json_end(j);
+    }
+    pl_json_end(j);
+    pl_status rc = pl_json_finish(j);
+    pl_json_free(j);
+    return rc;
+}
+
+int cmd_recipes(int argc, char **argv)
+{
+    bool json = false;
+    cli_args a;
+    const cli_option options[] = {{"--json", NULL, &json, "a JSON array"}, {NULL, NULL, NULL, NULL}};
+    cli_parse(argc, argv, options,
+              "plimsoll recipes\n\nThe networks that are built in, and their presets; a preset's name "
+              "stands wherever a configuration file does.",
+              "  plimsoll recipes\n  plimsoll plan cloud/full\n", &a);
+    cli_want(&a, 0, 0, "recipes", "no arguments");
+    if (json) {
+        pl_status rc = recipes_json();
+        return rc == PL_OK ? 0 : cli_fail(rc);
+    }
+    for (int i = 0; i < pl_recipe_count(); i++) {
+        const pl_recipe *r = pl_recipe_at(i);
+        printf("%s%s%s  %s\n", cli_bold(stdout), r->name, cli_plain(stdout), r->about);
+        for (const pl_preset *p = r->presets; p->name; p++) {
+            char full[160];
+            snprintf(full, sizeof full, "%s/%s", r->name, p->name);
+            printf("  %-26s %s\n", full, p->about);
+        }
+    }
+    return 0;
+}

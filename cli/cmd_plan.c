@@ -1,0 +1,193 @@
+/* cmd_plan.c - `plimsoll plan`: the memory of a training run, before it runs. */
+#include "plimsoll_json.h"
+#include "ui.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const component_names[PL_N_COMPONENTS] = {
+    "weights", "gradients", "optimizer", "activations", "workspace", "inputs"};
+
+/* The program with the larger arena decides the arena. */
+static const pl_plan_info *largest_plan(const pl_run *run, const pl_program **program)
+{
+    const pl_program *t = pl_run_train_program(run), *e = pl_run_eval_program(run);
+    *program = t;
+    if (e && pl_program_plan(e)->arena_bytes > pl_program_plan(t)->arena_bytes) *program = e;
+    return pl_program_plan(*program);
+}
+
+void plan_json(const pl_run *run, pl_json *j)
+{
+    const pl_plan_info *p = pl_program_plan(pl_run_train_program(run));
+    pl_run_memory m = pl_run_memory_get(run);
+    int64_t batch = pl_config_int(pl_run_config(run), "batch");
+    pl_json_bool(j, "fits", m.fits);
+    if (m.budget)
+        pl_json_uint(j, "budget_bytes", m.budget);
+    else
+        pl_json_null(j, "budget_bytes");
+    pl_json_uint(j, "arena_bytes", m.arena);
+    pl_json_uint(j, "state_bytes", m.state);
+    pl_json_uint(j, "overhead_bytes", m.overhead);
+    pl_json_uint(j, "keep_all_bytes", p->keep_all_bytes);
+    pl_json_uint(j, "minimum_bytes", m.total);
+    pl_json_uint(j, "live_bound_bytes", p->live_bound_bytes);
+    pl_json_uint(j, "no_reuse_bytes", p->no_reuse_bytes);
+    pl_json_float(j, "recompute_ratio", p->recompute_ratio);
+    pl_json_float(j, "predicted_step_ms", p->predicted_step_ms);
+    pl_json_int(j, "micro_batch", batch);
+    pl_json_int(j, "accumulate", 1);
+    pl_json_int(j, "effective_batch", batch);
+    pl_json_int(j, "parameters", pl_run_parameters(run, false));
+    pl_json_int(j, "trainable", pl_run_parameters(run, true));
+    pl_json_int(j, "nodes", p->nodes);
+    pl_json_int(j, "units", p->units);
+    pl_json_float(j, "plan_ms", p->plan_ms);
+    pl_json_object(j, "components");
+    for (int i = 0; i < PL_N_COMPONENTS; i++)
+        pl_json_uint(j, component_names[i], p->components[i]);
+    pl_json_end(j);
+    pl_json_string(j, "peak_node", p->peak_node);
+}
+
+static void print_components(const pl_plan_info *p, const pl_run_memory *m, FILE *out)
+{
+    uint64_t planned = m->arena + m->state;
+    fprintf(out, "  %-14s %12s\n", "at the peak", "bytes");
+    for (int i = 0; i < PL_N_COMPONENTS; i++)
+        fprintf(out, "  %-14s %12s  %s\n", component_names[i], cli_bytes(p->components[i]),
+                cli_bar(planned ? (double)p->components[i] / (double)planned : 0, 30));
+    fprintf(out, "  %-14s %12s  arena %s (%llu bytes) + state %s (%llu bytes)\n", "planned",
+            cli_bytes(planned), cli_bytes(m->arena), (unsigned long long)m->arena,
+            cli_bytes(m->state), (unsigned long long)m->state);
+    fprintf(out, "  %-14s %12s  program, libraries, stacks (measured, with a margin)\n", "overhead",
+            cli_bytes(m->overhead));
+    fprintf(out, "  %s%-14s %12s%s", cli_bold(out), "process", cli_bytes(m->total),
+            cli_plain(out));
+    if (m->budget)
+        fprintf(out, "  %s the budget of %s", m->fits ? "fits" : "does NOT fit",
+                cli_bytes(m->budget));
+    fprintf(out, "\n");
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const pl_plan_buffer *x = a, *y = b;
+    return x->bytes < y->bytes ? 1 : x->bytes > y->bytes ? -1 : (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+/* The largest buffers alive at the peak. */
+static void print_peak(const pl_program *program, const pl_plan_info *p, FILE *out)
+{
+    fprintf(out, "\nPeak at step %d of %d: %s%s%s. Largest alive there:\n", p->peak_step + 1,
+            p->units, cli_bold(out), p->peak_node, cli_plain(out));
+    pl_plan_buffer *alive = calloc((size_t)p->buffers + 1, sizeof *alive);
+    if (!alive) return;
+    size_t n = 0;
+    for (int i = 0; i < p->buffers; i++) {
+        pl_plan_buffer b = pl_program_buffer(program, i);
+        if (b.first <= p->peak_step && p->peak_step < b.last) alive[n++] = b;
+    }
+    qsort(alive, n, sizeof *alive, by_size);
+    for (size_t i = 0; i < n && i < 6; i++) {
+        char type[96];
+        fprintf(out, "  %12s  %-11s %-28s %s\n", cli_bytes(alive[i].bytes),
+                component_names[alive[i].component],
+                alive[i].component == PL_COMP_WORKSPACE ? ""
+                                                        : pl_type_text(&alive[i].type, type, sizeof type),
+                alive[i].label);
+    }
+    free(alive);
+}
+
+void plan_print(const pl_run *run, const char *name, FILE *out)
+{
+    const pl_program *program;
+    const pl_plan_info *p = largest_plan(run, &program);
+    pl_run_memory m = pl_run_memory_get(run);
+    fprintf(out, "%s%s%s: %s parameters, batch %lld (micro %lld x accumulate 1)\n\n", cli_bold(out),
+            name, cli_plain(out), cli_count(pl_run_parameters(run, false)),
+            (long long)pl_config_int(pl_run_config(run), "batch"),
+            (long long)pl_config_int(pl_run_config(run), "batch"));
+    print_components(p, &m, out);
+    print_peak(program, p, out);
+    fprintf(out,
+            "\nArena %.3f x the most bytes alive at once; without sharing of bytes it would be %s.\n"
+            "%d nodes in %d units, planned in %.0f ms; a step is predicted to take %.3g ms.\n",
+            p->live_bound_bytes ? (double)p->arena_bytes / (double)p->live_bound_bytes : 1.0,
+            cli_bytes(p->no_reuse_bytes), p->nodes, p->units, p->plan_ms, p->predicted_step_ms);
+}
+
+pl_status plan_open(const cli_args *a, const char *memory, pl_run **out)
+{
+    char budget[128];
+    const char *overrides[CLI_MAX_ARGS + 1];
+    int n = a->n_overrides;
+    memcpy(overrides, a->overrides, sizeof a->overrides);
+    if (memory) {
+        snprintf(budget, sizeof budget, "memory=%s", memory);
+        overrides[n++] = budget;
+    }
+    return pl_run_open(a->positional[0], overrides, n, out);
+}
+
+int plan_print_config(pl_run *run)
+{
+    char *text;
+    pl_status rc = pl_config_print(pl_run_config(run), &text);
+    if (rc == PL_OK) {
+        fputs(text, stdout);
+        pl_text_free(text);
+    }
+    pl_run_free(run);
+    return rc == PL_OK ? 0 : cli_fail(rc);
+}
+
+int cmd_plan(int argc, char **argv)
+{
+    bool json = false, print_config = false;
+    const char *memory = NULL;
+    cli_args a;
+    const cli_option options[] = {
+        {"--memory", "SIZE", &memory, "budget of the whole process, e.g. 2GiB (= memory=SIZE)"},
+        {"--json", NULL, &json, "one JSON object"},
+        {"--print-config", NULL, &print_config, "print the resolved configuration and stop"},
+        {NULL, NULL, NULL, NULL},
+    };
+    cli_parse(argc, argv, options,
+              "plimsoll plan CONFIG [key=value ...]\n\nSays how much memory training takes, exactly, "
+              "and where the peak is.\nCONFIG is a preset (plimsoll recipes lists them), a YAML file "
+              "or a compiled recipe (my-net.so).",
+              "  plimsoll plan cloud/full\n"
+              "  plimsoll plan cloud/full batch=8 --memory 15GB\n"
+              "  plimsoll plan my.yaml --json\n", &a);
+    cli_want(&a, 1, 1, "plan", "one configuration");
+    pl_run *run = NULL;
+    pl_status rc = plan_open(&a, memory, &run);
+    if (rc != PL_OK) return cli_fail(rc);
+    if (print_config) return plan_print_config(run);
+    rc = pl_run_build(run);
+    bool fits = true;
+    if (rc == PL_OK) {
+        fits = pl_run_memory_get(run).fits;
+        if (json) {
+            pl_json *j = pl_json_new(stdout);
+            pl_json_object(j, NULL);
+            plan_json(run, j);
+            pl_json_end(j);
+            rc = pl_json_finish(j);
+            pl_json_free(j);
+        } else {
+            plan_print(run, a.positional[0], stdout);
+        }
+    }
+    if (rc == PL_OK && !fits) {
+        pl_run_memory m = pl_run_memory_get(run);
+        cli_error("does not fit %s: the smallest budget is %llu bytes (%s)", cli_bytes(m.budget),
+                  (unsigned long long)m.total, cli_bytes(m.total));
+    }
+    pl_run_free(run);
+    return rc != PL_OK ? cli_fail(rc) : fits ? 0 : 3;
+}

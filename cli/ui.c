@@ -1,0 +1,215 @@
+/* ui.c - see ui.h. */
+#include "ui.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+/* ---- terminal -------------------------------------------------------------------------------- */
+bool cli_terminal(FILE *f)
+{
+    const char *term = getenv("TERM");
+    return isatty(fileno(f)) && !(term && strcmp(term, "dumb") == 0);
+}
+
+bool cli_color(FILE *f)
+{
+    const char *no = getenv("NO_COLOR"), *force = getenv("FORCE_COLOR");
+    if (no && *no) return false;
+    return (force && *force) || cli_terminal(f);
+}
+
+int cli_width(void)
+{
+    struct winsize w;
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 20) return w.ws_col;
+    return 100;
+}
+
+const char *cli_bold(FILE *f)
+{
+    return cli_color(f) ? "\033[1m" : "";
+}
+
+const char *cli_dim(FILE *f)
+{
+    return cli_color(f) ? "\033[2m" : "";
+}
+
+const char *cli_red(FILE *f)
+{
+    return cli_color(f) ? "\033[31m" : "";
+}
+
+const char *cli_plain(FILE *f)
+{
+    return cli_color(f) ? "\033[0m" : "";
+}
+
+void cli_error(const char *fmt, ...)
+{
+    fflush(stdout);
+    fprintf(stderr, "%splimsoll:%s ", cli_red(stderr), cli_plain(stderr));
+    va_list ap;
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fputc('\n', stderr);
+}
+
+int cli_fail(pl_status rc)
+{
+    cli_error("%s", pl_error_text()[0] ? pl_error_text() : pl_status_text(rc));
+    return pl_status_exit_code(rc);
+}
+
+/* ---- numbers --------------------------------------------------------------------------------- */
+static char *next_buffer(void)
+{
+    static char ring[16][64];
+    static int at;
+    at = (at + 1) % 16;
+    return ring[at];
+}
+
+const char *cli_bytes(uint64_t bytes)
+{
+    static const char *unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double v = (double)bytes;
+    int u = 0;
+    for (; v >= 1024 && u < 4; u++) v /= 1024;
+    char *b = next_buffer();
+    snprintf(b, 64, u == 0 ? "%.0f %s" : v < 10 ? "%.2f %s" : "%.1f %s", v, unit[u]);
+    return b;
+}
+
+const char *cli_count(int64_t n)
+{
+    char digits[32], *b = next_buffer(), *w = b;
+    int len = snprintf(digits, sizeof digits, "%lld", (long long)n);
+    for (int i = 0; i < len; i++) {
+        if (i && (len - i) % 3 == 0 && digits[i - 1] != '-') *w++ = ',';
+        *w++ = digits[i];
+    }
+    *w = 0;
+    return b;
+}
+
+const char *cli_clock(double seconds)
+{
+    char *b = next_buffer();
+    long s = seconds > 0 ? (long)(seconds + 0.5) : 0;
+    snprintf(b, 64, "%02ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
+    return b;
+}
+
+const char *cli_bar(double share, int cells)
+{
+    static const char *eighth[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+    static char text[512];
+    int parts = (int)(share * cells * 8 + 0.5);
+    if (parts < 0) parts = 0;
+    if (parts > cells * 8) parts = cells * 8;
+    text[0] = 0;
+    for (int i = 0; i < parts / 8; i++) strncat(text, "█", sizeof text - strlen(text) - 1);
+    strncat(text, eighth[parts % 8], sizeof text - strlen(text) - 1);
+    return text;
+}
+
+/* ---- options --------------------------------------------------------------------------------- */
+static void print_help(const cli_option *options, const char *usage, const char *examples)
+{
+    printf("%s\n", usage);
+    if (examples) printf("\nExamples\n%s", examples);
+    printf("\nOptions\n");
+    for (const cli_option *o = options; o->name; o++) {
+        char left[64];
+        snprintf(left, sizeof left, "%s%s%s", o->name, o->arg ? " " : "", o->arg ? o->arg : "");
+        printf("  %-24s %s\n", left, o->help);
+    }
+    printf("  %-24s %s\n", "-h, --help", "this text");
+}
+
+static const cli_option *find_option(const cli_option *options, const char *text, size_t n)
+{
+    for (const cli_option *o = options; o->name; o++)
+        if (strlen(o->name) == n && memcmp(o->name, text, n) == 0) return o;
+    return NULL;
+}
+
+static bool is_override(const char *text)
+{
+    const char *p = text;
+    while (isalnum((unsigned char)*p) || *p == '_' || *p == '.') p++;
+    return p > text && *p == '=' && isalpha((unsigned char)text[0]);
+}
+
+static void add(const char **list, int *n, const char *text)
+{
+    if (*n == CLI_MAX_ARGS) {
+        cli_error("more than %d arguments", CLI_MAX_ARGS);
+        exit(2);
+    }
+    list[(*n)++] = text;
+}
+
+/* Handles argv[i]; returns how many arguments were used. */
+static int take_option(int argc, char **argv, int i, const cli_option *options)
+{
+    const char *text = argv[i], *equals = strchr(text, '=');
+    const cli_option *o =
+        find_option(options, text, equals ? (size_t)(equals - text) : strlen(text));
+    if (!o) {
+        cli_error("unknown option %s (try --help)", text);
+        exit(2);
+    }
+    if (!o->arg) {
+        *(bool *)o->dest = true;
+        return 1;
+    }
+    if (equals) {
+        *(const char **)o->dest = equals + 1;
+        return 1;
+    }
+    if (i + 1 >= argc) {
+        cli_error("%s wants %s", text, o->arg);
+        exit(2);
+    }
+    *(const char **)o->dest = argv[i + 1];
+    return 2;
+}
+
+void cli_parse(int argc, char **argv, const cli_option *options, const char *usage,
+               const char *examples, cli_args *out)
+{
+    *out = (cli_args){.n_positional = 0};
+    bool only_names = false;
+    for (int i = 1; i < argc;) {
+        const char *text = argv[i];
+        if (!only_names && strcmp(text, "--") == 0) {
+            only_names = true;
+            i++;
+        } else if (!only_names && (strcmp(text, "-h") == 0 || strcmp(text, "--help") == 0)) {
+            print_help(options, usage, examples);
+            exit(0);
+        } else if (!only_names && text[0] == '-' && text[1]) {
+            i += take_option(argc, argv, i, options);
+        } else if (is_override(text)) {
+            add(out->overrides, &out->n_overrides, text);
+            i++;
+        } else {
+            add(out->positional, &out->n_positional, text);
+            i++;
+        }
+    }
+}
+
+void cli_want(const cli_args *a, int min, int max, const char *command, const char *what)
+{
+    if (a->n_positional >= min && a->n_positional <= max) return;
+    cli_error("%s wants %s (plimsoll %s --help shows examples)", command, what, command);
+    exit(2);
+}

@@ -1,0 +1,72 @@
+/* ui.h - what the commands share: options, messages, numbers as people read them.
+ *
+ * Results go to stdout, messages and progress to stderr. Colour and the live progress line appear on
+ * terminals only, and never with NO_COLOR (colour) or TERM=dumb.
+ */
+#ifndef CLI_UI_H
+#define CLI_UI_H
+
+#include "plimsoll_train.h"
+
+#include <stdio.h>
+
+/* One option of a command. dest is bool * for flags (arg NULL), const char ** otherwise. */
+typedef struct cli_option {
+    const char *name; /* "--json" */
+    const char *arg;  /* "FILE", NULL for a flag */
+    void *dest;
+    const char *help;
+} cli_option;
+
+typedef struct cli_command {
+    const char *name, *about; /* one line */
+    int (*run)(int argc, char **argv);
+} cli_command;
+
+#define CLI_MAX_ARGS 64
+/* A parsed command line. Arguments with '=' that begin like a key are overrides. */
+typedef struct cli_args {
+    const char *positional[CLI_MAX_ARGS], *overrides[CLI_MAX_ARGS];
+    int n_positional, n_overrides;
+} cli_args;
+
+/* Parses argv[1..]; --help prints usage and examples and exits 0; a bad option says so and exits 2.
+ * options ends with a NULL name. */
+void cli_parse(int argc, char **argv, const cli_option *options, const char *usage,
+               const char *examples, cli_args *out);
+/* Exits 2 with a hint unless there are between min and max positional arguments. */
+void cli_want(const cli_args *a, int min, int max, const char *command, const char *what);
+
+/* "plimsoll: <message>" on stderr; returns the exit code of the status. */
+int cli_fail(pl_status rc);
+void cli_error(const char *fmt, ...) PL_PRINTF(1, 2);
+
+bool cli_color(FILE *f);
+bool cli_terminal(FILE *f);
+int cli_width(void);
+const char *cli_bold(FILE *f), *cli_dim(FILE *f), *cli_red(FILE *f), *cli_plain(FILE *f);
+
+/* "1.50 GiB", "536,846", "01:02:03"; each call returns one of a few static buffers. */
+const char *cli_bytes(uint64_t bytes);
+const char *cli_count(int64_t n);
+const char *cli_clock(double seconds);
+/* A bar of eighths, `cells` wide, for a share in [0,1]. */
+const char *cli_bar(double share, int cells);
+
+/* cmd_plan.c: opening what the arguments name (memory: --memory, or NULL), the resolved configuration
+ * (frees the run, returns the exit code), the table a plan is shown as, and its JSON members. */
+pl_status plan_open(const cli_args *a, const char *memory, pl_run **out);
+int plan_print_config(pl_run *run);
+void plan_print(const pl_run *run, const char *name, FILE *out);
+typedef struct pl_json pl_json;
+void plan_json(const pl_run *run, pl_json *j);
+
+int cmd_plan(int argc, char **argv);
+int cmd_train(int argc, char **argv);
+int cmd_replay(int argc, char **argv);
+int cmd_inspect(int argc, char **argv);
+int cmd_devices(int argc, char **argv);
+int cmd_recipes(int argc, char **argv);
+int cmd_new(int argc, char **argv);
+
+#endif

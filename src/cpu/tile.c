@@ -1,0 +1,820 @@
+/* tile.c - compiles a tile program: checks it, merges dims, chooses the tile, turns instructions
+ * into steps, gives registers to steps and pieces of the space to tasks. See tile_plan.h for the
+ * result and tile_run.c for its execution.
+ *
+ * Nothing decided here changes a result's bits; orders of reductions are fixed in tile_reduce.c.
+ */
+#include "cpu/tile_plan.h"
+
+#include "base/pool.h"
+
+#include <string.h>
+
+enum {
+    REGISTER_BYTES = 32 * 1024, /* of a worker, so that they stay in the first caches */
+    ROW_CALLS_FROM = 64,        /* rows at least this long are worth a call each */
+    MAX_TASKS = 128,
+    MIN_TASK = 8192 /* elements */
+};
+
+typedef struct build {
+    const pl_tile_program *p;
+    pl_tile *t;
+    int32_t *step_of;            /* per instruction */
+    int32_t (*raised)[3];        /* per step and level: the step that raises it, or -1 */
+    int32_t *place_step;         /* per place */
+    pl_walk *walks;
+    int32_t cap;                 /* of steps */
+    int32_t row_dim;             /* first dim of the row; rank without rows */
+    int64_t dim[PL_SPACE_RANK];  /* merged space */
+    size_t full_bytes;           /* registers a tile element takes */
+} build;
+
+/* ---- checks ---------------------------------------------------------------------------------- */
+
+#pragma push_macro("PL_SCALAR")
+#undef PL_SCALAR
+enum { RESULT_SAME, RESULT_BOOL };
+static const struct {
+    const char *name;
+    int8_t arity, result;
+} fn_rows[PL_TILE_N_FNS] = {
+#define PL_SCALAR(NAME, name, arity, result) {#name, arity, RESULT_##result},
+#include "ir/scalar.def"
+#undef PL_SCALAR
+};
+#pragma pop_macro("PL_SCALAR")
+
+bool pl_tile_has(pl_tile_fn fn, pl_dtype dtype)
+{
+    if (fn >= PL_TILE_N_FNS || dtype >= PL_N_DTYPES) return false;
+    bool logical = fn == PL_TILE_FN_NOT || fn == PL_TILE_FN_AND || fn == PL_TILE_FN_OR ||
+                   fn == PL_TILE_FN_XOR;
+    if (logical) return dtype == PL_BOOL;
+    bool ordered = fn == PL_TILE_FN_MAX || fn == PL_TILE_FN_MIN || fn == PL_TILE_FN_SELECT ||
+                   fn_rows[fn].result == RESULT_BOOL;
+    if (dtype == PL_BOOL && !ordered) return false;
+    return pl_vec_best()->map[pl_vec_class_of(dtype)]->fn[fn][0] != NULL;
+}
+
+static pl_status check_map(const pl_tile_program *p, int i)
+{
+    const pl_tile_instr *x = &p->instr[i];
+    PL_FAIL_IF(x->fn >= PL_TILE_N_FNS, PL_ERR_ARG, "tile: instruction %d has no function", i);
+    bool select = x->fn == PL_TILE_FN_SELECT;
+    pl_dtype of = p->instr[x->arg[select ? 1 : 0]].dtype;
+    for (int k = 0; k < fn_rows[x->fn].arity; k++) {
+        pl_dtype want = select && k == 0 ? PL_BOOL : of, got = p->instr[x->arg[k]].dtype;
+        PL_FAIL_IF(got != want, PL_ERR_ARG, "tile: instruction %d (%s): operand %d is %s, not %s",
+                   i, fn_rows[x->fn].name, k, pl_dtype_name(got), pl_dtype_name(want));
+    }
+    pl_dtype result = fn_rows[x->fn].result == RESULT_BOOL ? PL_BOOL : of;
+    PL_FAIL_IF(x->dtype != result, PL_ERR_ARG, "tile: instruction %d (%s) gives %s, not %s", i,
+               fn_rows[x->fn].name, pl_dtype_name(result), pl_dtype_name(x->dtype));
+    PL_FAIL_IF(!pl_tile_has(x->fn, of), PL_ERR_UNSUPPORTED, "tile: no %s of %s",
+               fn_rows[x->fn].name, pl_dtype_name(of));
+    return PL_OK;
+}
+
+static int arity(const pl_tile_instr *x)
+{
+    switch (x->code) {
+    case PL_TILE_SCALAR: return x->fn < PL_TILE_N_FNS ? fn_rows[x->fn].arity : 0;
+    case PL_TILE_CAST:
+    case PL_TILE_ROW_REDUCE:
+    case PL_TILE_ROW_VAR: return 1;
+    case PL_TILE_LOAD:
+    case PL_TILE_IMM:
+    case PL_TILE_IOTA: break;
+    }
+    return 0;
+}
+
+static pl_status check_row(const pl_tile_program *p, int i)
+{
+    const pl_tile_instr *x = &p->instr[i], *src = &p->instr[x->arg[0]];
+    PL_FAIL_IF(p->row_rank == 0, PL_ERR_ARG, "tile: instruction %d needs rows", i);
+    bool moments = x->code == PL_TILE_ROW_VAR || x->reduce == PL_TILE_MOMENTS;
+    if (x->code == PL_TILE_ROW_VAR)
+        PL_FAIL_IF(src->code != PL_TILE_ROW_REDUCE || src->reduce != PL_TILE_MOMENTS, PL_ERR_ARG,
+                   "tile: instruction %d is the variance of no moments", i);
+    PL_FAIL_IF(moments && !pl_dtype_is_float(src->dtype), PL_ERR_UNSUPPORTED,
+               "tile: no moments of %s", pl_dtype_name(src->dtype));
+    PL_FAIL_IF(pl_vec_class_of(x->dtype) != pl_vec_class_of(src->dtype), PL_ERR_ARG,
+               "tile: instruction %d reduces %s to %s", i, pl_dtype_name(src->dtype),
+               pl_dtype_name(x->dtype));
+    return PL_OK;
+}
+
+static pl_status check_instr(const pl_tile_program *p, int i)
+{
+    const pl_tile_instr *x = &p->instr[i];
+    PL_FAIL_IF(x->code > PL_TILE_ROW_VAR || x->dtype >= PL_N_DTYPES, PL_ERR_ARG,
+               "tile: instruction %d has code %d", i, (int)x->code);
+    for (int k = 0; k < arity(x); k++)
+        PL_FAIL_IF(x->arg[k] < 0 || x->arg[k] >= i, PL_ERR_ARG,
+                   "tile: instruction %d reads instruction %d", i, x->arg[k]);
+    if (x->code == PL_TILE_SCALAR) return check_map(p, i);
+    if (x->code == PL_TILE_ROW_REDUCE || x->code == PL_TILE_ROW_VAR) return check_row(p, i);
+    if (x->code == PL_TILE_LOAD)
+        PL_FAIL_IF(x->index < 0 || x->index >= p->n_in || p->in[x->index].dtype != x->dtype,
+                   PL_ERR_ARG, "tile: instruction %d loads operand %d", i, x->index);
+    return PL_OK;
+}
+
+static pl_status check_output(const pl_tile_program *p, int o)
+{
+    const pl_tile_output *x = &p->out[o];
+    PL_FAIL_IF(x->src < 0 || x->src >= p->n_instr || x->dtype >= PL_N_DTYPES ||
+                   x->kind > PL_TILE_REDUCE,
+               PL_ERR_ARG, "tile: output %d of instruction %d", o, x->src);
+    PL_FAIL_IF(x->kind == PL_TILE_ROWS && p->row_rank == 0, PL_ERR_ARG,
+               "tile: output %d needs rows", o);
+    PL_FAIL_IF(x->kind == PL_TILE_REDUCE && x->mask >> p->rank, PL_ERR_ARG,
+               "tile: output %d reduces dims %#x of %d", o, x->mask, p->rank);
+    pl_dtype src = p->instr[x->src].dtype;
+    PL_FAIL_IF(x->kind == PL_TILE_REDUCE && x->reduce == PL_TILE_MOMENTS &&
+                   !pl_dtype_is_float(src),
+               PL_ERR_UNSUPPORTED, "tile: no moments of %s", pl_dtype_name(src));
+    return PL_OK;
+}
+
+static pl_status check(const pl_tile_program *p)
+{
+    PL_FAIL_IF(p->rank < 0 || p->row_rank < 0 || p->row_rank > p->rank || p->n_in < 0 ||
+                   p->n_instr < 0 || p->n_out < 0,
+               PL_ERR_ARG, "tile: rank %d, row rank %d", p->rank, p->row_rank);
+    PL_FAIL_IF(p->rank > PL_TILE_RANK || p->n_in > PL_TILE_INPUTS ||
+                   p->n_out > PL_TILE_OUTPUTS || p->n_instr > PL_TILE_INSTRS,
+               PL_ERR_UNSUPPORTED, "tile: %d dims, %d operands, %d instructions, %d outputs",
+               p->rank, p->n_in, p->n_instr, p->n_out);
+    int64_t total = 1, row = 1;
+    for (int d = 0; d < p->rank; d++) {
+        PL_FAIL_IF(p->dim[d] < 0 || __builtin_mul_overflow(total, p->dim[d], &total),
+                   PL_ERR_ARG, "tile: dim %d is %lld", d, (long long)p->dim[d]);
+        if (d >= p->rank - p->row_rank) row *= p->dim[d];
+    }
+    PL_FAIL_IF(p->row_rank && row > PL_TILE_ROW, PL_ERR_UNSUPPORTED,
+               "tile: rows of %lld elements, at most %d", (long long)row, PL_TILE_ROW);
+    for (int i = 0; i < p->n_in; i++)
+        PL_FAIL_IF(p->in[i].dtype >= PL_N_DTYPES, PL_ERR_ARG, "tile: operand %d", i);
+    for (int i = 0; i < p->n_instr; i++) PL_TRY(check_instr(p, i));
+    for (int o = 0; o < p->n_out; o++) PL_TRY(check_output(p, o));
+    return PL_OK;
+}
+
+/* ---- the space ------------------------------------------------------------------------------- */
+
+static bool is_dense(const int64_t *dim, const int64_t *stride, int lo, int hi)
+{
+    int64_t s = 1;
+    for (int d = hi - 1; d >= lo; d--) {
+        if (dim[d] != 1 && stride[d] != s) return false;
+        s *= dim[d];
+    }
+    return true;
+}
+
+bool pl_tile_inplace(const pl_tile_program *p, int operand, int output)
+{
+    const pl_tile_operand *x = &p->in[operand];
+    const pl_tile_output *o = &p->out[output];
+    return o->kind == PL_TILE_STORE && x->offset == 0 &&
+           is_dense(p->dim, x->stride, 0, p->rank) &&
+           pl_dtype_bytes(x->dtype) == pl_dtype_bytes(o->dtype);
+}
+
+/* Whether dim d and the one after it (of size n) are one dim to all operands and iotas. */
+static bool mergeable(const pl_tile_program *p, int outer, int inner)
+{
+    int64_t n = p->dim[inner];
+    if (outer < p->rank - p->row_rank && inner >= p->rank - p->row_rank) return false;
+    for (int i = 0; i < p->n_in; i++)
+        if (p->in[i].stride[outer] != p->in[i].stride[inner] * n) return false;
+    for (int i = 0; i < p->n_instr; i++)
+        if (p->instr[i].code == PL_TILE_IOTA &&
+            p->instr[i].step[outer] != p->instr[i].step[inner] * (double)n)
+            return false;
+    return true;
+}
+
+/* Fills from[k], the program's innermost dim of merged dim k, and the merged sizes. With rows that
+ * are the whole space a dim of size 1 goes in front (from = -1), for tiles to be cut along. */
+static void merge_dims(build *b, int *from)
+{
+    const pl_tile_program *p = b->p;
+    pl_tile *t = b->t;
+    int last = -1, row_at = p->rank - p->row_rank;
+    b->row_dim = -1;
+    bool front = true; /* no dim outside the row so far */
+    for (int d = 0; d < row_at; d++) front &= p->dim[d] == 1;
+    if (front) {
+        from[t->rank] = -1;
+        b->dim[t->rank++] = 1;
+    }
+    for (int d = 0; d < p->rank; d++) {
+        if (p->dim[d] == 1) continue;
+        if (d >= row_at && b->row_dim < 0) b->row_dim = t->rank;
+        if (last >= 0 && mergeable(p, last, d)) {
+            b->dim[t->rank - 1] *= p->dim[d];
+            from[t->rank - 1] = d;
+        } else {
+            from[t->rank] = d;
+            b->dim[t->rank++] = p->dim[d];
+        }
+        last = d;
+    }
+    if (b->row_dim < 0 || p->row_rank == 0) b->row_dim = t->rank;
+}
+
+static void set_space(build *b, int *from)
+{
+    pl_tile *t = b->t;
+    merge_dims(b, from);
+    memcpy(t->dim, b->dim, sizeof t->dim);
+    t->total = 1;
+    for (int d = 0; d < t->rank; d++) t->total *= t->dim[d];
+    t->empty = t->total == 0; /* the layout is made as if of one element, and never used */
+    for (int d = 0; t->empty && d < t->rank; d++) t->dim[d] = 1;
+    t->row = 0;
+    if (b->p->row_rank) {
+        t->row = 1;
+        for (int d = b->row_dim; d < t->rank; d++) t->row *= t->dim[d];
+    }
+    for (int i = 0; i < b->p->n_in; i++) {
+        const pl_tile_operand *x = &b->p->in[i];
+        pl_reader *r = &t->in[i];
+        r->dtype = x->dtype;
+        r->offset = x->offset;
+        for (int d = 0; d < t->rank; d++) r->stride[d] = from[d] < 0 ? 0 : x->stride[from[d]];
+        r->whole = x->offset == 0 && is_dense(t->dim, r->stride, 0, t->rank);
+    }
+}
+
+/* The dim to cut along, and how much of it a tile takes: as near to `target` elements as whole
+ * inner dims allow, in pieces of about the same size. */
+static void choose_tile(build *b, int64_t target)
+{
+    pl_tile *t = b->t;
+    int d = b->p->row_rank ? b->row_dim - 1 : t->rank - 1;
+    t->inner = t->row ? t->row : 1;
+    while (d > 0 && t->dim[d] * t->inner <= target) t->inner *= t->dim[d--];
+    t->t = d;
+    int64_t most = target / t->inner;
+    if (most < 1) most = 1;
+    int64_t pieces = (t->dim[d] + most - 1) / most;
+    t->tile_t = (t->dim[d] + pieces - 1) / pieces;
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+static pl_step *new_step(build *b, pl_step_code code, pl_level level, pl_dtype dtype)
+{
+    pl_tile *t = b->t;
+    if (t->n_step == b->cap) PL_BUG("tile: more than %d steps", b->cap);
+    for (int l = 0; l < 3; l++) b->raised[t->n_step][l] = -1;
+    pl_step *s = &t->step[t->n_step++];
+    memset(s, 0, sizeof *s);
+    s->code = code;
+    s->level = level;
+    s->dtype = dtype;
+    s->cls = pl_vec_class_of(dtype);
+    s->slot = -1;
+    s->operand = -1;
+    s->stable = level == PL_LEVEL_ONE;
+    return s;
+}
+
+static pl_vec_fn rounding(const pl_tile *t, pl_dtype d)
+{
+    return d == PL_BF16 ? t->vec->move->round_bf16
+                        : d == PL_F16 ? t->vec->move->round_f16 : NULL;
+}
+
+/* The walk of dims [t, end) with neighbours merged; dim t, whose extent varies, stays first. */
+static pl_walk *new_walk(build *b, const int64_t *stride, const double *step, int end)
+{
+    const pl_tile *t = b->t;
+    pl_walk *w = &b->walks[t->n_step];
+    memset(w, 0, sizeof *w);
+    w->rank = 1;
+    w->size[0] = t->tile_t;
+    w->stride[0] = stride ? stride[t->t] : 0;
+    w->step[0] = step ? step[t->t] : 0.0;
+    for (int d = t->t + 1; d < end; d++) {
+        int64_t n = t->dim[d], s = stride ? stride[d] : 0;
+        int k = w->rank - 1;
+        if (stride && k > 0 && w->stride[k] == s * n) {
+            w->size[k] *= n;
+            w->stride[k] = s;
+            continue;
+        }
+        w->size[w->rank] = n;
+        w->stride[w->rank] = s;
+        w->step[w->rank++] = step ? step[d] : 0.0;
+    }
+    /* Dense: [t, inner] in steps of one element; a tile of one index along t needs no stride. */
+    int64_t inner = w->rank > 1 ? w->size[1] : 1;
+    w->dense = stride && w->rank <= 2 && (w->rank == 1 || w->stride[1] == 1) &&
+               (w->stride[0] == inner || (t->tile_t == 1 && w->rank == 2));
+    return w;
+}
+
+static pl_level level_of(const build *b, const int64_t *stride, const double *step)
+{
+    const pl_tile *t = b->t;
+    bool in_row = false, in_tile = false;
+    for (int d = t->t; d < t->rank; d++) {
+        bool moves = stride ? stride[d] != 0 : step[d] != 0.0;
+        in_tile |= moves;
+        in_row |= moves && d >= b->row_dim;
+    }
+    if (!in_tile) return PL_LEVEL_ONE;
+    return t->row && !in_row ? PL_LEVEL_ROW : PL_LEVEL_FULL;
+}
+
+static void add_load(build *b, const pl_tile_instr *x)
+{
+    pl_tile *t = b->t;
+    const pl_reader *r = &t->in[x->index];
+    pl_level level = level_of(b, r->stride, NULL);
+    pl_walk *w = new_walk(b, r->stride, NULL, level == PL_LEVEL_ROW ? b->row_dim : t->rank);
+    pl_step *s = new_step(b, PL_STEP_LOAD, level, x->dtype);
+    s->operand = x->index;
+    s->walk = w;
+    s->stable = r->stride[t->t] == 0;
+    bool half = x->dtype == PL_BF16 || x->dtype == PL_F16;
+    if (half) s->fn = x->dtype == PL_BF16 ? t->vec->move->load_bf16 : t->vec->move->load_f16;
+    s->alias = !half && (level == PL_LEVEL_ONE || w->dense);
+}
+
+static void add_imm(build *b, const pl_tile_instr *x)
+{
+    pl_step *s = new_step(b, PL_STEP_IMM, PL_LEVEL_ONE, x->dtype);
+    s->alias = true;
+    pl_vec_fn to = x->dtype == PL_BOOL ? b->t->vec->move->to_bool[PL_VEC_F64]
+                                       : b->t->vec->move->cast[PL_VEC_F64][s->cls];
+    to(&s->value, &x->imm, NULL, NULL, 1, 0.0);
+    pl_vec_fn round = rounding(b->t, x->dtype);
+    if (round) round(&s->value, &s->value, NULL, NULL, 1, 0.0);
+}
+
+static void add_iota(build *b, const pl_tile_instr *x, const int *from)
+{
+    pl_tile *t = b->t;
+    double step[PL_SPACE_RANK];
+    for (int d = 0; d < t->rank; d++) step[d] = from[d] < 0 ? 0.0 : x->step[from[d]];
+    pl_level level = level_of(b, NULL, step);
+    pl_walk *w = new_walk(b, NULL, step, level == PL_LEVEL_ROW ? b->row_dim : t->rank);
+    pl_step *s = new_step(b, PL_STEP_IOTA, level, x->dtype);
+    s->walk = w;
+    s->imm = x->imm;
+    s->round = rounding(t, x->dtype);
+    s->stable = step[t->t] == 0.0;
+    for (int d = 0; d <= t->t; d++) s->outer_step[d] = step[d];
+}
+
+/* The step that holds src's value at `level` or above. */
+static int32_t raise_to(build *b, int32_t src, pl_level level)
+{
+    pl_tile *t = b->t;
+    if (t->step[src].level >= level) return src;
+    if (b->raised[src][level] >= 0) return b->raised[src][level];
+    pl_step *s = new_step(b, PL_STEP_RAISE, level, t->step[src].dtype);
+    bool one = t->step[src].level == PL_LEVEL_ONE;
+    s->fn = one ? t->vec->move->fill[s->cls] : t->vec->move->repeat[s->cls];
+    s->per_row = !one; /* counts rows, not elements */
+    s->imm = (double)t->row;
+    s->n_arg = 1;
+    s->arg[0] = src;
+    s->stable = t->step[src].stable;
+    return b->raised[src][level] = t->n_step - 1;
+}
+
+/* A step that takes the steps in arg; the first n_vec of them must be at its own level. */
+static int32_t add_map(build *b, pl_dtype dtype, const int32_t *arg, int n, int n_vec)
+{
+    pl_tile *t = b->t;
+    pl_level level = PL_LEVEL_ONE;
+    int32_t use[3] = {0};
+    bool stable = true, per_row = false;
+    for (int k = 0; k < n; k++)
+        if (t->step[arg[k]].level > level) level = t->step[arg[k]].level;
+    for (int k = 0; k < n; k++) {
+        bool by_row = level == PL_LEVEL_FULL && t->step[arg[k]].level == PL_LEVEL_ROW;
+        bool must = k < n_vec || (by_row && t->row < ROW_CALLS_FROM);
+        use[k] = must ? raise_to(b, arg[k], level) : arg[k];
+        per_row |= by_row && !must;
+        stable &= t->step[use[k]].stable;
+    }
+    pl_step *s = new_step(b, PL_STEP_MAP, level, dtype);
+    s->n_arg = n;
+    memcpy(s->arg, use, sizeof use);
+    s->per_row = per_row;
+    s->stable = stable;
+    return t->n_step - 1;
+}
+
+static void add_scalar(build *b, const pl_tile_instr *x)
+{
+    pl_tile *t = b->t;
+    int n = fn_rows[x->fn].arity;
+    bool select = x->fn == PL_TILE_FN_SELECT;
+    int32_t arg[3] = {0};
+    for (int k = 0; k < n; k++) arg[k] = b->step_of[x->arg[k]];
+    pl_vec_class cls = t->step[arg[n - 1]].cls;
+    pl_step *s = &t->step[add_map(b, x->dtype, arg, n, n == 1 || select ? 1 : 0)];
+    bool low[3] = {false, false, false};
+    for (int k = 0; k < n; k++) low[k] = t->step[s->arg[k]].level < s->level;
+    int mode = select ? low[2] + 2 * low[1] : n == 1 ? 0 : low[1] ? PL_VEC_VS
+                                                       : low[0]   ? PL_VEC_SV
+                                                                  : PL_VEC_VV;
+    s->fn = t->vec->map[cls]->fn[x->fn][mode];
+    s->imm = x->imm;
+    s->round = fn_rows[x->fn].result == RESULT_SAME ? rounding(t, x->dtype) : NULL;
+}
+
+/* A cast, or the argument itself where its registers hold the result already. */
+static int32_t cast_step(build *b, int32_t src, pl_dtype from, pl_dtype to, bool copy)
+{
+    const pl_vec_move *m = b->t->vec->move;
+    pl_vec_class fc = pl_vec_class_of(from), tc = pl_vec_class_of(to);
+    pl_vec_fn round = from == to ? NULL : rounding(b->t, to);
+    bool plain = fc == tc && !round && (to != PL_BOOL || from == PL_BOOL);
+    if (plain && !copy) return src;
+    int32_t i = add_map(b, to, &src, 1, 1);
+    pl_step *s = &b->t->step[i];
+    s->fn = to == PL_BOOL && from != PL_BOOL ? m->to_bool[fc] : m->cast[fc][tc];
+    s->round = round;
+    if (round && fc == tc) s->fn = round, s->round = NULL;
+    return i;
+}
+
+static void add_row_reduce(build *b, const pl_tile_instr *x)
+{
+    pl_tile *t = b->t;
+    int32_t src = raise_to(b, b->step_of[x->arg[0]], PL_LEVEL_FULL);
+    pl_step *s = new_step(b, PL_STEP_REDUCE, PL_LEVEL_ROW, x->dtype);
+    s->n_arg = 1;
+    s->arg[0] = src;
+    s->reduce = x->reduce;
+    s->round = rounding(t, x->dtype);
+    s->stable = t->step[src].stable;
+}
+
+static void add_row_var(build *b, const pl_tile_instr *x)
+{
+    int32_t src = b->step_of[x->arg[0]];
+    pl_step *s = new_step(b, PL_STEP_VAR, PL_LEVEL_ROW, x->dtype);
+    s->n_arg = 1;
+    s->arg[0] = src;
+    s->round = rounding(b->t, x->dtype);
+    s->stable = b->t->step[src].stable;
+}
+
+static void add_instr(build *b, int i, const int *from)
+{
+    const pl_tile_instr *x = &b->p->instr[i];
+    switch (x->code) {
+    case PL_TILE_LOAD: add_load(b, x); break;
+    case PL_TILE_IMM: add_imm(b, x); break;
+    case PL_TILE_IOTA: add_iota(b, x, from); break;
+    case PL_TILE_SCALAR: add_scalar(b, x); break;
+    case PL_TILE_CAST:
+        b->step_of[i] = cast_step(b, b->step_of[x->arg[0]], b->p->instr[x->arg[0]].dtype,
+                                  x->dtype, false);
+        return;
+    case PL_TILE_ROW_REDUCE: add_row_reduce(b, x); break;
+    case PL_TILE_ROW_VAR: add_row_var(b, x); break;
+    }
+    b->step_of[i] = b->t->n_step - 1;
+}
+
+/* ---- outputs --------------------------------------------------------------------------------- */
+
+static pl_status add_place(build *b, int o)
+{
+    const pl_tile_output *x = &b->p->out[o];
+    pl_tile *t = b->t;
+    pl_place *q = &t->place[o];
+    memset(q, 0, sizeof *q);
+    q->kind = x->kind;
+    q->out = x->out;
+    q->out2 = x->kind == PL_TILE_REDUCE && x->reduce == PL_TILE_MOMENTS ? x->out2 : -1;
+    q->width = pl_dtype_bytes(x->dtype);
+    pl_dtype from = b->p->instr[x->src].dtype;
+    int32_t src = b->step_of[x->src];
+    if (x->kind == PL_TILE_REDUCE) {
+        b->place_step[o] = raise_to(b, src, PL_LEVEL_FULL);
+        pl_red_plan(&q->red, x->reduce, from, x->dtype, b->p->rank, b->p->dim, x->mask);
+        return PL_OK;
+    }
+    q->store = x->dtype == PL_BF16  ? t->vec->move->store_bf16
+               : x->dtype == PL_F16 ? t->vec->move->store_f16
+                                    : t->vec->move->cast[pl_vec_class_of(x->dtype)]
+                                                        [pl_vec_class_of(x->dtype)];
+    src = cast_step(b, src, from, x->dtype, false);
+    if (x->kind == PL_TILE_STORE) {
+        src = raise_to(b, src, PL_LEVEL_FULL);
+        if (t->step[src].alias) src = cast_step(b, src, x->dtype, x->dtype, true);
+    } else {
+        PL_FAIL_IF(t->step[src].level == PL_LEVEL_FULL, PL_ERR_ARG,
+                   "tile: output %d wants one value a row, instruction %d varies in it", o,
+                   x->src);
+        src = raise_to(b, src, PL_LEVEL_ROW);
+    }
+    b->place_step[o] = src;
+    return PL_OK;
+}
+
+/* Puts places in the order of their steps. */
+static void sort_places(build *b, pl_place *spare)
+{
+    pl_tile *t = b->t;
+    memcpy(spare, t->place, sizeof *spare * (size_t)t->n_place);
+    for (int o = 0; o < t->n_place; o++) t->step[b->place_step[o]].n_out++;
+    int32_t at = 0;
+    for (int i = 0; i < t->n_step; i++) {
+        pl_step *s = &t->step[i];
+        s->first_out = at;
+        for (int o = 0; s->n_out && o < t->n_place; o++)
+            if (b->place_step[o] == i) t->place[at++] = spare[o];
+    }
+}
+
+/* ---- registers ------------------------------------------------------------------------------- */
+
+static void find_uses(pl_tile *t)
+{
+    for (int i = 0; i < t->n_step; i++) {
+        t->step[i].last_use = i;
+        for (int k = 0; k < t->step[i].n_arg; k++) t->step[t->step[i].arg[k]].last_use = i;
+    }
+}
+
+/* An output may be the memory of a densely read operand. A store that comes before the operand's
+ * last use would destroy it, so it must be able to wait to the tile's end in a register. */
+static void find_hazards(pl_tile *t)
+{
+    for (int i = 0; i < t->n_step; i++) {
+        pl_step *s = &t->step[i];
+        for (int o = s->first_out; o < s->first_out + s->n_out; o++) {
+            pl_place *q = &t->place[o];
+            if (q->kind != PL_TILE_STORE) continue;
+            for (int k = 0; k < t->n_step; k++) {
+                const pl_step *l = &t->step[k];
+                if (l->code != PL_STEP_LOAD || !t->in[l->operand].whole) continue;
+                if (pl_dtype_bytes(t->in[l->operand].dtype) != q->width) continue;
+                if ((l->alias ? l->last_use : k) > i) q->hazard |= (uint64_t)1 << l->operand;
+            }
+            if (q->hazard) s->last_use = t->n_step;
+            bool taken = o > s->first_out && t->place[o - 1].direct;
+            q->direct = !taken && !s->stable && q->width == pl_vec_width(s->cls);
+        }
+    }
+}
+
+static bool needs_register(const pl_tile *t, const pl_step *s)
+{
+    if (s->alias) return false;
+    for (int o = s->first_out; o < s->first_out + s->n_out; o++)
+        if (t->place[o].direct && !t->place[o].hazard) return false;
+    return true;
+}
+
+typedef struct pools {
+    uint8_t busy[3][PL_TILE_INSTRS * 4];
+    int32_t count[3];
+} pools;
+
+static int pool_of(const pl_step *s)
+{
+    size_t w = pl_vec_width(s->cls);
+    return w == 1 ? 0 : w == 4 ? 1 : 2;
+}
+
+static bool pooled(const pl_tile *t, const pl_step *s)
+{
+    return s->level == PL_LEVEL_FULL && !s->stable && needs_register(t, s);
+}
+
+/* Whole-tile registers by liveness: a result may take its dying argument's place. */
+static void give_slots(pl_tile *t, pools *pl)
+{
+    memset(pl, 0, sizeof *pl);
+    for (int i = 0; i < t->n_step; i++) {
+        pl_step *s = &t->step[i];
+        for (int k = 0; k < s->n_arg; k++) {
+            const pl_step *a = &t->step[s->arg[k]];
+            if (a->slot >= 0 && a->last_use == i) pl->busy[pool_of(a)][a->slot] = 0;
+        }
+        if (!pooled(t, s)) continue;
+        int w = pool_of(s), slot = 0;
+        while (pl->busy[w][slot]) slot++;
+        pl->busy[w][slot] = s->last_use > i; /* else only its outputs read it, at once */
+        if (slot >= pl->count[w]) pl->count[w] = slot + 1;
+        s->slot = slot;
+    }
+}
+
+static size_t align64(size_t x)
+{
+    return (x + 63) & ~(size_t)63;
+}
+
+/* Registers a multiple of 4 KiB apart would fight: a load is taken to depend on a store to the same
+ * place in another page. */
+static size_t skewed(size_t bytes)
+{
+    return align64(bytes) + 192;
+}
+
+static size_t full_bytes_of(const pl_tile *t, const pools *pl)
+{
+    size_t each = (size_t)pl->count[0] + 4 * (size_t)pl->count[1] + 8 * (size_t)pl->count[2];
+    for (int i = 0; i < t->n_step; i++) {
+        const pl_step *s = &t->step[i];
+        if (s->level == PL_LEVEL_FULL && s->stable && !s->alias) each += pl_vec_width(s->cls);
+    }
+    return each;
+}
+
+/* A worker's block: pointers, operand bases, change marks, lanes, then registers. */
+static void lay_out_worker(pl_tile *t, const pools *pl)
+{
+    size_t at = 0, n = (size_t)(t->tile_t * t->inner), steps = (size_t)t->n_step;
+    size_t rows = t->row ? n / (size_t)t->row : 0, raw = 0, full_at[3];
+    t->ptr_at = at, at += align64(sizeof(void *) * steps);
+    t->base_at = at, at += align64(sizeof(int64_t) * (size_t)t->n_in);
+    t->changed_at = at, at += align64(steps + 1);
+    t->lanes_at = at, at += align64(sizeof(pl_acc) * PL_RED_LANES * ((size_t)t->n_place + 1));
+    for (int w = 0; w < 3; w++) {
+        full_at[w] = at;
+        at += skewed(n * (w == 0 ? 1u : w == 1 ? 4u : 8u)) * (size_t)pl->count[w];
+    }
+    for (int i = 0; i < t->n_step; i++) {
+        pl_step *s = &t->step[i];
+        size_t width = pl_vec_width(s->cls);
+        if (s->code == PL_STEP_LOAD && s->fn) raw = align64(2 * n);
+        if (s->alias) continue;
+        if (s->slot >= 0) {
+            s->at = full_at[pool_of(s)] + skewed(n * width) * (size_t)s->slot;
+            continue;
+        }
+        if (s->level == PL_LEVEL_FULL && !s->stable) continue; /* straight into an output */
+        size_t count = s->level == PL_LEVEL_FULL ? n : s->level == PL_LEVEL_ROW ? rows : 1;
+        s->at = at;
+        at += s->level == PL_LEVEL_FULL
+                  ? skewed(count * width)
+                  : align64(count * width) * (s->code == PL_STEP_REDUCE ? 2 : 1);
+    }
+    t->raw_at = at;
+    t->worker_bytes = at + raw;
+}
+
+/* ---- tasks ----------------------------------------------------------------------------------- */
+
+static int64_t next_cut(const pl_tile *t, int64_t x)
+{
+    for (int tries = 0; tries < 64 && x < t->total; tries++) {
+        int64_t y = (x + t->inner - 1) / t->inner * t->inner;
+        for (int o = 0; o < t->n_place; o++)
+            if (t->place[o].kind == PL_TILE_REDUCE) y = pl_red_next_cut(&t->place[o].red, y);
+        if (y == x) return x;
+        x = y;
+    }
+    return t->total;
+}
+
+static void cut_flat(pl_tile *t)
+{
+    int64_t step = t->total / MAX_TASKS;
+    if (step < MIN_TASK) step = MIN_TASK;
+    for (int64_t x = 0; x < t->total;) {
+        int64_t end = t->n_task == MAX_TASKS - 1 ? t->total : next_cut(t, x + step);
+        if (end > t->total) end = t->total;
+        t->task[t->n_task++] = (pl_span){x, end};
+        x = end;
+    }
+}
+
+/* Whether all reductions allow the space to be split along dim t at c, for every outer index:
+ * different ranges along t must meet different accumulators. */
+static bool column_cut(const pl_tile *t, int64_t c)
+{
+    int64_t block = t->dim[t->t] * t->inner, at = c * t->inner;
+    for (int o = 0; o < t->n_place; o++) {
+        const pl_red *r = &t->place[o].red;
+        if (t->place[o].kind != PL_TILE_REDUCE) continue;
+        if (r->vertical && r->groups == 1 && r->inner % block == 0) continue;
+        if (block % r->period == 0 && pl_red_next_cut(r, at) == at) continue;
+        if (r->period % block == 0 && r->inner == 1 && block % r->unit == 0 &&
+            at % r->unit == 0)
+            continue;
+        return false;
+    }
+    return true;
+}
+
+/* A reduction over outer dims with many results (a gradient summed over the batch) leaves no flat
+ * cuts; ranges along dim t do. */
+static void cut_columns(pl_tile *t)
+{
+    int64_t n = t->dim[t->t], step = n / 64, count = 0, c = 0;
+    if (step < t->tile_t) step = t->tile_t;
+    pl_span span[MAX_TASKS];
+    while (c < n && count < MAX_TASKS) {
+        int64_t end = c + step;
+        int64_t last = end + 1024;
+        while (end < n && end < last && !column_cut(t, end)) end++;
+        if (end < n && !column_cut(t, end)) return;
+        if (end > n) end = n;
+        span[count++] = (pl_span){c, end};
+        c = end;
+    }
+    if (c < n || count <= t->n_task) return;
+    t->columns = true;
+    t->n_task = (int32_t)count;
+    memcpy(t->task, span, sizeof(pl_span) * (size_t)count);
+    for (int o = 0; o < t->n_place; o++)
+        t->row_order |= t->place[o].kind == PL_TILE_REDUCE && !t->place[o].red.vertical;
+}
+
+static void cut_tasks(pl_tile *t)
+{
+    if (t->empty) return;
+    cut_flat(t);
+    if (t->n_task < 16 && t->total >= 4 * MIN_TASK && column_cut(t, 0)) cut_columns(t);
+}
+
+/* ---- compile --------------------------------------------------------------------------------- */
+
+static pl_status lay_out(build *b, int64_t target, const int *from, pl_place *spare, pools *pl)
+{
+    pl_tile *t = b->t;
+    t->n_step = 0;
+    choose_tile(b, target);
+    for (int i = 0; i < b->p->n_instr; i++) add_instr(b, i, from);
+    for (int o = 0; o < t->n_place; o++) PL_TRY(add_place(b, o));
+    sort_places(b, spare);
+    find_uses(t);
+    find_hazards(t);
+    give_slots(t, pl);
+    b->full_bytes = full_bytes_of(t, pl);
+    return PL_OK;
+}
+
+static pl_status build_all(build *b, pl_arena *a)
+{
+    static const int64_t targets[] = {4096, 2048, 1024};
+    int from[PL_SPACE_RANK];
+    pools *pl = pl_arena_new(a, pools, 1);
+    pl_place *spare = pl_arena_new(a, pl_place, b->p->n_out + 1);
+    if (!pl || !spare) return PL_ERR_MEMORY;
+    set_space(b, from);
+    for (int k = 0; k < 3; k++) {
+        PL_TRY(lay_out(b, targets[k], from, spare, pl));
+        size_t bytes = b->full_bytes * (size_t)(b->t->tile_t * b->t->inner);
+        if (bytes <= REGISTER_BYTES) break;
+    }
+    lay_out_worker(b->t, pl);
+    for (int o = 0; o < b->t->n_place; o++) {
+        pl_place *q = &b->t->place[o];
+        q->acc_at = b->t->acc_bytes;
+        if (q->kind == PL_TILE_REDUCE) b->t->acc_bytes += align64(pl_red_bytes(&q->red));
+    }
+    cut_tasks(b->t);
+    return PL_OK;
+}
+
+pl_status pl_tile_compile(const pl_tile_program *p, pl_arena *a, pl_tile **out)
+{
+    PL_TRY(check(p));
+    build b = {.p = p};
+    size_t cap = 4 * (size_t)p->n_instr + 3 * (size_t)p->n_out + 1;
+    b.cap = (int32_t)cap;
+    pl_tile *t = b.t = pl_arena_new(a, pl_tile, 1);
+    if (!t) return PL_ERR_MEMORY;
+    t->vec = pl_vec_best();
+    t->n_in = p->n_in;
+    t->n_place = p->n_out;
+    t->in = pl_arena_new(a, pl_reader, p->n_in + 1);
+    t->step = pl_arena_new(a, pl_step, cap);
+    t->place = pl_arena_new(a, pl_place, p->n_out + 1);
+    t->task = pl_arena_new(a, pl_span, MAX_TASKS);
+    b.walks = pl_arena_new(a, pl_walk, cap);
+    b.step_of = pl_arena_new(a, int32_t, p->n_instr + 1);
+    b.raised = pl_arena_alloc(a, sizeof *b.raised * cap);
+    b.place_step = pl_arena_new(a, int32_t, p->n_out + 1);
+    if (!t->in || !t->step || !t->place || !t->task || !b.walks || !b.step_of || !b.raised ||
+        !b.place_step)
+        return PL_ERR_MEMORY;
+    PL_TRY(build_all(&b, a));
+    *out = t;
+    return PL_OK;
+}
+
+size_t pl_tile_work_bytes(const pl_tile *t)
+{
+    return align64(t->acc_bytes) + align64(t->worker_bytes) * (size_t)pl_pool_threads();
+}

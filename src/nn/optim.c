@@ -1,0 +1,295 @@
+/* optim.c - from a loss to new weights: gradients, global-norm clipping, update ops, averages.
+ *
+ * Everything is nodes. The factor that scales a gradient (clipping, 1/loss scale) is one scalar that
+ * the update op multiplies in, so no second copy of a gradient is ever made. Moments, counters and
+ * averages are slots changed through the context, hence assigned once, by pl_nn_finish.
+ */
+#include "nn/nn.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const kinds[PL_OPTIM_N_KINDS] = {
+    [PL_OPTIM_SGD] = "sgd",   [PL_OPTIM_ADAM] = "adam",       [PL_OPTIM_ADAMW] = "adamw",
+    [PL_OPTIM_LION] = "lion", [PL_OPTIM_RMSPROP] = "rmsprop",
+};
+
+bool pl_optim_parse(const char *name, pl_optim_kind *out)
+{
+    for (int i = 0; i < PL_OPTIM_N_KINDS; i++) {
+        if (strcmp(kinds[i], name) != 0) continue;
+        *out = (pl_optim_kind)i;
+        return true;
+    }
+    return false;
+}
+
+/* ---- gradients ------------------------------------------------------------------------------------ */
+static bool grads_new(pl_nn *m, int n, pl_grads *out)
+{
+    pl_arena *a = &m->state->arena;
+    size_t k = (size_t)n + 1; /* never zero bytes */
+    *out = (pl_grads){.slot = pl_arena_new(a, int, k),
+                      .param = pl_arena_new(a, pl_val, k),
+                      .grad = pl_arena_new(a, pl_val, k)};
+    if (out->slot && out->param && out->grad) return true;
+    pl_nn_fail(m, PL_ERR_MEMORY, "out of memory for %d gradients", n);
+    *out = (pl_grads){0};
+    return false;
+}
+
+static bool wanted(const pl_slot *s, const pl_optim *o)
+{
+    return s->kind == PL_SLOT_PARAM && s->trainable && pl_dtype_is_float(s->type.dtype) &&
+           pl_nn_match(o->params, s->name);
+}
+
+void pl_optim_gradients(pl_nn *m, pl_val loss, const pl_optim *o, pl_grads *out)
+{
+    struct pl_nn_state *s = m->state;
+    pl_store *store = pl_graph_store(m->g);
+    if (!grads_new(m, s->n_entries, out) || !pl_val_ok(loss)) return;
+    for (int slot = 0; slot < s->n_entries && slot < pl_store_count(store); slot++) {
+        if (!pl_val_ok(s->entries[slot].now) || !wanted(pl_store_slot(store, slot), o)) continue;
+        out->slot[out->n] = slot;
+        out->param[out->n++] = s->entries[slot].now;
+    }
+    if (out->n == 0) {
+        pl_nn_fail(m, PL_ERR_CONFIG, "no trainable parameter matches \"%s\"",
+                   o->params ? o->params : "*");
+        return;
+    }
+    if (pl_val_ok(o->loss_scale)) loss = pl_mul(m->g, loss, o->loss_scale);
+    pl_grad(m->g, loss, out->param, out->n, out->grad);
+}
+
+/* A slot that goes with a parameter: "<prefix>.<param>", of its shape. */
+static int companion(pl_nn *m, const char *prefix, int param, pl_slot_kind kind)
+{
+    const pl_slot *p = pl_store_slot(pl_graph_store(m->g), param);
+    pl_slot s = {.type = p->type, .kind = kind, .layout = p->layout};
+    s.name = pl_nn_name(m, "%s.%s", prefix, p->name);
+    if (s.type.dtype != PL_F64) s.type.dtype = PL_F32;
+    return pl__nn_slot_named(m, &s);
+}
+
+void pl_optim_accumulate(pl_nn *m, const pl_grads *grads)
+{
+    for (int i = 0; i < grads->n; i++) {
+        int slot = companion(m, "accum", grads->slot[i], PL_SLOT_OPTIMIZER);
+        pl_nn_update(m, slot, pl_add(m->g, pl_nn_read(m, slot), grads->grad[i]));
+    }
+}
+
+void pl_optim_accumulated(pl_nn *m, const pl_optim *o, pl_grads *out)
+{
+    pl_store *store = pl_graph_store(m->g);
+    int n = pl_store_count(store);
+    if (!grads_new(m, n, out)) return;
+    for (int i = 0; i < n; i++) {
+        const pl_slot *p = pl_store_slot(store, i);
+        if (!wanted(p, o)) continue;
+        int slot = pl_store_find(store, pl_nn_name(m, "accum.%s", p->name));
+        if (slot < 0) continue;
+        pl_val sum = pl_nn_read(m, slot);
+        out->slot[out->n] = i;
+        out->param[out->n] = pl_nn_read(m, i);
+        out->grad[out->n++] = sum;
+        pl_nn_update(m, slot, pl_full_like(m->g, sum, 0));
+    }
+}
+
+/* ---- update ----------------------------------------------------------------------------------------- */
+typedef struct update {
+    pl_nn *m;
+    const pl_optim *o;
+    pl_val lr, step; /* step is 1 at the first update */
+    pl_val scale;    /* multiplies gradients */
+    pl_val keep;     /* bool: the step counts; none when it always does */
+    pl_val first;    /* bool: this is the first update */
+} update;
+
+static pl_val scalar(pl_graph *g, double v)
+{
+    return pl_fill(g, PL_RANK0(PL_F32), v);
+}
+
+/* Square root of the sum of squares of all gradients, f32. */
+static pl_val global_norm(pl_graph *g, const pl_grads *grads)
+{
+    pl_val total = PL_NO_VAL;
+    for (int i = 0; i < grads->n; i++) {
+        pl_val s = pl_sum(g, pl_square(g, pl_cast(g, grads->grad[i], PL_F32)), PL_AXES_ALL, false);
+        total = i ? pl_add(g, total, s) : s;
+    }
+    return pl_sqrt(g, total);
+}
+
+/* The slot takes v, or keeps what it has when the step is skipped. */
+static void put(const update *u, int slot, pl_val v)
+{
+    if (slot < 0) return;
+    if (pl_val_ok(u->keep)) v = pl_select(u->m->g, u->keep, v, pl_nn_read(u->m, slot));
+    pl_nn_update(u->m, slot, v);
+}
+
+static int moment(const update *u, const char *which, int param)
+{
+    return companion(u->m, pl_nn_name(u->m, "%s.%s", u->o->name, which), param,
+                     PL_SLOT_OPTIMIZER);
+}
+
+static pl_val read_or_none(const update *u, int slot)
+{
+    return slot < 0 ? PL_NO_VAL : pl_nn_read(u->m, slot);
+}
+
+static pl_val adam(const update *u, int p, pl_val w, pl_val grad, double decay)
+{
+    const pl_optim *o = u->o;
+    pl_adam_opts a = {o->beta1, o->beta2, o->eps, decay, o->kind == PL_OPTIM_ADAMW};
+    int ms = moment(u, "m", p), vs = moment(u, "v", p);
+    int xs = o->amsgrad ? moment(u, "vmax", p) : -1;
+    pl_val mv = read_or_none(u, ms), vv = read_or_none(u, vs), xv = read_or_none(u, xs);
+    pl_adam(u->m->g, &a, u->lr, u->step, u->scale, grad, &w, &mv, &vv, &xv);
+    put(u, ms, mv);
+    put(u, vs, vv);
+    put(u, xs, xv);
+    return w;
+}
+
+static pl_val sgd(const update *u, int p, pl_val w, pl_val grad, double decay)
+{
+    const pl_optim *o = u->o;
+    pl_sgd_opts a = {o->momentum, o->dampening, decay, o->nesterov};
+    int bs = o->momentum != 0 ? moment(u, "buf", p) : -1;
+    pl_val bv = read_or_none(u, bs);
+    pl_sgd(u->m->g, &a, u->lr, u->step, u->scale, grad, &w, &bv);
+    put(u, bs, bv);
+    return w;
+}
+
+static pl_val lion(const update *u, int p, pl_val w, pl_val grad, double decay)
+{
+    pl_lion_opts a = {u->o->beta1, u->o->beta2, decay};
+    int ms = moment(u, "m", p);
+    pl_val mv = read_or_none(u, ms);
+    pl_lion(u->m->g, &a, u->lr, u->scale, grad, &w, &mv);
+    put(u, ms, mv);
+    return w;
+}
+
+static pl_val rmsprop(const update *u, int p, pl_val w, pl_val grad, double decay)
+{
+    const pl_optim *o = u->o;
+    pl_rmsprop_opts a = {o->alpha, o->eps, decay, o->momentum, o->centered};
+    int ss = moment(u, "sq", p), ms = o->centered ? moment(u, "mean", p) : -1;
+    int bs = o->momentum != 0 ? moment(u, "buf", p) : -1;
+    pl_val sv = read_or_none(u, ss), mv = read_or_none(u, ms), bv = read_or_none(u, bs);
+    pl_rmsprop(u->m->g, &a, u->lr, u->scale, grad, &w, &sv, &mv, &bv);
+    put(u, ss, sv);
+    put(u, ms, mv);
+    put(u, bs, bv);
+    return w;
+}
+
+/* ema*d + w*(1-d); before the first update the average is the weight itself. */
+static void average(const update *u, int param, pl_val old)
+{
+    pl_nn *m = u->m;
+    pl_graph *g = m->g;
+    int slot = companion(m, "ema", param, PL_SLOT_OPTIMIZER);
+    pl_val ema = pl_nn_read(m, slot), now = pl_nn_read(m, param);
+    pl_dtype dtype = pl_val_type(g, ema).dtype;
+    ema = pl_select(g, u->first, pl_cast(g, old, dtype), ema);
+    ema = pl_add(g, pl_scale(g, ema, u->o->ema),
+                 pl_scale(g, pl_cast(g, now, dtype), 1 - u->o->ema));
+    pl_nn_update(m, slot, ema);
+}
+
+static void update_one(const update *u, int param, pl_val old, pl_val grad)
+{
+    static pl_val (*const rules[PL_OPTIM_N_KINDS])(const update *, int, pl_val, pl_val, double) = {
+        [PL_OPTIM_SGD] = sgd,   [PL_OPTIM_ADAM] = adam,       [PL_OPTIM_ADAMW] = adam,
+        [PL_OPTIM_LION] = lion, [PL_OPTIM_RMSPROP] = rmsprop,
+    };
+    bool decays = pl_store_slot(pl_graph_store(u->m->g), param)->decay;
+    put(u, param, rules[u->o->kind](u, param, old, grad, decays ? u->o->weight_decay : 0));
+    if (u->o->ema > 0) average(u, param, old);
+}
+
+/* The factor on gradients, and the flag of a step that counts. */
+static void gradient_scale(update *u, const pl_grads *grads, pl_optim_report *r)
+{
+    pl_graph *g = u->m->g;
+    const pl_optim *o = u->o;
+    u->scale = scalar(g, 1);
+    if (pl_val_ok(o->loss_scale)) u->scale = pl_reciprocal(g, o->loss_scale);
+    if (o->clip_norm <= 0 && !o->skip_nonfinite) return;
+    r->grad_norm = pl_mul(g, global_norm(g, grads), u->scale);
+    if (o->clip_norm > 0) {
+        pl_val c = pl_div(g, scalar(g, o->clip_norm), pl_shift(g, r->grad_norm, 1e-6));
+        u->scale = pl_mul(g, u->scale, pl_min(g, c, scalar(g, 1)));
+    }
+    if (o->skip_nonfinite) u->keep = r->finite = pl_is_finite(g, r->grad_norm);
+}
+
+void pl_optim_update(pl_nn *m, const pl_grads *grads, const pl_optim *o, pl_optim_report *report)
+{
+    pl_graph *g = m->g;
+    pl_optim_report r = {PL_NO_VAL, PL_NO_VAL, PL_NO_VAL, PL_NO_VAL};
+    if ((unsigned)o->kind >= PL_OPTIM_N_KINDS || grads->n == 0) {
+        pl_nn_fail(m, PL_ERR_CONFIG, "no optimiser %d, or nothing to update", (int)o->kind);
+        if (report) *report = r;
+        return;
+    }
+    pl_scope_push(g, o->name);
+    update u = {.m = m, .o = o};
+    gradient_scale(&u, grads, &r);
+    pl_slot counter = {.name = pl_nn_name(m, "%s.step", o->name), .type = PL_RANK0(PL_I64),
+                       .kind = PL_SLOT_COUNTER};
+    int step_slot = pl__nn_slot_named(m, &counter);
+    pl_val done = pl_nn_read(m, step_slot);
+    u.lr = r.lr = pl_lr_value(m, &o->lr, done);
+    u.step = r.step = pl_shift(g, done, 1);
+    u.first = pl_eq(g, done, pl_full_like(g, done, 0));
+    for (int i = 0; i < grads->n; i++)
+        update_one(&u, grads->slot[i], grads->param[i], grads->grad[i]);
+    put(&u, step_slot, u.step);
+    pl_scope_pop(g);
+    if (report) *report = r;
+}
+
+void pl_optim_apply(pl_nn *m, pl_val loss, const pl_optim *o, pl_optim_report *report)
+{
+    pl_grads grads;
+    pl_optim_gradients(m, loss, o, &grads);
+    pl_optim_update(m, &grads, o, report);
+}
+
+/* ---- dynamic loss scale ------------------------------------------------------------------------------ */
+static int scale_slot(pl_nn *m, const pl_loss_scale *o)
+{
+    pl_slot s = {.name = "scale.value", .type = PL_RANK0(PL_F32), .kind = PL_SLOT_COUNTER,
+                 .init = {PL_INIT_CONST, o->initial, 0}};
+    return pl__nn_slot_named(m, &s);
+}
+
+pl_val pl_loss_scale_read(pl_nn *m, const pl_loss_scale *o)
+{
+    return pl_nn_read(m, scale_slot(m, o));
+}
+
+void pl_loss_scale_update(pl_nn *m, const pl_loss_scale *o, pl_val finite)
+{
+    pl_graph *g = m->g;
+    pl_slot s = {.name = "scale.good", .type = PL_RANK0(PL_I32), .kind = PL_SLOT_COUNTER};
+    int good_slot = pl__nn_slot_named(m, &s), value_slot = scale_slot(m, o);
+    pl_val value = pl_nn_read(m, value_slot), good = pl_shift(g, pl_nn_read(m, good_slot), 1);
+    pl_val zero = pl_full_like(g, good, 0);
+    pl_val full = pl_ge(g, good, pl_full_like(g, good, o->interval));
+    pl_val up = pl_select(g, full, pl_scale(g, value, o->growth), value);
+    pl_val down = pl_max(g, pl_scale(g, value, o->backoff), pl_full_like(g, value, o->floor));
+    pl_nn_update(m, value_slot, pl_select(g, finite, up, down));
+    pl_nn_update(m, good_slot, pl_select(g, finite, pl_select(g, full, zero, good), zero));
+}

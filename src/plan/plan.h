@@ -1,0 +1,113 @@
+/* plan.h - the plan: in which order units run and where every byte lies, as plain data.
+ *
+ * Time is counted in steps. Steps 0 .. n_order-1 run one unit each; steps n_order .. n_steps-1 run
+ * one copy each (values that could not be made in their slot's memory, old values to be kept).
+ * Views run nothing and take no step. A buffer is alive in the half-open range [first,last).
+ *
+ * Memory is two spaces. The arena holds what lives within a step: values, inputs, kernel scratch;
+ * offsets count from its base. The state holds the slots of the store; a place there is a slot and
+ * an offset in it. A `state` value is its slot's memory; a value assigned to a slot is made right
+ * there when that is safe.
+ *
+ * Invariants, all of them checked by pl_plan_check on every plan
+ *   P1  every unit that is no view runs exactly once, after the producers of what it reads
+ *   P2  bytes that a value needs are written by nobody else until its last use
+ *   P3  an output takes an input's bytes only when the op allows it and nobody reads the input later
+ *   P4  a slot's old value stands until its last reader has run; at the end the new one stands
+ *   P5  scratch touches nothing alive; everything lies inside the arena, 64-byte aligned
+ */
+#ifndef PL_PLAN_PLAN_H
+#define PL_PLAN_PLAN_H
+
+#include "ir/units.h"
+
+#define PL_PLAN_ALIGN 64u
+#define PL_NO_UNIT UINT32_MAX
+
+typedef enum pl_space {
+    PL_SPACE_NONE, /* the value has no storage: it lives inside a group */
+    PL_SPACE_ARENA,
+    PL_SPACE_STATE
+} pl_space;
+
+typedef struct pl_place {
+    pl_space space;
+    int32_t slot;    /* PL_SPACE_STATE */
+    uint64_t offset; /* bytes, from the arena's base or the slot's first byte */
+} pl_place;
+
+/* One range of the arena with one lifetime. */
+typedef struct pl_buffer {
+    uint32_t value; /* the first value that lives in it, or the old value saved; 0 for scratch */
+    uint32_t unit;  /* scratch: whose; else the producer, PL_NO_UNIT if none */
+    uint64_t bytes, offset;
+    int32_t first, last;
+    enum pl_component component;
+} pl_buffer;
+
+/* bytes of value val, moved at the end of the run. */
+typedef struct pl_copy {
+    uint32_t val;
+    pl_place from, to;
+    uint64_t bytes;
+} pl_copy;
+
+/* Where an output stands when the run is over. */
+typedef struct pl_plan_output {
+    uint32_t node;
+    pl_place place;
+} pl_plan_output;
+
+typedef struct pl_plan {
+    pl_arena mem; /* all arrays below */
+    uint32_t *order;
+    uint32_t n_order, n_steps;
+    pl_place *place; /* per value id */
+    uint32_t n_vals;
+    uint64_t *work_bytes, *work_offset; /* per unit id */
+    pl_copy *copies;
+    uint32_t n_copies;
+    pl_plan_output *outputs; /* in node order */
+    uint32_t n_outputs;
+    pl_buffer *buffers;
+    uint32_t n_buffers;
+    uint64_t arena_bytes;    /* height of the packing */
+    uint64_t live_bound;     /* largest sum of buffers alive at one step */
+    uint64_t no_reuse_bytes; /* sum of all buffers, each value with bytes of its own */
+    int32_t peak_step;       /* first step with live_bound bytes alive */
+    const char *order_name;  /* the strategy that won */
+    uint64_t program_order_bound; /* live_bound of the order in which the graph was written */
+} pl_plan;
+
+/* What the planner is asked. work_bytes is per unit id. group_inplace says whether output k of a
+ * group may take the bytes of its input i; NULL says never. */
+typedef struct pl_plan_opts {
+    const uint64_t *work_bytes;
+    bool (*group_inplace)(void *ctx, uint32_t unit, uint32_t k, uint32_t i);
+    void *ctx;
+    bool no_reuse;
+    bool program_order; /* no search for a better order */
+    uint64_t seed;
+    double seconds; /* limit of the offset search; 0 = default */
+} pl_plan_opts;
+
+pl_status pl_plan_make(const pl_graph *g, const pl_units *units, const pl_plan_opts *o,
+                       pl_plan **out) PL_MUST_USE;
+void pl_plan_free(pl_plan *p);
+
+/* Accepts or rejects (PL_ERR_PLAN and what is wrong). Shares no code with the planner. */
+pl_status pl_plan_check(const pl_graph *g, const pl_units *units, const pl_plan_opts *o,
+                        const pl_plan *p) PL_MUST_USE;
+
+/* ---- report ---------------------------------------------------------------------------------- */
+/* "model.layer1: conv", or "model.layer1: add +3" for a group; in buf. */
+const char *pl_unit_label(const pl_graph *g, const pl_unit *u, char *buf, size_t cap);
+/* Label of what runs at a step, copies included. */
+const char *pl_plan_step_label(const pl_graph *g, const pl_units *units, const pl_plan *p,
+                               int32_t step, char *buf, size_t cap);
+/* Bytes alive at the peak by kind; slots of the store are counted whole. */
+void pl_plan_components(const pl_graph *g, const pl_plan *p, uint64_t bytes[PL_N_COMPONENTS]);
+/* Bytes of the whole store, each slot rounded up to the alignment. */
+uint64_t pl_state_bytes(const pl_store *s);
+
+#endif

@@ -1,0 +1,88 @@
+/* device_cpu.c - the CPU: ordinary memory, kernels from the ops' own tables, calls in order. */
+#include "rt/device.h"
+
+#include "base/sys.h"
+
+#include <string.h>
+
+static pl_status cpu_alloc(size_t bytes, void **out)
+{
+    *out = NULL;
+    return bytes ? pl_sys_map(bytes, out) : PL_OK;
+}
+
+static void cpu_free(void *p, size_t bytes)
+{
+    pl_sys_unmap(p, bytes);
+}
+
+static void cpu_fill(void *to, int byte, size_t bytes)
+{
+    memset(to, byte, bytes);
+}
+
+/* The first kernel that accepts the call; for a reference run the last one, which takes all. */
+static const pl_kernel *choose(const pl_op *op, const pl_call *call, bool reference)
+{
+    const pl_kernel *k = op->cpu, *found = NULL;
+    for (; k && k->run; k++) {
+        if (k->accepts && !k->accepts(call)) continue;
+        found = k;
+        if (!reference) break;
+    }
+    return found;
+}
+
+static pl_status cpu_prepare(const pl_graph *g, const pl_unit *u, const pl_call *call,
+                             bool reference, pl_exec *out)
+{
+    const pl_op *op = pl_node_get(g, u->nodes[0])->op;
+    *out = (pl_exec){choose(op, call, reference), NULL, 0};
+    PL_FAIL_IF(!out->kernel, PL_ERR_UNSUPPORTED, "%s has no CPU kernel for these types", op->name);
+    return out->kernel->prepare ? out->kernel->prepare(call, &out->prep, &out->work_bytes) : PL_OK;
+}
+
+static void cpu_discard(pl_exec *e)
+{
+    if (e->kernel && e->kernel->release && e->prep) e->kernel->release(e->prep);
+    *e = (pl_exec){0};
+}
+
+static bool cpu_group_inplace(const pl_exec *e, const pl_unit *u, uint32_t k, uint32_t i)
+{
+    (void)e, (void)u, (void)k, (void)i;
+    return false;
+}
+
+static pl_status cpu_run(const pl_launch *l, uint32_t n, uint32_t *failed)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        pl_status rc = PL_OK;
+        if (l[i].exec) rc = l[i].exec->kernel->run(&l[i].call);
+        else if (l[i].bytes) memmove(l[i].to, l[i].from, l[i].bytes);
+        if (rc != PL_OK) {
+            *failed = i;
+            return rc;
+        }
+    }
+    return PL_OK;
+}
+
+const pl_device pl_device_cpu = {
+    .name = "cpu",
+    .alloc = cpu_alloc,
+    .free = cpu_free,
+    .fill = cpu_fill,
+    .prepare = cpu_prepare,
+    .discard = cpu_discard,
+    .group_inplace = cpu_group_inplace,
+    .run = cpu_run,
+};
+
+pl_status pl_device_find(const char *name, const pl_device **out)
+{
+    PL_FAIL_IF(!name || strcmp(name, "cpu") != 0, PL_ERR_DEVICE,
+               "no device \"%s\"; there is \"cpu\"", name ? name : "");
+    *out = &pl_device_cpu;
+    return PL_OK;
+}

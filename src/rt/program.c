@@ -1,0 +1,234 @@
+/* program.c - pl_compile: passes, units, kernels, plan, check.
+ *
+ * Kernels are prepared before planning because their scratch is planned like any value. The plan is
+ * checked every time; a plan that fails is a defect of the planner and never runs.
+ */
+#include "base/pool.h"
+#include "base/sys.h"
+#include "pass/pass.h"
+#include "plan/cost.h"
+#include "rt/rt_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+pl_unit_args pl_unit_args_of(const pl_graph *g, const pl_unit *u)
+{
+    if (u->kind == PL_UNIT_GROUP) return (pl_unit_args){u->in, u->n_in, 0, u->out, u->n_out};
+    const pl_node_rec *r = pl_node_get(g, u->nodes[0]);
+    return (pl_unit_args){pl_node_in(g, u->nodes[0]), r->n_in, r->out, NULL, r->n_out};
+}
+
+/* ---- kernels --------------------------------------------------------------------------------- */
+static pl_status fill_call(pl_program *p, uint32_t unit)
+{
+    const pl_unit *u = &p->units->unit[unit];
+    pl_unit_args a = pl_unit_args_of(p->g, u);
+    pl_type *in = pl_arena_new(&p->mem, pl_type, a.n_in + 1);
+    pl_type *out = pl_arena_new(&p->mem, pl_type, a.n_out + 1);
+    if (!in || !out) return PL_ERR_MEMORY;
+    for (uint32_t i = 0; i < a.n_in; i++) in[i] = *pl_type_of(p->g, a.in[i]);
+    for (uint32_t k = 0; k < a.n_out; k++) out[k] = *pl_type_of(p->g, pl_arg_out(&a, k));
+    p->call[unit] = (pl_call){.in_type = in,
+                              .out_type = out,
+                              .n_in = (int32_t)a.n_in,
+                              .n_out = (int32_t)a.n_out};
+    if (u->kind == PL_UNIT_KERNEL) p->call[unit].attr = pl_node_get(p->g, u->nodes[0])->attr;
+    return PL_OK;
+}
+
+static pl_status prepare_unit(pl_program *p, uint32_t unit, uint64_t *work)
+{
+    const pl_unit *u = &p->units->unit[unit];
+    PL_TRY(pl_unit_cost(p->g, u, &p->mem, &p->cost[unit]));
+    if (u->kind == PL_UNIT_VIEW) return PL_OK;
+    PL_TRY(fill_call(p, unit));
+    pl_status rc = p->dev->prepare(p->g, u, &p->call[unit], p->opts.reference, &p->exec[unit]);
+    if (rc != PL_OK) {
+        char label[160];
+        return pl__fail_prefix(rc, "%s", pl_unit_label(p->g, u, label, sizeof label));
+    }
+    p->call[unit].prep = p->exec[unit].prep;
+    *work = p->exec[unit].work_bytes;
+    return PL_OK;
+}
+
+static bool group_inplace(void *ctx, uint32_t unit, uint32_t k, uint32_t i)
+{
+    const pl_program *p = ctx;
+    return p->dev->group_inplace(&p->exec[unit], &p->units->unit[unit], k, i);
+}
+
+/* ---- plan ------------------------------------------------------------------------------------ */
+static pl_status list_inputs(pl_program *p)
+{
+    for (int pass = 0; pass < 2; pass++) {
+        int n = 0;
+        for (uint32_t i = 1; i < p->g->n_nodes; i++) {
+            bool is = (pl_node_get(p->g, i)->op->flags & PL_OP_SOURCE) && pl_node_slot(p->g, i) < 0;
+            if (is && pass) p->inputs[n] = i;
+            n += is;
+        }
+        if (!pass) p->inputs = pl_arena_new(&p->mem, uint32_t, n + 1);
+        if (!p->inputs) return PL_ERR_MEMORY;
+        p->n_inputs = n;
+    }
+    return PL_OK;
+}
+
+static pl_status label_steps(pl_program *p)
+{
+    p->step_label = pl_arena_new(&p->mem, const char *, p->plan->n_steps + 1);
+    if (!p->step_label) return PL_ERR_MEMORY;
+    for (uint32_t i = 0; i < p->plan->n_steps; i++) {
+        char buf[256];
+        pl_plan_step_label(p->g, p->units, p->plan, (int32_t)i, buf, sizeof buf);
+        p->step_label[i] = pl_arena_strdup(&p->mem, buf);
+        if (!p->step_label[i]) return PL_ERR_MEMORY;
+    }
+    return PL_OK;
+}
+
+static void fill_info(pl_program *p, double plan_ms)
+{
+    const pl_plan *plan = p->plan;
+    pl_plan_info *info = &p->info;
+    info->arena_bytes = info->keep_all_bytes = plan->arena_bytes;
+    info->state_bytes = pl_state_bytes(p->g->store);
+    info->live_bound_bytes = plan->live_bound;
+    info->no_reuse_bytes = plan->no_reuse_bytes;
+    pl_plan_components(p->g, plan, info->components);
+    info->plan_ms = plan_ms;
+    info->nodes = pl_graph_nodes(p->g);
+    info->units = (int32_t)p->units->n;
+    info->buffers = (int32_t)plan->n_buffers;
+    info->peak_step = plan->peak_step;
+    info->peak_node = p->step_label[plan->peak_step];
+    for (uint32_t i = 0; i < plan->n_order; i++)
+        info->predicted_step_ms += pl_cost_ms(&p->cost[plan->order[i]], pl_pool_threads());
+}
+
+static pl_status make_units(pl_program *p)
+{
+    return pl_units_single(p->g, &p->units);
+}
+
+static pl_status make_plan(pl_program *p)
+{
+    uint64_t *work = pl_arena_new(&p->mem, uint64_t, p->units->n + 1);
+    p->exec = pl_arena_new(&p->mem, pl_exec, p->units->n + 1);
+    p->call = pl_arena_new(&p->mem, pl_call, p->units->n + 1);
+    p->cost = pl_arena_new(&p->mem, pl_cost, p->units->n + 1);
+    if (!work || !p->exec || !p->call || !p->cost) return PL_ERR_MEMORY;
+    for (uint32_t i = 0; i < p->units->n; i++) PL_TRY(prepare_unit(p, i, &work[i]));
+    pl_plan_opts o = {.work_bytes = work,
+                      .group_inplace = group_inplace,
+                      .ctx = p,
+                      .no_reuse = p->opts.no_reuse,
+                      .program_order = p->opts.no_reuse,
+                      .seed = p->opts.seed,
+                      .seconds = p->opts.plan_seconds};
+    PL_TRY(pl_plan_make(p->g, p->units, &o, &p->plan));
+    return pl_plan_check(p->g, p->units, &o, p->plan);
+}
+
+static pl_status compile(pl_program *p)
+{
+    uint64_t begin = pl_sys_now_ns();
+    PL_TRY(pl_graph_status(p->g));
+    PL_TRY(pl_graph_verify(p->g));
+    PL_TRY(pl_device_find(p->opts.device, &p->dev));
+    PL_TRY(pl_passes_run(&p->g));
+    PL_TRY(make_units(p));
+    PL_TRY(make_plan(p));
+    PL_TRY(list_inputs(p));
+    PL_TRY(label_steps(p));
+    fill_info(p, (double)(pl_sys_now_ns() - begin) / 1e6);
+    return PL_OK;
+}
+
+pl_status pl_compile(pl_graph *g, const pl_compile_opts *o, pl_program **out)
+{
+    pl_compile_opts opts = PL_COMPILE_INIT;
+    PL_FAIL_IF(!g, PL_ERR_MEMORY, "no graph to compile");
+    pl_program *p = pl_sys_alloc(sizeof *p);
+    if (!p) {
+        pl_graph_free(g);
+        return PL_ERR_MEMORY;
+    }
+    p->g = g;
+    if (o) memcpy(&opts, o, o->struct_size < sizeof opts ? o->struct_size : sizeof opts);
+    p->opts = opts;
+    pl_status rc = compile(p);
+    p->opts.device = NULL; /* the caller's text */
+    if (rc != PL_OK) {
+        pl_program_free(p);
+        return rc;
+    }
+    *out = p;
+    return PL_OK;
+}
+
+void pl_program_free(pl_program *p)
+{
+    if (!p) return;
+    for (uint32_t i = 0; p->exec && i < p->units->n; i++) p->dev->discard(&p->exec[i]);
+    pl_plan_free(p->plan);
+    pl_units_free(p->units);
+    pl_graph_free(p->g);
+    pl_arena_release(&p->mem);
+    pl_sys_free(p);
+}
+
+/* ---- reading a program ------------------------------------------------------------------------ */
+const pl_plan_info *pl_program_plan(const pl_program *p)
+{
+    return &p->info;
+}
+
+const char *pl_program_step_label(const pl_program *p, int step)
+{
+    return step >= 0 && (uint32_t)step < p->plan->n_steps ? p->step_label[step] : "";
+}
+
+pl_plan_buffer pl_program_buffer(const pl_program *p, int i)
+{
+    if (i < 0 || i >= p->info.buffers) return (pl_plan_buffer){.label = "", .first = -1, .last = -1};
+    const pl_buffer *b = &p->plan->buffers[i];
+    pl_plan_buffer out = {.bytes = b->bytes,
+                          .offset = b->offset,
+                          .first = b->first,
+                          .last = b->last,
+                          .component = b->component,
+                          .type = b->value ? *pl_type_of(p->g, b->value) : PL_RANK0(PL_U8)};
+    uint32_t node = b->value ? pl_producer(p->g, b->value) : 0;
+    const char *name = node ? pl_node_name(p->g, node) : NULL;
+    out.label = name ? name : pl_program_step_label(p, b->first);
+    return out;
+}
+
+int pl_program_input_count(const pl_program *p)
+{
+    return p->n_inputs;
+}
+
+const char *pl_program_input_name(const pl_program *p, int i)
+{
+    return i >= 0 && i < p->n_inputs ? pl_node_name(p->g, p->inputs[i]) : NULL;
+}
+
+int pl_program_output_count(const pl_program *p)
+{
+    return (int)p->plan->n_outputs;
+}
+
+const char *pl_program_output_name(const pl_program *p, int i)
+{
+    bool is = i >= 0 && i < pl_program_output_count(p);
+    return is ? pl_node_name(p->g, p->plan->outputs[i].node) : NULL;
+}
+
+pl_status pl_program_print(const pl_program *p, char **text)
+{
+    return pl_graph_print(p->g, text);
+}

@@ -1,0 +1,68 @@
+/* rt_int.h - what program.c, session.c and profile.c share. */
+#ifndef PL_RT_RT_INT_H
+#define PL_RT_RT_INT_H
+
+#include "plan/plan.h"
+#include "rt/device.h"
+
+/* A compiled graph. Nothing in it changes after pl_compile, so sessions may share it. */
+struct pl_program {
+    pl_arena mem; /* the arrays below */
+    const pl_device *dev;
+    pl_compile_opts opts;
+    pl_graph *g;
+    pl_units *units;
+    pl_plan *plan;
+    pl_exec *exec;    /* per unit */
+    pl_call *call;    /* per unit: types and attributes */
+    pl_cost *cost;    /* per unit */
+    uint32_t *inputs; /* input nodes */
+    int n_inputs;
+    const char **step_label; /* per step */
+    pl_plan_info info;
+};
+
+/* The values that a unit's call takes and gives, in order: a node's operands, or a group's in[]. */
+typedef struct pl_unit_args {
+    const uint32_t *in;
+    uint32_t n_in, out0; /* kernel: outputs out0, out0+1, ...; group: from list */
+    const uint32_t *out;
+    uint32_t n_out;
+} pl_unit_args;
+pl_unit_args pl_unit_args_of(const pl_graph *g, const pl_unit *u);
+static inline uint32_t pl_arg_out(const pl_unit_args *a, uint32_t k)
+{
+    return a->out ? a->out[k] : a->out0 + k;
+}
+
+/* Times of one program's steps, summed over runs. */
+typedef struct pl_profile {
+    uint64_t *ns; /* per step; NULL: not measuring */
+    uint64_t runs;
+} pl_profile;
+
+/* A program bound to a session's memory. */
+typedef struct pl_bound {
+    pl_program *p;
+    pl_launch *launch; /* n_order + n_copies */
+    uint32_t n_launch;
+    uint32_t *dies;      /* poison: buffers in the order of their death */
+    uint32_t *dies_from; /* per step: first of dies[]; n_launch + 1 entries */
+    pl_profile profile;
+} pl_bound;
+
+struct pl_session {
+    pl_arena mem;
+    pl_store *store;
+    const pl_device *dev;
+    pl_bound *bound;
+    int n_bound;
+    char *arena, *state;
+    uint64_t arena_bytes, state_bytes;
+    uint64_t *slot_at; /* per slot: offset in state */
+    int n_slots;
+};
+
+pl_bound *pl_session_find(const pl_session *s, const pl_program *p); /* NULL if not bound */
+
+#endif

@@ -1,0 +1,305 @@
+/* session.c - memory for programs, and running them.
+ *
+ * A session maps two blocks: the arena, as large as the largest of its programs needs, and the
+ * state, all slots of the store in index order. Binding a program turns the plan's places into
+ * pointers once; a run is then a walk over the bound launches and allocates nothing. Programs of
+ * one session share the arena, so one's inputs and outputs stand only until another one runs.
+ */
+#include "base/pool.h"
+#include "base/rng.h"
+#include "base/sys.h"
+#include "base/dtype.h"
+#include "rt/rt_int.h"
+
+#include <math.h>
+#include <string.h>
+#include <xxhash.h>
+
+/* ---- binding --------------------------------------------------------------------------------- */
+static void *address(const pl_session *s, const pl_place *at)
+{
+    if (at->space == PL_SPACE_ARENA) return s->arena + at->offset;
+    if (at->space == PL_SPACE_STATE) return s->state + s->slot_at[at->slot] + at->offset;
+    return NULL;
+}
+
+static pl_status bind_unit(pl_session *s, const pl_program *p, uint32_t unit, pl_launch *l)
+{
+    pl_unit_args a = pl_unit_args_of(p->g, &p->units->unit[unit]);
+    const void **in = pl_arena_new(&s->mem, const void *, a.n_in + 1);
+    void **out = pl_arena_new(&s->mem, void *, a.n_out + 1);
+    if (!in || !out) return PL_ERR_MEMORY;
+    for (uint32_t i = 0; i < a.n_in; i++) in[i] = address(s, &p->plan->place[a.in[i]]);
+    for (uint32_t k = 0; k < a.n_out; k++)
+        out[k] = address(s, &p->plan->place[pl_arg_out(&a, k)]);
+    l->exec = &p->exec[unit];
+    l->call = p->call[unit];
+    l->call.in = in;
+    l->call.out = out;
+    l->call.work = p->plan->work_bytes[unit] ? s->arena + p->plan->work_offset[unit] : NULL;
+    return PL_OK;
+}
+
+/* Which buffers die after each step; a buffer of the whole run dies after the last one. */
+static pl_status list_deaths(pl_session *s, pl_bound *b)
+{
+    const pl_plan *plan = b->p->plan;
+    b->dies = pl_arena_new(&s->mem, uint32_t, plan->n_buffers + 1);
+    b->dies_from = pl_arena_new(&s->mem, uint32_t, plan->n_steps + 2);
+    if (!b->dies || !b->dies_from) return PL_ERR_MEMORY;
+    uint32_t *from = b->dies_from;
+    for (uint32_t i = 0; i < plan->n_buffers; i++) from[plan->buffers[i].last]++;
+    for (uint32_t t = 1; t <= plan->n_steps; t++) from[t] += from[t - 1];
+    for (uint32_t i = 0; i < plan->n_buffers; i++) {
+        int32_t step = plan->buffers[i].last - 1; /* the last step at which it is alive */
+        b->dies[from[step]++] = i;
+    }
+    for (uint32_t t = plan->n_steps; t > 0; t--) from[t] = from[t - 1];
+    from[0] = 0;
+    return PL_OK;
+}
+
+static pl_status bind_program(pl_session *s, pl_program *p, pl_bound *b)
+{
+    const pl_plan *plan = p->plan;
+    b->p = p;
+    b->n_launch = plan->n_order + plan->n_copies;
+    b->launch = pl_arena_new(&s->mem, pl_launch, b->n_launch + 1);
+    if (!b->launch) return PL_ERR_MEMORY;
+    for (uint32_t i = 0; i < plan->n_order; i++)
+        PL_TRY(bind_unit(s, p, plan->order[i], &b->launch[i]));
+    for (uint32_t i = 0; i < plan->n_copies; i++)
+        b->launch[plan->n_order + i] = (pl_launch){.from = address(s, &plan->copies[i].from),
+                                                   .to = address(s, &plan->copies[i].to),
+                                                   .bytes = plan->copies[i].bytes};
+    return p->opts.poison ? list_deaths(s, b) : PL_OK;
+}
+
+/* ---- making a session ------------------------------------------------------------------------- */
+static pl_status lay_out_state(pl_session *s)
+{
+    s->n_slots = pl_store_count(s->store);
+    s->slot_at = pl_arena_new(&s->mem, uint64_t, s->n_slots + 1);
+    if (!s->slot_at) return PL_ERR_MEMORY;
+    for (int i = 0; i < s->n_slots; i++) {
+        uint64_t bytes = pl_type_bytes(&pl_store_slot(s->store, i)->type);
+        s->slot_at[i + 1] =
+            s->slot_at[i] + (bytes + PL_PLAN_ALIGN - 1) / PL_PLAN_ALIGN * PL_PLAN_ALIGN;
+    }
+    s->state_bytes = s->slot_at[s->n_slots];
+    return PL_OK;
+}
+
+static pl_status build(pl_session *s, int n, pl_program *const *programs)
+{
+    PL_TRY(pl_store_status(s->store));
+    PL_TRY(lay_out_state(s));
+    for (int i = 0; i < n; i++) {
+        PL_FAIL_IF(programs[i]->g->store != s->store, PL_ERR_ARG,
+                   "program %d was compiled over another store than the session's", i);
+        PL_FAIL_IF(i && programs[i]->dev != s->dev, PL_ERR_ARG,
+                   "programs of one session must be compiled for one device");
+        s->dev = programs[i]->dev;
+        if (programs[i]->plan->arena_bytes > s->arena_bytes)
+            s->arena_bytes = programs[i]->plan->arena_bytes;
+    }
+    void *arena = NULL, *state = NULL;
+    PL_TRY(s->dev->alloc(s->arena_bytes, &arena));
+    s->arena = arena;
+    PL_TRY(s->dev->alloc(s->state_bytes, &state));
+    s->state = state;
+    s->bound = pl_arena_new(&s->mem, pl_bound, n + 1);
+    if (!s->bound) return PL_ERR_MEMORY;
+    for (; s->n_bound < n; s->n_bound++)
+        PL_TRY(bind_program(s, programs[s->n_bound], &s->bound[s->n_bound]));
+    return PL_OK;
+}
+
+pl_status pl_session_new(pl_store *store, int n, pl_program *const *programs, pl_session **out)
+{
+    pl_session *s = pl_sys_alloc(sizeof *s);
+    if (!s) return PL_ERR_MEMORY;
+    s->store = store;
+    s->dev = &pl_device_cpu;
+    pl_status rc = build(s, n, programs);
+    if (rc != PL_OK) {
+        pl_session_free(s);
+        return rc;
+    }
+    *out = s;
+    return PL_OK;
+}
+
+void pl_session_free(pl_session *s)
+{
+    if (!s) return;
+    if (s->arena) s->dev->free(s->arena, s->arena_bytes);
+    if (s->state) s->dev->free(s->state, s->state_bytes);
+    pl_arena_release(&s->mem);
+    pl_sys_free(s);
+}
+
+uint64_t pl_session_arena_bytes(const pl_session *s)
+{
+    return s->arena_bytes;
+}
+
+uint64_t pl_session_state_bytes(const pl_session *s)
+{
+    return s->state_bytes;
+}
+
+pl_bound *pl_session_find(const pl_session *s, const pl_program *p)
+{
+    for (int i = 0; i < s->n_bound; i++)
+        if (s->bound[i].p == p) return &s->bound[i];
+    return NULL;
+}
+
+/* ---- initial state --------------------------------------------------------------------------- */
+enum { INIT_CHUNK = 1 << 16 }; /* elements a task, a multiple of a block's four */
+
+typedef struct init_job {
+    void *base;
+    pl_dtype dtype;
+    pl_init init;
+    uint64_t seed;
+    uint32_t stream;
+    int64_t n;
+} init_job;
+
+/* Four draws of block b as the slot's distribution has them. */
+static void draw_block(const init_job *j, uint64_t block, double out[4])
+{
+    uint32_t w[4];
+    pl_rng_block(j->seed, j->stream, 0, block, w);
+    if (j->init.kind == PL_INIT_NORMAL) {
+        float z[4];
+        pl_rng_normal2(w[0], w[1], z);
+        pl_rng_normal2(w[2], w[3], z + 2);
+        for (int i = 0; i < 4; i++) out[i] = j->init.a + j->init.b * (double)z[i];
+        return;
+    }
+    for (int i = 0; i < 4; i++)
+        out[i] = j->init.a + (j->init.b - j->init.a) * (double)pl_rng_uniform(w[i]);
+}
+
+/* Rounding to the slot's type may reach b, which is outside [a, b): a stands in for it. */
+static void store_drawn(const init_job *j, int64_t at, double v)
+{
+    pl_elem_set(j->dtype, j->base, at, v);
+    if (j->init.kind == PL_INIT_UNIFORM && j->init.a < j->init.b &&
+        pl_elem_get(j->dtype, j->base, at) >= j->init.b)
+        pl_elem_set(j->dtype, j->base, at, j->init.a);
+}
+
+static void init_chunk(void *ctx, int64_t task, int worker)
+{
+    const init_job *j = ctx;
+    (void)worker;
+    int64_t end = (task + 1) * INIT_CHUNK < j->n ? (task + 1) * INIT_CHUNK : j->n;
+    for (int64_t i = task * INIT_CHUNK; i < end; i += 4) {
+        double v[4] = {j->init.a, j->init.a, j->init.a, j->init.a};
+        if (j->init.kind != PL_INIT_CONST) draw_block(j, (uint64_t)i / 4, v);
+        for (int64_t k = i; k < i + 4 && k < end; k++) store_drawn(j, k, v[k - i]);
+    }
+}
+
+void pl_session_init(pl_session *s, uint64_t seed)
+{
+    for (int i = 0; i < s->n_slots; i++) {
+        const pl_slot *slot = pl_store_slot(s->store, i);
+        uint64_t h = XXH64(slot->name, strlen(slot->name), 0);
+        init_job j = {.base = pl_session_slot(s, i),
+                      .dtype = slot->type.dtype,
+                      .init = slot->init,
+                      .seed = seed ^ (h & 0xffffffff00000000u),
+                      .stream = (uint32_t)h,
+                      .n = pl_type_elems(&slot->type)};
+        pl_pool_for((j.n + INIT_CHUNK - 1) / INIT_CHUNK, init_chunk, &j);
+    }
+}
+
+/* ---- access ---------------------------------------------------------------------------------- */
+void *pl_session_slot(pl_session *s, int slot)
+{
+    return slot >= 0 && slot < s->n_slots ? s->state + s->slot_at[slot] : NULL;
+}
+
+void *pl_session_input(pl_session *s, const pl_program *p, const char *name, pl_type *type)
+{
+    for (int i = 0; i < p->n_inputs; i++) {
+        if (strcmp(pl_node_name(p->g, p->inputs[i]), name) != 0) continue;
+        uint32_t val = pl_node_get(p->g, p->inputs[i])->out;
+        if (type) *type = *pl_type_of(p->g, val);
+        return address(s, &p->plan->place[val]);
+    }
+    return NULL;
+}
+
+const void *pl_session_output(pl_session *s, const pl_program *p, const char *name, pl_type *type)
+{
+    for (uint32_t i = 0; i < p->plan->n_outputs; i++) {
+        const pl_plan_output *o = &p->plan->outputs[i];
+        if (strcmp(pl_node_name(p->g, o->node), name) != 0) continue;
+        if (type) *type = *pl_type_of(p->g, pl_node_in(p->g, o->node)[0]);
+        return address(s, &o->place);
+    }
+    return NULL;
+}
+
+/* ---- running --------------------------------------------------------------------------------- */
+/* Everything but the inputs is dead before the first step. Inputs are buffers of the plan in no
+ * special order, so the gaps are found by looking for the nearest one. */
+static void poison_start(pl_session *s, const pl_bound *b)
+{
+    const pl_plan *plan = b->p->plan;
+    uint64_t at = 0;
+    while (at < plan->arena_bytes) {
+        uint64_t lo = plan->arena_bytes, hi = lo;
+        for (uint32_t i = 0; i < plan->n_buffers; i++) {
+            const pl_buffer *f = &plan->buffers[i];
+            if (f->component != PL_COMP_INPUTS || f->offset + f->bytes <= at) continue;
+            if (f->offset < lo) lo = f->offset, hi = f->offset + f->bytes;
+        }
+        if (lo > at) s->dev->fill(s->arena + at, 0xff, lo - at);
+        at = hi;
+    }
+}
+
+static void poison_after(pl_session *s, const pl_bound *b, uint32_t step)
+{
+    const pl_plan *plan = b->p->plan;
+    if (step + 1 >= plan->n_steps) return; /* outputs stand after the last step */
+    for (uint32_t i = b->dies_from[step]; i < b->dies_from[step + 1]; i++) {
+        const pl_buffer *f = &plan->buffers[b->dies[i]];
+        s->dev->fill(s->arena + f->offset, 0xff, f->bytes);
+    }
+}
+
+/* Step by step: what poison and timing need. */
+static pl_status run_watched(pl_session *s, pl_bound *b, uint32_t *failed)
+{
+    if (b->dies) poison_start(s, b);
+    for (uint32_t i = 0; i < b->n_launch; i++) {
+        uint64_t begin = b->profile.ns ? pl_sys_now_ns() : 0;
+        uint32_t zero;
+        pl_status rc = s->dev->run(&b->launch[i], 1, &zero);
+        *failed = i;
+        if (rc != PL_OK) return rc;
+        if (b->profile.ns) b->profile.ns[i] += pl_sys_now_ns() - begin;
+        if (b->dies) poison_after(s, b, i);
+    }
+    b->profile.runs++;
+    return PL_OK;
+}
+
+pl_status pl_session_run(pl_session *s, pl_program *p)
+{
+    pl_bound *b = pl_session_find(s, p);
+    PL_FAIL_IF(!b, PL_ERR_ARG, "the program is not one of this session's");
+    uint32_t failed = 0;
+    pl_status rc = b->dies || b->profile.ns ? run_watched(s, b, &failed)
+                                            : s->dev->run(b->launch, b->n_launch, &failed);
+    return rc == PL_OK ? rc : pl__fail_prefix(rc, "%s", p->step_label[failed]);
+}
