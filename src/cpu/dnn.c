@@ -481,13 +481,21 @@ static pl_status matmul_build(pl_dnn *d, const pl_dnn_matmul_desc *m)
     return s;
 }
 
+/* Without AVX-512 oneDNN's product is its older kernel, which allocates as it runs; the 1x1
+ * convolution is as fast there and does not. */
 pl_status pl_dnn_matmul_prepare(const pl_dnn_matmul_desc *desc, pl_dnn **out,
                                 size_t *work_bytes)
 {
     pl_dnn *d = NULL;
     PL_TRY(check_matmul(desc));
     PL_TRY(pl_dnn_new(&d));
-    return pl_dnn_finish(matmul_build(d, desc), d, out, work_bytes);
+    pl_status s = matmul_build(d, desc);
+    if (s == PL_OK && desc->dtype == PL_F32 && strstr(d->impl, "gemm")) {
+        pl_dnn_free(d);
+        PL_TRY(pl_dnn_new(&d));
+        s = pl_dnn_add_product(d, desc);
+    }
+    return pl_dnn_finish(s, d, out, work_bytes);
 }
 
 /* ---- pools ------------------------------------------------------------------------------ */

@@ -16,7 +16,7 @@
  * Limits. Weight gradients of oneDNN's own kernels are summed in parts, one a thread, so their
  * last bits (and work_bytes) depend on the number of threads; everything else does not. Where
  * oneDNN has only matrix products over an unfolded input (gradients of grouped 3-D
- * convolutions, matmul without AVX-512), it takes memory of its own during a run.
+ * convolutions, processors without AVX2), it takes memory of its own during a run.
  */
 #ifndef PL_CPU_DNN_H
 #define PL_CPU_DNN_H
