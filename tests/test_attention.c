@@ -1,4 +1,5 @@
-/* test_attention.c - attention against numbers from PyTorch, and its tiles against the reference.
+/* test_attention.c - attention against numbers from PyTorch, and its tiles against the
+ * reference.
  *
  * Operands are waves as in test_conv.c; results are compared by their sum weighted with
  * cos(0.23*i). The expected sums were computed by PyTorch in f64.
@@ -18,11 +19,13 @@ typedef struct attention_case {
     double o, dq, dk, dv;
 } attention_case;
 static const attention_case cases[] = {
-    {2, 5, 7, 3, 4, false, -0.5412612498, 1.57519550458, -0.692345814451, 0.301636329493}, 
-    {1, 6, 6, 2, 5, true, 3.27267708779, -0.145197435718, -0.63469430829, 4.49019715181}, 
-    {1, 70, 131, 2, 16, false, 0.0217298845634, 0.000211516155815, 0.0347460324001, 0.036106793733}, 
-    {1, 130, 130, 1, 24, true, 1.5475896222, -3.02655313339, 0.90022147928, 11.3153279783}, 
-    {2, 64, 64, 2, 32, false, 0.958170187645, -0.0754343001596, 0.00538997692838, -0.1379322628}, 
+    {2, 5, 7, 3, 4, false, -0.5412612498, 1.57519550458, -0.692345814451, 0.301636329493},
+    {1, 6, 6, 2, 5, true, 3.27267708779, -0.145197435718, -0.63469430829, 4.49019715181},
+    {1, 70, 131, 2, 16, false, 0.0217298845634, 0.000211516155815, 0.0347460324001,
+     0.036106793733},
+    {1, 130, 130, 1, 24, true, 1.5475896222, -3.02655313339, 0.90022147928, 11.3153279783},
+    {2, 64, 64, 2, 32, false, 0.958170187645, -0.0754343001596, 0.00538997692838,
+     -0.1379322628},
 };
 
 typedef struct attention_graph {
@@ -87,7 +90,8 @@ static double worst(attention_graph *a, attention_graph *b, pl_val v)
     return w;
 }
 
-/* Sizes around the tiles' edges, odd head sizes, few heads (keys in spans), every instruction set. */
+/* Sizes around the tiles' edges, odd head sizes, few heads (keys in spans), every instruction
+ * set. */
 TEST(attention_tiles_agree_with_reference)
 {
     static const attention_case sizes[] = {
