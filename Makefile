@@ -31,7 +31,7 @@ LIB_SRC  := $(wildcard src/*/*.c) $(wildcard recipes/*/*.c)
 ISA_SRC  := $(filter %.isa.c,$(LIB_SRC))
 PLAIN    := $(filter-out %.isa.c,$(LIB_SRC))
 CLI_SRC  := $(wildcard cli/*.c)
-TEST_SRC := $(wildcard tests/*.c)
+TEST_SRC := $(wildcard tests/*.c tests/workloads/*.c)
 LIB_OBJ  := $(PLAIN:%.c=$(BUILD)/%.o) \
  $(foreach i,base avx2 avx512,$(ISA_SRC:%.isa.c=$(BUILD)/%.$(i).o))
 CLI_OBJ  := $(CLI_SRC:%.c=$(BUILD)/%.o)

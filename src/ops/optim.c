@@ -265,14 +265,6 @@ static pl_status run_fast(const pl_call *c, int scalars, coeffs k, pl_update_rul
     return PL_OK;
 }
 
-/* Every tensor f32; lr and scale are read as whatever they are. */
-static bool all_f32(const pl_call *c)
-{
-    for (int i = 0; i < c->n_in; i++)
-        if (pl_dtype_is_float(c->in_type[i].dtype) && c->in_type[i].dtype != PL_F32) return false;
-    return true;
-}
-
 static pl_cost cost(const pl_call *c)
 {
     return (pl_cost){15 * (double)pl_type_elems(&c->out_type[0]), operand_bytes(c)};
