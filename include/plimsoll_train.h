@@ -70,6 +70,13 @@ typedef struct pl_step_info {
  * PL_ERR_DATA (unless data.allow_nonfinite), a non-finite loss PL_ERR_NUMERIC. */
 PL_API pl_status pl_run_step(pl_run *r, pl_step_info *info) PL_MUST_USE;
 
+/* Writes the recipe's own samples as a data set on disk, DIR/train/INPUT.npy and DIR/eval/INPUT.npy,
+ * which the key data.path reads. After pl_run_build; a run that generates does not train. samples 0:
+ * as many as the recipe has. progress may be NULL. */
+typedef void (*pl_progress_fn)(void *ctx, pl_subset subset, int64_t done, int64_t total);
+PL_API pl_status pl_run_generate(pl_run *r, const char *dir, int64_t samples, int64_t eval_samples,
+                                 pl_progress_fn progress, void *ctx) PL_MUST_USE;
+
 /* Means of the evaluation program's outputs over at most eval.batches whole batches. */
 #define PL_MAX_METRICS 32
 typedef struct pl_eval_info {
