@@ -31,7 +31,7 @@ LIB_SRC  := $(wildcard src/*/*.c) $(wildcard recipes/*/*.c)
 ISA_SRC  := $(filter %.isa.c,$(LIB_SRC))
 PLAIN    := $(filter-out %.isa.c,$(LIB_SRC))
 CLI_SRC  := $(wildcard cli/*.c)
-TEST_SRC := $(wildcard tests/*.c)
+TEST_SRC := $(wildcard tests/*.c tests/workloads/*.c)
 LIB_OBJ  := $(PLAIN:%.c=$(BUILD)/%.o) \
  $(foreach i,base avx2 avx512,$(ISA_SRC:%.isa.c=$(BUILD)/%.$(i).o))
 CLI_OBJ  := $(CLI_SRC:%.c=$(BUILD)/%.o)
@@ -46,6 +46,10 @@ $(BUILD)/libplimsoll.a: $(LIB_OBJ)
 $(BUILD)/plimsoll: $(CLI_OBJ) $(BUILD)/libplimsoll.a
 	@echo "  link $@"
 	@$(CC) $(LSAN) -rdynamic -o $@ $(CLI_OBJ) -Wl,--whole-archive $(BUILD)/libplimsoll.a -Wl,--no-whole-archive $(LIBS)
+
+$(BUILD)/pl_bench: $(BUILD)/bench/pl_bench.o $(BUILD)/libplimsoll.a
+	@echo "  link $@"
+	@$(CC) $(LSAN) -rdynamic -o $@ $< -Wl,--whole-archive $(BUILD)/libplimsoll.a -Wl,--no-whole-archive $(LIBS)
 
 $(BUILD)/pl_test: $(TEST_OBJ) $(BUILD)/libplimsoll.a
 	@echo "  link $@"

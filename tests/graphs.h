@@ -15,4 +15,11 @@ pl_graph *training_graph(pl_store *store, int layers, int64_t batch, int64_t wid
 /* Fills an input, the same for the same seed and name. */
 void fill_input(uint64_t seed, const char *name, const pl_type *t, void *to);
 
+/* Bounds on time are for a plain build; sanitizers take their share. */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { PATIENCE = 20 };
+#else
+enum { PATIENCE = 1 };
+#endif
+
 #endif

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- running ----------------------------------------------------------------------------------- */
+/* ---- running ---------------------------------------------------------------------------- */
 
 enum { GUARD = 256 };
 
@@ -73,7 +73,7 @@ static bool run_guarded(pl_dnn *d, size_t work_bytes, const void *const *in, blo
     return ok;
 }
 
-/* ---- convolution ------------------------------------------------------------------------------- */
+/* ---- convolution ------------------------------------------------------------------------ */
 
 typedef pl_dnn_conv_desc conv;
 
@@ -238,6 +238,7 @@ TEST(dnn_conv_with_few_channels_matches_loops)
         conv2(2, 12, 15, 3, 32, 1, 4, 2, 1, 1, 1),  conv2(2, 12, 15, 32, 3, 1, 4, 2, 1, 1, 1),
         conv2(2, 9, 9, 24, 4, 1, 5, 1, 2, 3, 4),    conv2(1, 9, 8, 4, 24, 1, 5, 1, 2, 3, 4),
         conv2(3, 9, 7, 3, 17, 1, 7, 3, 1, 3, 2),    conv2(1, 5, 5, 16, 8, 1, 2, 1, 1, 1, 0),
+        conv2(2, 50, 90, 67, 3, 1, 1, 1, 1, 0, 0),  conv2(2, 50, 90, 4, 33, 1, 1, 1, 1, 0, 0),
         conv2(1, 20, 20, 1, 1, 1, 3, 1, 1, 1, 1),   conv2(2, 6, 6, 8, 16, 1, 3, 2, 2, 2, 2),
         conv2(1, 3, 3, 2, 16, 1, 3, 4, 1, 0, 0),    conv2(2, 9, 9, 40, 2, 1, 3, 1, 3, 0, 0),
     };
@@ -268,7 +269,7 @@ TEST(dnn_conv_1d_and_3d_match_loops)
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) CHECK(try_kinds(&list[i]));
 }
 
-/* ---- matrix product ---------------------------------------------------------------------------- */
+/* ---- matrix product --------------------------------------------------------------------- */
 
 static double try_matmul(const pl_dnn_matmul_desc *m)
 {
@@ -308,7 +309,8 @@ TEST(dnn_matmul_matches_loops)
 {
     const int64_t size[][4] = {{1, 1, 1, 1},   {1, 7, 5, 3},   {1, 64, 64, 64}, {1, 1, 130, 67},
                                {1, 130, 1, 67}, {1, 33, 65, 1}, {3, 17, 9, 31},  {2, 1, 40, 33},
-                               {2, 40, 1, 33},  {5, 16, 16, 8}};
+                               {2, 40, 1, 33},  {5, 16, 16, 8},
+                               {1, 1, 300, 411}, {1, 300, 1, 411}};
     for (size_t i = 0; i < sizeof size / sizeof *size; i++)
         for (int v = 0; v < 32; v++) {
             pl_dnn_matmul_desc m = {.batch = size[i][0], .m = size[i][1], .n = size[i][2],
@@ -324,7 +326,7 @@ TEST(dnn_matmul_matches_loops)
         }
 }
 
-/* ---- pools ------------------------------------------------------------------------------------- */
+/* ---- pools ------------------------------------------------------------------------------ */
 
 typedef pl_dnn_pool_desc pool;
 
@@ -424,7 +426,7 @@ TEST(dnn_pools_match_loops)
     }
 }
 
-/* ---- what holds for all ------------------------------------------------------------------------ */
+/* ---- what holds for all ----------------------------------------------------------------- */
 
 TEST(dnn_says_what_is_wrong)
 {
@@ -562,4 +564,45 @@ TEST(dnn_runs_allocate_nothing)
     bool same = true;
     CHECK(kit_rounds(100, &allocs, &same));
     CHECK_INT(allocs, 0);
+}
+
+/* bf16 in and out, sums in f32: against the loops on the rounded inputs. */
+TEST(dnn_bf16_matches_loops_or_says_so)
+{
+    conv c = conv2(2, 9, 11, 32, 48, 1, 3, 1, 1, 1, 1);
+    c.dtype = PL_BF16;
+    for (int kind = 0; kind < 3; kind++) {
+        const int64_t nx = 2 * 99 * 32, ny = 2 * 99 * 48, nw = 48 * 9 * 32;
+        const int64_t n_out = kind == 0 ? ny : kind == 1 ? nx : nw;
+        float *f[3] = {noise(nx, 1), noise(nw, 2), noise(ny, 3)};
+        uint16_t *h[3];
+        const int64_t size[3] = {nx, nw, ny};
+        for (int i = 0; i < 3; i++) {
+            h[i] = malloc((size_t)size[i] * 2);
+            if (!h[i]) abort();
+            for (int64_t j = 0; j < size[i]; j++) {
+                h[i][j] = pl_f32_to_bf16(f[i][j]);
+                f[i][j] = pl_bf16_to_f32(h[i][j]);
+            }
+        }
+        double *want = calloc((size_t)n_out, sizeof *want), diff = 0, top = 0;
+        if (!want) abort();
+        naive_conv((pl_dnn_conv_kind)kind, &c, f[0], f[1], NULL, f[2], want);
+        pl_dnn *d = NULL;
+        size_t work = 0;
+        block out = block_new((size_t)n_out * 2);
+        const void *in[3][2] = {{h[0], h[1]}, {h[2], h[1]}, {h[0], h[2]}};
+        pl_status s = pl_dnn_conv_prepare((pl_dnn_conv_kind)kind, &c, &d, &work);
+        bool ran = s == PL_OK && run_guarded(d, work, in[kind], &out, 1);
+        for (int64_t j = 0; j < n_out; j++) {
+            double got = (double)pl_bf16_to_f32(((uint16_t *)(void *)out.data)[j]);
+            if (!(fabs(got - want[j]) <= diff)) diff = fabs(got - want[j]);
+            if (fabs(want[j]) > top) top = fabs(want[j]);
+        }
+        pl_dnn_free(d);
+        for (int i = 0; i < 3; i++) free(f[i]), free(h[i]);
+        free(want), free(out.base);
+        CHECK(s == PL_OK || s == PL_ERR_UNSUPPORTED);
+        if (s == PL_OK) CHECK_MSG(ran && diff / top < 0x1p-8, "kind %d: %g", kind, diff / top);
+    }
 }

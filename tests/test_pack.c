@@ -1,5 +1,5 @@
-/* test_pack.c - the offset planner: published instances at their optimum, random problems through
- * the checker and against brute force, and the CSV form. */
+/* test_pack.c - the offset planner: published instances at their optimum, random problems
+ * through the checker and against brute force, and the CSV form. */
 #include "test.h"
 
 #include "base/sys.h"
@@ -32,7 +32,8 @@ static void random_problem(pl_pack_buf *b, size_t n, uint64_t span, uint64_t see
 
 /* The published ways to make a problem hard: cut a box of span x height at random, guillotine
  * fashion, so that a placement without any gap exists. Returns the number of buffers. */
-static size_t cut_box(pl_pack_buf *out, size_t want, int64_t span, uint64_t height, uint64_t seed)
+static size_t cut_box(pl_pack_buf *out, size_t want, int64_t span, uint64_t height,
+                      uint64_t seed)
 {
     uint64_t s = seed;
     size_t n = 1;
@@ -52,7 +53,8 @@ static size_t cut_box(pl_pack_buf *out, size_t want, int64_t span, uint64_t heig
     return n;
 }
 
-/* The optimum of a tiny problem: every order, each buffer on top of the placed ones it meets. */
+/* The optimum of a tiny problem: every order, each buffer on top of the placed ones it meets.
+ */
 static uint64_t brute_force(pl_pack_buf *b, size_t n, size_t placed, uint64_t best)
 {
     uint64_t height = 0;
@@ -82,17 +84,28 @@ TEST(pack_reaches_published_optima)
         const char *file;
         uint64_t target; /* where the optimum is not the bound: the best published height */
     } cases[] = {
-        {"A.1048576.csv", 0},          {"B.1048576.csv", 0},
-        {"C.1048576.csv", 0},          {"D.1048576.csv", 1048576},
-        {"E.1048576.csv", 0},          {"F.1048576.csv", 0},
-        {"G.1048576.csv", 0},          {"H.1048576.csv", 0},
-        {"I.1048576.csv", 0},          {"J.1048576.csv", 1048576},
-        {"K.1048576.csv", 0},          {"G_1.csv", 0},
-        {"resnet50.csv", 0},           {"plan_DenseNet_121_84_0.2.csv", 0},
-        {"plan_U_Net_6_0.3.csv", 0},   {"plan_U_Net_6_0.5.csv", 0},
-        {"plan_U_Net_6_1.0.csv", 0},   {"plan_InceptionV4_64_0.2.csv", 0},
-        {"plan_ResNet_32_56_0.2.csv", 0}, {"plan_ResNet_32_56_0.3.csv", 0},
-        {"plan_ResNet_32_56_0.5.csv", 0}, {"plan_ResNet_32_56_1.0.csv", 0},
+        {"A.1048576.csv", 0},
+        {"B.1048576.csv", 0},
+        {"C.1048576.csv", 0},
+        {"D.1048576.csv", 1048576},
+        {"E.1048576.csv", 0},
+        {"F.1048576.csv", 0},
+        {"G.1048576.csv", 0},
+        {"H.1048576.csv", 0},
+        {"I.1048576.csv", 0},
+        {"J.1048576.csv", 1048576},
+        {"K.1048576.csv", 0},
+        {"G_1.csv", 0},
+        {"resnet50.csv", 0},
+        {"plan_DenseNet_121_84_0.2.csv", 0},
+        {"plan_U_Net_6_0.3.csv", 0},
+        {"plan_U_Net_6_0.5.csv", 0},
+        {"plan_U_Net_6_1.0.csv", 0},
+        {"plan_InceptionV4_64_0.2.csv", 0},
+        {"plan_ResNet_32_56_0.2.csv", 0},
+        {"plan_ResNet_32_56_0.3.csv", 0},
+        {"plan_ResNet_32_56_0.5.csv", 0},
+        {"plan_ResNet_32_56_1.0.csv", 0},
         {"plan_Transformer_10_0.2.csv", 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -103,6 +116,7 @@ TEST(pack_reaches_published_optima)
         pl_pack_opts o = PL_PACK_OPTS_INIT;
         o.align = c.align;
         o.target = cases[i].target;
+        o.time_limit_s = 0;
         uint64_t height = 0, bound = 0;
         pl_status rc = pl_pack(c.bufs, c.n, &o, &height);
         if (rc == PL_OK) rc = pl_pack_check(c.bufs, c.n, o.align, height);
@@ -115,19 +129,32 @@ TEST(pack_reaches_published_optima)
     }
 }
 
+/* Once with everything on, once with the depth-first search alone on the unsplit problem. */
 TEST(pack_is_optimal_on_tiny_problems)
 {
-    for (uint64_t seed = 1; seed <= 300; seed++) {
-        pl_pack_buf b[7], t[7];
-        uint64_t height = 0;
-        size_t n = 3 + seed % 5;
-        random_problem(b, n, 6 + seed % 5, seed);
+    static const uint32_t offs[] = {0, PL_PACK_NO_SPLIT | PL_PACK_NO_SKYLINE | PL_PACK_NO_FIT |
+                                           PL_PACK_NO_PERTURB};
+    for (uint64_t seed = 1; seed <= 400; seed++) {
+        pl_pack_buf b[9], t[9];
+        size_t n = 4 + seed % 6;
+        if (seed % 2)
+            random_problem(b, n, 6 + seed % 5, seed);
+        else
+            n = cut_box(b, n, 8, 30, seed);
+        if (seed % 4 == 0) b[n - 1].size++; /* now the bound may be out of reach */
         memcpy(t, b, sizeof t);
-        pl_pack_opts o = PL_PACK_OPTS_INIT;
-        o.align = 1;
-        CHECK_OK(pl_pack(b, n, &o, &height));
-        CHECK_OK(pl_pack_check(b, n, 1, height));
-        CHECK_INT(height, brute_force(t, n, 0, UINT64_MAX));
+        uint64_t best = brute_force(t, n, 0, UINT64_MAX);
+        for (int i = 0; i < 2; i++) {
+            pl_pack_opts o = PL_PACK_OPTS_INIT;
+            uint64_t height = 0;
+            o.align = 1;
+            o.off = offs[i];
+            CHECK_OK(pl_pack(b, n, &o, &height));
+            CHECK_OK(pl_pack_check(b, n, 1, height));
+            CHECK_MSG(height == best, "seed %llu, off %u: height %llu, optimum %llu",
+                      (unsigned long long)seed, o.off, (unsigned long long)height,
+                      (unsigned long long)best);
+        }
     }
 }
 
@@ -181,14 +208,16 @@ TEST(pack_takes_degenerate_problems)
     CHECK_INT(bound, 64);
     CHECK_OK(pl_pack_bound(b, 4, 1, &bound));
     CHECK_INT(bound, 10);
-    pl_pack_buf ends[] = {{INT64_MIN, INT64_MAX, 8, 9}, {INT64_MIN, 0, 8, 9}, {0, INT64_MAX, 8, 9}};
+    pl_pack_buf ends[] = {
+        {INT64_MIN, INT64_MAX, 8, 9}, {INT64_MIN, 0, 8, 9}, {0, INT64_MAX, 8, 9}};
     CHECK_OK(pl_pack(ends, 3, NULL, &height));
     CHECK_INT(height, 128);
 }
 
 TEST(pack_refuses_sizes_that_overflow)
 {
-    pl_pack_buf b[] = {{0, 1, (uint64_t)1 << 61, 7}, {0, 1, (uint64_t)1 << 61, 7}, {0, 1, 1, 7}};
+    pl_pack_buf b[] = {
+        {0, 1, (uint64_t)1 << 61, 7}, {0, 1, (uint64_t)1 << 61, 7}, {0, 1, 1, 7}};
     uint64_t height = 5;
     CHECK(pl_pack(b, 3, NULL, &height) == PL_ERR_ARG);
     CHECK(height == 5 && b[0].offset == 7 && strstr(pl_error_text(), "2^62"));
@@ -206,7 +235,8 @@ TEST(pack_stacks_whole_step_buffers_at_the_bottom)
 }
 
 /* D is the published problem whose bound is out of reach: no search on it ends by itself. */
-static pl_status run_d(uint64_t work, uint64_t target, uint64_t seed, pl_pack_csv *c, uint64_t *height)
+static pl_status run_d(uint64_t work, uint64_t target, uint64_t seed, pl_pack_csv *c,
+                       uint64_t *height)
 {
     pl_pack_opts o = PL_PACK_OPTS_INIT;
     o.align = 1;
@@ -243,11 +273,13 @@ TEST(pack_gets_lower_with_effort_and_stops_at_the_target)
         pl_status rc = run_d(cases[i].work, cases[i].target, 1, &c, &height);
         pl_pack_csv_release(&c);
         CHECK_OK(rc);
-        CHECK_MSG(height <= cases[i].most, "case %zu: height %llu", i, (unsigned long long)height);
+        CHECK_MSG(height <= cases[i].most, "case %zu: height %llu", i,
+                  (unsigned long long)height);
     }
 }
 
-/* A training step: activations that live from forward to backward, temporaries on both sides. */
+/* A training step: activations that live from forward to backward, temporaries on both sides.
+ */
 TEST(pack_places_large_steps_quickly)
 {
     enum { LAYERS = 7000, N = 4 * LAYERS };
@@ -312,7 +344,8 @@ TEST(pack_check_rejects_what_is_wrong)
     CHECK_OK(pl_pack_check(b, 4, 1, 200));
     CHECK_OK(pl_pack_check(b, 4, 50, 200));
     CHECK(pl_pack_check(b, 4, 1, 199) == PL_ERR_PLAN && strstr(pl_error_text(), "buffer 1"));
-    CHECK(pl_pack_check(b, 4, 64, 200) == PL_ERR_PLAN && strstr(pl_error_text(), "multiple of 64"));
+    CHECK(pl_pack_check(b, 4, 64, 200) == PL_ERR_PLAN &&
+          strstr(pl_error_text(), "multiple of 64"));
     b[2].offset = 51; /* meets 1, which is alive at time 4 */
     CHECK(pl_pack_check(b, 4, 1, 200) == PL_ERR_PLAN && strstr(pl_error_text(), "at time 4"));
     b[2].lo = 6;
@@ -339,7 +372,7 @@ TEST(pack_check_sees_every_collision)
         }
 }
 
-/* ---- text form ------------------------------------------------------------------------------ */
+/* ---- text form ---------------------------------------------------------------------- */
 
 TEST(pack_csv_keeps_ids_and_finds_columns_by_name)
 {
@@ -384,8 +417,8 @@ TEST(pack_csv_errors_name_the_line)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         pl_pack_csv c = PL_PACK_CSV_INIT;
         pl_status rc = pl_pack_csv_parse(cases[i].text, strlen(cases[i].text), &c);
-        CHECK_MSG(rc == PL_ERR_DATA && strstr(pl_error_text(), cases[i].want), "case %zu: %s", i,
-                  pl_error_text());
+        CHECK_MSG(rc == PL_ERR_DATA && strstr(pl_error_text(), cases[i].want), "case %zu: %s",
+                  i, pl_error_text());
         CHECK(c.n == 0 && !c.bufs);
     }
     pl_pack_csv c = PL_PACK_CSV_INIT;

@@ -280,7 +280,7 @@ TEST(plan_checker_notices_damage)
         "state moved"};
     for (int kind = 0; kind < N_DAMAGES; kind++) {
         int done = 0;
-        for (uint64_t seed = 1; seed <= 60; seed++) {
+        for (uint64_t seed = 1; seed <= 30; seed++) {
             pl_store *store = pl_store_new();
             planned x = {0};
             CHECK_OK(plan_up(&x, store, random_graph(store, seed, 30)));
@@ -366,7 +366,7 @@ TEST(plan_large_graphs_fast)
                pl_graph_nodes(g), x.units->n, build, plan, check, x.plan->order_name,
                (double)x.plan->arena_bytes / (double)x.plan->live_bound);
         CHECK((double)x.plan->arena_bytes <= 1.01 * (double)x.plan->live_bound);
-        CHECK_MSG(plan < 4000, "planning took %.0f ms", plan);
+        CHECK_MSG(plan < 2000 * PATIENCE, "planning took %.0f ms", plan);
         plan_down(&x);
     }
 }

@@ -186,7 +186,7 @@ static void compare_all(uint64_t seed, int n_ops)
 
 TEST(run_random_graphs)
 {
-    int seeds = pl_test_long() ? 2000 : 150;
+    int seeds = pl_test_long() ? 2000 : 80;
     for (int seed = 1; seed <= seeds; seed++) compare_all((uint64_t)seed, 5 + seed % 60);
 }
 
@@ -378,6 +378,34 @@ TEST(run_refuses_strangers)
     pl_store_free(other);
 }
 
+TEST(run_odd_programs)
+{
+    /* nothing at all */
+    rig r = {.store = pl_store_new()};
+    CHECK_OK(rig_up(&r, pl_graph_new(r.store), true));
+    CHECK_OK(pl_session_run(r.s, r.p));
+    CHECK_INT(pl_session_arena_bytes(r.s), 0);
+    rig_down(&r);
+    /* an input and a slot handed through, an empty value computed and assigned */
+    r = (rig){.store = pl_store_new()};
+    int w = float_slot(r.store, "w", 3, 8), none = float_slot(r.store, "none", 0, 1);
+    pl_graph *g = pl_graph_new(r.store);
+    pl_output(g, "x", pl_input(g, "x", PL_TYPE(PL_F32, 2)));
+    pl_output(g, "again", pl_state(g, w));
+    pl_val empty = pl_tanh(g, pl_state(g, none));
+    pl_output(g, "empty", empty);
+    pl_assign(g, none, pl_neg(g, empty));
+    CHECK_OK(rig_up(&r, g, true));
+    float *x = pl_session_input(r.s, r.p, "x", NULL);
+    x[0] = 5, x[1] = 6;
+    CHECK_OK(pl_session_run(r.s, r.p));
+    const float *y = pl_session_output(r.s, r.p, "x", NULL);
+    CHECK(y[0] == 5 && y[1] == 6);
+    CHECK(*(const float *)pl_session_output(r.s, r.p, "again", NULL) == 8);
+    CHECK(pl_session_output(r.s, r.p, "nobody", NULL) == NULL);
+    rig_down(&r);
+}
+
 TEST(run_allocates_nothing)
 {
     rig r = {.store = pl_store_new()};
@@ -461,12 +489,31 @@ TEST(run_profile_and_report)
     rig_down(&r);
 }
 
+TEST(run_compiles_large_graphs_fast)
+{
+    pl_store *store = pl_store_new();
+    uint64_t t0 = pl_sys_now_ns();
+    pl_graph *g = training_graph(store, 152, 32, 32);
+    int nodes = pl_graph_nodes(g);
+    pl_program *p;
+    CHECK_OK(pl_compile(g, NULL, &p));
+    const pl_plan_info *i = pl_program_plan(p);
+    double ms = (double)(pl_sys_now_ns() - t0) / 1e6;
+    printf("    %d nodes built, differentiated and compiled to %d units in %.0f ms\n", nodes,
+           i->units, ms);
+    CHECK_MSG(nodes >= 5000 && ms < 2000 * PATIENCE, "%d nodes took %.0f ms", nodes, ms);
+    CHECK((double)i->arena_bytes <= 1.01 * (double)i->live_bound_bytes);
+    pl_program_free(p);
+    pl_store_free(store);
+}
+
 /* Every allocation of compiling and binding fails once: no crash, the right status, no leak (the
  * address sanitizer's build looks for those). */
 TEST(run_survives_failing_allocations)
 {
     bool hit = true;
-    for (uint64_t n = 1; hit; n++) {
+    uint64_t n = 1;
+    for (; hit; n++) {
         CHECK_MSG(n < 5000, "failed allocation %d was not met", (int)n);
         pl_store *store = pl_store_new();
         pl_graph *g = random_graph(store, 11, 40);
@@ -483,4 +530,5 @@ TEST(run_survives_failing_allocations)
         pl_program_free(p);
         pl_store_free(store);
     }
+    CHECK_MSG(n > 40, "only %d allocations", (int)n);
 }

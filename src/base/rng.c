@@ -1,8 +1,6 @@
 /* rng.c - Philox4x32-10; the constants are those of the paper. */
 #include "base/rng.h"
 
-#include <math.h>
-
 void pl_rng_block(uint64_t seed, uint32_t stream, uint64_t step, uint64_t block,
                   uint32_t out[4])
 {
@@ -23,12 +21,4 @@ void pl_rng_block(uint64_t seed, uint32_t stream, uint64_t step, uint64_t block,
     out[1] = c1;
     out[2] = c2;
     out[3] = c3;
-}
-
-void pl_rng_normal2(uint32_t a, uint32_t b, float out[2])
-{
-    double u = ((double)a + 1.0) * 0x1p-32; /* in (0,1] */
-    double r = sqrt(-2.0 * log(u)), angle = 6.283185307179586 * ((double)b * 0x1p-32);
-    out[0] = (float)(r * cos(angle));
-    out[1] = (float)(r * sin(angle));
 }

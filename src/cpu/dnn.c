@@ -23,8 +23,7 @@
  * few hundred distinct ones; each holds some tens of KiB of code. */
 enum { CACHE_CAPACITY = 256 };
 
-/* ---- the process's engine
- * ---------------------------------------------------------------------- */
+/* ---- the process's engine --------------------------------------------------------------- */
 
 static struct {
     dnnl_engine_t engine;
@@ -92,8 +91,7 @@ const char *pl_dnn_impl(const pl_dnn *d)
     return d->impl;
 }
 
-/* ---- filling the lists
- * ------------------------------------------------------------------------- */
+/* ---- filling the lists ------------------------------------------------------------------ */
 
 pl_status pl_dnn_add_operand(pl_dnn *d, const pl_mdesc *md, pl_dnn_place where, int index,
                              int *out)
@@ -168,14 +166,44 @@ pl_status pl_dnn_add_reorder(pl_dnn *d, const pl_mdesc *from_md, int from,
     return s;
 }
 
-void pl_dnn_add_thin(pl_dnn *d, pl_dnn_step step)
+void pl_dnn_add_call(pl_dnn *d, const pl_dnn_call *call)
 {
-    *next_step(d) = step;
+    *next_step(d) = (pl_dnn_step){.call = *call};
     d->n_steps++;
 }
 
-/* ---- running
- * ----------------------------------------------------------------------------------- */
+pl_status pl_dnn_add_floats(pl_dnn *d, int64_t n, int *out)
+{
+    pl_mdesc md;
+    const dnnl_dims_t dim = {n};
+    PL_TRY(pl_dnn_check(dnnl_memory_desc_init_by_tag(&md, 1, dim, dnnl_f32, dnnl_a),
+                        "describe work memory"));
+    return pl_dnn_add_work(d, &md, out);
+}
+
+static void narrow_dot(const pl_dnn_call *c, void *const *p)
+{
+    pl_narrow_dot(&c->size.narrow, p[0], p[1], p[2], p[3]);
+}
+
+static void narrow_sum(const pl_dnn_call *c, void *const *p)
+{
+    pl_narrow_sum(&c->size.narrow, p[0], p[1], p[2], p[3], p[4]);
+}
+
+pl_status pl_dnn_add_narrow(pl_dnn *d, bool dot, const pl_narrow *s, int a, int b, int bias,
+                            int c)
+{
+    pl_dnn_call call = {
+        .fn = dot ? narrow_dot : narrow_sum, .size.narrow = *s, .operand = {a, b, bias, c, -1}};
+    if (!dot)
+        PL_TRY(pl_dnn_add_floats(d, pl_narrow_parts(s) * s->n * s->cols, &call.operand[4]));
+    pl_dnn_note_impl(d, dot ? "narrow:dot" : "narrow:sum");
+    pl_dnn_add_call(d, &call);
+    return PL_OK;
+}
+
+/* ---- running ---------------------------------------------------------------------------- */
 
 /* Points the operands at this run's memory, or, in later turns, moves those that move. */
 static pl_status point(pl_dnn *d, const void *const *in, void *const *out, void *work,
@@ -203,8 +231,10 @@ static pl_status run_step(const pl_dnn *d, const pl_dnn_step *s)
     if (s->prim)
         return pl_dnn_check(dnnl_primitive_execute(s->prim, dnn.stream, s->n_args, s->arg),
                             "run a kernel");
-    s->thin_fn(&s->thin, d->operands[s->from].at,
-               s->extra < 0 ? NULL : d->operands[s->extra].at, d->operands[s->to].at);
+    void *p[PL_DNN_MAX_ARGS];
+    for (int i = 0; i < PL_DNN_MAX_ARGS; i++)
+        p[i] = s->call.operand[i] < 0 ? NULL : d->operands[s->call.operand[i]].at;
+    s->call.fn(&s->call, p);
     return PL_OK;
 }
 
@@ -219,8 +249,7 @@ pl_status pl_dnn_run(pl_dnn *d, const void *const *in, void *const *out, void *w
     return PL_OK;
 }
 
-/* ---- choosing a kernel
- * ------------------------------------------------------------------------- */
+/* ---- choosing a kernel ------------------------------------------------------------------ */
 
 const char *pl_dnn_impl_of(const_dnnl_primitive_desc_t pd)
 {
@@ -277,8 +306,7 @@ void pl_dnn_note_impl(pl_dnn *d, const char *name)
     d->impl[n] = 0;
 }
 
-/* ---- layouts
- * ----------------------------------------------------------------------------------- */
+/* ---- layouts ---------------------------------------------------------------------------- */
 
 pl_status pl_dnn_data_type(pl_dtype t, dnnl_data_type_t *out)
 {
@@ -348,8 +376,7 @@ pl_status pl_dnn_check_window(const char *what, int n_spatial, const int64_t *in
     return PL_OK;
 }
 
-/* ---- matrix product
- * ----------------------------------------------------------------------------- */
+/* ---- matrix product --------------------------------------------------------------------- */
 
 static pl_status check_matmul(const pl_dnn_matmul_desc *m)
 {
@@ -396,8 +423,39 @@ static pl_status matmul_operand(pl_dnn *d, const pl_dnn_matmul_desc *m, int inde
     return pl_dnn_add_input(d, &user, dense, index, out);
 }
 
+/* A product with one vector. The matrix is A with its transposition, or B with its; as rows of
+ * dot products if its stored rows run along k, else as a sum of its rows. */
+static pl_status matvec_build(pl_dnn *d, const pl_dnn_matmul_desc *m)
+{
+    const bool by_b = m->n == 1, dot = by_b ? !m->trans_a : m->trans_b;
+    const int64_t out = by_b ? m->m : m->n, ld = by_b ? m->lda : m->ldb;
+    pl_narrow s = {.rows = dot ? out : m->k, .cols = dot ? m->k : out, .n = 1};
+    s.ld = ld ? ld : s.cols;
+    s.bias_row = by_b ? 0 : 1;
+    pl_mdesc md[4];
+    int at[4] = {0, 0, -1, 0};
+    PL_TRY(matrix_md(&md[0], dnnl_f32, 1, 1, s.rows, s.cols, s.ld, false));
+    PL_TRY(matrix_md(&md[1], dnnl_f32, 1, 1, m->k, 1, 1, false));
+    PL_TRY(matrix_md(&md[2], dnnl_f32, 1, 1, m->n, 1, 1, false));
+    PL_TRY(matrix_md(&md[3], dnnl_f32, 1, 1, out, 1, 1, false));
+    PL_TRY(pl_dnn_add_operand(d, &md[0], PL_DNN_IN, by_b ? 0 : 1, &at[0]));
+    PL_TRY(pl_dnn_add_operand(d, &md[1], PL_DNN_IN, by_b ? 1 : 0, &at[1]));
+    if (m->bias) PL_TRY(pl_dnn_add_operand(d, &md[2], PL_DNN_IN, 2, &at[2]));
+    PL_TRY(pl_dnn_add_operand(d, &md[3], PL_DNN_OUT, 0, &at[3]));
+    return pl_dnn_add_narrow(d, dot, &s, at[0], at[1], at[2], at[3]);
+}
+
+/* The vector itself must be dense: a column of a wider matrix is not. */
+static bool is_matvec(const pl_dnn_matmul_desc *m)
+{
+    if (m->dtype != PL_F32 || m->batch != 1) return false;
+    if (m->n == 1) return m->trans_b || m->ldb <= 1;
+    return m->m == 1 && (!m->trans_a || m->lda <= 1);
+}
+
 static pl_status matmul_build(pl_dnn *d, const pl_dnn_matmul_desc *m)
 {
+    if (is_matvec(m)) return matvec_build(d, m);
     dnnl_data_type_t type = dnnl_f32;
     pl_mdesc a, b, c, bias;
     int pa, pb, pc, pbias = 0;
@@ -432,8 +490,7 @@ pl_status pl_dnn_matmul_prepare(const pl_dnn_matmul_desc *desc, pl_dnn **out,
     return pl_dnn_finish(matmul_build(d, desc), d, out, work_bytes);
 }
 
-/* ---- pools
- * -------------------------------------------------------------------------------------- */
+/* ---- pools ------------------------------------------------------------------------------ */
 
 static pl_status check_pool(const pl_dnn_pool_desc *p, bool max)
 {

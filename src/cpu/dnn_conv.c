@@ -1,7 +1,8 @@
-/* dnn_conv.c - convolutions on oneDNN, in three directions and by three algorithms.
+/* dnn_conv.c - convolutions on oneDNN, in three directions and by four algorithms.
  *
  *   direct   oneDNN's kernel as it is. Nearly everything: within 2 % of the blocked activation
  *            layouts that oneDNN prefers, without the reorders these would cost.
+ *   narrow   1x1 with up to four channels on one side: products with few vectors (narrow.h).
  *   thin     1 to 8 channels on the side that kernels vectorise over, where direct uses that
  * many of 16 lanes: a 1x1 convolution to all taps at once and a sum of shifted images (thin.h).
  *   phases   strided kernels too large for the compiled kernels, where oneDNN falls back on
@@ -38,8 +39,7 @@ static int64_t taps(const conv *c)
     return n;
 }
 
-/* ---- layouts
- * ----------------------------------------------------------------------------------- */
+/* ---- layouts ---------------------------------------------------------------------------- */
 
 /* Strides past oneDNN's constructor, which refuses views whose last row would reach beyond the
  * next image if it were whole. */
@@ -113,8 +113,7 @@ static pl_status tensors_init(tensors *t, const conv *c)
                         "describe a bias");
 }
 
-/* ---- direct
- * ------------------------------------------------------------------------------------ */
+/* ---- direct ----------------------------------------------------------------------------- */
 
 static pl_status conv_op(dnnl_convolution_desc_t *op, pl_dnn_conv_kind kind, const conv *c,
                          const tensors *t)
@@ -140,14 +139,21 @@ static pl_status conv_op(dnnl_convolution_desc_t *op, pl_dnn_conv_kind kind, con
     return pl_dnn_check(s, "describe a convolution");
 }
 
-/* Kernels that oneDNN ranks too high. The batched-reduce one streams a whole filter for a few output
- * pixels: with filters beyond the caches (a wide 16x16 kernel) plain jit is nearly twice as fast.
- * The depthwise one of that family is 15 to 45 % behind the jit one. */
+/* Kernels that oneDNN ranks too high:
+ *   few channels on both sides (or in a group, for weights): 8 lanes waste fewer than 16;
+ *   brdgmm, depthwise forward: 15 to 45 % behind the jit kernel;
+ *   brgconv streams a whole filter for a few output pixels: with filters beyond the caches (a
+ * wide 16x16 kernel) plain jit is nearly twice as fast, on small images 10 %. */
 static const char *avoid(pl_dnn_conv_kind kind, const conv *c)
 {
-    if (kind != PL_DNN_CONV_FWD) return NULL;
-    if (c->groups > 1) return "brdgmm";
-    return c->ic * taps(c) >= 65536 ? "brgconv" : NULL;
+    const int64_t ic = c->ic / c->groups, oc = c->oc / c->groups, filter = ic * taps(c);
+    const bool fwd = kind == PL_DNN_CONV_FWD, to_w = kind == PL_DNN_CONV_BWD_WEIGHTS;
+    int64_t pixels = 1;
+    for (int i = 0; i < c->n_spatial; i++) pixels *= c->out[i];
+    if (c->dtype != PL_F32) return NULL;
+    if (ic <= 8 && oc <= 8 && (c->groups == 1 || (to_w && ic > 1))) return "avx512";
+    if (fwd && c->groups > 1) return "brdgmm";
+    return fwd && (filter >= 65536 || (pixels <= 64 && filter <= 8192)) ? "brgconv" : NULL;
 }
 
 static pl_status direct_choose(pl_dnn_conv_kind kind, const conv *c, const tensors *t,
@@ -211,7 +217,7 @@ static pl_status direct_steps(pl_dnn *d, pl_dnn_conv_kind kind, const conv *c, c
                                             {DNNL_ARG_BIAS, io->bias}});
 }
 
-/* Chooses and adds; used by all three algorithms. */
+/* Chooses and adds; used by all but narrow. */
 static pl_status direct_add(pl_dnn *d, pl_dnn_conv_kind kind, const conv *c, const tensors *t,
                             const direct_io *io)
 {
@@ -236,8 +242,7 @@ static pl_status direct_build(pl_dnn *d, pl_dnn_conv_kind kind, const conv *c, c
     return direct_add(d, kind, c, t, &io);
 }
 
-/* ---- thin
- * -------------------------------------------------------------------------------------- */
+/* ---- thin ------------------------------------------------------------------------------- */
 
 /* Channels on the side that direct kernels vectorise over, and on the other. */
 static int64_t thin_side(pl_dnn_conv_kind kind, const conv *c)
@@ -306,32 +311,44 @@ static size_t image_bytes(int64_t channels, const int64_t *size)
     return (size_t)(channels * size[0] * size[1] * size[2]) * sizeof(float);
 }
 
-static void sum_data(const pl_thin *t, const float *z, const float *extra, float *dx)
+static void sum_fwd(const pl_dnn_call *c, void *const *p)
 {
-    (void)extra;
-    pl_thin_sum_data(t, z, dx);
+    pl_thin_sum_fwd(&c->size.thin, p[0], p[1], p[2]);
 }
 
-static void gather(const pl_thin *t, const float *dy, const float *extra, float *g)
+static void sum_data(const pl_dnn_call *c, void *const *p)
 {
-    (void)extra;
-    pl_thin_gather(t, dy, g);
+    pl_thin_sum_data(&c->size.thin, p[0], p[2]);
+}
+
+static void gather(const pl_dnn_call *c, void *const *p)
+{
+    pl_thin_gather(&c->size.thin, p[0], p[2]);
+}
+
+static pl_dnn_call thin_call(pl_dnn_conv_kind kind, const conv *c)
+{
+    return (pl_dnn_call){.fn = kind == PL_DNN_CONV_FWD        ? sum_fwd
+                               : kind == PL_DNN_CONV_BWD_DATA ? sum_data
+                                                              : gather,
+                         .size.thin = thin_make(kind, c),
+                         .operand = {-1, -1, -1, -1, -1}};
 }
 
 static pl_status thin_weights(pl_dnn *d, const conv *c, const tensors *t)
 {
     const conv inner = thin_inner(PL_DNN_CONV_BWD_WEIGHTS, c);
     tensors it;
-    int dy;
     direct_io io = {.w_index = 0};
-    pl_dnn_step s = {.thin_fn = gather, .thin = thin_make(PL_DNN_CONV_BWD_WEIGHTS, c)};
-    s.thin.in[0] *= c->n, s.thin.out[0] *= c->n;
+    pl_dnn_call call = thin_call(PL_DNN_CONV_BWD_WEIGHTS, c);
+    call.size.thin.in[0] *= c->n;
+    call.size.thin.out[0] *= c->n;
     PL_TRY(tensors_init(&it, &inner));
     PL_TRY(pl_dnn_add_operand(d, &t->x, PL_DNN_IN, 0, &io.x));
-    PL_TRY(pl_dnn_add_operand(d, &t->y, PL_DNN_IN, 1, &dy));
+    PL_TRY(pl_dnn_add_operand(d, &t->y, PL_DNN_IN, 1, &call.operand[0]));
     PL_TRY(pl_dnn_add_work(d, &it.y, &io.y));
-    s.from = dy, s.to = io.y, s.extra = -1;
-    pl_dnn_add_thin(d, s);
+    call.operand[2] = io.y;
+    pl_dnn_add_call(d, &call);
     return direct_add(d, PL_DNN_CONV_BWD_WEIGHTS, &inner, &it, &io);
 }
 
@@ -342,7 +359,8 @@ static pl_status thin_build(pl_dnn *d, pl_dnn_conv_kind kind, const conv *c, con
     const conv inner = thin_inner(kind, c);
     tensors it;
     direct_io io = {.w_index = 1};
-    pl_dnn_step s = {.thin_fn = to_x ? sum_data : pl_thin_sum_fwd, .thin = thin_make(kind, c)};
+    pl_dnn_call call = thin_call(kind, c);
+    const pl_thin *s = &call.size.thin;
     PL_TRY(tensors_init(&it, &inner));
     if (to_x) { /* w is (oc, pairs): the wide channels are its rows */
         it.w.format_desc.blocking.strides[0] = 1;
@@ -351,19 +369,55 @@ static pl_status thin_build(pl_dnn *d, pl_dnn_conv_kind kind, const conv *c, con
     PL_TRY(pl_dnn_add_operand(d, &it.x, PL_DNN_IN, 0, &io.x));
     PL_TRY(pl_dnn_add_work(d, &it.y, &io.y));
     PL_TRY(direct_add(d, PL_DNN_CONV_FWD, &inner, &it, &io));
-    s.from = io.y, s.extra = -1;
-    if (c->bias) PL_TRY(pl_dnn_add_operand(d, &t->bias, PL_DNN_IN, 2, &s.extra));
-    PL_TRY(pl_dnn_add_operand(d, to_x ? &t->x : &t->y, PL_DNN_OUT, 0, &s.to));
+    call.operand[0] = io.y;
+    if (c->bias) PL_TRY(pl_dnn_add_operand(d, &t->bias, PL_DNN_IN, 2, &call.operand[1]));
+    PL_TRY(pl_dnn_add_operand(d, to_x ? &t->x : &t->y, PL_DNN_OUT, 0, &call.operand[2]));
     d->loop_from = d->n_steps - 1; /* the 1x1 convolution; weights are brought once */
     d->n_images = c->n;
-    d->operands[io.x].image_bytes = image_bytes(inner.ic, to_x ? s.thin.out : s.thin.in);
-    d->operands[s.to].image_bytes = image_bytes(s.thin.channels, to_x ? s.thin.in : s.thin.out);
-    pl_dnn_add_thin(d, s);
+    d->operands[io.x].image_bytes = image_bytes(inner.ic, to_x ? s->out : s->in);
+    d->operands[call.operand[2]].image_bytes = image_bytes(s->channels, to_x ? s->in : s->out);
+    pl_dnn_add_call(d, &call);
     return PL_OK;
 }
 
-/* ---- phases
- * ------------------------------------------------------------------------------------ */
+/* ---- 1x1 with up to four channels ------------------------------------------------------- */
+
+static bool is_narrow(pl_dnn_conv_kind kind, const conv *c)
+{
+    if (c->dtype != PL_F32 || c->groups != 1 || taps(c) != 1) return false;
+    for (int i = 0; i < c->n_spatial; i++)
+        if (c->stride[i] != 1 || c->in[i] != c->out[i] || c->pad_lo[i] || c->pad_hi[i])
+            return false;
+    return thin_side(kind, c) <= PL_NARROW_MAX && wide_side(kind, c) >= 16;
+}
+
+/* Pixels are the rows of the matrix. To the data, w (oc, ic) must be turned over first. */
+static pl_status narrow_build(pl_dnn *d, pl_dnn_conv_kind kind, const conv *c, const tensors *t)
+{
+    const bool to_x = kind == PL_DNN_CONV_BWD_DATA, to_w = kind == PL_DNN_CONV_BWD_WEIGHTS;
+    pl_narrow s = {.rows = c->n, .cols = wide_side(kind, c), .n = thin_side(kind, c)};
+    for (int i = 0; i < c->n_spatial; i++) s.rows *= c->in[i];
+    s.ld = s.cols;
+    s.bias_vec = 1;
+    int a, b, bias = -1, to;
+    PL_TRY(pl_dnn_add_operand(d, to_x ? &t->y : &t->x, PL_DNN_IN, 0, &a));
+    if (to_w) {
+        PL_TRY(pl_dnn_add_operand(d, &t->y, PL_DNN_IN, 1, &b));
+        PL_TRY(pl_dnn_add_operand(d, &t->w, PL_DNN_OUT, 0, &to));
+        return pl_dnn_add_narrow(d, false, &s, a, b, -1, to);
+    }
+    pl_mdesc want = t->w;
+    if (to_x) {
+        want.format_desc.blocking.strides[0] = 1;
+        want.format_desc.blocking.strides[1] = c->oc;
+    }
+    PL_TRY(pl_dnn_add_input(d, &t->w, &want, 1, &b));
+    if (c->bias) PL_TRY(pl_dnn_add_operand(d, &t->bias, PL_DNN_IN, 2, &bias));
+    PL_TRY(pl_dnn_add_operand(d, to_x ? &t->x : &t->y, PL_DNN_OUT, 0, &to));
+    return pl_dnn_add_narrow(d, true, &s, a, b, bias, to);
+}
+
+/* ---- phases ----------------------------------------------------------------------------- */
 
 /* The convolution of one residue r of taps (per dim) and where its views begin. */
 typedef struct phase {
@@ -458,8 +512,7 @@ static pl_status phases_build(pl_dnn *d, pl_dnn_conv_kind kind, const conv *c, c
     return PL_OK;
 }
 
-/* ---- the choice
- * -------------------------------------------------------------------------------- */
+/* ---- the choice ------------------------------------------------------------------------- */
 
 /* Whether direct would be matrix products over an unfolded copy. */
 static pl_status direct_unfolds(pl_dnn_conv_kind kind, const conv *c, const tensors *t,
@@ -491,6 +544,7 @@ static pl_status conv_build(pl_dnn *d, pl_dnn_conv_kind kind, const conv *c)
     tensors t;
     bool phases = false, unfolds = false;
     PL_TRY(tensors_init(&t, c));
+    if (is_narrow(kind, c)) return narrow_build(d, kind, c, &t);
     PL_TRY(phases_work(kind, c, &phases));
     if (phases) return phases_build(d, kind, c, &t);
     if (thin_can(kind, c)) {

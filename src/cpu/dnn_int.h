@@ -12,6 +12,7 @@
 #define PL_CPU_DNN_INT_H
 
 #include "cpu/dnn.h"
+#include "cpu/narrow.h"
 #include "cpu/thin.h"
 
 #include <oneapi/dnnl/dnnl.h>
@@ -36,13 +37,21 @@ typedef struct pl_dnn_operand {
     void *at;           /* where mem points now */
 } pl_dnn_operand;
 
+/* A function of ours as a step: its sizes, and the operands it is given, in order. */
+typedef struct pl_dnn_call {
+    void (*fn)(const struct pl_dnn_call *c, void *const *p);
+    union {
+        pl_thin thin;
+        pl_narrow narrow;
+    } size;
+    int operand[PL_DNN_MAX_ARGS]; /* -1: none, NULL in p */
+} pl_dnn_call;
+
 typedef struct pl_dnn_step {
-    dnnl_primitive_t prim; /* or NULL and a function: thin_fn(&thin, from, extra, to) */
+    dnnl_primitive_t prim; /* or NULL, and call */
     dnnl_exec_arg_t arg[PL_DNN_MAX_ARGS];
     int n_args;
-    void (*thin_fn)(const pl_thin *t, const float *from, const float *extra, float *to);
-    pl_thin thin;
-    int from, extra, to; /* operands of the function; extra may be -1 */
+    pl_dnn_call call;
 } pl_dnn_step;
 
 struct pl_dnn {
@@ -73,7 +82,12 @@ pl_status pl_dnn_add_input(pl_dnn *d, const pl_mdesc *user, const pl_mdesc *want
 pl_status pl_dnn_add_step(pl_dnn *d, dnnl_primitive_desc_t pd, int n, const int (*args)[2]);
 pl_status pl_dnn_add_reorder(pl_dnn *d, const pl_mdesc *from_md, int from,
                              const pl_mdesc *to_md, int to);
-void pl_dnn_add_thin(pl_dnn *d, pl_dnn_step step);
+void pl_dnn_add_call(pl_dnn *d, const pl_dnn_call *call);
+/* So many floats of the work block. */
+pl_status pl_dnn_add_floats(pl_dnn *d, int64_t n, int *out);
+/* Products with few vectors (narrow.h); operands of A, B, bias (-1: none), C. */
+pl_status pl_dnn_add_narrow(pl_dnn *d, bool dot, const pl_narrow *s, int a, int b, int bias,
+                            int c);
 
 /* Kernels: the first that oneDNN offers for op whose name does not hold `avoid` (NULL: the
  * first of all). Reference loops are taken for f32 only when there is nothing else. */

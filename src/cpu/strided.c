@@ -126,10 +126,43 @@ static void copy_row(size_t elem, char *dst, int64_t to, const char *src, int64_
             for (int j = 0; j < m; j++) d[i * ds + j] = s[j * ss + i];                       \
     }
 TRANSPOSE(transpose1, uint8_t)
-TRANSPOSE(transpose2, uint16_t)
 TRANSPOSE(transpose8, uint64_t)
 
-/* 4-byte elements go four by four through registers; the rim one by one. */
+/* 2-byte elements go eight by eight through registers, 4-byte ones four by four; the rim one by
+ * one. */
+typedef uint16_t oct __attribute__((vector_size(16)));
+#define ZIP_LO(a, b)  __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define ZIP_HI(a, b)  __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+#define PAIR_LO(a, b) __builtin_shufflevector(a, b, 0, 1, 8, 9, 2, 3, 10, 11)
+#define PAIR_HI(a, b) __builtin_shufflevector(a, b, 4, 5, 12, 13, 6, 7, 14, 15)
+#define HALF_LO(a, b) __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11)
+#define HALF_HI(a, b) __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15)
+
+static void transpose8x8(uint16_t *d, int64_t ds, const uint16_t *s, int64_t ss)
+{
+    oct a[8], b[8], c[8];
+    for (int i = 0; i < 8; i++) memcpy(&a[i], s + i * ss, sizeof a[i]);
+    for (int i = 0; i < 8; i += 2) b[i] = ZIP_LO(a[i], a[i + 1]), b[i + 1] = ZIP_HI(a[i], a[i + 1]);
+    for (int i = 0; i < 8; i += 4) {
+        c[i] = PAIR_LO(b[i], b[i + 2]), c[i + 1] = PAIR_HI(b[i], b[i + 2]);
+        c[i + 2] = PAIR_LO(b[i + 1], b[i + 3]), c[i + 3] = PAIR_HI(b[i + 1], b[i + 3]);
+    }
+    for (int i = 0; i < 4; i++) {
+        a[2 * i] = HALF_LO(c[i], c[i + 4]);
+        a[2 * i + 1] = HALF_HI(c[i], c[i + 4]);
+    }
+    for (int i = 0; i < 8; i++) memcpy(d + i * ds, &a[i], sizeof a[i]);
+}
+
+static void transpose2(uint16_t *d, int64_t ds, const uint16_t *s, int64_t ss, int n, int m)
+{
+    int n8 = n & ~7, m8 = m & ~7;
+    for (int i = 0; i < n8; i += 8)
+        for (int j = 0; j < m8; j += 8) transpose8x8(d + i * ds + j, ds, s + j * ss + i, ss);
+    for (int i = 0; i < n; i++)
+        for (int j = i < n8 ? m8 : 0; j < m; j++) d[i * ds + j] = s[j * ss + i];
+}
+
 typedef uint32_t quad __attribute__((vector_size(16)));
 
 static quad load4(const uint32_t *p)

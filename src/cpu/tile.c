@@ -622,6 +622,13 @@ static size_t align64(size_t x)
     return (x + 63) & ~(size_t)63;
 }
 
+/* Registers a multiple of 4 KiB apart would fight: a load is taken to depend on a store to the same
+ * place in another page. */
+static size_t skewed(size_t bytes)
+{
+    return align64(bytes) + 192;
+}
+
 static size_t full_bytes_of(const pl_tile *t, const pools *pl)
 {
     size_t each = (size_t)pl->count[0] + 4 * (size_t)pl->count[1] + 8 * (size_t)pl->count[2];
@@ -643,7 +650,7 @@ static void lay_out_worker(pl_tile *t, const pools *pl)
     t->lanes_at = at, at += align64(sizeof(pl_acc) * PL_RED_LANES * ((size_t)t->n_place + 1));
     for (int w = 0; w < 3; w++) {
         full_at[w] = at;
-        at += align64(n * (w == 0 ? 1u : w == 1 ? 4u : 8u)) * (size_t)pl->count[w];
+        at += skewed(n * (w == 0 ? 1u : w == 1 ? 4u : 8u)) * (size_t)pl->count[w];
     }
     for (int i = 0; i < t->n_step; i++) {
         pl_step *s = &t->step[i];
@@ -651,13 +658,15 @@ static void lay_out_worker(pl_tile *t, const pools *pl)
         if (s->code == PL_STEP_LOAD && s->fn) raw = align64(2 * n);
         if (s->alias) continue;
         if (s->slot >= 0) {
-            s->at = full_at[pool_of(s)] + align64(n * width) * (size_t)s->slot;
+            s->at = full_at[pool_of(s)] + skewed(n * width) * (size_t)s->slot;
             continue;
         }
         if (s->level == PL_LEVEL_FULL && !s->stable) continue; /* straight into an output */
         size_t count = s->level == PL_LEVEL_FULL ? n : s->level == PL_LEVEL_ROW ? rows : 1;
         s->at = at;
-        at += align64(count * width) * (s->code == PL_STEP_REDUCE ? 2 : 1);
+        at += s->level == PL_LEVEL_FULL
+                  ? skewed(count * width)
+                  : align64(count * width) * (s->code == PL_STEP_REDUCE ? 2 : 1);
     }
     t->raw_at = at;
     t->worker_bytes = at + raw;

@@ -79,8 +79,8 @@ typedef enum pl_tile_code {
     PL_TILE_ROW_VAR     /* the variance of the MOMENTS instruction arg[0] */
 } pl_tile_code;
 
-/* dtype is the result's. Integer DIV rounds down, so that it fits MOD; by zero both give 0. NOT,
- * AND, OR and XOR take bool. Functions of a continuous kind (EXP...) take floats only. */
+/* dtype is the result's. Integer DIV rounds towards zero; DIV and MOD by zero give 0. NOT, AND, OR
+ * and XOR take bool. Functions of a continuous kind (EXP...) take floats only. */
 typedef struct pl_tile_instr {
     pl_tile_code code;
     pl_dtype dtype;

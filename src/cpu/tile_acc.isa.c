@@ -10,6 +10,19 @@
 #include <string.h>
 
 enum { G = 8 }; /* accumulators in a vector */
+/* Vectors of a column block, as many as leave registers for the rest. */
+#if defined(__AVX512F__)
+enum { W = 8 };
+#elif defined(__AVX2__)
+enum { W = 4 };
+#else
+enum { W = 2 };
+#endif
+#if defined(__clang__)
+# define UNROLL _Pragma("clang loop unroll(full)")
+#else
+# define UNROLL _Pragma("GCC unroll 8")
+#endif
 
 typedef double vf __attribute__((vector_size(64)));
 typedef int64_t vi __attribute__((vector_size(64)));
@@ -40,8 +53,26 @@ typedef uint8_t raw_u8 __attribute__((vector_size(8)));
 #define LOAD(dst, ptr) memcpy(&(dst), (ptr), sizeof(dst))
 #define SAVE(ptr, src) memcpy((ptr), &(src), sizeof(src))
 
-/* Columns go two vectors at a time, whose accumulators stay in registers down the rows. */
+/* Columns go in blocks whose accumulators stay in registers down the rows. */
+#define COLUMNS(name, T, RAW, A, V, VSTEP, N)                                                \
+    static inline void columns_##name(A *acc, const T *x, int64_t rows, int64_t width)       \
+    {                                                                                        \
+        V a[N];                                                                              \
+        UNROLL for (int k = 0; k < N; k++) LOAD(a[k], acc + k * G);                          \
+        for (int64_t r = 0; r < rows; r++, x += width) {                                     \
+            UNROLL for (int k = 0; k < N; k++)                                               \
+            {                                                                                \
+                RAW raw;                                                                     \
+                LOAD(raw, x + k * G);                                                        \
+                V e = __builtin_convertvector(raw, V);                                       \
+                a[k] = VSTEP(a[k], e);                                                       \
+            }                                                                                \
+        }                                                                                    \
+        UNROLL for (int k = 0; k < N; k++) SAVE(acc + k * G, a[k]);                          \
+    }
 #define VERT(name, T, RAW, A, V, VSTEP, SSTEP)                                               \
+    COLUMNS(name##_wide, T, RAW, A, V, VSTEP, W)                                             \
+    COLUMNS(name##_one, T, RAW, A, V, VSTEP, 1)                                              \
     static void vert_##name(void *pacc, int64_t pitch, const void *px, int64_t rows,         \
                             int64_t width)                                                   \
     {                                                                                        \
@@ -49,22 +80,9 @@ typedef uint8_t raw_u8 __attribute__((vector_size(8)));
         A *acc = pacc;                                                                       \
         const T *x = px;                                                                     \
         int64_t c = 0;                                                                       \
-        for (; c + 2 * G <= width; c += 2 * G) {                                             \
-            V a0, a1;                                                                        \
-            LOAD(a0, acc + c);                                                               \
-            LOAD(a1, acc + c + G);                                                           \
-            const T *p = x + c;                                                              \
-            for (int64_t r = 0; r < rows; r++, p += width) {                                 \
-                RAW r0, r1;                                                                  \
-                LOAD(r0, p);                                                                 \
-                LOAD(r1, p + G);                                                             \
-                V x0 = __builtin_convertvector(r0, V), x1 = __builtin_convertvector(r1, V);  \
-                a0 = VSTEP(a0, x0);                                                          \
-                a1 = VSTEP(a1, x1);                                                          \
-            }                                                                                \
-            SAVE(acc + c, a0);                                                               \
-            SAVE(acc + c + G, a1);                                                           \
-        }                                                                                    \
+        for (; c + W * G <= width; c += W * G)                                               \
+            columns_##name##_wide(acc + c, x + c, rows, width);                              \
+        for (; c + G <= width; c += G) columns_##name##_one(acc + c, x + c, rows, width);    \
         for (; c < width; c++) {                                                             \
             A a = acc[c];                                                                    \
             for (int64_t r = 0; r < rows; r++) {                                             \
@@ -124,7 +142,36 @@ CLASS(i32, int32_t, int64_t, vi, I)
 CLASS(i64, int64_t, int64_t, vi, I)
 CLASS(u8, uint8_t, int64_t, vi, I)
 
+#define MOMENT_COLUMNS(name, T, RAW, N)                                                      \
+    static inline void columns_moments_##name(double *acc, int64_t pitch, const T *x,        \
+                                              int64_t rows, int64_t width)                   \
+    {                                                                                        \
+        vf shift[N], s[N], q[N];                                                             \
+        UNROLL for (int k = 0; k < N; k++)                                                   \
+        {                                                                                    \
+            LOAD(shift[k], acc + k * G);                                                     \
+            LOAD(s[k], acc + pitch + k * G);                                                 \
+            LOAD(q[k], acc + 2 * pitch + k * G);                                             \
+        }                                                                                    \
+        for (int64_t r = 0; r < rows; r++, x += width) {                                     \
+            UNROLL for (int k = 0; k < N; k++)                                               \
+            {                                                                                \
+                RAW raw;                                                                     \
+                LOAD(raw, x + k * G);                                                        \
+                vf e = __builtin_convertvector(raw, vf) - shift[k];                          \
+                s[k] += e;                                                                   \
+                q[k] += e * e;                                                               \
+            }                                                                                \
+        }                                                                                    \
+        UNROLL for (int k = 0; k < N; k++)                                                   \
+        {                                                                                    \
+            SAVE(acc + pitch + k * G, s[k]);                                                 \
+            SAVE(acc + 2 * pitch + k * G, q[k]);                                             \
+        }                                                                                    \
+    }
 #define MOMENTS(name, T)                                                                     \
+    MOMENT_COLUMNS(name##_wide, T, raw_##name, W)                                            \
+    MOMENT_COLUMNS(name##_one, T, raw_##name, 1)                                             \
     static void start_moments_##name(void *pacc, int64_t pitch, const void *px,              \
                                      int64_t rows, int64_t width)                            \
     {                                                                                        \
@@ -143,22 +190,10 @@ CLASS(u8, uint8_t, int64_t, vi, I)
         double *acc = pacc;                                                                  \
         const T *x = px;                                                                     \
         int64_t c = 0;                                                                       \
-        for (; c + G <= width; c += G) {                                                     \
-            vf shift, s, q;                                                                  \
-            LOAD(shift, acc + c);                                                            \
-            LOAD(s, acc + pitch + c);                                                        \
-            LOAD(q, acc + 2 * pitch + c);                                                    \
-            const T *p = x + c;                                                              \
-            for (int64_t r = 0; r < rows; r++, p += width) {                                 \
-                raw_##name v;                                                                \
-                LOAD(v, p);                                                                  \
-                vf e = __builtin_convertvector(v, vf) - shift;                               \
-                s += e;                                                                      \
-                q += e * e;                                                                  \
-            }                                                                                \
-            SAVE(acc + pitch + c, s);                                                        \
-            SAVE(acc + 2 * pitch + c, q);                                                    \
-        }                                                                                    \
+        for (; c + W * G <= width; c += W * G)                                               \
+            columns_moments_##name##_wide(acc + c, pitch, x + c, rows, width);               \
+        for (; c + G <= width; c += G)                                                       \
+            columns_moments_##name##_one(acc + c, pitch, x + c, rows, width);                \
         for (; c < width; c++) {                                                             \
             double s = acc[pitch + c], q = acc[2 * pitch + c];                               \
             for (int64_t r = 0; r < rows; r++) {                                             \

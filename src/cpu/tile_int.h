@@ -13,13 +13,12 @@ static inline bool minus_one(int64_t y)
     return y == -1;
 }
 
-/* Rounds down; the smallest integer has no negative, hence the wrap. */
+/* Towards zero; the smallest integer has no negative, hence the wrap. */
 static inline T div_one(T x, T y)
 {
     if (y == 0) return 0;
     if (minus_one(y)) return (T)(U)((U)0 - (U)x);
-    T q = (T)(x / y);
-    return (T)(q - ((x % y != 0) & (negative(x) != negative(y))));
+    return (T)(x / y);
 }
 
 static inline T mod_one(T x, T y)

@@ -29,11 +29,22 @@ typedef struct worker {
     int64_t index[PL_SPACE_RANK]; /* outer indices, and the first along t */
     int64_t outer;    /* the outer indices as one number */
     bool moved;       /* it is another than in the tile before */
+    bool ahead;       /* a tile of the same size follows in memory */
 } worker;
 
 static int64_t min64(int64_t a, int64_t b)
 {
     return a < b ? a : b;
+}
+
+/* Memory of the tile after this one: steps in between give it time to arrive, and the hardware's
+ * own prefetch stops at every page. */
+static void fetch_ahead(const char *p, size_t bytes, bool write)
+{
+    if (write)
+        for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 1, 2);
+    else
+        for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 2);
 }
 
 /* ---- loads ----------------------------------------------------------------------------------- */
@@ -231,6 +242,8 @@ static void do_load(worker *w, const pl_step *s, int i, bool fresh, const int64_
     w->changed[i] = fresh || base[s->operand] != w->base[s->operand];
     if (s->alias) {
         memcpy(&w->ptr[i], &src, sizeof src); /* read only, through a table of void * */
+        if (s->level == PL_LEVEL_FULL && w->ahead)
+            fetch_ahead(src + (size_t)w->n * width, (size_t)w->n * width, false);
         return;
     }
     if (s->stable && !w->changed[i]) return;
@@ -279,8 +292,11 @@ static void aim(worker *w, const pl_step *s, int i)
     w->ptr[i] = w->mem + s->at;
     for (int o = s->first_out; o < s->first_out + s->n_out; o++) {
         const pl_place *q = &t->place[o];
-        if (q->direct && !w->r->late[o])
+        if (q->direct && !w->r->late[o]) {
             w->ptr[i] = (char *)w->r->out[q->out] + (size_t)w->at * q->width;
+            size_t bytes = (size_t)w->n * q->width;
+            if (w->ahead) fetch_ahead((char *)w->ptr[i] + bytes, bytes, true);
+        }
     }
 }
 
@@ -344,6 +360,7 @@ static void run_flat(worker *w, pl_span span, bool any_late)
         int64_t along = x / t->inner % n_t;
         int64_t tl = min64(min64(t->tile_t, n_t - along), (span.hi - x) / t->inner);
         place_tile(w, x, tl);
+        w->ahead = x + 2 * w->n <= span.hi;
         run_tile(w, any_late);
     }
 }

@@ -306,21 +306,21 @@ static void dw_tap(void *ctx, int64_t task, int worker)
 static pl_status conv_ref(const pl_call *c)
 {
     job j = {c, conv_geometry(c), c->in_type[0].dtype};
-    pl_pool_for(pl_type_elems(&c->out_type[0]) / j.g.oc, conv_pixel, &j);
+    each_task(pl_type_elems(&c->out_type[0]) / j.g.oc, conv_cost(c).flops, conv_pixel, &j);
     return PL_OK;
 }
 
 static pl_status dx_ref(const pl_call *c)
 {
     job j = {c, dx_geometry(c), c->in_type[0].dtype};
-    pl_pool_for(pl_type_elems(&c->out_type[0]) / j.g.ic, dx_pixel, &j);
+    each_task(pl_type_elems(&c->out_type[0]) / j.g.ic, dx_cost(c).flops, dx_pixel, &j);
     return PL_OK;
 }
 
 static pl_status dw_ref(const pl_call *c)
 {
     job j = {c, dw_geometry(c), c->in_type[0].dtype};
-    pl_pool_for(j.g.oc * pl_window_taps(&j.g.w), dw_tap, &j);
+    each_task(j.g.oc * pl_window_taps(&j.g.w), dw_cost(c).flops, dw_tap, &j);
     return PL_OK;
 }
 

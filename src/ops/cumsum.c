@@ -81,6 +81,12 @@ static void block_task(void *ctx, int64_t task, int worker)
     int64_t step = j->reverse ? -j->x.inner : j->x.inner;
     int64_t at = o * j->x.size * j->x.inner + first;
     if (j->reverse) at += (j->x.size - 1) * j->x.inner;
+    if (n == 1) {
+        double one = 0;
+        for (int64_t k = 0; k < j->x.size; k++, at += step)
+            j->out[at] = (float)(one += (double)j->in[at]);
+        return;
+    }
     double sum[COLUMNS] = {0};
     for (int64_t k = 0; k < j->x.size; k++, at += step)
         for (int64_t i = 0; i < n; i++) {

@@ -255,7 +255,7 @@ static void ref_row(void *ctx, int64_t task, int worker)
     {                                                                                        \
         pairs s = {op##_job(c), 0, op##_pair};                                               \
         s.n = s.j.count;                                                                     \
-        pl_pool_for(pl_type_elems(&c->out_type[0]) / s.j.channels, row, &s);                 \
+        each_task(pl_type_elems(&c->out_type[0]) / s.j.channels, cost_of(c, s.j).flops, row, &s);                  \
         return PL_OK;                                                                        \
     }                                                                                        \
     static pl_status op##_run(const pl_call *c)                                              \

@@ -141,7 +141,7 @@ static void ref_row(void *ctx, int64_t task, int worker)
 static pl_status ref(const pl_call *c)
 {
     row_job r = {c, product_of(c)};
-    pl_pool_for(r.p.batch * r.p.m, ref_row, &r);
+    each_task(r.p.batch * r.p.m, cost(c).flops, ref_row, &r);
     return PL_OK;
 }
 

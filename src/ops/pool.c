@@ -256,21 +256,21 @@ static void gather_pixel(void *ctx, int64_t task, int worker)
 static pl_status max_pool_ref(const pl_call *c)
 {
     job j = job_of(c, &c->in_type[0], &c->out_type[0]);
-    pl_pool_for(pl_type_elems(&c->out_type[0]) / j.channels, max_pixel, &j);
+    each_task(pl_type_elems(&c->out_type[0]) / j.channels, cost(c).flops, max_pixel, &j);
     return PL_OK;
 }
 
 static pl_status max_pool_bwd_ref(const pl_call *c)
 {
     job j = job_of(c, &c->out_type[0], &c->in_type[0]);
-    pl_pool_for(pl_type_elems(&c->out_type[0]) / j.channels, max_bwd_pixel, &j);
+    each_task(pl_type_elems(&c->out_type[0]) / j.channels, cost(c).flops, max_bwd_pixel, &j);
     return PL_OK;
 }
 
 static pl_status max_pool_gather_ref(const pl_call *c)
 {
     job j = job_of(c, &c->in_type[0], &c->out_type[0]);
-    pl_pool_for(pl_type_elems(&c->out_type[0]) / j.channels, gather_pixel, &j);
+    each_task(pl_type_elems(&c->out_type[0]) / j.channels, cost(c).flops, gather_pixel, &j);
     return PL_OK;
 }
 

@@ -13,6 +13,7 @@
 #include "base/dtype.h"
 #include "base/pool.h"
 #include "base/rng.h"
+#include "cpu/draw.h"
 #include "ops/ops.h"
 #include "ops/shape.h"
 
@@ -70,6 +71,12 @@ static pl_cost normal_cost(const pl_call *c)
 }
 
 /* ---- draws ----------------------------------------------------------------------------------- */
+/* Bits of a word that a uniform number of this dtype holds exactly, so that none rounds to 1. */
+static uint32_t kept_bits(pl_dtype d)
+{
+    return d == PL_BF16 ? ~0x00ffffffu : d == PL_F16 ? ~0x001fffffu : ~0u;
+}
+
 /* Four elements of block b. */
 typedef void draw_fn(uint64_t seed, uint32_t stream, uint64_t step, uint64_t b, pl_dtype d,
                      float out[4]);
@@ -77,9 +84,9 @@ typedef void draw_fn(uint64_t seed, uint32_t stream, uint64_t step, uint64_t b, 
 static void draw_uniform(uint64_t seed, uint32_t stream, uint64_t step, uint64_t b, pl_dtype d,
                          float out[4])
 {
-    uint32_t w[4], cut = d == PL_BF16 ? ~0x00ffffffu : d == PL_F16 ? ~0x001fffffu : ~0u;
+    uint32_t w[4];
     pl_rng_block(seed, stream, step, b, w);
-    for (int i = 0; i < 4; i++) out[i] = pl_rng_uniform(w[i] & cut);
+    for (int i = 0; i < 4; i++) out[i] = pl_rng_uniform(w[i] & kept_bits(d));
 }
 
 static void draw_normal(uint64_t seed, uint32_t stream, uint64_t step, uint64_t b, pl_dtype d,
@@ -105,37 +112,53 @@ static void draw_range(const pl_call *c, draw_fn *draw, int64_t lo, int64_t hi)
     }
 }
 
-enum { CHUNK = 4096 };
+/* The same by the block, shared among threads. */
+enum { CHUNK = 4096, BATCH = 4 * PL_DRAW_BLOCKS };
 
 typedef struct job {
     const pl_call *c;
-    draw_fn *draw;
+    const pl_draw *set;
     int64_t n;
+    bool normal;
 } job;
 
 static void chunk_task(void *ctx, int64_t task, int worker)
 {
     (void)worker;
     const job *j = ctx;
-    int64_t lo = task * CHUNK;
-    draw_range(j->c, j->draw, lo, lo + CHUNK < j->n ? lo + CHUNK : j->n);
+    const int64_t *key = j->c->in[0];
+    const random_attr *a = j->c->attr;
+    int64_t lo = task * CHUNK, hi = lo + CHUNK < j->n ? lo + CHUNK : j->n;
+    for (int64_t i = lo; i < hi; i += BATCH) {
+        uint32_t w[BATCH];
+        float v[BATCH];
+        int64_t n = hi - i < BATCH ? hi - i : BATCH;
+        float *to = a->dtype == PL_F32 && n == BATCH ? (float *)j->c->out[0] + i : v;
+        j->set->words((uint64_t)key[0], (uint32_t)a->stream, (uint64_t)key[1], (uint64_t)i / 4, w);
+        if (j->normal)
+            j->set->normal(w, to);
+        else
+            j->set->uniform(w, kept_bits(a->dtype), to);
+        for (int64_t k = 0; to == v && k < n; k++)
+            pl_elem_set(a->dtype, j->c->out[0], i + k, (double)v[k]);
+    }
 }
 
-static pl_status threaded(const pl_call *c, draw_fn *draw)
+static pl_status by_block(const pl_call *c, bool normal)
 {
-    job j = {c, draw, pl_type_elems(&c->out_type[0])};
+    job j = {c, pl_draw_best(), pl_type_elems(&c->out_type[0]), normal};
     pl_pool_for((j.n + CHUNK - 1) / CHUNK, chunk_task, &j);
     return PL_OK;
 }
 
-static pl_status uniform_threaded(const pl_call *c)
+static pl_status uniform_blocks(const pl_call *c)
 {
-    return threaded(c, draw_uniform);
+    return by_block(c, false);
 }
 
-static pl_status normal_threaded(const pl_call *c)
+static pl_status normal_blocks(const pl_call *c)
 {
-    return threaded(c, draw_normal);
+    return by_block(c, true);
 }
 
 static pl_status uniform_ref(const pl_call *c)
@@ -150,10 +173,10 @@ static pl_status normal_ref(const pl_call *c)
     return PL_OK;
 }
 
-static const pl_kernel uniform_kernels[] = {{"threaded", NULL, NULL, NULL, uniform_threaded},
+static const pl_kernel uniform_kernels[] = {{"blocks", NULL, NULL, NULL, uniform_blocks},
                                             {"ref", NULL, NULL, NULL, uniform_ref},
                                             PL_KERNEL_END};
-static const pl_kernel normal_kernels[] = {{"threaded", NULL, NULL, NULL, normal_threaded},
+static const pl_kernel normal_kernels[] = {{"blocks", NULL, NULL, NULL, normal_blocks},
                                            {"ref", NULL, NULL, NULL, normal_ref},
                                            PL_KERNEL_END};
 static const pl_case cases[] = {

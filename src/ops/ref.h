@@ -1,9 +1,10 @@
-/* ref.h - what reference kernels and cost rules share: one element as a double, quickly, and the
- * bytes of a call's operands. */
+/* ref.h - what kernels and cost rules share: one element as a double, quickly; a loop that wakes the
+ * team only for real work; the bytes of a call's operands. */
 #ifndef PL_OPS_REF_H
 #define PL_OPS_REF_H
 
 #include "base/dtype.h"
+#include "base/pool.h"
 #include "ir/op.h"
 
 static inline double ref_get(pl_dtype d, const void *p, int64_t i)
@@ -35,6 +36,24 @@ static inline double operand_bytes(const pl_call *c)
 static inline bool accepts_f32(const pl_call *c)
 {
     return c->in_type[0].dtype == PL_F32;
+}
+
+/* Every float operand is f32. */
+static inline bool all_f32(const pl_call *c)
+{
+    for (int i = 0; i < c->n_in; i++)
+        if (pl_dtype_is_float(c->in_type[i].dtype) && c->in_type[i].dtype != PL_F32) return false;
+    return true;
+}
+
+/* A loop over tasks that the team shares when it is worth waking: `ops` is the loop's arithmetic. */
+static inline void each_task(int64_t n_tasks, double ops,
+                             void (*fn)(void *ctx, int64_t task, int worker), void *ctx)
+{
+    if (ops >= 20000)
+        pl_pool_for(n_tasks, fn, ctx);
+    else
+        for (int64_t t = 0; t < n_tasks; t++) fn(ctx, t, 0);
 }
 
 #endif

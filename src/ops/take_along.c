@@ -240,8 +240,10 @@ typedef struct put_job {
                      int64_t cols)                                                           \
     {                                                                                        \
         const pl_call *c = j->c;                                                             \
-        for (int64_t r = 0; r < j->size; r++)                                                \
-            memset(y + r * stride, 0, (size_t)cols * sizeof *y);                             \
+        bool dense = stride == cols;                                                         \
+        int64_t runs = dense ? 1 : j->size, run = dense ? j->size * cols : cols;             \
+        for (int64_t r = 0; r < runs; r++)                                                   \
+            memset(y + r * stride, 0, (size_t)run * sizeof *y);                              \
         for (int64_t i = 0; i < j->u.size; i++) {                                            \
             int64_t at = (o * j->u.size + i) * j->u.inner + first;                           \
             const T *u = (const T *)c->in[0] + at;                                           \

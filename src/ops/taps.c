@@ -87,7 +87,7 @@ void pl_taps_free(void *t)
     pl_sys_free(p);
 }
 
-double pl_taps_count(const pl_taps *t)
+static double taps_of(const pl_taps *t)
 {
     double n = 1;
     for (int d = 0; d < 3; d++) n *= (double)t->dim[d].start[t->dim[d].out];
@@ -149,6 +149,13 @@ static void run_row(void *ctx, int64_t task, int worker)
     for (int64_t ow = 0; ow < t[2].out; ow++) sum_pixel(j, x, y + ow * j->c, od, oh, ow, n_c);
 }
 
+/* Products of taps and elements. */
+static double ops_of(const pl_call *c)
+{
+    const pl_type *y = &c->out_type[0];
+    return 2 * taps_of(c->prep) * (double)(y->dim[0] * y->dim[y->rank - 1]);
+}
+
 pl_status pl_taps_run(const pl_call *c)
 {
     const pl_taps *t = c->prep;
@@ -157,7 +164,7 @@ pl_status pl_taps_run(const pl_call *c)
     j.c = y->dim[y->rank - 1];
     int64_t rows = y->dim[0] * t->dim[0].out * t->dim[1].out;
     j.strips = rows >= STRIP || j.c < 2 * STRIP ? 1 : j.c / STRIP;
-    pl_pool_for(rows * j.strips, run_row, &j);
+    each_task(rows * j.strips, ops_of(c), run_row, &j);
     return PL_OK;
 }
 
@@ -186,6 +193,6 @@ pl_status pl_taps_ref(const pl_call *c)
     const pl_taps *t = c->prep;
     const pl_type *y = &c->out_type[0];
     job j = {.t = t, .dt = y->dtype, .rx = c->in[0], .ry = c->out[0], .c = y->dim[y->rank - 1]};
-    pl_pool_for(y->dim[0] * t->dim[0].out * t->dim[1].out, ref_row, &j);
+    each_task(y->dim[0] * t->dim[0].out * t->dim[1].out, ops_of(c), ref_row, &j);
     return PL_OK;
 }

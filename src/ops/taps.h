@@ -26,8 +26,6 @@ void pl_taps_free(void *t); /* NULL is fine */
 /* Kernels whose prep is a pl_taps: input 0 to output 0. */
 pl_status pl_taps_run(const pl_call *c) PL_MUST_USE; /* f32 */
 pl_status pl_taps_ref(const pl_call *c) PL_MUST_USE; /* any float type, in double */
-/* Taps of one output row a channel: what a cost rule multiplies. */
-double pl_taps_count(const pl_taps *t);
 
 /* The kernels of an op, from `pl_status op_taps(const pl_call *c, pl_taps **t)`. */
 #define PL_TAPS_KERNELS(op)                                                                  \

@@ -146,7 +146,7 @@ static void unfold_position(void *ctx, int64_t task, int worker)
 static pl_status unfold_run(const pl_call *c)
 {
     job j = job_of(c, &c->in_type[0]);
-    pl_pool_for(c->in_type[0].dim[0] * j.plane_out, unfold_position, &j);
+    each_task(c->in_type[0].dim[0] * j.plane_out, cost(c).flops, unfold_position, &j);
     return PL_OK;
 }
 
@@ -182,7 +182,7 @@ static void fold_position(void *ctx, int64_t task, int worker)
 static pl_status fold_run(const pl_call *c)
 {
     job j = job_of(c, &c->out_type[0]);
-    pl_pool_for(c->out_type[0].dim[0] * j.plane_in, fold_position, &j);
+    each_task(c->out_type[0].dim[0] * j.plane_in, cost(c).flops, fold_position, &j);
     return PL_OK;
 }
 
@@ -207,7 +207,7 @@ static void fold_ref_position(void *ctx, int64_t task, int worker)
 static pl_status fold_ref(const pl_call *c)
 {
     job j = job_of(c, &c->out_type[0]);
-    pl_pool_for(c->out_type[0].dim[0] * j.plane_in, fold_ref_position, &j);
+    each_task(c->out_type[0].dim[0] * j.plane_in, cost(c).flops, fold_ref_position, &j);
     return PL_OK;
 }
 

@@ -1,7 +1,8 @@
 /* csv.c - reads offset problems, writes solutions.
  *
- * A field is a slice of the text. A field that opens with a quote runs to the closing one ("" is a
- * quote inside), so an id may hold commas; it is never unquoted, since it is only written back.
+ * A field is a slice of the text. A field that opens with a quote runs to the closing one (""
+ * is a quote inside), so an id may hold commas; it is never unquoted, since it is only written
+ * back.
  */
 #include "plan/csv.h"
 
@@ -30,11 +31,11 @@ typedef struct row {
 
 typedef struct reader {
     const char *at, *end;
-    size_t line;             /* of the next record */
-    int column[N_KNOWN];     /* which field holds it; -1: none */
+    size_t line;         /* of the next record */
+    int column[N_KNOWN]; /* which field holds it; -1: none */
 } reader;
 
-/* ---- records -------------------------------------------------------------------------------- */
+/* ---- records ------------------------------------------------------------------------ */
 
 static field trim(const char *from, const char *to)
 {
@@ -49,8 +50,10 @@ static pl_status field_end(const reader *r, const char *p, const char **out)
     while (p < r->end && (*p == ' ' || *p == '\t')) p++;
     if (p < r->end && *p == '"') {
         for (p++; p < r->end && *p != '\n'; p++)
-            if (*p == '"' && !(p + 1 < r->end && p[1] == '"')) break;
-            else if (*p == '"') p++;
+            if (*p == '"' && !(p + 1 < r->end && p[1] == '"'))
+                break;
+            else if (*p == '"')
+                p++;
         PL_FAIL_IF(p >= r->end || *p != '"', PL_ERR_DATA, "line %zu: a quote is not closed",
                    r->line);
         p++;
@@ -81,7 +84,7 @@ static pl_status next_row(reader *r, row *out)
     return PL_OK;
 }
 
-/* ---- numbers -------------------------------------------------------------------------------- */
+/* ---- numbers ------------------------------------------------------------------------ */
 
 static pl_status parse_u64(const row *w, field f, enum column c, uint64_t max, uint64_t *out)
 {
@@ -92,9 +95,9 @@ static pl_status parse_u64(const row *w, field f, enum column c, uint64_t max, u
         bad = digit > 9 || v > (max - digit) / 10;
         if (!bad) v = v * 10 + digit;
     }
-    PL_FAIL_IF(bad, PL_ERR_DATA, "line %zu: %s is \"%.*s\", wanted a whole number of at most %llu",
-               w->line, COLUMN_NAMES[c], f.len < 40 ? (int)f.len : 40, f.text,
-               (unsigned long long)max);
+    PL_FAIL_IF(bad, PL_ERR_DATA,
+               "line %zu: %s is \"%.*s\", wanted a whole number of at most %llu", w->line,
+               COLUMN_NAMES[c], f.len < 40 ? (int)f.len : 40, f.text, (unsigned long long)max);
     *out = v;
     return PL_OK;
 }
@@ -109,7 +112,8 @@ static pl_status parse_time(const row *w, field f, enum column c, int64_t *out)
     return PL_OK;
 }
 
-/* Offsets that are multiples of both alignments are multiples of their least common multiple. */
+/* Offsets that are multiples of both alignments are multiples of their least common multiple.
+ */
 static pl_status add_align(const row *w, uint64_t align, uint64_t *all)
 {
     PL_FAIL_IF(align == 0, PL_ERR_DATA, "line %zu: align is 0, wanted at least 1", w->line);
@@ -126,7 +130,7 @@ static pl_status add_align(const row *w, uint64_t align, uint64_t *all)
     return PL_OK;
 }
 
-/* ---- reading -------------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------ */
 
 static pl_status read_header(reader *r)
 {
@@ -141,13 +145,13 @@ static pl_status read_header(reader *r)
             field f = w.fields[i];
             if (f.len != strlen(COLUMN_NAMES[c]) || memcmp(f.text, COLUMN_NAMES[c], f.len) != 0)
                 continue;
-            PL_FAIL_IF(r->column[c] >= 0, PL_ERR_DATA, "line %zu: column %s appears twice", w.line,
-                       COLUMN_NAMES[c]);
+            PL_FAIL_IF(r->column[c] >= 0, PL_ERR_DATA, "line %zu: column %s appears twice",
+                       w.line, COLUMN_NAMES[c]);
             r->column[c] = (int)i;
         }
         PL_FAIL_IF(r->column[c] < 0 && c != ALIGN, PL_ERR_DATA,
-                   "line %zu: the header names no column %s, wanted id,lower,upper,size", w.line,
-                   COLUMN_NAMES[c]);
+                   "line %zu: the header names no column %s, wanted id,lower,upper,size",
+                   w.line, COLUMN_NAMES[c]);
     }
     return PL_OK;
 }
@@ -182,7 +186,8 @@ static pl_status read_all(const char *text, size_t len, pl_pack_csv *out)
     row w;
     size_t lines = 1;
     for (size_t i = 0; i < len; i++) {
-        PL_FAIL_IF(text[i] == 0, PL_ERR_DATA, "line %zu holds a zero byte: not a text file", lines);
+        PL_FAIL_IF(text[i] == 0, PL_ERR_DATA, "line %zu holds a zero byte: not a text file",
+                   lines);
         lines += text[i] == '\n';
     }
     out->align = 1;
@@ -221,7 +226,7 @@ pl_status pl_pack_csv_read(const char *path, pl_pack_csv *out)
     return rc == PL_ERR_DATA ? pl__fail_prefix(rc, "%s", path) : rc;
 }
 
-/* ---- writing -------------------------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------------------ */
 
 pl_status pl_pack_csv_print(const pl_pack_csv *c, char **text, size_t *len)
 {

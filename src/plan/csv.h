@@ -1,8 +1,8 @@
 /* csv.h - offset problems and solutions as text.
  *
  * In: a header line that names the columns id, lower, upper, size and, if wanted, align, in any
- * order; other columns are ignored. Out: id,lower,upper,size,offset. Times are half-open intervals
- * [lower,upper). Ids are text, kept as written (a quoted id keeps its quotes).
+ * order; other columns are ignored. Out: id,lower,upper,size,offset. Times are half-open
+ * intervals [lower,upper). Ids are text, kept as written (a quoted id keeps its quotes).
  */
 #ifndef PL_PLAN_CSV_H
 #define PL_PLAN_CSV_H
@@ -18,7 +18,10 @@ typedef struct pl_pack_csv {
     pl_arena arena;
 } pl_pack_csv;
 
-#define PL_PACK_CSV_INIT {0}
+#define PL_PACK_CSV_INIT                                                                       \
+ {                                                                                             \
+  0                                                                                            \
+ }
 void pl_pack_csv_release(pl_pack_csv *c);
 
 /* PL_ERR_DATA with the line number when the text is wrong; *out is then empty. */

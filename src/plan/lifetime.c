@@ -36,53 +36,70 @@ static bool can_give(const pl_problem *p, const pl_life *l, uint32_t in)
     return l->left[in] == 1 && !p->st[in].pinned && pl_storage_arena(&p->st[in]) > 0;
 }
 
+/* Outputs take over inputs where they may; a given input is neither given twice nor freed. */
+static void take_over(const pl_problem *p, pl_life *l, uint32_t t)
+{
+    for (uint32_t k = p->take_start[t]; k < p->take_start[t + 1]; k++) {
+        uint32_t in = p->takes[k].in, out = p->takes[k].out;
+        if (!can_give(p, l, in) || p->st[out].direct >= 0 || l->root[out] != out) continue;
+        l->root[out] = l->root[in];
+        l->left[in] = 0;
+    }
+}
+
+/* Runs task t at step `now`: bytes that appear, and bytes free once it is done. */
+static void run_task(const pl_problem *p, pl_life *l, uint32_t t, int32_t now, uint64_t *born,
+                     uint64_t *dead)
+{
+    take_over(p, l, t);
+    for (uint32_t w = p->writes.start[t]; w < p->writes.start[t + 1]; w++) {
+        uint32_t s = p->writes.list[w];
+        uint64_t bytes = pl_storage_arena(&p->st[s]);
+        if (l->root[s] == s) {
+            l->first[s] = now;
+            *born += bytes;
+        }
+        l->last[l->root[s]] = now + 1;
+        if (!l->left[s] && !p->st[s].pinned) *dead += bytes;
+    }
+    for (uint32_t e = p->reads.start[t]; e < p->reads.start[t + 1]; e++) {
+        uint32_t s = p->reads.list[e];
+        l->last[l->root[s]] = now + 1;
+        if (l->left[s] && --l->left[s] == 0 && !p->st[s].pinned)
+            *dead += pl_storage_arena(&p->st[s]);
+    }
+}
+
+/* Inputs that nobody reads: the caller writes them, so they stand until the first step is over. */
+static uint64_t unread_inputs(const pl_problem *p, pl_life *l)
+{
+    uint64_t bytes = 0;
+    for (uint32_t s = 0; s < p->n_st; s++) {
+        if (p->st[s].producer != PL_NONE || l->left[s] || p->st[s].pinned) continue;
+        bytes += pl_storage_arena(&p->st[s]);
+        l->last[s] = 1;
+    }
+    return bytes;
+}
+
 void pl_life_replay(const pl_problem *p, const uint32_t *order, uint64_t limit, pl_life *l)
 {
-    uint64_t alive = begin(p, l), unread = 0;
-    for (uint32_t s = 0; s < p->n_st; s++) /* an input nobody reads: only until the run begins */
-        if (p->st[s].producer == PL_NONE && !l->left[s] && !p->st[s].pinned) {
-            unread += pl_storage_arena(&p->st[s]);
-            l->last[s] = 1;
-        }
+    uint64_t alive = begin(p, l), unread = unread_inputs(p, l);
     l->peak = alive;
     l->peak_step = 0;
     for (uint32_t i = 0; i < p->n_tasks; i++) {
-        uint32_t t = order[i];
-        int32_t now = (int32_t)i;
-        for (uint32_t w = p->writes.start[t]; w < p->writes.start[t + 1]; w++) {
-            uint32_t s = p->writes.list[w];
-            l->first[s] = now;
-            l->last[s] = now + 1;
-        }
-        uint64_t born = 0, dead = 0;
-        for (uint32_t k = p->take_start[t]; k < p->take_start[t + 1]; k++) {
-            uint32_t in = p->takes[k].in, out = p->takes[k].out;
-            if (!can_give(p, l, in) || p->st[out].direct >= 0 || l->root[out] != out) continue;
-            l->root[out] = l->root[in];
-            l->left[in] = 0; /* gone: neither given twice nor freed below */
-        }
-        for (uint32_t w = p->writes.start[t]; w < p->writes.start[t + 1]; w++) {
-            uint32_t s = p->writes.list[w];
-            if (l->root[s] == s) born += pl_storage_arena(&p->st[s]);
-            if (!l->left[s] && !p->st[s].pinned) dead += pl_storage_arena(&p->st[s]);
-            l->last[l->root[s]] = now + 1;
-        }
-        for (uint32_t e = p->reads.start[t]; e < p->reads.start[t + 1]; e++) {
-            uint32_t s = p->reads.list[e];
-            l->last[l->root[s]] = now + 1;
-            if (l->left[s] && --l->left[s] == 0 && !p->st[s].pinned)
-                dead += pl_storage_arena(&p->st[s]);
-        }
+        uint64_t born = 0, dead = i ? 0 : unread;
+        run_task(p, l, order[i], (int32_t)i, &born, &dead);
         alive += born;
-        if (alive + p->work[t] > l->peak) {
-            l->peak = alive + p->work[t];
-            l->peak_step = now;
-            if (l->peak > limit) {
-                l->peak = UINT64_MAX;
-                return;
-            }
+        uint64_t now = alive + p->work[order[i]];
+        if (now > limit) {
+            l->peak = UINT64_MAX;
+            return;
+        }
+        if (now > l->peak) {
+            l->peak = now;
+            l->peak_step = (int32_t)i;
         }
         alive -= dead;
-        if (i == 0) alive -= unread;
     }
 }

@@ -6,7 +6,8 @@
  * runs any ready task that frees more than it allocates at once (an optimiser update right after
  * its gradient exists); "late" is its mirror image, walking backwards, and moves what allocates more
  * than it frees to just before its first use (constants, recomputation, branches). Last, single
- * tasks around the peak move within their slack while the peak falls. The replay of lifetime.c
+ * tasks move within their slack: around the peak while it falls, then at random while it does not
+ * rise. The replay of lifetime.c
  * judges; the first of equals wins, so the program's own order stays unless another is better.
  *
  * Reading: memory.md's section on scheduling lists the published strategies that these come from.
@@ -327,6 +328,47 @@ static bool improve_once(search *x, uint32_t *budget)
     return false;
 }
 
+static uint32_t draw(uint64_t *state, uint32_t n)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)((*state >> 32) % n);
+}
+
+/* Moves single tasks anywhere in their slack, keeps what does not raise the peak: plateaus are
+ * crossed, so it finds what several moves together bring. The result is a less tidy order, which
+ * packs and caches worse, so it must be worth a hundredth of the peak. */
+static void wander(search *x, uint32_t budget, uint64_t seed)
+{
+    const pl_problem *p = x->p;
+    uint32_t n = p->n_tasks;
+    uint64_t rng = seed * 2 + 1, worth = x->peak - x->peak / 100, peak = x->peak;
+    memcpy(x->tmp2, x->best, n * sizeof *x->tmp2); /* where it stands */
+    for (uint32_t i = 0; i < n; i++) x->pos[x->tmp2[i]] = i;
+    for (; budget && n > 1; budget--) {
+        uint32_t at = draw(&rng, n), t = x->tmp2[at], lo = 0, hi = n - 1;
+        for (uint32_t e = p->preds.start[t]; e < p->preds.start[t + 1]; e++)
+            if (x->pos[p->preds.list[e]] + 1 > lo) lo = x->pos[p->preds.list[e]] + 1;
+        for (uint32_t e = p->succs.start[t]; e < p->succs.start[t + 1]; e++)
+            if (x->pos[p->succs.list[e]] - 1 < hi) hi = x->pos[p->succs.list[e]] - 1;
+        uint32_t to = lo + draw(&rng, hi - lo + 1);
+        if (to == at) continue;
+        move_task(x->tmp2, at, to);
+        pl_life_replay(p, x->tmp2, peak, &x->life);
+        if (x->life.peak == UINT64_MAX) {
+            move_task(x->tmp2, to, at);
+            continue;
+        }
+        uint32_t first = at < to ? at : to, last = at < to ? to : at;
+        for (uint32_t i = first; i <= last; i++) x->pos[x->tmp2[i]] = i;
+        if (x->life.peak >= peak) continue;
+        peak = x->life.peak;
+        if (peak > worth) continue;
+        x->peak = peak;
+        x->name = "moves";
+        memcpy(x->best, x->tmp2, n * sizeof *x->best);
+    }
+}
+
 static pl_status search_new(const pl_problem *p, pl_arena *mem, uint32_t *order, search *x)
 {
     uint32_t n = p->n_tasks + 1;
@@ -374,9 +416,10 @@ static void try_all(search *x, uint32_t *base, uint32_t *topo, pl_arena *mem, ui
         depth_first(p, reversed, x->edge, x->tmp, base);
         try_base(x, base, names[2 + reversed]);
     }
-    uint32_t budget = n ? 20000000u / n / 8 : 0; /* replays: about a fifth of a second */
-    if (budget > 400) budget = 400;
+    /* Replays, so that they take about 50 ms together. */
+    uint32_t budget = n < 900 ? 1000 : 1000000u / (n + 100), walk = budget;
     while (budget && improve_once(x, &budget)) continue;
+    wander(x, walk, p->opts->seed);
 }
 
 pl_status pl_order_search(const pl_problem *p, uint32_t *order, const char **name,

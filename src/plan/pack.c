@@ -1,13 +1,14 @@
 /* pack.c - the offset planner: takes a problem apart and drives the solvers on what is left.
  *
- * Two exact reductions, repeated until neither applies. Time falls apart where nothing is alive on
- * both sides: the pieces share the arena and are solved alone. Within a piece, a buffer that
- * overlaps every other may as well lie at the bottom (take it out of any solution, lower what was
- * above, and put it below), which stacks weights and other whole-step buffers and often cuts the
- * rest again. A piece that neither reduction touches is a leaf.
+ * Two exact reductions, repeated until neither applies. Time falls apart where nothing is alive
+ * on both sides: the pieces share the arena and are solved alone. Within a piece, a buffer that
+ * overlaps every other may as well lie at the bottom (take it out of any solution, lower what
+ * was above, and put it below), which stacks weights and other whole-step buffers and often
+ * cuts the rest again. A piece that neither reduction touches is a leaf.
  *
- * The arena is as high as its highest leaf, so a leaf below the goal needs no more work. All leaves
- * get the portfolio; then the highest is searched, again and again, while effort is left.
+ * The arena is as high as its highest leaf, so a leaf below the goal needs no more work. All
+ * leaves get the portfolio; then the highest is searched, again and again, while effort is
+ * left.
  */
 #include "plan/pack_int.h"
 
@@ -56,7 +57,7 @@ bool pl__pack_spend(pl__pack_effort *e, uint64_t units)
     return e->left > 0;
 }
 
-/* ---- reading the problem --------------------------------------------------------------------- */
+/* ---- reading the problem ------------------------------------------------------------ */
 
 static int item_by_lo(const void *pa, const void *pb)
 {
@@ -79,8 +80,8 @@ static pl_status read_items(const pl_pack_buf *bufs, size_t n, uint64_t align, p
     size_t m = 0;
     for (size_t i = 0; i < n; i++) {
         if (bufs[i].size == 0 || bufs[i].lo >= bufs[i].hi) continue;
-        PL_FAIL_IF(bufs[i].size > SUM_MAX, PL_ERR_ARG, "buffer %zu of %llu bytes is too large", i,
-                   (unsigned long long)bufs[i].size);
+        PL_FAIL_IF(bufs[i].size > SUM_MAX, PL_ERR_ARG, "buffer %zu of %llu bytes is too large",
+                   i, (unsigned long long)bufs[i].size);
         uint64_t size = (bufs[i].size + align - 1) / align * align;
         sum += size;
         PL_FAIL_IF(sum > SUM_MAX, PL_ERR_ARG,
@@ -93,7 +94,7 @@ static pl_status read_items(const pl_pack_buf *bufs, size_t n, uint64_t align, p
     return PL_OK;
 }
 
-/* ---- sections ------------------------------------------------------------------------------- */
+/* ---- sections ----------------------------------------------------------------------- */
 
 typedef struct ending {
     int64_t hi;
@@ -133,7 +134,8 @@ static pl_status find_sections(const item *items, pl__pack_leaf *leaf, pl_arena 
         leaf->load[leaf->lo[i]] += items[i].size;
         leaf->load[leaf->hi[i]] -= items[i].size;
     }
-    for (uint32_t i = 1; i <= leaf->n_sections && i <= n; i++) leaf->load[i] += leaf->load[i - 1];
+    for (uint32_t i = 1; i <= leaf->n_sections && i <= n; i++)
+        leaf->load[i] += leaf->load[i - 1];
     for (uint32_t i = 0; i < leaf->n_sections; i++)
         if (leaf->load[i] > leaf->bound) leaf->bound = leaf->load[i];
     return PL_OK;
@@ -153,10 +155,10 @@ pl_status pl_pack_bound(const pl_pack_buf *bufs, size_t n, uint64_t align, uint6
     return rc;
 }
 
-/* ---- reductions ----------------------------------------------------------------------------- */
+/* ---- reductions --------------------------------------------------------------------- */
 
-/* Stacks the buffers of a piece that overlap all others; true if there were any. The others stay
- * in order. */
+/* Stacks the buffers of a piece that overlap all others; true if there were any. The others
+ * stay in order. */
 static bool stack_universal(packing *k, piece *p)
 {
     item *it = k->items + p->first;
@@ -190,7 +192,8 @@ static bool split_piece(packing *k, piece p)
     int64_t hi = it[0].hi;
     for (size_t i = 1; i < p.n; i++) {
         if (it[i].lo >= hi) {
-            k->pieces[k->n_pieces++] = (piece){.first = p.first + i, .n = p.n - i, .base = p.base};
+            k->pieces[k->n_pieces++] =
+                (piece){.first = p.first + i, .n = p.n - i, .base = p.base};
             k->pieces[k->n_pieces++] = (piece){.first = p.first, .n = i, .base = p.base};
             return true;
         }
@@ -221,7 +224,7 @@ static pl_status reduce(packing *k)
     return PL_OK;
 }
 
-/* ---- leaves --------------------------------------------------------------------------------- */
+/* ---- leaves ------------------------------------------------------------------------- */
 
 static int64_t gcd(int64_t a, int64_t b)
 {
@@ -244,7 +247,13 @@ static pl_status leaf_init(packing *k, const piece *p, pl__pack_leaf *leaf, int6
     leaf->peak = pl_arena_new(a, int64_t, p->n);
     leaf->off = pl_arena_new(a, int64_t, p->n);
     leaf->width = pl_arena_new(a, double, p->n);
-    if (!leaf->size || !leaf->peak || !leaf->off || !leaf->width) return PL_ERR_MEMORY;
+    leaf->first = pl_arena_new(a, uint32_t, (size_t)leaf->n_sections + 1);
+    if (!leaf->first || !leaf->size || !leaf->peak || !leaf->off || !leaf->width)
+        return PL_ERR_MEMORY;
+    for (uint32_t s = 0, b = 0; s <= leaf->n_sections; s++) {
+        while (b < leaf->n && leaf->lo[b] < s) b++;
+        leaf->first[s] = b;
+    }
     int64_t g = 0;
     for (size_t i = 0; i < p->n; i++) g = gcd(g, it[i].size);
     *unit = g;
@@ -263,8 +272,7 @@ static pl_status leaf_init(packing *k, const piece *p, pl__pack_leaf *leaf, int6
 
 static void leaf_take(packing *k, piece *p, const pl__pack_leaf *leaf, int64_t unit)
 {
-    for (uint32_t i = 0; i < leaf->n; i++)
-        k->items[p->first + i].off = leaf->off[i] * unit;
+    for (uint32_t i = 0; i < leaf->n; i++) k->items[p->first + i].off = leaf->off[i] * unit;
     p->height = p->base + leaf->height * unit;
 }
 
@@ -281,22 +289,26 @@ static void give_back(pl__pack_effort *e, pl__pack_effort part)
     e->left += part.left;
 }
 
-/* An answer at the goal itself ends the work, so it is asked for first; the local search then
- * lowers the height from which bisection starts. */
+/* Which solver works next on a leaf, and on how many sixteenths of the effort that is left. An
+ * answer at the goal ends the work, so it is asked for first, briefly; then a good height is
+ * made sure of, in case the deadline comes early; then the goal gets its long search. */
+static const struct step {
+    enum { AT_GOAL, PERTURB, BISECT } what;
+    uint32_t sixteenths;
+} STEPS[] = {{AT_GOAL, 2},  {PERTURB, 1}, {BISECT, 2},
+             {AT_GOAL, 10}, {PERTURB, 4}, {BISECT, 16}};
+#define N_STEPS (sizeof STEPS / sizeof STEPS[0])
+
 static pl_status leaf_search(packing *k, pl__pack_leaf *leaf, pl__pack_effort *e)
 {
-    bool exact = !(k->opts->off & PL_PACK_NO_EXACT);
-    if (exact) {
-        pl__pack_effort part = take(e, e->left / 3);
-        PL_TRY(pl__pack_exact(leaf, true, &part));
+    for (size_t i = 0; i < N_STEPS && leaf->height > leaf->goal; i++) {
+        bool perturb = STEPS[i].what == PERTURB;
+        if (k->opts->off & (perturb ? PL_PACK_NO_PERTURB : PL_PACK_NO_EXACT)) continue;
+        pl__pack_effort part = take(e, e->left / 16 * STEPS[i].sixteenths);
+        PL_TRY(perturb ? pl__pack_perturb(leaf, k->opts->seed + i, &part)
+                       : pl__pack_exact(leaf, STEPS[i].what == AT_GOAL, &part));
         give_back(e, part);
     }
-    if (leaf->height > leaf->goal && !(k->opts->off & PL_PACK_NO_PERTURB)) {
-        pl__pack_effort part = take(e, e->left / 4);
-        PL_TRY(pl__pack_perturb(leaf, k->opts->seed, &part));
-        give_back(e, part);
-    }
-    if (exact && leaf->height > leaf->goal) PL_TRY(pl__pack_exact(leaf, false, e));
     return PL_OK;
 }
 
@@ -327,7 +339,8 @@ static pl_status solve_leaves(packing *k)
         for (size_t i = 0; i < k->n_leaves; i++) {
             piece *p = &k->leaves[i];
             n_high += !p->done && p->height > k->goal;
-            if (!p->done && p->height > k->goal && (!worst || p->height > worst->height)) worst = p;
+            if (!p->done && p->height > k->goal && (!worst || p->height > worst->height))
+                worst = p;
         }
         if (!worst) break;
         pl__pack_effort part = take(&k->effort, k->effort.left / n_high);

@@ -1,14 +1,14 @@
 /* pack.h - offsets in one arena: where each buffer lies, so that buffers alive at the same time
  * never share a byte and the arena is as low as can be.
  *
- * The problem is plain data and knows nothing of graphs. A buffer is alive in the half-open time
- * interval [lo,hi) and takes size bytes, rounded up to the alignment. A buffer of no bytes or of an
- * empty interval is legal and lies at offset 0. No arena is lower than the largest sum of sizes
- * alive at one time, the max-load bound: a height equal to it is proven best.
+ * The problem is plain data and knows nothing of graphs. A buffer is alive in the half-open
+ * time interval [lo,hi) and takes size bytes, rounded up to the alignment. A buffer of no bytes
+ * or of an empty interval is legal and lies at offset 0. No arena is lower than the largest sum
+ * of sizes alive at one time, the max-load bound: a height equal to it is proven best.
  *
- * The result is a function of the problem, the options and the seed. Effort is counted in units of
- * work, not in seconds; the time limit is a safety net, and only a run that meets it depends on
- * the machine. check_pack.h accepts or rejects a result and shares no code with the solver.
+ * The result is a function of the problem, the options and the seed. Effort is counted in units
+ * of work, not in seconds; the time limit is a safety net, and only a run that meets it depends
+ * on the machine. check_pack.h accepts or rejects a result and shares no code with the solver.
  */
 #ifndef PL_PLAN_PACK_H
 #define PL_PLAN_PACK_H
@@ -23,7 +23,7 @@ typedef struct pl_pack_buf {
 
 /* Techniques, each of which can be switched off to see what it is worth. */
 enum pl_pack_off {
-    PL_PACK_NO_SPLIT = 1 << 0,   /* independent time ranges, whole-range buffers at the bottom */
+    PL_PACK_NO_SPLIT = 1 << 0, /* independent time ranges, whole-range buffers at the bottom */
     PL_PACK_NO_SKYLINE = 1 << 1, /* lowest-offset-first placement under several keys */
     PL_PACK_NO_FIT = 1 << 2,     /* largest-first best fit and first fit */
     PL_PACK_NO_PERTURB = 1 << 3, /* local search over the skyline's keys */
@@ -31,16 +31,18 @@ enum pl_pack_off {
 };
 
 typedef struct pl_pack_opts {
-    uint64_t align;      /* offsets and sizes are multiples of it; 0 or 1: none */
-    uint64_t target;     /* good enough: stop at this height; 0: only the bound is */
-    uint64_t work;       /* effort after the first portfolio, about a nanosecond a unit; 0: none */
+    uint64_t align;  /* offsets and sizes are multiples of it; 0 or 1: none */
+    uint64_t target; /* good enough: stop at this height; 0: only the bound is */
+    uint64_t work;   /* effort after the first portfolio, about a nanosecond a unit; 0: none */
     double time_limit_s; /* safety net; 0: none */
     uint64_t seed;
     uint32_t off; /* enum pl_pack_off */
 } pl_pack_opts;
 
-#define PL_PACK_OPTS_INIT                                                                    \
-    {.align = 64, .target = 0, .work = 4000000000u, .time_limit_s = 30.0, .seed = 1, .off = 0}
+#define PL_PACK_OPTS_INIT                                                                      \
+ {                                                                                             \
+  .align = 64, .target = 0, .work = 3000000000u, .time_limit_s = 30.0, .seed = 1, .off = 0     \
+ }
 
 /* Writes every offset and the height of the arena. opts may be NULL. On failure (memory, sizes
  * that do not fit 62 bits) nothing is written. */

@@ -1,17 +1,19 @@
 /* pack_greedy.c - placements without backtracking, and a local search over their keys.
  *
- * Skyline: of all unplaced buffers, place the one whose lowest reachable offset is least, ties by a
- * static key, at that offset. "Reachable" looks only at tops: a buffer never goes under one that
- * is already placed, so offsets come out in non-decreasing order. The floor of every section lives
- * in a max tree and the buffers in a heap whose keys are lower bounds: floors only rise, so a stale
- * entry is corrected when it surfaces. That needs O(n) memory, where lists of overlapping pairs
- * would need tens of millions of entries at 30k buffers.
+ * Skyline: of all unplaced buffers, place the one whose lowest reachable offset is least, ties
+ * by a static rank, at that offset. "Reachable" looks only at tops: a buffer never goes under
+ * one that is already placed, so offsets come out in non-decreasing order. It runs as a level
+ * that rises from top to top. Sections whose floor the level has reached are open; when one
+ * opens, only buffers inside the run of open sections around it can be placed, all of them
+ * exactly at the level. One tree finds the run, another the best rank inside it, so a run over
+ * all buffers takes O(n) memory and about n log n time, where lists of overlapping pairs would
+ * need tens of millions of entries at 30k buffers.
  *
  * Fit: largest first, into the first or the tightest gap among the placed neighbours.
  *
- * Local search: the skyline's ranks are the state. A move gives a few buffers of the critical stack
- * (a chain of touching buffers from the bottom to the top of the arena) new ranks and is kept when
- * the arena does not grow.
+ * Local search: the skyline's ranks are the state. A move gives a few buffers of the critical
+ * stack (a chain of touching buffers from the bottom to the top of the arena) new ranks and is
+ * kept when the arena does not grow.
  */
 #include "plan/pack_int.h"
 
@@ -25,7 +27,7 @@
 /* Fits cost n^2: beyond this many buffers the skylines, n log n, are alone. */
 #define FIT_MAX 16384
 
-/* ---- floors: range maximum under "raise the range [l,r) to v" -------------------------------- */
+/* ---- floors: range maximum under "raise the range [l,r) to v" ----------------------- */
 
 typedef struct floors {
     uint32_t leaves; /* a power of two */
@@ -70,7 +72,8 @@ static void floors_raise(floors *f, uint32_t lo, uint32_t hi, int64_t v)
     }
 }
 
-/* The run of sections around s, itself no higher than level, whose floors are no higher either. */
+/* The run of sections around s, itself no higher than level, whose floors are no higher either.
+ */
 static uint32_t run_end(const floors *f, uint32_t s, int64_t level)
 {
     uint32_t i = s + f->leaves;
@@ -91,7 +94,7 @@ static uint32_t run_start(const floors *f, uint32_t s, int64_t level)
     return i - f->leaves + 1;
 }
 
-/* ---- skyline -------------------------------------------------------------------------------- */
+/* ---- skyline ------------------------------------------------------------------------ */
 
 /* A placed buffer whose top the level has yet to reach. */
 typedef struct event {
@@ -109,11 +112,10 @@ typedef struct sky {
     floors floors;
     event *heap; /* the lowest top first */
     uint32_t n_heap;
-    uint32_t *first;  /* of each section: the first buffer with lo >= it */
-    least *least;     /* tree over the unplaced buffers */
-    uint32_t leaves;  /* its number of leaves, a power of two */
+    least *least;           /* tree over the unplaced buffers */
+    uint32_t leaves;        /* its number of leaves, a power of two */
     uint32_t *order, *rank; /* rank -> buffer and back */
-    uint32_t *placed; /* buffers in the order of placement */
+    uint32_t *placed;       /* buffers in the order of placement */
     uint32_t n_placed;
     int64_t *off;
     int64_t height;
@@ -135,26 +137,21 @@ static pl_status sky_init(sky *k, const pl__pack_leaf *leaf, pl_arena *a)
     k->floors.max = pl_arena_new(a, int64_t, 2 * (size_t)k->floors.leaves);
     k->floors.raise = pl_arena_new(a, int64_t, 2 * (size_t)k->floors.leaves);
     k->heap = pl_arena_new(a, event, leaf->n);
-    k->first = pl_arena_new(a, uint32_t, (size_t)leaf->n_sections + 1);
     k->least = pl_arena_new(a, least, 2 * (size_t)k->leaves);
     k->order = pl_arena_new(a, uint32_t, leaf->n);
     k->rank = pl_arena_new(a, uint32_t, leaf->n);
     k->placed = pl_arena_new(a, uint32_t, leaf->n);
     k->off = pl_arena_new(a, int64_t, leaf->n);
-    if (!k->floors.max || !k->floors.raise || !k->heap || !k->first || !k->least ||
-        !k->order || !k->rank || !k->placed || !k->off)
-        return PL_ERR_MEMORY;
-    for (uint32_t s = 0, b = 0; s <= leaf->n_sections; s++) {
-        while (b < leaf->n && leaf->lo[b] < s) b++;
-        k->first[s] = b;
-    }
-    return PL_OK;
+    bool ok = k->floors.max && k->floors.raise && k->heap && k->least && k->order && k->rank &&
+              k->placed && k->off;
+    return ok ? PL_OK : PL_ERR_MEMORY;
 }
 
 static void heap_push(sky *k, event e)
 {
     uint32_t i = k->n_heap++;
-    for (; i && k->heap[(i - 1) / 2].top > e.top; i = (i - 1) / 2) k->heap[i] = k->heap[(i - 1) / 2];
+    for (; i && k->heap[(i - 1) / 2].top > e.top; i = (i - 1) / 2)
+        k->heap[i] = k->heap[(i - 1) / 2];
     k->heap[i] = e;
 }
 
@@ -221,7 +218,7 @@ static void fill_run(sky *k, uint32_t lo, uint32_t hi, int64_t level)
 {
     const pl__pack_leaf *leaf = k->leaf;
     while (lo < hi) {
-        query q = {k->first[lo], k->first[hi], hi, NONE};
+        query q = {leaf->first[lo], leaf->first[hi], hi, NONE};
         ask(k, &q, 1, 0, k->leaves);
         k->work += 60;
         if (q.best == NONE) return;
@@ -241,8 +238,8 @@ static void fill_run(sky *k, uint32_t lo, uint32_t hi, int64_t level)
 }
 
 /* Places all buffers by k->order; the height, or INT64_MAX as soon as it exceeds cap. The level
- * rises from top to top; sections open when it reaches their floor, and whatever then fits in the
- * open run around them could not be placed before. */
+ * rises from top to top; sections open when it reaches their floor, and whatever then fits in
+ * the open run around them could not be placed before. */
 static int64_t sky_run(sky *k, int64_t cap)
 {
     const pl__pack_leaf *leaf = k->leaf;
@@ -255,10 +252,11 @@ static int64_t sky_run(sky *k, int64_t cap)
     while (k->n_placed < leaf->n && k->height <= cap) {
         event e = heap_pop(k);
         uint32_t s = leaf->lo[e.buf];
-        if (floors_max(&k->floors, s, leaf->hi[e.buf]) > e.top) continue; /* filled by a twin event */
+        if (floors_max(&k->floors, s, leaf->hi[e.buf]) > e.top)
+            continue; /* filled by a twin event */
         uint32_t hi = run_end(&k->floors, s, e.top);
-        fill_run(k, run_start(&k->floors, s, e.top), hi < leaf->n_sections ? hi : leaf->n_sections,
-                 e.top);
+        fill_run(k, run_start(&k->floors, s, e.top),
+                 hi < leaf->n_sections ? hi : leaf->n_sections, e.top);
     }
     return k->height <= cap ? k->height : INT64_MAX;
 }
@@ -270,47 +268,50 @@ static void keep(pl__pack_leaf *leaf, const int64_t *off, int64_t height)
     memcpy(leaf->off, off, sizeof(int64_t) * leaf->n);
 }
 
-/* ---- keys ----------------------------------------------------------------------------------- */
+/* ---- keys --------------------------------------------------------------------------- */
 
-typedef struct keyed {
-    double key[3]; /* compared in turn, larger first */
-    uint32_t buf;
-} keyed;
-
-static int by_keys(const void *pa, const void *pb)
+int pl__pack_by_keys(const void *pa, const void *pb)
 {
-    const keyed *a = pa, *b = pb;
+    const pl__pack_keyed *a = pa, *b = pb;
     for (int i = 0; i < 3; i++)
         if (a->key[i] != b->key[i]) return a->key[i] > b->key[i] ? -1 : 1;
     return a->buf < b->buf ? -1 : 1;
 }
 
-/* T: largest load among the sections; W: number of sections; A: area; S: size; R: sum of the
- * loads of the sections, the pressure over the whole life. */
+/* T: largest load among the sections; W and C: length of life, in time and in sections; A and
+ * D: area, likewise; S: size; R: sum of the loads of the sections, the pressure over the whole
+ * life; L: early start; U: late end. */
 static double key_of(const pl__pack_leaf *leaf, const double *load_sum, uint32_t b, char key)
 {
-    double w = leaf->width[b];
+    double w = leaf->width[b], c = (double)(leaf->hi[b] - leaf->lo[b]);
+    double size = (double)leaf->size[b];
     switch (key) {
     case 'T': return (double)leaf->peak[b];
     case 'W': return w;
-    case 'A': return w * (double)leaf->size[b];
-    case 'S': return (double)leaf->size[b];
+    case 'C': return c;
+    case 'A': return w * size;
+    case 'D': return c * size;
+    case 'S': return size;
+    case 'L': return -(double)leaf->lo[b];
+    case 'U': return (double)leaf->hi[b];
     case 'R': return load_sum[leaf->hi[b]] - load_sum[leaf->lo[b]];
     default: return 0;
     }
 }
 
-static const char *const SKYLINE_KEYS[] = {"TWS", "TAS", "WAS", "AWS", "SWT", "RWS"};
+/* None of these wins on all problems, and a run costs milliseconds. */
+static const char *const SKYLINE_KEYS[] = {"TWS", "TAS", "WAS", "AWS", "SWT", "RWS", "TCS",
+                                           "TDS", "CDS", "DCS", "RAS", "TSW", "LUS", "ULS"};
 #define N_SKYLINE_KEYS (sizeof SKYLINE_KEYS / sizeof SKYLINE_KEYS[0])
 
 typedef struct sorter {
-    keyed *rows;
+    pl__pack_keyed *rows;
     double *load_sum; /* prefix sums over sections */
 } sorter;
 
 static pl_status sorter_init(sorter *s, const pl__pack_leaf *leaf, pl_arena *a)
 {
-    s->rows = pl_arena_new(a, keyed, leaf->n);
+    s->rows = pl_arena_new(a, pl__pack_keyed, leaf->n);
     s->load_sum = pl_arena_new(a, double, (size_t)leaf->n_sections + 1);
     if (!s->rows || !s->load_sum) return PL_ERR_MEMORY;
     for (uint32_t i = 0; i < leaf->n_sections; i++)
@@ -326,22 +327,22 @@ static void sort_by(sorter *s, sky *k, const char *keys)
         s->rows[b].buf = b;
         for (int i = 0; i < 3; i++) s->rows[b].key[i] = key_of(leaf, s->load_sum, b, keys[i]);
     }
-    qsort(s->rows, leaf->n, sizeof(keyed), by_keys);
+    qsort(s->rows, leaf->n, sizeof(pl__pack_keyed), pl__pack_by_keys);
     for (uint32_t r = 0; r < leaf->n; r++) {
         k->order[r] = s->rows[r].buf;
         k->rank[k->order[r]] = r;
     }
 }
 
-/* ---- largest-first fits ---------------------------------------------------------------------- */
+/* ---- largest-first fits ------------------------------------------------------------- */
 
 typedef struct block {
     int64_t off, top;
     uint32_t lo, hi;
 } block;
 
-/* Where b goes among the blocks, which are sorted by offset: the first gap that holds it, or the
- * tightest one. */
+/* Where b goes among the blocks, which are sorted by offset: the first gap that holds it, or
+ * the tightest one. */
 static int64_t find_gap(const block *blocks, uint32_t n, block b, int64_t size, bool tightest)
 {
     int64_t cur = 0, best = -1, best_gap = INT64_MAX;
@@ -368,8 +369,10 @@ static int64_t fit_run(const pl__pack_leaf *leaf, const uint32_t *order, bool ti
         k.top = k.off + leaf->size[b];
         for (uint32_t l = 0; l < at;) { /* first block above */
             uint32_t mid = l + (at - l) / 2;
-            if (blocks[mid].off <= k.off) l = mid + 1;
-            else at = mid;
+            if (blocks[mid].off <= k.off)
+                l = mid + 1;
+            else
+                at = mid;
         }
         memmove(blocks + at + 1, blocks + at, sizeof(block) * (n - at));
         blocks[at] = k;
@@ -399,7 +402,8 @@ pl_status pl__pack_portfolio(pl__pack_leaf *leaf, uint32_t off)
         sort_by(&s, &k, "SWT");
         keep(leaf, k.off, fit_run(leaf, k.order, tightest, blocks, k.off));
     }
-    if (leaf->height == INT64_MAX) { /* everything is switched off: some placement there must be */
+    if (leaf->height ==
+        INT64_MAX) { /* everything is switched off: some placement there must be */
         sort_by(&s, &k, "SWT");
         keep(leaf, k.off, sky_run(&k, INT64_MAX - 1));
     }
@@ -408,7 +412,7 @@ out:
     return rc;
 }
 
-/* ---- local search over ranks ----------------------------------------------------------------- */
+/* ---- local search over ranks -------------------------------------------------------- */
 
 typedef struct draws {
     uint64_t seed, n;
@@ -421,8 +425,9 @@ static uint32_t draw(draws *d, uint32_t below)
     return (uint32_t)((uint64_t)d->w[d->n++ % 4] * below >> 32);
 }
 
-/* The chain of touching buffers that carries the highest one, from the last complete run. Buffers
- * were placed in order of offset, so one backward pass meets every supporter after its load. */
+/* The chain of touching buffers that carries the highest one, from the last complete run.
+ * Buffers were placed in order of offset, so one backward pass meets every supporter after its
+ * load. */
 static uint32_t critical_stack(const sky *k, int64_t height, uint32_t *out)
 {
     const pl__pack_leaf *leaf = k->leaf;

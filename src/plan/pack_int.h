@@ -1,5 +1,5 @@
-/* pack_int.h - what the files of the offset planner share: one irreducible sub-problem (a leaf),
- * the effort left, and the solvers that improve a leaf.
+/* pack_int.h - what the files of the offset planner share: one irreducible sub-problem (a
+ * leaf), the effort left, and the solvers that improve a leaf.
  */
 #ifndef PL_PLAN_PACK_INT_H
 #define PL_PLAN_PACK_INT_H
@@ -15,22 +15,32 @@ typedef struct pl__pack_effort {
 /* False when the effort is used up or the deadline has passed. */
 bool pl__pack_spend(pl__pack_effort *e, uint64_t units);
 
-/* A sub-problem in compressed time. Section s stands for a moment at which the set of live buffers
- * is largest among its neighbours; buffers share a moment exactly when they share a section.
- * Buffers are sorted by lo. Sizes and offsets are in units of the greatest common divisor. */
+/* A sub-problem in compressed time. Section s stands for a moment at which the set of live
+ * buffers is largest among its neighbours; buffers share a moment exactly when they share a
+ * section. Buffers are sorted by lo. Sizes and offsets are in units of the greatest common
+ * divisor. */
 typedef struct pl__pack_leaf {
     uint32_t n, n_sections;
     uint32_t *lo, *hi; /* sections [lo,hi) of each buffer */
     int64_t *size;
-    double *width;  /* the length of its life in the problem's own time */
-    int64_t *load;  /* of each section: the sum of the sizes alive in it */
-    int64_t *peak;  /* of each buffer: the largest load among its sections */
-    int64_t bound;  /* the largest load */
-    int64_t goal;   /* stop at or below this height; never below bound */
-    int64_t *off;   /* the best placement found */
-    int64_t height; /* its height; INT64_MAX before the first */
-    int64_t proven; /* no placement is lower than this */
+    double *width;   /* the length of its life in the problem's own time */
+    uint32_t *first; /* of each section, and one past: the first buffer with lo >= it */
+    int64_t *load;   /* of each section: the sum of the sizes alive in it */
+    int64_t *peak;   /* of each buffer: the largest load among its sections */
+    int64_t bound;   /* the largest load */
+    int64_t goal;    /* stop at or below this height; never below bound */
+    int64_t *off;    /* the best placement found */
+    int64_t height;  /* its height; INT64_MAX before the first */
+    int64_t proven;  /* no placement is lower than this */
 } pl__pack_leaf;
+
+/* A buffer and what to sort it by: keys compared in turn, larger first, then the lower buffer.
+ */
+typedef struct pl__pack_keyed {
+    double key[3];
+    uint32_t buf;
+} pl__pack_keyed;
+int pl__pack_by_keys(const void *a, const void *b); /* for qsort */
 
 /* Each of these keeps leaf->off and leaf->height the best so far and stops at leaf->goal.
  * Running out of effort is not a failure; running out of memory is. */

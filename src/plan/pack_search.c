@@ -1,33 +1,39 @@
 /* pack_search.c - depth-first search for a placement within a given height.
  *
- * After MiniMalloc (Moffitt, ASPLOS 2023). Only canonical placements are searched: buffers are placed
- * in order of (offset, static rank), each at its lowest reachable offset, so every bottom-justified
- * solution is met once. What cuts the tree:
- *   - sections: the floor of a section plus the sizes still to be placed in it must fit. A floor is
- *     the highest placed top, raised to the least reachable offset of the unplaced buffers there and
- *     to the offset placed last, since later ones are not lower;
- *   - dominance: nothing goes at or above the lowest top an unplaced buffer could have now, because
- *     that buffer would then have fitted below;
- *   - a buffer that nothing unplaced overlaps takes nothing from anyone: when the search below
- *     it fails, its siblings fail too; so do twins of a buffer that failed at the same offset;
- *   - where no unplaced buffer crosses a boundary between sections the problem falls in two parts,
- *     searched apart: one that fails is not retried for the solutions of the other.
- * Static ranks decide how soon a solution is met, and no one ranking is good for all problems, so
- * several take turns under node limits that double.
+ * After MiniMalloc (Moffitt, ASPLOS 2023). Only canonical placements are searched: buffers are
+ * placed in order of (offset, static rank), each at its lowest reachable offset, so every
+ * bottom-justified solution is met once. What cuts the tree:
  *
- * All changes go on one trail; failing means undoing back to a mark. Buffers are sorted by first
- * section, so a part is a range of buffers and a range of sections.
+ * Sections. The floor of a section plus the sizes still to be placed in it must fit. A floor is
+ * the highest placed top, raised to the least reachable offset of the unplaced buffers there
+ * and to the offset placed last, since later ones are not lower.
+ *
+ * Dominance. Nothing goes at or above the lowest top an unplaced buffer could have now, because
+ * that buffer would then have fitted below.
+ *
+ * Hats. A buffer that nothing unplaced overlaps takes nothing from anyone: when the search
+ * below it fails, its siblings fail too. So do twins of a buffer that failed at the same
+ * offset.
+ *
+ * Parts. Where no unplaced buffer crosses a boundary between sections the problem falls in two,
+ * searched apart and ranked afresh; one that fails is not retried for the solutions of the
+ * other.
+ *
+ * Ranks decide how soon a solution is met, and no one ranking is good for all problems, so
+ * several take turns under node limits that double. All changes go on one trail; failing means
+ * undoing back to a mark. Buffers are sorted by first section, so a part is a range of buffers
+ * and a range of sections.
  */
 #include "plan/pack_int.h"
 
 #include "base/arena.h"
-#include "base/rng.h"
 #include "base/sys.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Beyond these the tables are too large and the tree is hopeless anyway. */
+/* Beyond these the tables are too large and the tree is hopeless anyway. The search recurses
+ * once a placed buffer, some 230 bytes of stack each. */
 #define MAX_BUFS  6000u
 #define MAX_PAIRS 12000000u
 
@@ -46,14 +52,8 @@ typedef struct cand {
     uint32_t buf, rank;
 } cand;
 
-typedef struct ranked {
-    double key[3];
-    uint32_t buf;
-} ranked;
-
 typedef struct dfs {
     const pl__pack_leaf *leaf;
-    uint32_t *first;         /* of each section: the first buffer with lo >= it */
     uint32_t *near_at, *near; /* overlapping buffers of b: near[near_at[b]..near_at[b+1]) */
     uint32_t *live_at, *live; /* buffers alive in section s */
     uint32_t *rank;
@@ -67,9 +67,9 @@ typedef struct dfs {
     size_t n_trail, cap_trail;
     cand *cands; /* candidate lists of all open nodes, one after the other */
     size_t n_cands, cap_cands;
-    ranked *rows; /* scratch of set_ranks */
-    const char *keys;
-    int64_t cap; /* the height to stay within */
+    pl__pack_keyed *rows; /* scratch of set_ranks */
+    const char *keys;     /* by which it ranks, one of ORDERS */
+    int64_t cap;          /* the height to stay within */
     uint64_t nodes_left, work;
     pl__pack_effort *effort;
     pl_status status; /* why STOPPED, if memory */
@@ -79,7 +79,7 @@ typedef struct part {
     uint32_t buf_lo, buf_hi, sec_lo, sec_hi;
 } part;
 
-/* ---- trail ---------------------------------------------------------------------------------- */
+/* ---- trail -------------------------------------------------------------------------- */
 
 static bool grow(void **p, size_t *cap, size_t elem)
 {
@@ -133,10 +133,10 @@ static void undo(dfs *d, size_t mark)
     }
 }
 
-/* ---- placing -------------------------------------------------------------------------------- */
+/* ---- placing ------------------------------------------------------------------------ */
 
-/* Raises the floor of s to the least reachable offset of its unplaced buffers. Nearly always the
- * witness of last time still lies at or below the floor and there is nothing to do. */
+/* Raises the floor of s to the least reachable offset of its unplaced buffers. Nearly always
+ * the witness of last time still lies at or below the floor and there is nothing to do. */
 static void raise_floor(dfs *d, uint32_t s)
 {
     int64_t floor = d->floor[s], least = PLACED;
@@ -153,41 +153,53 @@ static void raise_floor(dfs *d, uint32_t s)
     d->floor[s] = least;
 }
 
+/* The cheap look at all floors as they are comes first: most failures show there. */
 static bool sections_fit(dfs *d, part p, int64_t off)
 {
     d->work += p.sec_hi - p.sec_lo;
     for (uint32_t s = p.sec_lo; s < p.sec_hi; s++) {
+        int64_t floor = d->floor[s] > off ? d->floor[s] : off;
+        if (d->waiting[s] && floor + d->waiting[s] > d->cap) return false;
+    }
+    for (uint32_t s = p.sec_lo; s < p.sec_hi; s++) {
         if (d->waiting[s] == 0) continue;
         raise_floor(d, s);
-        int64_t floor = d->floor[s] > off ? d->floor[s] : off;
-        if (floor + d->waiting[s] > d->cap) return false;
+        if (d->floor[s] + d->waiting[s] > d->cap) return false;
     }
     return true;
 }
 
+/* Whether the sections of b have room above b at its reachable offset. *hat: an unplaced buffer
+ * overlaps b. */
+static bool has_room(const dfs *d, uint32_t b, bool *hat)
+{
+    const pl__pack_leaf *leaf = d->leaf;
+    int64_t room = d->cap - d->reach[b], size = leaf->size[b], most = 0;
+    for (uint32_t s = leaf->lo[b]; s < leaf->hi[b]; s++)
+        if (d->waiting[s] > most) most = d->waiting[s];
+    *hat = most > size;
+    return most <= room;
+}
+
 /* Places b at its reachable offset. False when the rest cannot fit any more; the changes are on
- * the trail either way. *hat: an unplaced buffer overlaps b. */
-static bool place(dfs *d, part p, uint32_t b, bool *hat)
+ * the trail either way. */
+static bool place(dfs *d, part p, uint32_t b)
 {
     const pl__pack_leaf *leaf = d->leaf;
     int64_t off = d->reach[b], size = leaf->size[b], top = off + size;
-    bool ok = top <= d->cap;
+    bool ok = true;
     note(d, PLACE, b, off);
     d->at[b] = off;
     d->reach[b] = PLACED;
     for (uint32_t s = leaf->lo[b] + 1; s < leaf->hi[b]; s++) d->cross[s]--;
     for (uint32_t s = leaf->lo[b]; s < leaf->hi[b]; s++) {
         d->waiting[s] -= size;
-        if (top + d->waiting[s] > d->cap) ok = false;
         note(d, FLOOR, s, d->floor[s]);
         d->floor[s] = top;
     }
-    *hat = false;
     for (uint32_t i = d->near_at[b]; i < d->near_at[b + 1]; i++) {
         uint32_t c = d->near[i];
-        if (d->reach[c] == PLACED) continue;
-        *hat = true;
-        if (d->reach[c] >= top) continue;
+        if (d->reach[c] >= top) continue; /* placed, or out of the way */
         note(d, REACH, c, d->reach[c]);
         d->reach[c] = top;
         if (top + leaf->size[c] > d->cap) ok = false;
@@ -196,18 +208,11 @@ static bool place(dfs *d, part p, uint32_t b, bool *hat)
     return ok && sections_fit(d, p, off);
 }
 
-/* ---- ranks ---------------------------------------------------------------------------------- */
+/* ---- ranks -------------------------------------------------------------------------- */
 
-static int by_rank(const void *pa, const void *pb)
-{
-    const ranked *a = pa, *b = pb;
-    for (int i = 0; i < 3; i++)
-        if (a->key[i] != b->key[i]) return a->key[i] > b->key[i] ? -1 : 1;
-    return a->buf < b->buf ? -1 : 1;
-}
-
-/* MiniMalloc's three orders, once with the length of life in time and once in sections: T is the
- * largest load still waiting in the buffer's sections, W and C its length, A and D its area. */
+/* MiniMalloc's three orders, once with the length of life in time and once in sections: T is
+ * the largest load still waiting in the buffer's sections, W and C its length, A and D its
+ * area. */
 static const char *const ORDERS[] = {"WAT", "TAW", "TWA", "CDT", "TDC", "TCD"};
 #define N_ORDERS (sizeof ORDERS / sizeof ORDERS[0])
 
@@ -235,12 +240,12 @@ static void set_ranks(dfs *d, part p)
     uint32_t n = 0;
     for (uint32_t b = p.buf_lo; b < p.buf_hi; b++) {
         if (d->reach[b] == PLACED) continue;
-        ranked *row = &d->rows[n++];
+        pl__pack_keyed *row = &d->rows[n++];
         row->buf = b;
         for (int i = 0; i < 3; i++) row->key[i] = rank_key(d, b, d->keys[i]);
         d->work += leaf->hi[b] - leaf->lo[b];
     }
-    qsort(d->rows, n, sizeof(ranked), by_rank);
+    qsort(d->rows, n, sizeof(pl__pack_keyed), pl__pack_by_keys);
     for (uint32_t r = 0; r < n; r++) {
         uint32_t b = d->rows[r].buf;
         note(d, RANK, b, d->rank[b]);
@@ -249,15 +254,16 @@ static void set_ranks(dfs *d, part p)
     d->work += 100 * n;
 }
 
-/* ---- nodes ---------------------------------------------------------------------------------- */
+/* ---- nodes -------------------------------------------------------------------------- */
 
 static bool cand_less(const cand *a, const cand *b)
 {
     return a->off != b->off ? a->off < b->off : a->rank < b->rank;
 }
 
-/* The candidates of a node, in order: not before last, and below the lowest top an unplaced buffer
- * could have. Returns the number of unplaced buffers; they are appended to d->cands. */
+/* The candidates of a node, in order: not before last, and below the lowest top an unplaced
+ * buffer could have. They go to the end of d->cands; the number of unplaced buffers is
+ * returned. */
 static uint32_t list_candidates(dfs *d, part p, cand last)
 {
     const int64_t *size = d->leaf->size;
@@ -296,7 +302,7 @@ static outcome search_parts(dfs *d, part p, cand last)
         bool end = s == d->leaf->hi[b];
         if (!end && d->cross[s]) continue;
         uint32_t stop = end ? p.sec_hi : s;
-        part q = {d->first[start], d->first[stop], start, stop};
+        part q = {d->leaf->first[start], d->leaf->first[stop], start, stop};
         if (start != p.sec_lo || stop != p.sec_hi) {
             if (!trail_reserve(d, q.buf_hi - q.buf_lo)) return STOPPED;
             set_ranks(d, q);
@@ -309,6 +315,7 @@ static outcome search_parts(dfs *d, part p, cand last)
     return FOUND;
 }
 
+/* One node: tries every candidate after last, the placement before it. */
 static outcome search(dfs *d, part p, cand last)
 {
     if (d->nodes_left == 0) return STOPPED;
@@ -329,14 +336,16 @@ static outcome search(dfs *d, part p, cand last)
         if (!pl__pack_spend(d->effort, work)) return STOPPED;
     }
     size_t end = d->n_cands;
+    size_t most_changes = (size_t)d->leaf->n + 2 * (size_t)d->leaf->n_sections + 1;
     for (size_t i = base; i < end; i++) {
         cand c = d->cands[i];
         bool twin = false, hat = false;
         for (size_t j = base; j < i && !twin; j++) twin = is_twin(d->leaf, &c, &d->cands[j]);
         if (twin) continue;
-        size_t mark = d->n_trail, widest = (size_t)d->leaf->n + 2 * (size_t)d->leaf->n_sections + 1;
-        if (!trail_reserve(d, widest)) return STOPPED;
-        outcome r = place(d, p, c.buf, &hat) ? search_parts(d, p, c) : FAILED;
+        size_t mark = d->n_trail;
+        if (!trail_reserve(d, most_changes)) return STOPPED;
+        outcome r = FAILED;
+        if (has_room(d, c.buf, &hat) && place(d, p, c.buf)) r = search_parts(d, p, c);
         if (r != FAILED) return r;
         undo(d, mark);
         if (!hat) break;
@@ -345,24 +354,19 @@ static outcome search(dfs *d, part p, cand last)
     return FAILED;
 }
 
-/* ---- setting up ------------------------------------------------------------------------------ */
+/* ---- setting up --------------------------------------------------------------------- */
 
 /* Overlapping pairs and section members, counted first and then filled. */
 static pl_status dfs_lists(dfs *d, pl_arena *a, bool *small)
 {
     const pl__pack_leaf *leaf = d->leaf;
     uint32_t n = leaf->n, ns = leaf->n_sections;
-    d->first = pl_arena_new(a, uint32_t, (size_t)ns + 1);
     d->near_at = pl_arena_new(a, uint32_t, (size_t)n + 1);
     d->live_at = pl_arena_new(a, uint32_t, (size_t)ns + 1);
-    if (!d->first || !d->near_at || !d->live_at) return PL_ERR_MEMORY;
-    for (uint32_t s = 0, b = 0; s <= ns; s++) {
-        while (b < n && leaf->lo[b] < s) b++;
-        d->first[s] = b;
-    }
+    if (!d->near_at || !d->live_at) return PL_ERR_MEMORY;
     uint64_t pairs = 0, area = 0;
     for (uint32_t b = 0; b < n; b++) {
-        pairs += d->first[leaf->hi[b]] - b - 1;
+        pairs += d->leaf->first[leaf->hi[b]] - b - 1;
         area += leaf->hi[b] - leaf->lo[b];
     }
     *small = pairs <= MAX_PAIRS && area <= MAX_PAIRS;
@@ -373,14 +377,14 @@ static pl_status dfs_lists(dfs *d, pl_arena *a, bool *small)
     uint32_t at = 0;
     for (uint32_t b = 0; b < n; b++) {
         d->near_at[b] = at;
-        for (uint32_t c = 0; c < d->first[leaf->hi[b]]; c++)
+        for (uint32_t c = 0; c < d->leaf->first[leaf->hi[b]]; c++)
             if (c != b && leaf->hi[c] > leaf->lo[b]) d->near[at++] = c;
     }
     d->near_at[n] = at;
     at = 0;
     for (uint32_t s = 0; s < ns; s++) {
         d->live_at[s] = at;
-        for (uint32_t b = 0; b < d->first[s + 1]; b++)
+        for (uint32_t b = 0; b < d->leaf->first[s + 1]; b++)
             if (leaf->hi[b] > s) d->live[at++] = b;
     }
     d->live_at[ns] = at;
@@ -392,7 +396,7 @@ static pl_status dfs_init(dfs *d, const pl__pack_leaf *leaf, pl_arena *a, bool *
     d->leaf = leaf;
     PL_TRY(dfs_lists(d, a, small));
     if (!*small) return PL_OK;
-    d->rows = pl_arena_new(a, ranked, leaf->n);
+    d->rows = pl_arena_new(a, pl__pack_keyed, leaf->n);
     d->rank = pl_arena_new(a, uint32_t, leaf->n);
     d->reach = pl_arena_new(a, int64_t, leaf->n);
     d->at = pl_arena_new(a, int64_t, leaf->n);
@@ -400,7 +404,8 @@ static pl_status dfs_init(dfs *d, const pl__pack_leaf *leaf, pl_arena *a, bool *
     d->waiting = pl_arena_new(a, int64_t, leaf->n_sections);
     d->witness = pl_arena_new(a, uint32_t, leaf->n_sections);
     d->cross = pl_arena_new(a, uint32_t, leaf->n_sections);
-    bool ok = d->rows && d->rank && d->reach && d->at && d->floor && d->waiting && d->witness && d->cross;
+    bool ok = d->rows && d->rank && d->reach && d->at && d->floor && d->waiting && d->witness &&
+              d->cross;
     return ok ? PL_OK : PL_ERR_MEMORY;
 }
 
@@ -419,7 +424,7 @@ static void dfs_reset(dfs *d, int64_t cap, uint64_t nodes)
         for (uint32_t s = leaf->lo[b] + 1; s < leaf->hi[b]; s++) d->cross[s]++;
 }
 
-/* ---- driving -------------------------------------------------------------------------------- */
+/* ---- driving ------------------------------------------------------------------------ */
 
 static void keep_found(const dfs *d, pl__pack_leaf *leaf)
 {
@@ -431,7 +436,8 @@ static void keep_found(const dfs *d, pl__pack_leaf *leaf)
     memcpy(leaf->off, d->at, sizeof(int64_t) * leaf->n);
 }
 
-/* All orders in turn at one height, with node limits that double, until an answer or no effort. */
+/* All orders in turn at one height, with node limits that double, until an answer or no effort.
+ */
 static outcome try_height(dfs *d, pl__pack_leaf *leaf, int64_t cap, pl__pack_effort *e)
 {
     part all = {0, leaf->n, 0, leaf->n_sections};
@@ -451,13 +457,14 @@ static outcome try_height(dfs *d, pl__pack_leaf *leaf, int64_t cap, pl__pack_eff
         }
 }
 
-/* Heights between the goal and the best known, halving the gap. A height that gives no answer in
- * its share of the effort counts as out of reach; when the gap has closed, what effort is left
- * goes once more to the goal and upwards, with larger shares. */
+/* Heights between the goal and the best known, halving the gap. A height that gives no answer
+ * in its share of the effort counts as out of reach; when the gap has closed, what effort is
+ * left goes once more to the goal and upwards, with larger shares. */
 static void bisect(dfs *d, pl__pack_leaf *leaf, pl__pack_effort *e)
 {
-    for (uint64_t parts = 16; parts && leaf->height > leaf->goal && d->status == PL_OK; parts /= 2) {
-        int64_t lo = leaf->proven > leaf->goal ? leaf->proven : leaf->goal; 
+    for (uint64_t parts = 16; parts && leaf->height > leaf->goal && d->status == PL_OK;
+         parts /= 2) {
+        int64_t lo = leaf->proven > leaf->goal ? leaf->proven : leaf->goal;
         uint64_t share = e->left / parts;
         while (lo < leaf->height && e->left && d->status == PL_OK) {
             int64_t mid = lo + (leaf->height - 1 - lo) / 2;
@@ -477,8 +484,10 @@ pl_status pl__pack_exact(pl__pack_leaf *leaf, bool at_goal, pl__pack_effort *e)
     bool small = true;
     pl_status rc = dfs_init(&d, leaf, &a, &small);
     if (rc == PL_OK && small) {
-        if (!at_goal) bisect(&d, leaf, e);
-        else if (leaf->proven <= leaf->goal) try_height(&d, leaf, leaf->goal, e);
+        if (!at_goal)
+            bisect(&d, leaf, e);
+        else if (leaf->proven <= leaf->goal)
+            try_height(&d, leaf, leaf->goal, e);
         rc = d.status;
     }
     pl_sys_free(d.trail);

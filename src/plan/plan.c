@@ -246,10 +246,10 @@ static pl_status pack(const pl_plan_opts *o, pl_pack_buf *b, size_t n, uint64_t 
 {
     static const struct {
         uint64_t work, per_mille;
-    } round[] = {{0, 0}, {300000000, 1}, {3000000000, 10}};
+    } round[] = {{0, 0}, {200000000, 1}, {1500000000, 10}};
     pl_pack_opts po = PL_PACK_OPTS_INIT;
     po.seed = o->seed + 1;
-    po.time_limit_s = o->seconds > 0 ? o->seconds : 10;
+    po.time_limit_s = o->seconds > 0 ? o->seconds : 5;
     for (int r = 0; r < 3; r++) {
         uint64_t good = bound + bound / 1000 * round[r].per_mille;
         if (r > 0 && *height <= good) break;

@@ -28,9 +28,9 @@ typedef struct pl_storage {
 } pl_storage;
 
 /* Output storage `out` may take over the bytes of input storage `in` at its task. */
-typedef struct pl_take {
+typedef struct pl_takeover {
     uint32_t in, out;
-} pl_take;
+} pl_takeover;
 
 /* One assign node that is neither direct nor void: its value is copied at the end. */
 typedef struct pl_assign_rec {
@@ -54,7 +54,7 @@ typedef struct pl_problem {
     pl_rows writes;    /* per task: storages */
     pl_rows readers;   /* per storage: distinct tasks */
     pl_rows preds, succs; /* per task: tasks, data and slot order together, distinct */
-    pl_take *takes;    /* grouped by task */
+    pl_takeover *takes;    /* grouped by task */
     uint32_t *take_start; /* n_tasks + 1 */
     uint64_t *work;    /* per task: scratch, rounded */
     pl_assign_rec *assigns;

@@ -141,7 +141,7 @@ static pl_status list_takes(pl_problem *p, pl_arena *mem, pl_arena *scratch)
     for (uint32_t t = 0; t < p->n_tasks && !p->opts->no_reuse; t++)
         most += (size_t)(p->reads.start[t + 1] - p->reads.start[t]) *
                 p->units->unit[p->unit[t]].n_out;
-    p->takes = pl_arena_new(mem, pl_take, most + 1);
+    p->takes = pl_arena_new(mem, pl_takeover, most + 1);
     if (!p->takes) return PL_ERR_MEMORY;
     (void)scratch;
     for (uint32_t t = 0; t < p->n_tasks; t++) {
@@ -150,7 +150,7 @@ static pl_status list_takes(pl_problem *p, pl_arena *mem, pl_arena *scratch)
             for (uint32_t e = p->reads.start[t]; e < p->reads.start[t + 1]; e++) {
                 uint32_t in = p->reads.list[e];
                 if (p->st[in].old_slot < 0 && pl_problem_may_take(p, p->unit[t], k, in))
-                    p->takes[n++] = (pl_take){in, p->storage[u->out[k]]};
+                    p->takes[n++] = (pl_takeover){in, p->storage[u->out[k]]};
             }
         p->take_start[t + 1] = (uint32_t)n;
     }

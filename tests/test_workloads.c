@@ -1,0 +1,499 @@
+/* test_workloads.c - whole training systems, five steps, against PyTorch's numbers.
+ *
+ * tests/data/peers/<name>.json is written by tools/peer_numbers.py, which explains it: parameters
+ * and inputs come from a hash of their names on both sides; loss terms, and norms and sign
+ * projections of gradients and changes, are compared. All elements are counted in the order of
+ * PyTorch's files, so layouts are tested along the way.
+ */
+#include "base/sys.h"
+#include "lab.h"
+#include "test.h"
+#include "workloads/workloads.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- numbers from names --------------------------------------------------------------------- */
+static uint64_t fnv(const char *name)
+{
+    uint64_t h = 14695981039346656037u;
+    for (; *name; name++) h = (h ^ (uint8_t)*name) * 1099511628211u;
+    return h;
+}
+
+static uint64_t bits(uint64_t base, int64_t i)
+{
+    uint64_t z = base + ((uint64_t)i + 1) * 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+static double uniform(uint64_t base, int64_t i)
+{
+    return (double)(bits(base, i) >> 11) * 0x1p-53;
+}
+
+static double noise(uint64_t base, int64_t i)
+{
+    double u = uniform(base, 4 * i) + uniform(base, 4 * i + 1);
+    return (u + uniform(base, 4 * i + 2) + uniform(base, 4 * i + 3) - 2.0) * 1.7320508075688772;
+}
+
+typedef struct summary {
+    double norm, p[4];
+} summary;
+
+static summary summarise(const double *x, int64_t n)
+{
+    uint64_t base = fnv("project");
+    summary s = {0};
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t b = bits(base, i);
+        s.norm += x[i] * x[i];
+        for (int j = 0; j < 4; j++) s.p[j] += (b >> (20 + j)) & 1 ? -x[i] : x[i];
+    }
+    s.norm = sqrt(s.norm);
+    return s;
+}
+
+/* ---- layouts ---------------------------------------------------------------------------------- */
+/* Index in our memory of each element of a tensor in file order. Caller frees. */
+static int64_t *file_order(int rank, const int64_t *dim, const int *perm, int64_t *n)
+{
+    int64_t stride[PL_MAX_RANK], at[PL_MAX_RANK] = {0}, total = 1;
+    for (int i = rank - 1; i >= 0; i--) {
+        stride[i] = total;
+        total *= dim[i];
+    }
+    int64_t *index = pl_sys_alloc(sizeof *index * (size_t)(total + 1));
+    for (int64_t k = 0; k < total; k++) {
+        for (int i = 0; i < rank; i++) index[k] += at[i] * stride[perm[i]];
+        for (int i = rank - 1; i >= 0; i--) {
+            if (++at[i] < dim[perm[i]]) break;
+            at[i] = 0;
+        }
+    }
+    *n = total;
+    return index;
+}
+
+static int64_t *slot_order(const pl_slot *s, int64_t *n)
+{
+    const pl_file_layout *l = &s->layout;
+    int perm[PL_MAX_RANK], rank = l->view_rank ? l->view_rank : s->type.rank;
+    for (int i = 0; i < rank; i++) perm[i] = l->rank ? l->perm[i] : i;
+    return file_order(rank, l->view_rank ? l->view : s->type.dim, perm, n);
+}
+
+/* PyTorch has (B,C,H,W) where we have (B,H,W,C). */
+static int64_t *input_order(const pl_type *t, int64_t *n)
+{
+    static const int plain[PL_MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7}, image[4] = {0, 3, 1, 2};
+    return file_order(t->rank, t->dim, t->rank == 4 ? image : plain, n);
+}
+
+/* ---- one workload -------------------------------------------------------------------------------- */
+typedef void build_fn(pl_nn *m, const void *config);
+/* Which program runs, on which micro-batch (0: the program names it itself). */
+typedef struct turn {
+    int program, micro;
+} turn;
+typedef struct work {
+    const char *name;
+    const void *config;
+    build_fn *build[4];
+    int (*turns)(int step, turn *out); /* step from 1; how many */
+} work;
+
+typedef struct bench {
+    const work *w;
+    json_t *data;
+    pl_store *store;
+    lab *lab;
+    double **start; /* of each slot, in file order */
+    int n_slots;
+} bench;
+
+static void bench_close(bench *b)
+{
+    for (int i = 0; b->start && i < b->n_slots; i++) pl_sys_free(b->start[i]);
+    pl_sys_free(b->start);
+    lab_free(b->lab);
+    pl_store_free(b->store);
+    json_decref(b->data);
+}
+
+/* Builds every program of the workload. */
+static pl_status bench_build(bench *b)
+{
+    b->store = pl_store_new();
+    b->lab = lab_new(b->store);
+    for (int i = 0; i < 4 && b->w->build[i]; i++) {
+        pl_graph *g = pl_graph_new(b->store);
+        pl_nn *m = pl_nn_new(g, true);
+        b->w->build[i](m, b->w->config);
+        pl_status rc = pl_nn_finish(m);
+        pl_nn_free(m);
+        lab_add(b->lab, g);
+        if (rc != PL_OK) return rc;
+    }
+    return lab_open(b->lab);
+}
+
+static void put(pl_dtype d, void *p, int64_t i, double v)
+{
+    if (d == PL_F32) ((float *)p)[i] = (float)v;
+    if (d == PL_I64) ((int64_t *)p)[i] = (int64_t)v;
+    if (d == PL_BOOL) ((uint8_t *)p)[i] = v != 0;
+}
+
+static double get(pl_dtype d, const void *p, int64_t i)
+{
+    return d == PL_I64 ? (double)((const int64_t *)p)[i] : (double)((const float *)p)[i];
+}
+
+/* Values of a tensor in file order. Caller frees. */
+static double *in_file_order(const pl_slot *s, const void *p, int64_t *n)
+{
+    int64_t *index = slot_order(s, n);
+    double *x = pl_sys_alloc(sizeof *x * (size_t)(*n + 1));
+    for (int64_t i = 0; i < *n; i++) x[i] = get(s->type.dtype, p, index[i]);
+    pl_sys_free(index);
+    return x;
+}
+
+/* File shape of a slot against the row's. */
+static bool same_shape(const pl_slot *s, json_t *shape)
+{
+    const pl_file_layout *l = &s->layout;
+    size_t rank = (size_t)(l->view_rank ? l->view_rank : s->type.rank);
+    const int64_t *dim = l->view_rank ? l->view : s->type.dim;
+    if (json_array_size(shape) == 1 && rank > 1) /* a vector stored from several dimensions */
+        return json_integer_value(json_array_get(shape, 0)) == pl_type_elems(&s->type);
+    if (json_array_size(shape) != rank) return false;
+    for (size_t i = 0; i < rank; i++)
+        if (json_integer_value(json_array_get(shape, i)) != dim[l->rank ? (size_t)l->perm[i] : i])
+            return false;
+    return true;
+}
+
+static void start_slot(bench *b, int slot, const char *name, json_t *row)
+{
+    const pl_slot *s = pl_store_slot(b->store, slot);
+    json_t *values = json_object_get(row, "values"), *fill = json_object_get(row, "fill");
+    uint64_t base = fnv(name);
+    int64_t n, *index = slot_order(s, &n);
+    for (int64_t i = 0; i < n; i++) {
+        double v = values ? json_number_value(json_array_get(values, (size_t)i))
+                          : json_number_value(json_array_get(fill, 0)) +
+                                json_number_value(json_array_get(fill, 1)) * noise(base, i);
+        put(s->type.dtype, lab_slot(b->lab, slot), index[i], v);
+    }
+    pl_sys_free(index);
+    b->start[slot] = in_file_order(s, lab_slot(b->lab, slot), &n);
+}
+
+/* Gives every tensor of the peer its start; false if one has no slot of that shape. */
+static bool bench_start(bench *b)
+{
+    const char *name;
+    json_t *row;
+    b->n_slots = pl_store_count(b->store);
+    b->start = pl_sys_alloc(sizeof *b->start * (size_t)b->n_slots);
+    int model_slots = 0, rows = 0;
+    for (int i = 0; i < b->n_slots; i++) model_slots += pl_store_slot(b->store, i)->kind <= PL_SLOT_BUFFER;
+    json_object_foreach(json_object_get(b->data, "tensors"), name, row)
+    {
+        int slot = pl_store_find(b->store, name);
+        if (slot < 0 || !same_shape(pl_store_slot(b->store, slot), json_object_get(row, "shape"))) {
+            pl_test_fail(__FILE__, __LINE__, "%s: no slot, or another shape", name);
+            return false;
+        }
+        start_slot(b, slot, name, row);
+        rows++;
+    }
+    if (rows != model_slots)
+        pl_test_fail(__FILE__, __LINE__, "%d tensors in the peer, %d in the store", rows, model_slots);
+    return rows == model_slots;
+}
+
+/* ---- inputs ------------------------------------------------------------------------------------ */
+typedef struct ranked {
+    double u;
+    int64_t i;
+} ranked;
+
+static int by_rank(const void *a, const void *b)
+{
+    const ranked *x = a, *y = b;
+    return x->u < y->u ? -1 : x->u > y->u ? 1 : x->i < y->i ? -1 : x->i > y->i;
+}
+
+static void permutation(uint64_t base, int64_t n, int64_t count, int64_t *out)
+{
+    ranked *r = pl_sys_alloc(sizeof *r * (size_t)n);
+    for (int64_t i = 0; i < n; i++) r[i] = (ranked){uniform(base, i), i};
+    qsort(r, (size_t)n, sizeof *r, by_rank);
+    for (int64_t i = 0; i < count; i++) out[i] = r[i].i;
+    pl_sys_free(r);
+}
+
+static double draw(const char *kind, double arg, uint64_t base, int64_t i)
+{
+    if (!strcmp(kind, "normal")) return noise(base, i);
+    double u = uniform(base, i);
+    if (!strcmp(kind, "symmetric")) return u * 2 - 1;
+    if (!strcmp(kind, "sparse")) return u > 0.9 ? 1 : -1;
+    if (!strcmp(kind, "bool")) return u < 0.4;
+    if (!strcmp(kind, "int")) return floor(u * arg);
+    return u;
+}
+
+static void give_input(bench *b, int program, const char *input, const char *label, json_t *how)
+{
+    pl_type t;
+    void *p = lab_input(b->lab, program, input, &t);
+    if (!p) return;
+    const char *kind = json_string_value(json_object_get(how, "kind"));
+    int64_t arg = json_integer_value(json_object_get(how, "arg"));
+    uint64_t base = fnv(label);
+    int64_t n, *index = input_order(&t, &n);
+    if (!strcmp(kind, "perm"))
+        permutation(base, arg, n, p);
+    else
+        for (int64_t i = 0; i < n; i++) put(t.dtype, p, index[i], draw(kind, (double)arg, base, i));
+    pl_sys_free(index);
+}
+
+static void give_inputs(bench *b, int step, turn at)
+{
+    const char *name;
+    json_t *how;
+    char input[96], label[128];
+    json_object_foreach(json_object_get(b->data, "inputs"), name, how)
+    {
+        for (int micro = 1; micro <= 8; micro++) {
+            if (at.micro && at.micro != micro) continue;
+            if (at.micro)
+                snprintf(input, sizeof input, "%s", name);
+            else
+                snprintf(input, sizeof input, "micro%d.%s", micro, name);
+            snprintf(label, sizeof label, "step%d.micro%d.%s", step, micro, name);
+            give_input(b, at.program, input, label, how);
+        }
+    }
+}
+
+/* ---- comparison -------------------------------------------------------------------------------- */
+/* Largest deviation of norm and projections, over the norm (floored). */
+static double deviation(summary got, json_t *want, double floor_norm)
+{
+    double norm = json_number_value(json_array_get(want, 0)), d = fabs(got.norm - norm);
+    for (size_t j = 0; j < 4; j++)
+        d = fmax(d, fabs(got.p[j] - json_number_value(json_array_get(want, j + 1))));
+    return d / fmax(norm, floor_norm);
+}
+
+typedef struct worst {
+    double loss, grad, change, state;
+    char grad_name[128], change_name[128], state_name[128];
+} worst;
+
+static void note(double d, const char *name, double *most, char *most_name)
+{
+    if (d <= *most) return; /* NaN is noted */
+    *most = d;
+    snprintf(most_name, 128, "%s", name);
+}
+
+/* Runs one step and compares its loss terms. */
+static pl_status run_step(bench *b, int step, worst *w)
+{
+    turn turns[8];
+    int n = b->w->turns(step, turns);
+    json_t *want = json_array_get(json_object_get(b->data, "steps"), (size_t)step - 1), *value;
+    const char *term;
+    double sums[8] = {0};
+    for (int i = 0; i < n; i++) {
+        give_inputs(b, step, turns[i]);
+        PL_TRY(lab_run(b->lab, turns[i].program));
+        int at = 0;
+        json_object_foreach(want, term, value)
+        {
+            const float *v = lab_output(b->lab, turns[i].program, term, NULL);
+            if (v) sums[at] += (double)*v;
+            at++;
+        }
+    }
+    int at = 0;
+    json_object_foreach(want, term, value)
+    {
+        double ref = json_number_value(value), got = sums[at++];
+        double d = fabs(got - ref) / fmax(fabs(ref), 1e-2);
+        if (d > 1e-5)
+            printf("    %s step %d: %s = %.9g, PyTorch has %.9g\n", b->w->name, step, term, got, ref);
+        if (!(d <= w->loss)) w->loss = d;
+    }
+    return PL_OK;
+}
+
+/* Gradients of the step just run. Some have none but rounding noise (biases in front of a
+ * BatchNorm): the floor is a small part of the largest gradient. */
+static void check_gradients(bench *b, int step, worst *w)
+{
+    turn turns[8];
+    int n = b->w->turns(step, turns);
+    const char *name;
+    json_t *row, *want;
+    double largest = 0;
+    char output[256];
+    json_t *tensors = json_object_get(b->data, "tensors");
+    json_object_foreach(tensors, name, row) largest =
+        fmax(largest, json_number_value(json_array_get(json_object_get(row, "grad"), 0)));
+    json_object_foreach(tensors, name, row)
+    {
+        if (!(want = json_object_get(row, "grad"))) continue;
+        snprintf(output, sizeof output, "grad.%s", name);
+        const void *p = NULL;
+        for (int i = 0; i < n && !p; i++) p = lab_output(b->lab, turns[i].program, output, NULL);
+        double d = INFINITY;
+        if (p) {
+            int64_t count;
+            double *x = in_file_order(pl_store_slot(b->store, pl_store_find(b->store, name)), p, &count);
+            d = deviation(summarise(x, count), want, 1e-3 * largest);
+            pl_sys_free(x);
+        }
+        note(d, name, &w->grad, w->grad_name);
+    }
+}
+
+/* What training left: changes of parameters, values of buffers and averages. */
+static void check_final(bench *b, worst *w)
+{
+    const char *name;
+    json_t *row, *want;
+    char ema[256];
+    json_object_foreach(json_object_get(b->data, "tensors"), name, row)
+    {
+        int64_t n;
+        int slot = pl_store_find(b->store, name);
+        const pl_slot *s = pl_store_slot(b->store, slot);
+        double *x = in_file_order(s, lab_slot(b->lab, slot), &n);
+        if ((want = json_object_get(row, "final")))
+            note(deviation(summarise(x, n), want, 0), name, &w->state, w->state_name);
+        for (int64_t i = 0; i < n; i++) x[i] -= b->start[slot][i];
+        if ((want = json_object_get(row, "change")) && json_object_get(row, "grad"))
+            note(deviation(summarise(x, n), want, 0), name, &w->change, w->change_name);
+        pl_sys_free(x);
+        if (!(want = json_object_get(row, "ema"))) continue;
+        snprintf(ema, sizeof ema, "ema.%s", name);
+        int e = pl_store_find(b->store, ema);
+        double d = INFINITY;
+        if (e >= 0) {
+            x = in_file_order(s, lab_slot(b->lab, e), &n);
+            d = deviation(summarise(x, n), want, 0);
+            pl_sys_free(x);
+        }
+        note(d, ema, &w->state, w->state_name);
+    }
+}
+
+static void run_work(const work *w)
+{
+    char path[256];
+    bench b = {.w = w};
+    worst far = {0};
+    json_error_t error;
+    snprintf(path, sizeof path, "tests/data/peers/%s.json", w->name);
+    b.data = json_load_file(path, 0, &error);
+    if (!b.data) {
+        pl_test_fail(__FILE__, __LINE__, "%s: %s", path, error.text);
+        return;
+    }
+    pl_status rc = bench_build(&b);
+    if (rc == PL_OK && bench_start(&b)) {
+        for (int step = 1; step <= 5 && rc == PL_OK; step++) {
+            rc = run_step(&b, step, &far);
+            if (step == 1 && rc == PL_OK) check_gradients(&b, step, &far);
+        }
+        check_final(&b, &far);
+        printf("    %s: losses %.1e, gradients %.1e (%s), changes %.1e (%s), state %.1e (%s)\n",
+               w->name, far.loss, far.grad, far.grad_name, far.change, far.change_name, far.state,
+               far.state_name);
+        if (!(far.loss <= 1e-5 && far.grad <= 1e-4 && far.change <= 0.05 && far.state <= 1e-4))
+            pl_test_fail(__FILE__, __LINE__, "%s is not PyTorch's", w->name);
+    }
+    if (rc != PL_OK) pl_test_fail(__FILE__, __LINE__, "%s: %s", w->name, pl_error_text());
+    bench_close(&b);
+}
+
+/* ---- the workloads ----------------------------------------------------------------------------- */
+static int once(int step, turn *out)
+{
+    (void)step;
+    out[0] = (turn){0, 1};
+    return 1;
+}
+
+static int all_micros(int step, turn *out)
+{
+    (void)step;
+    out[0] = (turn){0, 0};
+    return 1;
+}
+
+static int two_micros_then_apply(int step, turn *out)
+{
+    (void)step;
+    out[0] = (turn){0, 1};
+    out[1] = (turn){0, 2};
+    out[2] = (turn){1, 1};
+    return 3;
+}
+
+/* The penalty comes at even counts; the count starts at 2. */
+static int disc_then_generator(int step, turn *out)
+{
+    out[0] = (turn){step % 2 ? 0 : 1, 1};
+    out[1] = (turn){2, 1};
+    return 2;
+}
+
+TEST(workload_lgt)
+{
+    run_work(&(work){"lgt", &lgt_tiny, {lgt_micro, lgt_apply}, two_micros_then_apply});
+}
+
+TEST(workload_wandistill)
+{
+    run_work(&(work){"wandistill", &wan_tiny, {wan_step}, once});
+}
+
+TEST(workload_stablesr_edge_after)
+{
+    run_work(&(work){"stablesr-edge-after", &sr_edge_after_tiny, {sr_edge_step}, once});
+}
+
+TEST(workload_stablesr_edge_before)
+{
+    run_work(&(work){"stablesr-edge-before", &sr_edge_before_tiny, {sr_edge_step}, once});
+}
+
+TEST(workload_stablesr_full)
+{
+    run_work(&(work){"stablesr-full", &sr_tiny, {sr_step}, all_micros});
+}
+
+TEST(workload_fluxflow_vae)
+{
+    run_work(&(work){"fluxflow-vae", &flux_tiny_vae, {flux_generator}, once});
+}
+
+TEST(workload_fluxflow_gan)
+{
+    run_work(&(work){"fluxflow-vae-gan-lpips", &flux_tiny_gan,
+                     {flux_disc_r1, flux_disc, flux_generator}, disc_then_generator});
+}
