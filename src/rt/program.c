@@ -217,6 +217,11 @@ const char *pl_program_input_name(const pl_program *p, int i)
     return i >= 0 && i < p->n_inputs ? pl_node_name(p->g, p->inputs[i]) : NULL;
 }
 
+pl_type pl_program_input_type(const pl_program *p, int i)
+{
+    return *pl_type_of(p->g, pl_node_get(p->g, p->inputs[i])->out);
+}
+
 int pl_program_output_count(const pl_program *p)
 {
     return (int)p->plan->n_outputs;
