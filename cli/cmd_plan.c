@@ -148,21 +148,35 @@ int plan_print_config(pl_run *run)
 int cmd_plan(int argc, char **argv)
 {
     bool json = false, print_config = false;
-    const char *memory = NULL;
+    const char *memory = NULL, *timeline = NULL, *csv = NULL, *out = NULL, *capacity = NULL;
     cli_args a;
     const cli_option options[] = {
         {"--memory", "SIZE", &memory, "budget of the whole process, e.g. 2GiB (= memory=SIZE)"},
         {"--json", NULL, &json, "one JSON object"},
+        {"--timeline", "FILE.svg", &timeline, "draw the bytes alive over the steps of the plan"},
         {"--print-config", NULL, &print_config, "print the resolved configuration and stop"},
+        {"--csv", "IN.csv", &csv, "the offset planner alone: columns id,lower,upper,size"},
+        {"--out", "FILE.csv", &out, "with --csv: where the offsets go"},
+        {"--capacity", "BYTES", &capacity, "with --csv: good enough; exit code 3 above it"},
         {NULL, NULL, NULL, NULL},
     };
     cli_parse(argc, argv, options,
-              "plimsoll plan CONFIG [key=value ...]\n\nSays how much memory training takes, exactly, "
+              "plimsoll plan CONFIG [key=value ...]\nplimsoll plan --csv IN.csv [--out OUT.csv]\n\nSays how much memory training takes, exactly, "
               "and where the peak is.\nCONFIG is a preset (plimsoll recipes lists them), a YAML file "
               "or a compiled recipe (my-net.so).",
               "  plimsoll plan cloud/full\n"
               "  plimsoll plan cloud/full batch=8 --memory 15GB\n"
-              "  plimsoll plan my.yaml --json\n", &a);
+              "  plimsoll plan my.yaml --json\n"
+              "  plimsoll plan cloud/full --timeline memory.svg\n"
+              "  plimsoll plan --csv buffers.csv --out offsets.csv\n", &a);
+    if (csv) {
+        cli_want(&a, 0, 0, "plan --csv", "no configuration");
+        return plan_csv(csv, out, capacity, json);
+    }
+    if (out || capacity) {
+        cli_error("--out and --capacity of plan go with --csv");
+        return 2;
+    }
     cli_want(&a, 1, 1, "plan", "one configuration");
     pl_run *run = NULL;
     pl_status rc = plan_open(&a, memory, &run);
@@ -182,6 +196,10 @@ int cmd_plan(int argc, char **argv)
         } else {
             plan_print(run, a.positional[0], stdout);
         }
+    }
+    if (rc == PL_OK && timeline && timeline_write(run, a.positional[0], timeline) != 0) {
+        pl_run_free(run);
+        return 1;
     }
     if (rc == PL_OK && !fits) {
         pl_run_memory m = pl_run_memory_get(run);

@@ -13,6 +13,8 @@ static void print_report(const pl_replay_report *r)
            r->worst_grad_name);
     printf("  %-10s %4d compared, worst %.3g  %s\n", "final", r->tensors, r->worst_final,
            r->worst_final_name);
+    if (r->noise)
+        printf("  %d of the final tensors follow gradients that are zero but for rounding\n", r->noise);
     printf("%s\n", r->agree ? "they agree" : "they do NOT agree");
 }
 
@@ -27,6 +29,10 @@ static pl_status print_json(const pl_replay_report *r)
     pl_json_float(j, "worst_loss", r->worst_loss);
     pl_json_float(j, "worst_gradient", r->worst_grad);
     pl_json_float(j, "worst_final", r->worst_final);
+    pl_json_int(j, "losses", r->losses);
+    pl_json_int(j, "gradients", r->gradients);
+    pl_json_int(j, "tensors", r->tensors);
+    pl_json_int(j, "noise_tensors", r->noise);
     pl_json_end(j);
     pl_status rc = pl_json_finish(j);
     pl_json_free(j);

@@ -11,6 +11,7 @@ static const cli_command commands[] = {
     {"plan", "how much memory training takes, before it starts", cmd_plan},
     {"train", "train inside the planned memory", cmd_train},
     {"replay", "compare with a PyTorch program, number by number", cmd_replay},
+    {"generate", "write a recipe's samples as a data set on disk", cmd_generate},
     {"inspect", "look into a configuration, a program or a model file", cmd_inspect},
     {"devices", "what this machine can train on", cmd_devices},
     {"recipes", "the networks and presets that are built in", cmd_recipes},
@@ -76,8 +77,18 @@ static int unknown(const char *name)
     return 2;
 }
 
+/* libgomp's workers spin for milliseconds after every loop, which starves the loop itself when
+ * something else wants the cores. It reads how long from the environment as it is loaded, so the
+ * only way to say "a few microseconds" is before that: this program starts itself once more. */
+static void bound_spinning(char **argv)
+{
+    if (getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY")) return;
+    if (setenv("GOMP_SPINCOUNT", "2000", 1) == 0) execv("/proc/self/exe", argv);
+}
+
 int main(int argc, char **argv)
 {
+    bound_spinning(argv);
     const char *name = argc > 1 ? argv[1] : NULL;
     if (!name) {
         usage(stderr);

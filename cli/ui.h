@@ -61,12 +61,18 @@ void plan_print(const pl_run *run, const char *name, FILE *out);
 typedef struct pl_json pl_json;
 void plan_json(const pl_run *run, pl_json *j);
 
+/* cmd_pack.c: plan --csv; returns the exit code. */
+int plan_csv(const char *in, const char *out, const char *capacity_text, bool json);
+/* timeline.c: the picture of `plan --timeline`; returns the exit code. */
+int timeline_write(const pl_run *run, const char *name, const char *path);
+
 int cmd_plan(int argc, char **argv);
 int cmd_train(int argc, char **argv);
 int cmd_replay(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_devices(int argc, char **argv);
 int cmd_recipes(int argc, char **argv);
+int cmd_generate(int argc, char **argv);
 int cmd_new(int argc, char **argv);
 
 #endif

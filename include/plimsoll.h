@@ -299,6 +299,7 @@ PL_API const void *pl_session_output(pl_session *s, const pl_program *p, const c
                                      pl_type *type);
 PL_API int pl_program_input_count(const pl_program *p);
 PL_API const char *pl_program_input_name(const pl_program *p, int i);
+PL_API pl_type pl_program_input_type(const pl_program *p, int i); /* i in [0, count) */
 PL_API int pl_program_output_count(const pl_program *p);
 PL_API const char *pl_program_output_name(const pl_program *p, int i);
 PL_API pl_status pl_session_run(pl_session *s, pl_program *p) PL_MUST_USE;

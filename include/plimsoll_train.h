@@ -70,6 +70,13 @@ typedef struct pl_step_info {
  * PL_ERR_DATA (unless data.allow_nonfinite), a non-finite loss PL_ERR_NUMERIC. */
 PL_API pl_status pl_run_step(pl_run *r, pl_step_info *info) PL_MUST_USE;
 
+/* Writes the recipe's own samples as a data set on disk, DIR/train/INPUT.npy and DIR/eval/INPUT.npy,
+ * which the key data.path reads. After pl_run_build; a run that generates does not train. samples 0:
+ * as many as the recipe has. progress may be NULL. */
+typedef void (*pl_progress_fn)(void *ctx, pl_subset subset, int64_t done, int64_t total);
+PL_API pl_status pl_run_generate(pl_run *r, const char *dir, int64_t samples, int64_t eval_samples,
+                                 pl_progress_fn progress, void *ctx) PL_MUST_USE;
+
 /* Means of the evaluation program's outputs over at most eval.batches whole batches. */
 #define PL_MAX_METRICS 32
 typedef struct pl_eval_info {
@@ -100,6 +107,7 @@ typedef struct pl_replay_opts {
 typedef struct pl_replay_report {
     char workload[64], recipe[64];
     int steps, losses, gradients, tensors; /* how many were compared */
+    int noise; /* of tensors: moved by rounding noise alone, see train/replay.c */
     double worst_loss, worst_grad, worst_final;
     char worst_loss_name[128], worst_grad_name[128], worst_final_name[128];
     bool agree;

@@ -21,6 +21,19 @@ PL_API pl_status pl_session_profile_text(const pl_session *s, const pl_program *
  * `rows`; 0: all). The caller frees the text with pl_text_free. */
 PL_API pl_status pl_program_report(const pl_program *p, int rows, char **text) PL_MUST_USE;
 
+/* The offset planner alone. in: CSV with the columns id,lower,upper,size and, if wanted, align; a
+ * buffer is alive in [lower,upper). out (NULL: none): id,lower,upper,size,offset. The search stops at
+ * capacity (0: at the bound, or when its effort is spent). The result is checked by code that shares
+ * nothing with the solver. */
+typedef struct pl_pack_report {
+    uint64_t buffers;
+    uint64_t height_bytes; /* of the arena */
+    uint64_t bound_bytes;  /* most bytes alive at once: no arena is lower */
+    double plan_ms;
+} pl_pack_report;
+PL_API pl_status pl_pack_file(const char *in, const char *out, uint64_t capacity,
+                              pl_pack_report *report) PL_MUST_USE;
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,11 +1,11 @@
 /* sky.c - generated skies: what an infrared camera at 20 km sees of low clouds over the sea.
  *
  * A sample is a pure function of its number. Cloud base height h is uniform in 0.1..2 km. The frames
- * show it in the ways nature does: cloud is colder than the sea by the lapse rate (6.5 K/km), cells
- * grow with the depth of the boundary layer, the layer lies nearer to the camera (a larger scale, and
- * a faster drift from frame to frame), and clouds cool the sea in their shadow, which falls h*tan(zenith)
- * away from the sun. The sea's own temperature, cover and noise vary, so no single pixel tells the
- * height.
+ * show it in the ways nature does: cloud is colder than the sea by the lapse rate (about 6.5 K/km),
+ * cells grow with the depth of the boundary layer, the layer lies nearer to the camera (a larger scale,
+ * and a faster drift from frame to frame), and clouds cool the sea in their shadow, which falls
+ * h*tan(zenith) away from the sun. The sea's temperature, the cover, the lapse rate and how much of the
+ * sea shines through the cloud vary too, so no single pixel tells the height.
  */
 #include "cloud.h"
 
@@ -15,7 +15,6 @@
 #define CAMERA_KM 20.0
 #define SWATH_KM 12.0        /* across a frame's width at sea level */
 #define FRAME_KM 0.12        /* flown between frames */
-#define LAPSE_K_PER_KM 6.5
 #define RADIANS (3.14159265358979323846 / 180)
 
 typedef struct sky {
@@ -27,6 +26,8 @@ typedef struct sky {
 typedef struct weather {
     uint64_t seed;
     double height_km, sea_k, cover, cell_km, zenith, azimuth;
+    double lapse;    /* K/km */
+    double emission; /* of the thickest cloud; the rest is the sea below */
 } weather;
 
 /* ---- noise ----------------------------------------------------------------------------------- */
@@ -47,25 +48,61 @@ static double lattice(uint64_t seed, int64_t x, int64_t y)
     return unit(seed + (uint64_t)x * 0x9E3779B97F4A7C15u + (uint64_t)y * 0xC2B2AE3D27D4EB4Fu);
 }
 
-/* Smooth value noise in [0,1]. */
-static double smooth(uint64_t seed, double x, double y)
+/* One octave of smooth value noise in [0,1]. Neighbouring pixels mostly share a cell of the lattice,
+ * so its four corners are kept. */
+typedef struct octave {
+    uint64_t seed;
+    double scale, weight;
+    int64_t i, j;
+    double a, b, c, d; /* corners of cell (i, j) as a + b u + c v + d u v */
+} octave;
+
+static double smooth(octave *o, double x, double y)
 {
+    x *= o->scale;
+    y *= o->scale;
     double fx = floor(x), fy = floor(y), u = x - fx, v = y - fy;
     int64_t i = (int64_t)fx, j = (int64_t)fy;
+    if (i != o->i || j != o->j) {
+        double p = lattice(o->seed, i, j), q = lattice(o->seed, i + 1, j);
+        double r = lattice(o->seed, i, j + 1), s = lattice(o->seed, i + 1, j + 1);
+        o->a = p;
+        o->b = q - p;
+        o->c = r - p;
+        o->d = p - q - r + s;
+        o->i = i;
+        o->j = j;
+    }
     u = u * u * (3 - 2 * u);
     v = v * v * (3 - 2 * v);
-    double a = lattice(seed, i, j), b = lattice(seed, i + 1, j);
-    double c = lattice(seed, i, j + 1), d = lattice(seed, i + 1, j + 1);
-    return a + (b - a) * u + (c - a) * v + (a - b - c + d) * u * v;
+    return o->a + o->b * u + o->c * v + o->d * u * v;
+}
+
+#define OCTAVES 3
+/* A cloud field: three octaves, thresholded by the cover. */
+typedef struct field {
+    octave octaves[OCTAVES];
+    double clear; /* share of the sky without cloud */
+} field;
+
+static field field_of(const weather *w)
+{
+    static const double scale[OCTAVES] = {1, 2, 5}, weight[OCTAVES] = {0.6, 0.3, 0.1};
+    field f = {.clear = 1 - w->cover};
+    for (int k = 0; k < OCTAVES; k++)
+        f.octaves[k] = (octave){.seed = w->seed + (uint64_t)k,
+                                .scale = scale[k] / w->cell_km,
+                                .weight = weight[k],
+                                .i = INT64_MIN};
+    return f;
 }
 
 /* Opacity of the cloud layer at a place (km), in [0,1]. */
-static double opacity(const weather *w, double x, double y)
+static double opacity(field *f, double x, double y)
 {
-    double s = 1 / w->cell_km;
-    double f = 0.6 * smooth(w->seed, x * s, y * s) + 0.3 * smooth(w->seed + 1, 2 * x * s, 2 * y * s) +
-               0.1 * smooth(w->seed + 2, 5 * x * s, 5 * y * s);
-    double t = (f - (1 - w->cover)) / 0.12 + 0.5;
+    double sum = 0;
+    for (int k = 0; k < OCTAVES; k++) sum += f->octaves[k].weight * smooth(&f->octaves[k], x, y);
+    double t = (sum - f->clear) / 0.12 + 0.5;
     return t <= 0 ? 0 : t >= 1 ? 1 : t * t * (3 - 2 * t);
 }
 
@@ -79,23 +116,42 @@ static weather weather_of(uint64_t seed)
     w.cell_km = (0.8 + 0.9 * w.height_km) * (0.85 + 0.3 * unit(w.seed + 14));
     w.zenith = 10 + 60 * unit(w.seed + 15);
     w.azimuth = 360 * unit(w.seed + 16);
+    w.lapse = 6.5 + 1.2 * (unit(w.seed + 17) - 0.5);
+    w.emission = 0.85 + 0.15 * unit(w.seed + 18);
     return w;
 }
 
-/* Temperature of the pixel whose line of sight meets the sea at (x, y) relative to the camera. */
-static double kelvin(const weather *w, double x, double y, double flown)
+/* What the pixels of a sample share: the layer and its shadow on the sea. */
+typedef struct view {
+    field cloud, shadow;
+    double nearer;           /* the layer's scale relative to the sea's */
+    double shade_x, shade_y; /* km from a cloud to its shadow */
+    double sea_k, top_k, emission;
+} view;
+
+static view view_of(const weather *w)
 {
-    double nearer = (CAMERA_KM - w->height_km) / CAMERA_KM;
     double away = w->height_km * tan(w->zenith * RADIANS);
-    double shade = opacity(w, x - away * sin(w->azimuth * RADIANS),
-                           y + flown - away * cos(w->azimuth * RADIANS));
-    double cloud = opacity(w, x * nearer, y * nearer + flown);
-    double sea = w->sea_k - 1.2 * shade;
-    double top = w->sea_k - 0.5 - LAPSE_K_PER_KM * w->height_km;
-    return sea + (top - sea) * cloud;
+    return (view){.cloud = field_of(w),
+                  .shadow = field_of(w),
+                  .nearer = (CAMERA_KM - w->height_km) / CAMERA_KM,
+                  .shade_x = away * sin(w->azimuth * RADIANS),
+                  .shade_y = away * cos(w->azimuth * RADIANS),
+                  .sea_k = w->sea_k,
+                  .top_k = w->sea_k - 0.5 - w->lapse * w->height_km,
+                  .emission = w->emission};
 }
 
-static void render_frame(const sky *s, const weather *w, int64_t t, float *out)
+/* Temperature of the pixel whose line of sight meets the sea at (x, y) relative to the camera. */
+static double kelvin(view *v, double x, double y, double flown)
+{
+    double shade = opacity(&v->shadow, x - v->shade_x, y + flown - v->shade_y);
+    double cloud = opacity(&v->cloud, x * v->nearer, y * v->nearer + flown);
+    double sea = v->sea_k - 1.2 * shade;
+    return sea + (v->top_k - sea) * v->emission * cloud;
+}
+
+static void render_frame(const sky *s, view *v, uint64_t seed, int64_t t, float *out)
 {
     double pixel = SWATH_KM / (double)s->width, flown = FRAME_KM * (double)t;
     for (int64_t r = 0; r < s->height; r++)
@@ -103,8 +159,8 @@ static void render_frame(const sky *s, const weather *w, int64_t t, float *out)
             double x = ((double)c - 0.5 * (double)s->width) * pixel;
             double y = ((double)r - 0.5 * (double)s->height) * pixel;
             uint64_t n = (uint64_t)((t * s->height + r) * s->width + c);
-            double noise = (unit(w->seed ^ mix(n + 77)) - 0.5) * 3.4641016 * s->noise;
-            *out++ = (float)((kelvin(w, x, y, flown) + noise - 286) / 5);
+            double noise = (unit(seed + n * 0x9E3779B97F4A7C15u) - 0.5) * 3.4641016 * s->noise;
+            *out++ = (float)((kelvin(v, x, y, flown) + noise - 286) / 5);
         }
 }
 
@@ -144,8 +200,9 @@ pl_status cloud_data_read(void *data, pl_subset subset, const int64_t *sample, i
     for (int i = 0; i < n; i++) {
         uint64_t world = subset == PL_SUBSET_TRAIN ? 0x5EA0000000000000u : 0xE7A1000000000000u;
         weather w = weather_of(world + (uint64_t)sample[i]);
+        view v = view_of(&w);
         for (int64_t t = 0; frames && t < s->frames; t++)
-            render_frame(s, &w, t, frames + (i * s->frames + t) * pixels);
+            render_frame(s, &v, mix(w.seed + 77), t, frames + (i * s->frames + t) * pixels);
         if (angles) {
             angles[2 * i] = (float)((w.zenith - 40) / 17.3);
             angles[2 * i + 1] = (float)((w.azimuth - 180) / 103.9);

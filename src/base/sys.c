@@ -202,14 +202,24 @@ uint64_t pl_sys_now_ns(void)
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* A field of /proc/self/status in KiB; 0 if absent. Uses no stdio, so it allocates nothing. */
+/* /proc/self/status, opened once: a training step reads it and must open nothing. A forked child
+ * opens its own, since the file is the opener's. */
+static int status_file(void)
+{
+    static atomic_int fd = -1, owner;
+    if (fd >= 0 && owner == getpid()) return fd;
+    fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+    owner = getpid();
+    return fd;
+}
+
+/* A field of it in KiB; 0 if absent. Uses no stdio, so it allocates nothing. */
 static size_t proc_status_kib(const char *field)
 {
     char buf[8192];
-    int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+    int fd = status_file();
     if (fd < 0) return 0;
-    ssize_t n = read(fd, buf, sizeof buf - 1);
-    close(fd);
+    ssize_t n = pread(fd, buf, sizeof buf - 1, 0);
     if (n <= 0) return 0;
     buf[n] = 0;
     const char *p = strstr(buf, field);

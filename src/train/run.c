@@ -7,7 +7,7 @@
 #include "base/dtype.h"
 #include "base/pool.h"
 #include "base/sys.h"
-#include "train/train_int.h"
+#include "train/dataset.h"
 
 #include <dlfcn.h>
 #include <math.h>
@@ -179,6 +179,7 @@ void pl_run_free(pl_run *r)
 {
     if (!r) return;
     if (r->data_open && r->recipe->data_close) r->recipe->data_close(r->data);
+    pl_dataset_close(r->dataset);
     pl_session_free(r->session);
     pl_program_free(r->train);
     pl_program_free(r->eval);
@@ -303,6 +304,9 @@ pl_status pl_run_start(pl_run *r)
     if (r->replay) return PL_OK;
     r->samples = pl_sys_alloc((size_t)pl_config_int(r->config, "batch") * sizeof *r->samples);
     if (!r->samples) return PL_ERR_MEMORY;
+    if (!pl_config_is_null(r->config, "data.path"))
+        return pl_dataset_open(pl_config_text(r->config, "data.path"), r->train, r->eval,
+                               &r->dataset);
     if (r->recipe->data_open) PL_TRY(r->recipe->data_open(r->config, &r->data));
     r->data_open = true;
     return PL_OK;
@@ -311,12 +315,24 @@ pl_status pl_run_start(pl_run *r)
 /* ---- data ------------------------------------------------------------------------------------ */
 void *pl_batch_input(pl_batch *batch, const char *name, pl_type *type)
 {
-    pl_type ignored;
-    return pl_session_input(batch->session, batch->program, name, type ? type : &ignored);
+    return batch->find(batch->find_ctx, name, type);
+}
+
+/* Inputs of a program in the session's memory. */
+typedef struct session_inputs {
+    pl_session *session;
+    const pl_program *program;
+} session_inputs;
+
+static void *find_session_input(void *ctx, const char *name, pl_type *type)
+{
+    const session_inputs *s = ctx;
+    return pl_session_input(s->session, s->program, name, type);
 }
 
 static int64_t data_size(pl_run *r, pl_subset subset)
 {
+    if (r->dataset) return pl_dataset_rows(r->dataset, subset);
     return r->recipe->data_size ? r->recipe->data_size(r->data, subset) : 0;
 }
 
@@ -331,7 +347,7 @@ static int64_t first_nonfinite(const float *x, int64_t n)
     return -1;
 }
 
-static pl_status check_finite(pl_run *r, pl_program *p)
+static pl_status check_finite(pl_run *r, pl_subset subset, pl_program *p)
 {
     for (int i = 0; i < pl_program_input_count(p); i++) {
         pl_type t;
@@ -341,9 +357,11 @@ static pl_status check_finite(pl_run *r, pl_program *p)
         int64_t bad = first_nonfinite(x, pl_type_elems(&t));
         if (bad < 0) continue;
         int64_t row = t.rank && t.dim[0] ? pl_type_elems(&t) / t.dim[0] : 1;
+        const char *path = r->dataset ? pl_dataset_path(r->dataset, subset, name) : "";
         PL_FAIL(PL_ERR_DATA,
-                "sample %lld: element %lld of \"%s\" is %g; mend the data or set "
+                "%s%s%s sample %lld: element %lld of \"%s\" is %g; mend the data or set "
                 "data.allow_nonfinite=true",
+                path, path[0] ? ": " : "", pl_subset_name(subset),
                 (long long)r->samples[bad / (row ? row : 1)], (long long)(bad % (row ? row : 1)),
                 name, (double)((const float *)x)[bad]);
     }
@@ -352,12 +370,18 @@ static pl_status check_finite(pl_run *r, pl_program *p)
 
 static pl_status read_batch(pl_run *r, pl_subset subset, pl_program *p)
 {
-    pl_batch batch = {r->session, p};
+    session_inputs where = {r->session, p};
+    pl_batch batch = {.find = find_session_input, .find_ctx = &where};
     int n = (int)pl_config_int(r->config, "batch");
-    PL_FAIL_IF(!r->recipe->data_read, PL_ERR_CONFIG, "recipe %s has no data", r->recipe->name);
-    PL_TRY(r->recipe->data_read(r->data, subset, r->samples, n, &batch));
+    if (r->dataset) {
+        PL_TRY(pl_dataset_read(r->dataset, subset, r->samples, n, &batch));
+    } else {
+        PL_FAIL_IF(!r->recipe->data_read, PL_ERR_CONFIG,
+                   "recipe %s has no data of its own: set data.path", r->recipe->name);
+        PL_TRY(r->recipe->data_read(r->data, subset, r->samples, n, &batch));
+    }
     if (pl_config_bool(r->config, "data.allow_nonfinite")) return PL_OK;
-    return check_finite(r, p);
+    return check_finite(r, subset, p);
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */

@@ -35,7 +35,8 @@ struct pl_run {
     pl_program *train, *eval;
     pl_session *session;
     pl_plateau plateau;
-    void *data;
+    void *data;                /* the recipe's, when data_open */
+    struct pl_dataset *dataset; /* data.path, else NULL */
     bool data_open, replay;
     int64_t steps_done;
     int64_t *samples; /* of the batch being read */
@@ -51,10 +52,10 @@ static inline void *pl__unconst(const pl_recipe *r)
  * [0, size) that depends on seed and epoch only. */
 int64_t pl__sample_at(uint64_t seed, int64_t size, int64_t p);
 
-/* Fills a program's inputs with samples; the handle behind pl_batch_input. */
+/* The handle behind pl_batch_input: finds the memory of an input. */
 struct pl_batch {
-    pl_session *session;
-    const pl_program *program;
+    void *(*find)(void *ctx, const char *name, pl_type *type);
+    void *find_ctx;
 };
 
 /* A tensor of a file into a slot's memory and back, through the slot's file layout. src and dst have

@@ -1,0 +1,30 @@
+/* dataset.h - a data set on disk: a folder with one NumPy array an input.
+ *
+ *     DIR/train/frames.npy   [N, ...]   row i is input "frames" of sample i
+ *     DIR/train/target.npy   [N]
+ *     DIR/eval/frames.npy    ...
+ *
+ * Every input of the program has a file; each row has the dtype and the shape of one sample. Rows are
+ * read straight into the program's inputs; nothing is held in memory and nothing is allocated after
+ * opening. Problems are PL_ERR_DATA and name the file.
+ */
+#ifndef PL_TRAIN_DATASET_H
+#define PL_TRAIN_DATASET_H
+
+#include "train/train_int.h"
+
+typedef struct pl_dataset pl_dataset;
+
+/* eval may be NULL; then there need be no eval folder. */
+pl_status pl_dataset_open(const char *dir, const pl_program *train, const pl_program *eval,
+                          pl_dataset **out) PL_MUST_USE;
+void pl_dataset_close(pl_dataset *d);
+int64_t pl_dataset_rows(const pl_dataset *d, pl_subset subset);
+/* Path of the array of an input, for messages; "" if there is none. */
+const char *pl_dataset_path(const pl_dataset *d, pl_subset subset, const char *input);
+pl_status pl_dataset_read(const pl_dataset *d, pl_subset subset, const int64_t *sample, int n,
+                          pl_batch *batch) PL_MUST_USE;
+/* "train" or "eval". */
+const char *pl_subset_name(pl_subset subset);
+
+#endif
