@@ -295,13 +295,14 @@ TEST(run_assigns_of_every_kind)
 
 TEST(run_updates_in_place)
 {
-    /* w - g: made in the slot, so the arena holds neither a new w nor a copy */
+    /* relu(w): made in the slot, so the arena holds neither a new w nor a copy, only scratch */
+    enum { N = 1 << 20 };
     rig r = {.store = pl_store_new()};
-    int w = float_slot(r.store, "w", 1000, 1);
+    int w = float_slot(r.store, "w", N, 1);
     pl_graph *g = pl_graph_new(r.store);
     pl_assign(g, w, pl_relu(g, pl_state(g, w)));
     CHECK_OK(rig_up(&r, g, false));
-    CHECK_INT(pl_program_plan(r.p)->arena_bytes, 0);
+    CHECK(pl_program_plan(r.p)->arena_bytes < N);
     CHECK_OK(pl_session_run(r.s, r.p));
     CHECK(first(&r, w) == 1);
     rig_down(&r);

@@ -31,6 +31,8 @@ typedef struct pl_device {
     pl_status (*alloc)(size_t bytes, void **out);
     void (*free)(void *p, size_t bytes);
     void (*fill)(void *to, int byte, size_t bytes);
+    /* Whether a map or reduction may be in a group. */
+    bool (*takes)(const pl_graph *g, uint32_t node);
     /* Chooses a kernel for the unit; reference: the plainest one. `call` has types and attributes:
      * a node's own for a kernel, the unit's in[] and out[] for a group. */
     pl_status (*prepare)(const pl_graph *g, const pl_unit *u, const pl_call *call, bool reference,

@@ -5,6 +5,7 @@
  */
 #include "base/pool.h"
 #include "base/sys.h"
+#include "pass/fuse.h"
 #include "pass/pass.h"
 #include "plan/cost.h"
 #include "rt/rt_int.h"
@@ -110,7 +111,9 @@ static void fill_info(pl_program *p, double plan_ms)
 
 static pl_status make_units(pl_program *p)
 {
-    return pl_units_single(p->g, &p->units);
+    pl_fuse_opts o = PL_FUSE_OPTS_INIT;
+    o.takes = p->dev->takes;
+    return p->opts.reference ? pl_units_single(p->g, &p->units) : pl_fuse(p->g, &o, &p->units);
 }
 
 static pl_status make_plan(pl_program *p)
