@@ -151,7 +151,8 @@ static const char *avoid(pl_dnn_conv_kind kind, const conv *c)
     int64_t pixels = 1;
     for (int i = 0; i < c->n_spatial; i++) pixels *= c->out[i];
     if (c->dtype != PL_F32) return NULL;
-    if (ic <= 8 && oc <= 8 && (c->groups == 1 || (to_w && ic > 1))) return "avx512";
+    const bool deep_w = to_w && c->n_spatial == 3; /* the next one there is a product that allocates */
+    if (!deep_w && ic <= 8 && oc <= 8 && (c->groups == 1 || (to_w && ic > 1))) return "avx512";
     if (fwd && c->groups > 1) return "brdgmm";
     return fwd && (filter >= 65536 || (pixels <= 64 && filter <= 8192)) ? "brgconv" : NULL;
 }
