@@ -36,14 +36,14 @@
 #endif
 
 typedef float vec __attribute__((vector_size(LANES * 4)));
-typedef int32_t ivec __attribute__((vector_size(LANES * 4)));
+typedef uint32_t uvec __attribute__((vector_size(LANES * 4)));
 typedef float loose __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 
 #if LANES == 4
 static inline vec vmax_lanes(vec a, vec b)
 {
-    ivec m = a > b;
-    return (vec)(((ivec)a & m) | ((ivec)b & ~m));
+    uvec m = (uvec)(a > b);
+    return (vec)(((uvec)a & m) | ((uvec)b & ~m));
 }
 #endif
 
@@ -144,8 +144,8 @@ static inline vec power2(vec x)
     p = FMA(p, r, SPLAT(2.402264791363012e-1f));
     p = FMA(p, r, SPLAT(6.931472028550421e-1f));
     p = FMA(p, r, SPLAT(1.0f));
-    ivec y = (ivec)p + ((ivec)t << 23);
-    return (vec)(y & (ivec)(x > SPLAT(-126.0f)));
+    uvec y = (uvec)p + ((uvec)t << 23);
+    return (vec)(y & (uvec)(x > SPLAT(-126.0f)));
 }
 
 /* dst [rows, pad] = rows of src, stride apart; the padding is zero. */
