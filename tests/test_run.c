@@ -301,7 +301,8 @@ TEST(run_updates_in_place)
     pl_graph *g = pl_graph_new(r.store);
     pl_assign(g, w, pl_relu(g, pl_state(g, w)));
     CHECK_OK(rig_up(&r, g, false));
-    CHECK_INT(pl_program_plan(r.p)->arena_bytes, 0);
+    for (int i = 0; i < pl_program_plan(r.p)->buffers; i++)
+        CHECK_INT(pl_program_buffer(r.p, i).component, PL_COMP_WORKSPACE);
     CHECK_OK(pl_session_run(r.s, r.p));
     CHECK(first(&r, w) == 1);
     rig_down(&r);

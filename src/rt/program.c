@@ -111,9 +111,10 @@ static void fill_info(pl_program *p, double plan_ms)
 
 static pl_status make_units(pl_program *p)
 {
-    if (p->opts.no_fuse || p->opts.reference || !p->dev->fuse)
-        return pl_units_single(p->g, &p->units);
-    return pl_fuse(p->g, p->dev->fuse, &p->units);
+    if (p->opts.reference || !p->dev->fuse) return pl_units_single(p->g, &p->units);
+    pl_fuse_opts o = *p->dev->fuse;
+    if (p->opts.no_fuse) o.max_nodes = 1; /* the same arithmetic, one node at a time */
+    return pl_fuse(p->g, &o, &p->units);
 }
 
 static pl_status make_plan(pl_program *p)
