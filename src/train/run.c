@@ -14,8 +14,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Room for stacks of the team, allocator slack and the pages a first step touches. */
-#define OVERHEAD_MARGIN ((uint64_t)24 << 20)
+/* Room for stacks of the team, allocator slack and the pages a first step touches. Two processes
+ * with the same configuration differ by some pages, so a budget that one of them named must do for
+ * the next: a given budget may shrink the margin to the smaller figure. */
+#define OVERHEAD_MARGIN     ((uint64_t)24 << 20)
+#define OVERHEAD_MARGIN_MIN ((uint64_t)16 << 20)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 /* Preset texts of a recipe, by "recipe/preset" or, inside the recipe's own files, "preset". */
@@ -260,11 +263,15 @@ pl_run_memory pl_run_memory_get(const pl_run *r)
             m.arena = pl_program_plan(r->eval)->arena_bytes;
     }
     uint64_t rss = pl_sys_rss_bytes(), mapped = r->session ? m.arena + m.state : 0;
-    m.overhead = (rss > mapped ? rss - mapped : 0) + OVERHEAD_MARGIN;
-    m.total = m.arena + m.state + m.overhead;
+    uint64_t base = rss > mapped ? rss - mapped : 0, planned = m.arena + m.state;
+    m.overhead = base + OVERHEAD_MARGIN;
     m.budget = pl_config_is_null(r->config, "memory")
                    ? 0
                    : (uint64_t)pl_config_size(r->config, "memory");
+    if (m.budget && m.budget < planned + m.overhead &&
+        m.budget >= planned + base + OVERHEAD_MARGIN_MIN)
+        m.overhead = m.budget - planned;
+    m.total = planned + m.overhead;
     m.fits = m.budget == 0 || m.total <= m.budget;
     return m;
 }
