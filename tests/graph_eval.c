@@ -1,8 +1,10 @@
 /* graph_eval.c - see graph_eval.h. */
 #include "graph_eval.h"
 
+#include "base/dtype.h"
 #include "base/sys.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,4 +69,23 @@ pl_status graph_eval_run(graph_eval *e)
 {
     for (uint32_t n = 1; n < e->g->n_nodes; n++) PL_TRY(run_node(e, n));
     return PL_OK;
+}
+
+void graph_eval_wave(graph_eval *e, pl_val v, double f)
+{
+    pl_type t = pl_val_type(e->g, v);
+    for (int64_t i = 0; i < pl_type_elems(&t); i++)
+        pl_elem_set(t.dtype, graph_eval_at(e, v), i, sin(f * (double)i + 0.1));
+}
+
+double graph_eval_off(graph_eval *e, pl_val v, double want)
+{
+    pl_type t = pl_val_type(e->g, v);
+    double sum = 0, size = 0;
+    for (int64_t i = 0; i < pl_type_elems(&t); i++) {
+        double x = pl_elem_get(t.dtype, graph_eval_at(e, v), i);
+        sum += x * cos(0.23 * (double)i);
+        size += fabs(x);
+    }
+    return fabs(sum - want) / ((t.dtype == PL_F64 ? 1e-10 : 2e-6) * (1 + size));
 }

@@ -98,8 +98,8 @@ static pl_status run_kernel(const pl_kernel *k, pl_call *c)
     size_t work = 0;
     if (k->prepare) PL_TRY(k->prepare(c, &c->prep, &work));
     c->work = room(work);
-    pl_status rc = c->work ? k->run(c)
-                           : pl__fail(PL_ERR_MEMORY, __FILE__, __LINE__, "%zu bytes", work);
+    pl_status rc =
+        c->work ? k->run(c) : pl__fail(PL_ERR_MEMORY, __FILE__, __LINE__, "%zu bytes", work);
     free(c->work);
     if (k->release) k->release(c->prep);
     return rc;

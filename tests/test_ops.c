@@ -46,8 +46,8 @@ typedef struct inst {
     uint32_t node;
     int n_in;
     pl_dtype dtype;
-    bool swapped;     /* some input has the dtype under test */
-    char label[128];  /* "conv case 2 bf16" */
+    bool swapped;    /* some input has the dtype under test */
+    char label[128]; /* "conv case 2 bf16" */
 } inst;
 
 static void bad(const inst *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -180,7 +180,11 @@ static void draw(const inst *t, int input, void *p)
 
 static double tolerance(pl_dtype d)
 {
-    return d == PL_BF16 ? 1.6e-2 : d == PL_F16 ? 2e-3 : d == PL_F32 ? 2e-5 : d == PL_F64 ? 1e-12 : 0;
+    return d == PL_BF16  ? 1.6e-2
+           : d == PL_F16 ? 2e-3
+           : d == PL_F32 ? 2e-5
+           : d == PL_F64 ? 1e-12
+                         : 0;
 }
 
 /* Element by element, relative to the element and a tenth of the largest. */
@@ -318,7 +322,8 @@ static void check_same(const bench *b, const block *want, const block *got, cons
 {
     for (int k = 0; k < b->call.n_out; k++)
         if (!same_bits(&want[k], &got[k]))
-            pl_test_fail(__FILE__, __LINE__, "%s: other bits in output %d %s", b->what, k, what);
+            pl_test_fail(__FILE__, __LINE__, "%s: other bits in output %d %s", b->what, k,
+                         what);
 }
 
 /* Output k in the bytes of input pick[k] (-1: bytes of its own). */
@@ -562,7 +567,8 @@ static void check_precision(const inst *t, const block *want)
                 for (int k = 0; k < d.call.n_out; k++)
                     if (!agree(&t->out_type[k], want[k].p, &d.out_type[k], out[k].p, why,
                                sizeof why))
-                        bad(t, "output %d of the reference is not what it is in f64: %s", k, why);
+                        bad(t, "output %d of the reference is not what it is in f64: %s", k,
+                            why);
             bench_close(&b);
         }
         blocks_free(in, d.n_in);
@@ -625,7 +631,8 @@ static const struct {
     {"broadcast", {{"f32[300,1]"}, "shape=[2,300,500]", {{0}}}},
     {"broadcast", {{"f32[40001]"}, "shape=[3,40001]", {{0}}}},
     {"concat", {{"f32[200,300]", "f32[200,77]", "f32[200,1]"}, "axis=1", {{0}}}},
-    {"pad", {{"f32[9,40,41,3]"}, "lo=[0,1,2,0], hi=[0,3,0,0], inner=[0,1,0,0], value=0", {{0}}}},
+    {"pad",
+     {{"f32[9,40,41,3]"}, "lo=[0,1,2,0], hi=[0,3,0,0], inner=[0,1,0,0], value=0", {{0}}}},
     {"argmax", {{"f32[4,100,700]"}, "axis=1", {{0}}}},
     {"cumsum", {{"f32[4,100,700]"}, "axis=1, reverse=true", {{0}}}},
     {"cumsum", {{"f32[300,200]"}, "axis=1, reverse=false", {{0}}}},
@@ -633,8 +640,10 @@ static const struct {
     {"sort", {{"f32[500,7]"}, "axis=0, count=300, descending=true", {{0}}}},
     {"take", {{"f32[1000,33]", "i32[3000]"}, "", {{0, 0, false}, {-5, 1010, false}}}},
     {"scatter_add", {{"f32[900,17]", "i32[900]"}, "rows=90", {{0, 0, false}, {-5, 99, false}}}},
-    {"take_along", {{"f32[20,900,3]", "i64[20,500,3]"}, "axis=1", {{0, 0, false}, {-5, 910, false}}}},
-    {"put_along_add", {{"f32[20,100,3]", "i32[20,100,3]"}, "axis=1, size=50", {{0, 0, false}, {-5, 55, false}}}},
+    {"take_along",
+     {{"f32[20,900,3]", "i64[20,500,3]"}, "axis=1", {{0, 0, false}, {-5, 910, false}}}},
+    {"put_along_add",
+     {{"f32[20,100,3]", "i32[20,100,3]"}, "axis=1, size=50", {{0, 0, false}, {-5, 55, false}}}},
     {"random_uniform", {{"i64[2]"}, "dtype=f32, shape=[70001], stream=1", {{0, 99, false}}}},
     {"random_normal", {{"i64[2]"}, "dtype=f32, shape=[30001], stream=1", {{0, 99, false}}}},
 };
@@ -725,7 +734,8 @@ static double value_of_g(study *s)
 }
 
 /* |difference - <gradient, d>| against their size, or a tenth of what a random direction gives. */
-static void compare(study *s, const char *what, int var, pl_val grad, const double *d, double diff)
+static void compare(study *s, const char *what, int var, pl_val grad, const double *d,
+                    double diff)
 {
     int64_t n;
     values(s, s->var[var], &n);
@@ -736,7 +746,8 @@ static void compare(study *s, const char *what, int var, pl_val grad, const doub
         for (int64_t i = 0; i < n; i++) gg += x[i] * x[i];
     }
     for (int64_t i = 0; i < n; i++) dd += d[i] * d[i];
-    double size = fmax(fmax(fabs(exact), fabs(diff)), 0.1 * sqrt(gg * dd / (double)(n ? n : 1)));
+    double size =
+        fmax(fmax(fabs(exact), fabs(diff)), 0.1 * sqrt(gg * dd / (double)(n ? n : 1)));
     double err = fabs(exact - diff) / (size + 1e-5);
     if (!(err < 1e-6))
         bad(&s->t, "%s in %s%d: rule says %.12g, differences %.12g (%.2g)", what,

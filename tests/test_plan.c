@@ -137,6 +137,8 @@ enum damage {
     OUTPUT_MOVED,
     INPUT_ON_INPUT,
     STATE_MOVED,
+    BUFFER_SHORT_LIVED,
+    BUFFER_BORN_LATE,
     N_DAMAGES
 };
 
@@ -265,6 +267,16 @@ static bool damage(planned *x, enum damage kind)
                 return true;
             }
         return false;
+    case BUFFER_SHORT_LIVED:
+    case BUFFER_BORN_LATE:
+        for (uint32_t k = 0; k < p->n_buffers; k++) {
+            pl_buffer *f = &p->buffers[k];
+            if (!stands(p, f) || f->last < f->first + 2 || !f->bytes) continue;
+            if (kind == BUFFER_BORN_LATE) f->first++;
+            else f->last--;
+            return true;
+        }
+        return false;
     case N_DAMAGES: break;
     }
     return false;
@@ -277,7 +289,7 @@ TEST(plan_checker_notices_damage)
         "outside arena",   "misaligned",        "scratch on operand", "scratch on output",
         "scratch short",   "view moved",        "slot written early", "copy missing",
         "copy to wrong slot", "copies swapped", "output moved",    "input on input",
-        "state moved"};
+        "state moved",     "buffer short-lived", "buffer born late"};
     for (int kind = 0; kind < N_DAMAGES; kind++) {
         int done = 0;
         for (uint64_t seed = 1; seed <= 30; seed++) {

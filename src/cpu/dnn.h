@@ -2,7 +2,7 @@
  *
  * Two phases. prepare chooses the algorithm from shapes alone, builds everything and says how
  * many work bytes a run needs; it may allocate. run gets all memory from its caller and
- * allocates nothing (cxx_pool.h tells how oneDNN is kept to that). The same description gives
+ * allocates nothing (cxx_pool.c keeps oneDNN to that). The same description gives
  * the same algorithm, so the same bits, in every process with the same number of threads.
  *
  * Layout: activations are (N, spatial.., C), convolution weights (O, kernel.., I/groups), dense
@@ -10,9 +10,13 @@
  * should be. Nothing may overlap. A pl_dnn runs on one thread at a time: it holds the pointers
  * of the run.
  *
- * Types: f32; bf16 where the processor has fast kernels for it. Everything else, and what
- * oneDNN would only do by its reference loops, is PL_ERR_UNSUPPORTED: the caller computes
- * through f32 or has a loop of its own.
+ * Types: f32; bf16 where oneDNN has more than reference loops for it. Everything else is
+ * PL_ERR_UNSUPPORTED: the caller computes through f32 or has a loop of its own.
+ *
+ * Limits. Weight gradients of oneDNN's own kernels are summed in parts, one a thread, so their
+ * last bits (and work_bytes) depend on the number of threads; everything else does not. Where
+ * oneDNN has only matrix products over an unfolded input (gradients of grouped 3-D
+ * convolutions, processors without AVX2), it takes memory of its own during a run.
  */
 #ifndef PL_CPU_DNN_H
 #define PL_CPU_DNN_H

@@ -151,7 +151,8 @@ static const char *avoid(pl_dnn_conv_kind kind, const conv *c)
     int64_t pixels = 1;
     for (int i = 0; i < c->n_spatial; i++) pixels *= c->out[i];
     if (c->dtype != PL_F32) return NULL;
-    if (ic <= 8 && oc <= 8 && (c->groups == 1 || (to_w && ic > 1))) return "avx512";
+    const bool deep_w = to_w && c->n_spatial == 3; /* the next one there is a product that allocates */
+    if (!deep_w && ic <= 8 && oc <= 8 && (c->groups == 1 || (to_w && ic > 1))) return "avx512";
     if (fwd && c->groups > 1) return "brdgmm";
     return fwd && (filter >= 65536 || (pixels <= 64 && filter <= 8192)) ? "brgconv" : NULL;
 }
@@ -509,6 +510,54 @@ static pl_status phases_build(pl_dnn *d, pl_dnn_conv_kind kind, const conv *c, c
     int y;
     PL_TRY(pl_dnn_add_operand(d, &t->y, PL_DNN_IN, kind == PL_DNN_CONV_BWD_DATA ? 0 : 1, &y));
     for (int64_t n = 0; phase_nth(c, n, &ph, &good); n++) PL_TRY(phase_add(d, kind, c, &ph, y));
+    return PL_OK;
+}
+
+/* ---- matrix products -------------------------------------------------------------------- */
+
+/* The caller's A as pixels of k channels: itself, or put in order in the work block. */
+static pl_status product_rows(pl_dnn *d, const pl_dnn_matmul_desc *m, const tensors *t,
+                              int *out)
+{
+    const int64_t ld = m->lda ? m->lda : m->trans_a ? m->m : m->k;
+    const dnnl_dims_t dim = {1, m->k, m->m};
+    const dnnl_dims_t stride = {m->m * m->k, m->trans_a ? ld : 1, m->trans_a ? 1 : ld};
+    const int first = d->n_operands;
+    pl_mdesc user;
+    PL_TRY(view_md(&user, 3, dim, dnnl_f32, stride));
+    PL_TRY(pl_dnn_add_input(d, &user, &t->x, 0, out));
+    d->operands[first].image_bytes = (size_t)m->a_batch_stride * sizeof(float);
+    return PL_OK;
+}
+
+pl_status pl_dnn_add_product(pl_dnn *d, const pl_dnn_matmul_desc *m)
+{
+    const int64_t ld = m->ldb ? m->ldb : m->trans_b ? m->k : m->n;
+    const conv c = {.dtype = m->dtype,
+                    .n_spatial = 1,
+                    .n = 1,
+                    .ic = m->k,
+                    .oc = m->n,
+                    .groups = 1,
+                    .in = {m->m},
+                    .out = {m->m},
+                    .kernel = {1},
+                    .stride = {1},
+                    .dilation = {1},
+                    .bias = m->bias};
+    tensors t;
+    direct_io io = {.w_index = 1};
+    PL_TRY(tensors_init(&t, &c));
+    t.w.format_desc.blocking.strides[0] = m->trans_b ? ld : 1;
+    t.w.format_desc.blocking.strides[1] = m->trans_b ? 1 : ld;
+    PL_TRY(product_rows(d, m, &t, &io.x));
+    PL_TRY(pl_dnn_add_operand(d, &t.y, PL_DNN_OUT, 0, &io.y));
+    d->operands[io.y].image_bytes = (size_t)(m->m * m->n) * sizeof(float);
+    if (m->bias) PL_TRY(pl_dnn_add_operand(d, &t.bias, PL_DNN_IN, 2, &io.bias));
+    const int w = d->n_operands;
+    PL_TRY(direct_add(d, PL_DNN_CONV_FWD, &c, &t, &io));
+    d->operands[w].image_bytes = (size_t)m->b_batch_stride * sizeof(float);
+    d->n_images = m->batch;
     return PL_OK;
 }
 

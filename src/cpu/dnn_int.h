@@ -89,6 +89,9 @@ pl_status pl_dnn_add_floats(pl_dnn *d, int64_t n, int *out);
 pl_status pl_dnn_add_narrow(pl_dnn *d, bool dot, const pl_narrow *s, int a, int b, int bias,
                             int c);
 
+/* A matrix product as a 1x1 convolution over m pixels, one batch after the other (f32). */
+pl_status pl_dnn_add_product(pl_dnn *d, const pl_dnn_matmul_desc *m);
+
 /* Kernels: the first that oneDNN offers for op whose name does not hold `avoid` (NULL: the
  * first of all). Reference loops are taken for f32 only when there is nothing else. */
 pl_status pl_dnn_choose(const void *op, pl_dtype dtype, const_dnnl_primitive_desc_t hint,

@@ -1,8 +1,9 @@
 /* flash.c - how attention is cut into tasks, and what scratch it takes. See flash.h.
  *
- * Forward: a task is a tile of queries of one head. Backward: a task is a span of keys of one head;
- * it walks its key tiles in order and adds to dq after each. When there are few heads, a head's keys
- * are cut into several spans, each with a dq of its own, added up at the end in the order of spans.
+ * Forward: a task is a tile of queries of one head. Backward: a task is a span of keys of one
+ * head; it walks its key tiles in order and adds to dq after each. When there are few heads, a
+ * head's keys are cut into several spans, each with a dq of its own, added up at the end in the
+ * order of spans.
  */
 #include "cpu/flash.h"
 
@@ -15,7 +16,8 @@ extern const pl_flash_set pl_flash_base, pl_flash_avx2, pl_flash_avx512;
 
 static const pl_flash_set *best(void)
 {
-    static const pl_flash_set *const sets[] = {&pl_flash_base, &pl_flash_avx2, &pl_flash_avx512};
+    static const pl_flash_set *const sets[] = {&pl_flash_base, &pl_flash_avx2,
+                                               &pl_flash_avx512};
     return sets[pl_cpu_level()];
 }
 
@@ -53,7 +55,7 @@ size_t pl_flash_work(const pl_flash *f, bool backward)
     return (size_t)n * sizeof(float);
 }
 
-/* ---- forward ------------------------------------------------------------------------------------ */
+/* ---- forward ----------------------------------------------------------------------------- */
 typedef struct job {
     const pl_flash *f;
     const pl_flash_set *set;
@@ -77,7 +79,7 @@ void pl_flash_forward(const pl_flash *f, void *work)
     pl_pool_for(f->batch * f->heads * tiles(f->n, PL_FLASH_Q), forward_task, &j);
 }
 
-/* ---- backward ----------------------------------------------------------------------------------- */
+/* ---- backward ---------------------------------------------------------------------------- */
 /* task: one head; lse2 and delta of its queries */
 static void query_task(void *ctx, int64_t head, int worker)
 {

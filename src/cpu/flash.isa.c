@@ -1,13 +1,14 @@
 /* flash.isa.c - the tiles of flash.h, compiled for each instruction set.
  *
- * All products are C[m,n] (+)= A[m,k] B[k,n] with B and C in rows of whole vectors and A read one
- * element at a time, by any strides: a transposed A costs nothing, so of the many products of the
- * backward pass only two operands are ever transposed in memory, once a key tile. The product keeps
- * a block of C in registers, rows x vectors, while k runs.
+ * All products are C[m,n] (+)= A[m,k] B[k,n] with B and C in rows of whole vectors and A read
+ * one element at a time, by any strides: a transposed A costs nothing, so of the many products
+ * of the backward pass only two operands are ever transposed in memory, once a key tile. The
+ * product keeps a block of C in registers, rows x vectors, while k runs.
  *
- * Forward holds scores transposed, a column a query: maxima and sums are then vertical. Exponentials
- * are powers of two (log2 e is folded into the scale). Online softmax: Milakov & Gimelshein 2018;
- * tiling and the backward pass: Dao et al. 2022, "FlashAttention", Algorithms 1 and 4.
+ * Forward holds scores transposed, a column a query: maxima and sums are then vertical.
+ * Exponentials are powers of two (log2 e is folded into the scale). Online softmax: Milakov &
+ * Gimelshein 2018; tiling and the backward pass: Dao et al. 2022, "FlashAttention", Algorithms
+ * 1 and 4.
  */
 #include "cpu/flash.h"
 
@@ -16,19 +17,19 @@
 
 #if defined(__AVX512F__)
 # include <immintrin.h>
-# define LANES 16
+# define LANES        16
 # define FMA(a, b, c) ((vec)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
 /* The masked form with a full mask: gcc 12 warns inside the plain one. */
-# define VMAX(a, b)   ((vec)_mm512_mask_max_ps((__m512)(a), 0xffff, (__m512)(a), (__m512)(b)))
-# define SPLAT(x)     ((vec)_mm512_set1_ps(x))
+# define VMAX(a, b) ((vec)_mm512_mask_max_ps((__m512)(a), 0xffff, (__m512)(a), (__m512)(b)))
+# define SPLAT(x)   ((vec)_mm512_set1_ps(x))
 #elif defined(__AVX2__)
 # include <immintrin.h>
-# define LANES 8
+# define LANES        8
 # define FMA(a, b, c) ((vec)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
 # define VMAX(a, b)   ((vec)_mm256_max_ps((__m256)(a), (__m256)(b)))
 # define SPLAT(x)     ((vec)_mm256_set1_ps(x))
 #else
-# define LANES 4
+# define LANES        4
 # define FMA(a, b, c) ((a) * (b) + (c))
 # define VMAX(a, b)   vmax_lanes(a, b)
 # define SPLAT(x)     ((vec){(x), (x), (x), (x)})
@@ -56,61 +57,57 @@ static inline void store(float *p, vec v)
     *(loose *)p = (loose)v;
 }
 
-/* ---- C (+)= A B --------------------------------------------------------------------------------- */
+/* ---- C (+)= A B -------------------------------------------------------------------------- */
 /* a, b, c point at the block's corner; A(i,k) = a[i*rs + k*cs]. */
-#define ARGS                                                                                 \
-    int64_t k, const float *a, int64_t rs, int64_t cs, const float *b, int64_t ldb, float *c, \
-        int64_t ldc, bool add
+#define ARGS                                                                                   \
+ int64_t k, const float *a, int64_t rs, int64_t cs, const float *b, int64_t ldb, float *c,     \
+     int64_t ldc, bool add
 
 #define DECL1(i) vec c##i##0 = SPLAT(0.0f);
 #define DECL2(i) DECL1(i) vec c##i##1 = SPLAT(0.0f);
 #define DECL4(i) DECL2(i) vec c##i##2 = SPLAT(0.0f), c##i##3 = SPLAT(0.0f);
-#define STEP1(i)                                                                             \
-    vec x##i = SPLAT(a[i * rs]);                                                             \
-    c##i##0 = FMA(x##i, b0, c##i##0);
+#define STEP1(i)                                                                               \
+ vec x##i = SPLAT(a[i * rs]);                                                                  \
+ c##i##0 = FMA(x##i, b0, c##i##0);
 #define STEP2(i) STEP1(i) c##i##1 = FMA(x##i, b1, c##i##1);
-#define STEP4(i)                                                                             \
-    STEP2(i) c##i##2 = FMA(x##i, b2, c##i##2);                                               \
-    c##i##3 = FMA(x##i, b3, c##i##3);
+#define STEP4(i)                                                                               \
+ STEP2(i) c##i##2 = FMA(x##i, b2, c##i##2);                                                    \
+ c##i##3 = FMA(x##i, b3, c##i##3);
 #define LOAD1 vec b0 = load(b);
 #define LOAD2 LOAD1 vec b1 = load(b + LANES);
 #define LOAD4 LOAD2 vec b2 = load(b + 2 * LANES), b3 = load(b + 3 * LANES);
-#define PUT(i, v)                                                                            \
-    {                                                                                        \
-        float *p = c + i * ldc + v * LANES;                                                  \
-        store(p, add ? load(p) + c##i##v : c##i##v);                                         \
-    }
-#define PUT1(i) PUT(i, 0)
-#define PUT2(i) PUT1(i) PUT(i, 1)
-#define PUT4(i) PUT2(i) PUT(i, 2) PUT(i, 3)
+#define PUT(i, v)                                                                              \
+ {                                                                                             \
+  float *p = c + i * ldc + v * LANES;                                                          \
+  store(p, add ? load(p) + c##i##v : c##i##v);                                                 \
+ }
+#define PUT1(i)   PUT(i, 0)
+#define PUT2(i)   PUT1(i) PUT(i, 1)
+#define PUT4(i)   PUT2(i) PUT(i, 2) PUT(i, 3)
 #define ROWS1(X)  X(0)
 #define ROWS4(X)  X(0) X(1) X(2) X(3)
 #define ROWS6(X)  ROWS4(X) X(4) X(5)
 #define ROWS12(X) ROWS6(X) X(6) X(7) X(8) X(9) X(10) X(11)
 
-#define BLOCK(rows, vecs)                                                                    \
-    static void block##rows##x##vecs(ARGS)                                                   \
-    {                                                                                        \
-        ROWS##rows(DECL##vecs) for (; k > 0; k--, a += cs, b += ldb)                         \
-        {                                                                                    \
-            LOAD##vecs ROWS##rows(STEP##vecs)                                                \
-        }                                                                                    \
-        ROWS##rows(PUT##vecs)                                                                \
-    }
+#define BLOCK(rows, vecs)                                                                      \
+ static void block##rows##x##vecs(ARGS)                                                        \
+ {                                                                                             \
+  ROWS##rows(DECL##vecs) for (; k > 0; k--, a += cs, b += ldb){                                \
+      LOAD##vecs ROWS##rows(STEP##vecs)} ROWS##rows(PUT##vecs)                                 \
+ }
 /* Runs the rows of one column of blocks: as many tall blocks as fit, then shorter ones. */
-#define PANEL(vecs, tall)                                                                    \
-    BLOCK(tall, vecs)                                                                        \
-    BLOCK(4, vecs)                                                                           \
-    BLOCK(1, vecs)                                                                           \
-    static void panel##vecs(int64_t m, ARGS)                                                 \
-    {                                                                                        \
-        for (; m >= tall; m -= tall, a += tall * rs, c += tall * ldc)                        \
-            block##tall##x##vecs(k, a, rs, cs, b, ldb, c, ldc, add);                         \
-        for (; m >= 4; m -= 4, a += 4 * rs, c += 4 * ldc)                                    \
-            block4x##vecs(k, a, rs, cs, b, ldb, c, ldc, add);                                \
-        for (; m > 0; m--, a += rs, c += ldc)                                                \
-            block1x##vecs(k, a, rs, cs, b, ldb, c, ldc, add);                                \
-    }
+#define PANEL(vecs, tall)                                                                      \
+ BLOCK(tall, vecs)                                                                             \
+ BLOCK(4, vecs)                                                                                \
+ BLOCK(1, vecs)                                                                                \
+ static void panel##vecs(int64_t m, ARGS)                                                      \
+ {                                                                                             \
+  for (; m >= tall; m -= tall, a += tall * rs, c += tall * ldc)                                \
+   block##tall##x##vecs(k, a, rs, cs, b, ldb, c, ldc, add);                                    \
+  for (; m >= 4; m -= 4, a += 4 * rs, c += 4 * ldc)                                            \
+   block4x##vecs(k, a, rs, cs, b, ldb, c, ldc, add);                                           \
+  for (; m > 0; m--, a += rs, c += ldc) block1x##vecs(k, a, rs, cs, b, ldb, c, ldc, add);      \
+ }
 #if LANES == 16
 PANEL(4, 6)
 PANEL(2, 12)
@@ -133,9 +130,9 @@ static void product(int64_t m, int64_t n, ARGS)
     for (; j < n; j += LANES) panel1(m, k, a, rs, cs, b + j, ldb, c + j, ldc, add);
 }
 
-/* ---- pieces ------------------------------------------------------------------------------------- */
-/* 2^x for x <= 127; 0 at and below -126. x = n + r, |r| <= 1/2; polynomial of the Cephes library,
- * relative error 2e-7. Adding 1.5*2^23 leaves n in the low bits. */
+/* ---- pieces ------------------------------------------------------------------------------ */
+/* 2^x for x <= 127; 0 at and below -126. x = n + r, |r| <= 1/2; polynomial of the Cephes
+ * library, relative error 2e-7. Adding 1.5*2^23 leaves n in the low bits. */
 static inline vec power2(vec x)
 {
     vec magic = SPLAT(12582912.0f);
@@ -176,11 +173,11 @@ static inline int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* ---- forward ------------------------------------------------------------------------------------ */
+/* ---- forward ----------------------------------------------------------------------------- */
 enum { TQ = PL_FLASH_Q, TK = PL_FLASH_K };
 
-/* One column group of the transposed scores: new maxima, powers, sums. Returns what the old sums and
- * outputs shrink by. */
+/* One column group of the transposed scores: new maxima, powers, sums. Returns what the old
+ * sums and outputs shrink by. */
 static inline vec soften(float *s, int64_t keys, float *top, float *sum)
 {
     vec old = load(top), m0 = old, m1 = old;
@@ -253,7 +250,7 @@ static void forward(const pl_flash *f, int64_t b, int64_t h, int64_t q0, float *
     }
 }
 
-/* ---- backward ----------------------------------------------------------------------------------- */
+/* ---- backward ---------------------------------------------------------------------------- */
 /* p = 2^(s - lse2), ds = p (dp - delta), row by row; s becomes p and dp becomes ds. Keys that a
  * query does not see get zero. */
 static void unsoften(float *s, float *dp, int64_t rows, int64_t keys, const float *lse2,
@@ -268,7 +265,8 @@ static void unsoften(float *s, float *dp, int64_t rows, int64_t keys, const floa
             store(si + k, p);
             store(di + k, p * (load(di + k) - e));
         }
-        for (int64_t k = first_seen + i < 0 ? 0 : first_seen + i; k < keys; k++) si[k] = di[k] = 0;
+        for (int64_t k = first_seen + i < 0 ? 0 : first_seen + i; k < keys; k++)
+            si[k] = di[k] = 0;
     }
 }
 
@@ -285,7 +283,7 @@ static void put_rows(float *to, const float *from, int64_t rows, int64_t stride,
 
 /* Tiles of a thread in the backward pass, [rows, pad] unless said. */
 typedef struct tiles {
-    float *kt, *vt;    /* [d, TK]: keys (times scale and log2 e) and values, turned */
+    float *kt, *vt;     /* [d, TK]: keys (times scale and log2 e) and values, turned */
     float *k, *dk, *dv; /* [TK, pad] */
     float *q, *go, *dq; /* [TQ, pad] */
     float *s, *dp;      /* [TQ, TK] */

@@ -11,6 +11,7 @@ int pl_cpu_level(void)
     const char *want = getenv("PL_CPU_ISA");
     if (want && strcmp(want, "base") == 0) return 0;
     /* Every processor with AVX2 has F16C; clang 14 cannot ask for it. */
+    /* Every processor with AVX2 has f16c, which clang 14 cannot ask for. */
     bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");

@@ -1,8 +1,8 @@
 /* rows.h - loops over rows of channels, compiled for each instruction set.
  *
  * In channels-last layout a pixel is a contiguous row of C floats; pools, resizing, patches and
- * depthwise products combine a few such rows into one. Each function computes every element in one
- * fixed order, without contraction, so all sets give the same bits.
+ * depthwise products combine a few such rows into one. Each function computes every element in
+ * one fixed order, without contraction, so all sets give the same bits.
  */
 #ifndef PL_CPU_ROWS_H
 #define PL_CPU_ROWS_H

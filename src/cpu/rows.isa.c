@@ -1,5 +1,5 @@
-/* rows.isa.c - see rows.h. Rows are walked in blocks whose sums stay in registers while the taps
- * pass by. */
+/* rows.isa.c - see rows.h. Rows are walked in blocks whose sums stay in registers while the
+ * taps pass by. */
 #include "cpu/rows.h"
 
 #include "cpu/vecmath.h"
@@ -60,7 +60,7 @@ static void product(float *y, const float *const *x, const float *const *w, int 
     }
 }
 
-/* ---- bezier ------------------------------------------------------------------------------------ */
+/* ---- bezier ------------------------------------------------------------------------------ */
 /* Groups are taken apart into planes first, so that the arithmetic runs on whole vectors. */
 enum { GROUPS = 64 };
 typedef struct planes {

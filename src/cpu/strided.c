@@ -40,7 +40,8 @@ static pl_box simplified(const pl_box *in)
         for (int j = i; j > 0 && b.to[j - 1] < b.to[j]; j--) swap_dims(&b, j - 1, j);
     int n = 0;
     for (int i = 0; i < b.rank; i++) {
-        bool run = n > 0 && b.to[n - 1] == b.to[i] * b.dim[i] && b.from[n - 1] == b.from[i] * b.dim[i];
+        bool run =
+            n > 0 && b.to[n - 1] == b.to[i] * b.dim[i] && b.from[n - 1] == b.from[i] * b.dim[i];
         if (!run) {
             b.dim[n] = b.dim[i];
         } else {
@@ -85,26 +86,27 @@ static void walk_next(const pl_box *b, int rank, walk *w)
 }
 
 /* ---- inner loops ----------------------------------------------------------------------------- */
-#define ROW(name, T)                                                                         \
-    static void name(char *dst, int64_t to, const char *src, int64_t from, int64_t n)        \
-    {                                                                                        \
-        T *d = (T *)(void *)dst;                                                             \
-        const T *s = (const T *)(const void *)src;                                           \
-        if (to == 1 && from == 0) {                                                          \
-            T v = *s;                                                                        \
-            for (int64_t i = 0; i < n; i++) d[i] = v;                                        \
-        } else if (to == 1) {                                                                \
-            for (int64_t i = 0; i < n; i++) d[i] = s[i * from];                              \
-        } else {                                                                             \
-            for (int64_t i = 0; i < n; i++) d[i * to] = s[i * from];                         \
-        }                                                                                    \
+#define ROW(name, T)                                                                           \
+    static void name(char *dst, int64_t to, const char *src, int64_t from, int64_t n)          \
+    {                                                                                          \
+        T *d = (T *)(void *)dst;                                                               \
+        const T *s = (const T *)(const void *)src;                                             \
+        if (to == 1 && from == 0) {                                                            \
+            T v = *s;                                                                          \
+            for (int64_t i = 0; i < n; i++) d[i] = v;                                          \
+        } else if (to == 1) {                                                                  \
+            for (int64_t i = 0; i < n; i++) d[i] = s[i * from];                                \
+        } else {                                                                               \
+            for (int64_t i = 0; i < n; i++) d[i * to] = s[i * from];                           \
+        }                                                                                      \
     }
 ROW(row1, uint8_t)
 ROW(row2, uint16_t)
 ROW(row4, uint32_t)
 ROW(row8, uint64_t)
 
-static void copy_row(size_t elem, char *dst, int64_t to, const char *src, int64_t from, int64_t n)
+static void copy_row(size_t elem, char *dst, int64_t to, const char *src, int64_t from,
+                     int64_t n)
 {
     if (to == 1 && from == 1)
         memcpy(dst, src, (size_t)n * elem);
@@ -119,11 +121,11 @@ static void copy_row(size_t elem, char *dst, int64_t to, const char *src, int64_
 }
 
 /* d[i*ds + j] = s[j*ss + i] for i < n, j < m: the source runs along i, the destination along j. */
-#define TRANSPOSE(name, T)                                                                   \
-    static void name(T *d, int64_t ds, const T *s, int64_t ss, int n, int m)                 \
-    {                                                                                        \
-        for (int i = 0; i < n; i++)                                                          \
-            for (int j = 0; j < m; j++) d[i * ds + j] = s[j * ss + i];                       \
+#define TRANSPOSE(name, T)                                                                     \
+    static void name(T *d, int64_t ds, const T *s, int64_t ss, int n, int m)                   \
+    {                                                                                          \
+        for (int i = 0; i < n; i++)                                                            \
+            for (int j = 0; j < m; j++) d[i * ds + j] = s[j * ss + i];                         \
     }
 TRANSPOSE(transpose1, uint8_t)
 TRANSPOSE(transpose8, uint64_t)
@@ -142,7 +144,8 @@ static void transpose8x8(uint16_t *d, int64_t ds, const uint16_t *s, int64_t ss)
 {
     oct a[8], b[8], c[8];
     for (int i = 0; i < 8; i++) memcpy(&a[i], s + i * ss, sizeof a[i]);
-    for (int i = 0; i < 8; i += 2) b[i] = ZIP_LO(a[i], a[i + 1]), b[i + 1] = ZIP_HI(a[i], a[i + 1]);
+    for (int i = 0; i < 8; i += 2)
+        b[i] = ZIP_LO(a[i], a[i + 1]), b[i + 1] = ZIP_HI(a[i], a[i + 1]);
     for (int i = 0; i < 8; i += 4) {
         c[i] = PAIR_LO(b[i], b[i + 2]), c[i + 1] = PAIR_HI(b[i], b[i + 2]);
         c[i + 2] = PAIR_LO(b[i + 1], b[i + 3]), c[i + 3] = PAIR_HI(b[i + 1], b[i + 3]);
@@ -195,7 +198,8 @@ static void transpose4(uint32_t *d, int64_t ds, const uint32_t *s, int64_t ss, i
         for (int j = i < n4 ? m4 : 0; j < m; j++) d[i * ds + j] = s[j * ss + i];
 }
 
-static void transpose_tile(size_t elem, char *d, int64_t ds, const char *s, int64_t ss, int n, int m)
+static void transpose_tile(size_t elem, char *d, int64_t ds, const char *s, int64_t ss, int n,
+                           int m)
 {
     void *to = d;
     const void *from = s;

@@ -13,7 +13,8 @@
 typedef struct pl_box {
     int rank;
     int64_t dim[PL_MAX_RANK];
-    int64_t to[PL_MAX_RANK], from[PL_MAX_RANK]; /* strides in elements; from may be 0 or negative */
+    int64_t to[PL_MAX_RANK],
+        from[PL_MAX_RANK]; /* strides in elements; from may be 0 or negative */
 } pl_box;
 
 /* dst and src point at the element with all coordinates 0; the two do not overlap. elem: bytes of

@@ -1,8 +1,8 @@
 /* update.h - one pass over a weight, its gradient and its moments: the optimisers' loops.
  *
- * Each rule reads every tensor once and writes every new value once; bound by memory. Outputs may be
- * their inputs' bytes. Formulas are PyTorch's; coefficients come ready from the caller, who computes
- * them in double.
+ * Each rule reads every tensor once and writes every new value once; bound by memory. Outputs
+ * may be their inputs' bytes. Formulas are PyTorch's; coefficients come ready from the caller,
+ * who computes them in double.
  */
 #ifndef PL_CPU_UPDATE_H
 #define PL_CPU_UPDATE_H
@@ -12,12 +12,12 @@
 typedef struct pl_update {
     const float *grad, *w, *s[3]; /* s: the rule's state, in the order of its outputs */
     float *w_out, *s_out[3];
-    float scale;       /* of the gradient */
-    float decay;       /* weight decay joined to the gradient */
-    float keep;        /* what decoupled decay leaves of the weight; 1 = none */
-    float rate;        /* learning rate, or Adam's step size */
+    float scale;                    /* of the gradient */
+    float decay;                    /* weight decay joined to the gradient */
+    float keep;                     /* what decoupled decay leaves of the weight; 1 = none */
+    float rate;                     /* learning rate, or Adam's step size */
     float beta1, beta2, mix1, mix2; /* mix = 1 - beta */
-    float eps, root;   /* root: sqrt of Adam's second bias correction */
+    float eps, root;                /* root: sqrt of Adam's second bias correction */
 } pl_update;
 
 typedef void (*pl_update_fn)(const pl_update *u, int64_t lo, int64_t hi);

@@ -1,5 +1,5 @@
-/* update.isa.c - see update.h. Element i reads and writes index i only, so a loop may run as vectors
- * even where an output is its input; the pragma says so to the compiler. */
+/* update.isa.c - see update.h. Element i reads and writes index i only, so a loop may run as
+ * vectors even where an output is its input; the pragma says so to the compiler. */
 #include "cpu/update.h"
 
 #include <math.h>
@@ -120,11 +120,11 @@ static inline void rmsprop_any(const pl_update *p, int64_t lo, int64_t hi, const
     }
 }
 
-#define RMSPROP(name, centered, momentum)                                                    \
-    static void name(const pl_update *u, int64_t lo, int64_t hi)                             \
-    {                                                                                        \
-        rmsprop_any(u, lo, hi, centered, momentum);                                          \
-    }
+#define RMSPROP(name, centered, momentum)                                                      \
+ static void name(const pl_update *u, int64_t lo, int64_t hi)                                  \
+ {                                                                                             \
+  rmsprop_any(u, lo, hi, centered, momentum);                                                  \
+ }
 RMSPROP(rmsprop, false, false)
 RMSPROP(rmsprop_centered, true, false)
 RMSPROP(rmsprop_momentum, false, true)

@@ -141,13 +141,15 @@ static bool is_f32(const pl_call *c)
     return c->in_type[0].dtype == PL_F32;
 }
 
-static const pl_kernel kernels[] = {{"blocks", is_f32, NULL, NULL, blocks},
-                                    {"ref", NULL, NULL, NULL, ref},
-                                    PL_KERNEL_END};
+static const pl_kernel kernels[] = {
+    {"blocks", is_f32, NULL, NULL, blocks}, {"ref", NULL, NULL, NULL, ref}, PL_KERNEL_END};
 static const pl_case cases[] = {
-    {{"f32[7]"}, "axis=0", {{-2, 2, true}}},      {{"f32[3,5,2]"}, "axis=1", {{-2, 2, true}}},
-    {{"f32[5,1]"}, "axis=-1", {{-2, 2, true}}},   {{"i32[4,3]"}, "axis=0", {{-3, 3, false}}},
-    {{"f32[3,601]"}, "axis=0", {{-2, 2, false}}}, {{"f32[2,67]"}, "axis=1", {{-2, 2, false}}},
+    {{"f32[7]"}, "axis=0", {{-2, 2, true}}},
+    {{"f32[3,5,2]"}, "axis=1", {{-2, 2, true}}},
+    {{"f32[5,1]"}, "axis=-1", {{-2, 2, true}}},
+    {{"i32[4,3]"}, "axis=0", {{-3, 3, false}}},
+    {{"f32[3,601]"}, "axis=0", {{-2, 2, false}}},
+    {{"f32[2,67]"}, "axis=1", {{-2, 2, false}}},
     PL_CASE_END,
 };
 const pl_op pl_op_argmax = {

@@ -3,12 +3,12 @@
  *   attention      (q [B,N,H,D], k, v [B,M,H,D]) -> o [B,N,H,D], lse [B,H,N]
  *   attention_bwd  (q, k, v, o, lse, d_o, d_lse?) -> dq, dk, dv
  *
- * lse is the logarithm of the sum of exponentials of a query's scores, f32 (f64 for f64 operands).
- * Backward keeps q, k, v, o and lse: memory grows with the number of tokens, not with its square.
- *   s = q k^T scale    p = exp(s - lse)    delta = sum(o * d_o) - d_lse
- *   dv = p^T d_o       ds = p * (d_o v^T - delta)    dq = ds k scale    dk = ds^T q scale
- * The second derivative writes these lines in primitives and differentiates them: it does store p.
- * causal: query i sees keys 0..i.
+ * lse is the logarithm of the sum of exponentials of a query's scores, f32 (f64 for f64
+ * operands). Backward keeps q, k, v, o and lse: memory grows with the number of tokens, not
+ * with its square. s = q k^T scale    p = exp(s - lse)    delta = sum(o * d_o) - d_lse dv = p^T
+ * d_o       ds = p * (d_o v^T - delta)    dq = ds k scale    dk = ds^T q scale The second
+ * derivative writes these lines in primitives and differentiates them: it does store p. causal:
+ * query i sees keys 0..i.
  */
 #include "base/err.h"
 #include "base/pool.h"
@@ -27,7 +27,7 @@ typedef struct attention_attr {
 static const pl_attr attrs[] = {PL_ATTR(attention_attr, scale, FLOAT),
                                 PL_ATTR(attention_attr, causal, BOOL), PL_ATTR_END};
 
-/* ---- shapes ------------------------------------------------------------------------------------- */
+/* ---- shapes ------------------------------------------------------------------------------ */
 static pl_status attention_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
     (void)n_in;
@@ -68,7 +68,7 @@ static pl_status attention_bwd_infer(const pl_type *in, int n_in, void *attr, pl
     return PL_OK;
 }
 
-/* ---- gradients ---------------------------------------------------------------------------------- */
+/* ---- gradients --------------------------------------------------------------------------- */
 static void attention_vjp(const pl_vjp *v)
 {
     pl_val d_o = pl_val_ok(v->gout[0]) ? v->gout[0] : pl_full_like(v->g, v->out[0], 0);
@@ -76,17 +76,19 @@ static void attention_vjp(const pl_vjp *v)
     pl_build(v->g, &pl_op_attention_bwd, v->attr, pl_val_ok(v->gout[1]) ? 7 : 6, in, v->gin);
 }
 
-/* [B, N, H, D] as [B, H, 1, N, D], and [B, H, N] as [B, H, 1, N, 1], in the type of the arithmetic.
- * The rank differs from the operand's, so this is a value of its own whatever the sizes. */
+/* [B, N, H, D] as [B, H, 1, N, D], and [B, H, N] as [B, H, 1, N, 1], in the type of the
+ * arithmetic. The rank differs from the operand's, so this is a value of its own whatever the
+ * sizes. */
 static pl_val heads_first(pl_graph *g, pl_val x, pl_dtype dt)
 {
     pl_type t = pl_val_type(g, x);
     if (t.rank == 3)
-        return pl_cast(g, pl_reshape(g, x, 5, (const int64_t[]){t.dim[0], t.dim[1], 1, t.dim[2], 1}),
-                       dt);
+        return pl_cast(
+            g, pl_reshape(g, x, 5, (const int64_t[]){t.dim[0], t.dim[1], 1, t.dim[2], 1}), dt);
     pl_val y = pl_permute(g, x, (const int[]){0, 2, 1, 3});
     return pl_cast(
-        g, pl_reshape(g, y, 5, (const int64_t[]){t.dim[0], t.dim[2], 1, t.dim[1], t.dim[3]}), dt);
+        g, pl_reshape(g, y, 5, (const int64_t[]){t.dim[0], t.dim[2], 1, t.dim[1], t.dim[3]}),
+        dt);
 }
 
 /* The way back, to the type of `like`. */
@@ -108,8 +110,8 @@ static pl_val only_earlier(pl_graph *g, pl_val p)
     return pl_select(g, seen, p, pl_full_like(g, p, 0));
 }
 
-/* The formulas of the head comment, on operands with heads first; d_lse may be missing. y: dq, dk,
- * dv. */
+/* The formulas of the head comment, on operands with heads first; d_lse may be missing. y: dq,
+ * dk, dv. */
 static void decomposed(pl_graph *g, const attention_attr *a, const pl_val *x, pl_val *y)
 {
     pl_val q = x[0], k = x[1], v = x[2], o = x[3], lse = x[4], d_o = x[5], d_lse = x[6];
@@ -125,8 +127,8 @@ static void decomposed(pl_graph *g, const attention_attr *a, const pl_val *x, pl
     y[2] = pl_matmul(g, p, d_o, true, false);
 }
 
-/* Gradients stop at the rearranged operands: o and lse count as inputs of their own here, though
- * they were computed from q, k and v. */
+/* Gradients stop at the rearranged operands: o and lse count as inputs of their own here,
+ * though they were computed from q, k and v. */
 static void attention_bwd_vjp(const pl_vjp *v)
 {
     pl_graph *g = v->g;
@@ -141,12 +143,12 @@ static void attention_bwd_vjp(const pl_vjp *v)
         if (pl_val_ok(from[i]) && v->need[i]) v->gin[i] = tokens_first(g, from[i], v->in[i]);
 }
 
-/* ---- cost ----------------------------------------------------------------------------------------- */
+/* ---- cost -------------------------------------------------------------------------------- */
 static pl_cost cost_of(const pl_call *c, double products)
 {
     const pl_type *q = &c->in_type[0];
-    double pairs = (double)(q->dim[0] * q->dim[2]) * (double)q->dim[1] *
-                   (double)c->in_type[1].dim[1];
+    double pairs =
+        (double)(q->dim[0] * q->dim[2]) * (double)q->dim[1] * (double)c->in_type[1].dim[1];
     if (((const attention_attr *)c->attr)->causal) pairs *= 0.5;
     return (pl_cost){pairs * (2 * products * (double)q->dim[3] + 12), operand_bytes(c)};
 }
@@ -161,7 +163,7 @@ static pl_cost attention_bwd_cost(const pl_call *c)
     return cost_of(c, 5);
 }
 
-/* ---- tiled kernel ---------------------------------------------------------------------------------- */
+/* ---- tiled kernel ------------------------------------------------------------------------ */
 static pl_flash flash_of(const pl_call *c)
 {
     const attention_attr *a = c->attr;
@@ -220,7 +222,7 @@ static pl_status attention_bwd_run(const pl_call *c)
     return PL_OK;
 }
 
-/* ---- reference: one head at a time, probabilities of one query in the workspace --------------------- */
+/* ---- reference: one head at a time, probabilities of one query in the workspace ---------- */
 typedef struct head {
     const pl_call *c;
     pl_dtype dt, lt;
@@ -233,8 +235,15 @@ static head head_of(const pl_call *c)
 {
     const attention_attr *a = c->attr;
     const pl_type *q = &c->in_type[0];
-    return (head){c, q->dtype, c->n_out == 2 ? c->out_type[1].dtype : c->in_type[4].dtype,
-                  q->dim[1], c->in_type[1].dim[1], q->dim[2], q->dim[3], a->scale, a->causal};
+    return (head){c,
+                  q->dtype,
+                  c->n_out == 2 ? c->out_type[1].dtype : c->in_type[4].dtype,
+                  q->dim[1],
+                  c->in_type[1].dim[1],
+                  q->dim[2],
+                  q->dim[3],
+                  a->scale,
+                  a->causal};
 }
 
 static int64_t row_of(const head *r, int64_t b, int64_t h, int64_t i, int64_t tokens)
@@ -258,7 +267,7 @@ static int64_t keys_seen(const head *r, int64_t i)
 static void ref_query(const head *r, int64_t b, int64_t h, int64_t i, double *p)
 {
     int64_t qi = row_of(r, b, h, i, r->n), m = keys_seen(r, i);
-    double top = -INFINITY, sum = 0;
+    double top = -HUGE_VAL, sum = 0;
     for (int64_t j = 0; j < m; j++) {
         p[j] = dot(r, 0, qi, 1, row_of(r, b, h, j, r->m)) * r->scale;
         top = p[j] > top ? p[j] : top;
@@ -291,14 +300,15 @@ static pl_status attention_ref(const pl_call *c)
 }
 
 /* Adds one query's share to dk and dv (in double, [M, D] each) and writes its dq. */
-static void ref_bwd_query(const head *r, int64_t b, int64_t h, int64_t i, double *ds, double *dk,
-                          double *dv)
+static void ref_bwd_query(const head *r, int64_t b, int64_t h, int64_t i, double *ds,
+                          double *dk, double *dv)
 {
     const pl_call *c = r->c;
     int64_t qi = row_of(r, b, h, i, r->n), li = (b * r->heads + h) * r->n + i;
     int64_t m = keys_seen(r, i);
     double lse = ref_get(r->lt, c->in[4], li);
-    double delta = dot(r, 3, qi, 5, qi) - (c->n_in == 7 ? ref_get(c->in_type[6].dtype, c->in[6], li) : 0);
+    double delta =
+        dot(r, 3, qi, 5, qi) - (c->n_in == 7 ? ref_get(c->in_type[6].dtype, c->in[6], li) : 0);
     for (int64_t j = 0; j < m; j++) {
         int64_t kj = row_of(r, b, h, j, r->m);
         double p = exp(dot(r, 0, qi, 1, kj) * r->scale - lse);
@@ -334,19 +344,19 @@ static pl_status attention_bwd_ref(const pl_call *c)
     return PL_OK;
 }
 
-#define KERNELS(op)                                                                          \
-    static const pl_kernel op##_fast[] = {                                                   \
-        {"flash", all_f32, op##_prepare, NULL, op##_run}, PL_KERNEL_END};                \
-    PL_VIA_F32(op, op##_fast)                                                                \
-    static const pl_kernel op##_kernels[] = {                                                \
-        {"flash", all_f32, op##_prepare, NULL, op##_run},                                \
-        PL_VIA_F32_KERNEL(op),                                                               \
-        {"ref", NULL, attention_ref_prepare, NULL, op##_ref},                                \
-        PL_KERNEL_END};
+#define KERNELS(op)                                                                            \
+ static const pl_kernel op##_fast[] = {{"flash", all_f32, op##_prepare, NULL, op##_run},       \
+                                       PL_KERNEL_END};                                         \
+ PL_VIA_F32(op, op##_fast)                                                                     \
+ static const pl_kernel op##_kernels[] = {                                                     \
+     {"flash", all_f32, op##_prepare, NULL, op##_run},                                         \
+     PL_VIA_F32_KERNEL(op),                                                                    \
+     {"ref", NULL, attention_ref_prepare, NULL, op##_ref},                                     \
+     PL_KERNEL_END};
 KERNELS(attention)
 KERNELS(attention_bwd)
 
-/* ---- cases and descriptors --------------------------------------------------------------------------- */
+/* ---- cases and descriptors --------------------------------------------------------------- */
 /* clang-format off */
 #define CASES(X)                                                                            \
     X("[1,1,1,1]",  "[1,1,1,1]",  "[1,1,1]",  "causal=false")                               \

@@ -3,8 +3,9 @@
  *   bezier (x [.., 5F]) -> y [.., F]      y = u^3 p0 + 3 u^2 s p1 + 3 u s^2 p2 + s^3 p3
  *   bezier_bwd (x, dy) -> dx              with s = sigmoid(t), u = 1 - s
  *
- * silu_points sends p0..p3 through SiLU first. Backward keeps x alone; everything between is computed
- * again, element by element. The second derivative differentiates the same formula in primitives.
+ * silu_points sends p0..p3 through SiLU first. Backward keeps x alone; everything between is
+ * computed again, element by element. The second derivative differentiates the same formula in
+ * primitives.
  */
 #include "base/err.h"
 #include "base/pool.h"
@@ -45,7 +46,7 @@ static pl_status bezier_bwd_infer(const pl_type *in, int n_in, void *attr, pl_ty
     return PL_OK;
 }
 
-/* ---- gradients -------------------------------------------------------------------------------- */
+/* ---- gradients --------------------------------------------------------------------------- */
 static void bezier_vjp(const pl_vjp *v)
 {
     pl_val in[2] = {v->in[0], v->gout[0]};
@@ -90,7 +91,7 @@ static pl_cost cost(const pl_call *c)
     return (pl_cost){30 * (double)pl_type_elems(&c->in_type[0]) / 5, operand_bytes(c)};
 }
 
-/* ---- kernels ---------------------------------------------------------------------------------- */
+/* ---- kernels ----------------------------------------------------------------------------- */
 enum { CHUNK = 4096 };
 
 typedef struct job {
@@ -175,21 +176,22 @@ static pl_status bezier_bwd_ref(const pl_call *c)
         }
         double s = sigmoid(p[0]), u = 1 - s;
         double w[5] = {0, u * u * u, 3 * u * u * s, 3 * u * s * s, s * s * s};
-        double ds = 3 * (u * u * (p[2] - p[1]) + 2 * u * s * (p[3] - p[2]) + s * s * (p[4] - p[3]));
+        double ds =
+            3 * (u * u * (p[2] - p[1]) + 2 * u * s * (p[3] - p[2]) + s * s * (p[4] - p[3]));
         ref_set(dt, c->out[0], 5 * i, g * ds * s * u);
         for (int k = 1; k < 5; k++) ref_set(dt, c->out[0], 5 * i + k, g * w[k] * slope[k]);
     }
     return PL_OK;
 }
 
-#define KERNELS(op)                                                                          \
-    static const pl_kernel op##_fast[] = {{"rows", accepts_f32, NULL, NULL, op##_run},       \
-                                          PL_KERNEL_END};                                    \
-    PL_VIA_F32(op, op##_fast)                                                                \
-    static const pl_kernel op##_kernels[] = {{"rows", accepts_f32, NULL, NULL, op##_run},    \
-                                             PL_VIA_F32_KERNEL(op),                          \
-                                             {"ref", NULL, NULL, NULL, op##_ref},            \
-                                             PL_KERNEL_END};
+#define KERNELS(op)                                                                            \
+ static const pl_kernel op##_fast[] = {{"rows", accepts_f32, NULL, NULL, op##_run},            \
+                                       PL_KERNEL_END};                                         \
+ PL_VIA_F32(op, op##_fast)                                                                     \
+ static const pl_kernel op##_kernels[] = {{"rows", accepts_f32, NULL, NULL, op##_run},         \
+                                          PL_VIA_F32_KERNEL(op),                               \
+                                          {"ref", NULL, NULL, NULL, op##_ref},                 \
+                                          PL_KERNEL_END};
 KERNELS(bezier)
 KERNELS(bezier_bwd)
 
@@ -205,21 +207,21 @@ static const pl_case bezier_bwd_cases[] = {
     {{"f32[3,330]", "f32[3,66]"}, "silu_points=false", {{-2, 2, false}}},
     PL_CASE_END};
 
-#define BEZIER_OP(op, inputs, bits)                                                          \
-    const pl_op pl_op_##op = {                                                               \
-        .name = #op,                                                                         \
-        .min_in = inputs,                                                                    \
-        .max_in = inputs,                                                                    \
-        .n_out = 1,                                                                          \
-        .inplace = {bits},                                                                   \
-        .attr_bytes = sizeof(bezier_attr),                                                   \
-        .attrs = attrs,                                                                      \
-        .infer = op##_infer,                                                                 \
-        .vjp = op##_vjp,                                                                     \
-        .cost = cost,                                                                        \
-        .cpu = op##_kernels,                                                                 \
-        .cases = op##_cases,                                                                 \
-    };
+#define BEZIER_OP(op, inputs, bits)                                                            \
+ const pl_op pl_op_##op = {                                                                    \
+     .name = #op,                                                                              \
+     .min_in = inputs,                                                                         \
+     .max_in = inputs,                                                                         \
+     .n_out = 1,                                                                               \
+     .inplace = {bits},                                                                        \
+     .attr_bytes = sizeof(bezier_attr),                                                        \
+     .attrs = attrs,                                                                           \
+     .infer = op##_infer,                                                                      \
+     .vjp = op##_vjp,                                                                          \
+     .cost = cost,                                                                             \
+     .cpu = op##_kernels,                                                                      \
+     .cases = op##_cases,                                                                      \
+ };
 BEZIER_OP(bezier, 1, 0)
 BEZIER_OP(bezier_bwd, 2, 1) /* dx may take over x: a group is read before it is written */
 

@@ -71,15 +71,15 @@ static pl_status strided(const pl_call *c)
     for (int k = 0; k < c->n_in; k++) {
         memcpy(b.dim, c->in_type[k].dim, sizeof b.dim);
         pl_shape_strides(&c->in_type[k], b.from);
-        pl_strided_copy(&b, elem, (char *)c->out[0] + (size_t)(at * b.to[axis]) * elem, c->in[k]);
+        pl_strided_copy(&b, elem, (char *)c->out[0] + (size_t)(at * b.to[axis]) * elem,
+                        c->in[k]);
         at += c->in_type[k].dim[axis];
     }
     return PL_OK;
 }
 
-static const pl_kernel kernels[] = {{"strided", NULL, NULL, NULL, strided},
-                                    {"ref", NULL, NULL, NULL, ref},
-                                    PL_KERNEL_END};
+static const pl_kernel kernels[] = {
+    {"strided", NULL, NULL, NULL, strided}, {"ref", NULL, NULL, NULL, ref}, PL_KERNEL_END};
 static const pl_case cases[] = {
     {{"f32[3,2]", "f32[3,5]"}, "axis=-1", {{0}}},
     {{"f32[1,4]", "f32[3,4]", "f32[2,4]"}, "axis=0", {{0}}},

@@ -1,12 +1,13 @@
 /* conv.c - convolution and its two gradients; channels last, one to three spatial dims.
  *
- *   conv      (x, w, bias?) -> y     y[n,p,o] = bias[o] + sum_{k,i} x[n, p*s + k*d - pad, g*I+i] w[o,k,i]
- *   conv_dx   (dy, w) -> dx          its adjoint in x: the data gradient, and transposed convolution
- *   conv_dw   (x, dy) -> dw          its adjoint in w
+ *   conv      (x, w, bias?) -> y     y[n,p,o] = bias[o] + sum_{k,i} x[n, p*s + k*d - pad,
+ * g*I+i] w[o,k,i] conv_dx   (dy, w) -> dx          its adjoint in x: the data gradient, and
+ * transposed convolution conv_dw   (x, dy) -> dw          its adjoint in w
  *
- * x [N, in.., I*groups], w [O, kernel.., I], y [N, out.., O]. The map is bilinear in (x, w), so each
- * op's gradient is the other two and derivatives of any order stay inside the three. conv_dx and
- * conv_dw carry the size that their inputs do not tell (`in`, `kernel`). Backward keeps x and w.
+ * x [N, in.., I*groups], w [O, kernel.., I], y [N, out.., O]. The map is bilinear in (x, w), so
+ * each op's gradient is the other two and derivatives of any order stay inside the three.
+ * conv_dx and conv_dw carry the size that their inputs do not tell (`in`, `kernel`). Backward
+ * keeps x and w.
  */
 #include "base/err.h"
 #include "base/pool.h"
@@ -18,16 +19,17 @@
 
 #include <string.h>
 
-#define SHARED                                                                               \
-    PL_ATTR(pl_window_attr, stride, DIMS), PL_ATTR(pl_window_attr, dilation, DIMS),          \
-        PL_ATTR(pl_window_attr, pad_lo, DIMS), PL_ATTR(pl_window_attr, pad_hi, DIMS),        \
-        PL_ATTR(pl_window_attr, groups, INT)
+#define SHARED                                                                                 \
+ PL_ATTR(pl_window_attr, stride, DIMS), PL_ATTR(pl_window_attr, dilation, DIMS),               \
+     PL_ATTR(pl_window_attr, pad_lo, DIMS), PL_ATTR(pl_window_attr, pad_hi, DIMS),             \
+     PL_ATTR(pl_window_attr, groups, INT)
 static const pl_attr conv_attrs[] = {SHARED, PL_ATTR_END};
 static const pl_attr dx_attrs[] = {SHARED, PL_ATTR(pl_window_attr, in, DIMS), PL_ATTR_END};
 static const pl_attr dw_attrs[] = {SHARED, PL_ATTR(pl_window_attr, kernel, DIMS), PL_ATTR_END};
 
-/* ---- shapes ----------------------------------------------------------------------------------- */
-/* Checks x, w and what they make; y is filled. The one place where the three ops' shapes meet. */
+/* ---- shapes ------------------------------------------------------------------------------ */
+/* Checks x, w and what they make; y is filled. The one place where the three ops' shapes meet.
+ */
 static pl_status check(pl_window_attr *a, const pl_type *x, const pl_type *w, pl_type *y)
 {
     char s[96], t[96];
@@ -40,11 +42,12 @@ static pl_status check(pl_window_attr *a, const pl_type *x, const pl_type *w, pl
     PL_TRY(pl_window_complete(a, n));
     int64_t ic = x->dim[n + 1], oc = w->dim[0];
     PL_FAIL_IF(w->dim[n + 1] * a->groups != ic, PL_ERR_SHAPE,
-               "x %s, w %s: x has %lld channels, w wants %lld (%lld in each of %lld groups)", s, t,
-               (long long)ic, (long long)(w->dim[n + 1] * a->groups),
+               "x %s, w %s: x has %lld channels, w wants %lld (%lld in each of %lld groups)", s,
+               t, (long long)ic, (long long)(w->dim[n + 1] * a->groups),
                (long long)w->dim[n + 1], (long long)a->groups);
-    PL_FAIL_IF(oc % a->groups, PL_ERR_SHAPE, "w %s: %lld outputs do not divide into %lld groups",
-               t, (long long)oc, (long long)a->groups);
+    PL_FAIL_IF(oc % a->groups, PL_ERR_SHAPE,
+               "w %s: %lld outputs do not divide into %lld groups", t, (long long)oc,
+               (long long)a->groups);
     *y = *x;
     y->dim[n + 1] = oc;
     for (int d = 0; d < n; d++)
@@ -80,10 +83,9 @@ static pl_status dx_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
     out[0].dim[n + 1] = w->dim[n + 1] * a->groups;
     pl_type y;
     PL_TRY(check(a, &out[0], w, &y));
-    PL_FAIL_IF(!pl_type_equal(&y, dy), PL_ERR_SHAPE,
-               "dy is %s, but x %s with w %s gives %s", pl_type_text(dy, s, sizeof s),
-               pl_type_text(&out[0], t, sizeof t), pl_type_text(w, u, sizeof u),
-               pl_type_text(&y, (char[96]){0}, 96));
+    PL_FAIL_IF(!pl_type_equal(&y, dy), PL_ERR_SHAPE, "dy is %s, but x %s with w %s gives %s",
+               pl_type_text(dy, s, sizeof s), pl_type_text(&out[0], t, sizeof t),
+               pl_type_text(w, u, sizeof u), pl_type_text(&y, (char[96]){0}, 96));
     return PL_OK;
 }
 
@@ -106,10 +108,9 @@ static pl_status dw_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
     out[0].dim[n + 1] = x->dim[n + 1] / a->groups;
     pl_type y;
     PL_TRY(check(a, x, &out[0], &y));
-    PL_FAIL_IF(!pl_type_equal(&y, dy), PL_ERR_SHAPE,
-               "dy is %s, but x %s with w %s gives %s", pl_type_text(dy, s, sizeof s),
-               pl_type_text(x, t, sizeof t), pl_type_text(&out[0], u, sizeof u),
-               pl_type_text(&y, (char[96]){0}, 96));
+    PL_FAIL_IF(!pl_type_equal(&y, dy), PL_ERR_SHAPE, "dy is %s, but x %s with w %s gives %s",
+               pl_type_text(dy, s, sizeof s), pl_type_text(x, t, sizeof t),
+               pl_type_text(&out[0], u, sizeof u), pl_type_text(&y, (char[96]){0}, 96));
     return PL_OK;
 }
 
@@ -143,7 +144,7 @@ static geometry dw_geometry(const pl_call *c)
     return geometry_of(c, &c->in_type[0], &c->out_type[0], &c->in_type[1]);
 }
 
-/* ---- gradients -------------------------------------------------------------------------------- */
+/* ---- gradients --------------------------------------------------------------------------- */
 static pl_val build_dx(const pl_vjp *v, pl_val dy, pl_val w, pl_val like)
 {
     pl_window_attr a = *(const pl_window_attr *)v->attr;
@@ -192,7 +193,7 @@ static void dw_vjp(const pl_vjp *v)
     if (v->need[1]) v->gin[1] = build_conv(v, x, d);
 }
 
-/* ---- cost ------------------------------------------------------------------------------------- */
+/* ---- cost -------------------------------------------------------------------------------- */
 static pl_cost cost_of(const pl_call *c, geometry g)
 {
     double y = (double)g.n * (double)g.oc;
@@ -216,7 +217,7 @@ static pl_cost dw_cost(const pl_call *c)
     return cost_of(c, dw_geometry(c));
 }
 
-/* ---- reference: one output element at a time, in double ----------------------------------------- */
+/* ---- reference: one output element at a time, in double ---------------------------------- */
 typedef struct job {
     const pl_call *c;
     geometry g;
@@ -227,7 +228,8 @@ static double dot(pl_dtype dt, const void *a, int64_t at, int64_t as, const void
                   int64_t bs, int64_t n)
 {
     double sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += ref_get(dt, a, at + i * as) * ref_get(dt, b, bt + i * bs);
+    for (int64_t i = 0; i < n; i++)
+        sum += ref_get(dt, a, at + i * as) * ref_get(dt, b, bt + i * bs);
     return sum;
 }
 
@@ -247,7 +249,8 @@ static void conv_pixel(void *ctx, int64_t task, int worker)
             pl_window_split(t, g->w.kernel, k);
             int64_t q = pl_window_reads(&g->w, p, k);
             if (q < 0) continue;
-            int64_t x = (task / plane * pl_window_pixels(g->w.in) + q) * g->ic + o / o_per * i_per;
+            int64_t x =
+                (task / plane * pl_window_pixels(g->w.in) + q) * g->ic + o / o_per * i_per;
             sum += dot(j->dt, c->in[0], x, 1, c->in[1], (o * taps + t) * i_per, 1, i_per);
         }
         ref_set(j->dt, c->out[0], task * g->oc + o, sum);
@@ -324,7 +327,7 @@ static pl_status dw_ref(const pl_call *c)
     return PL_OK;
 }
 
-/* ---- oneDNN ----------------------------------------------------------------------------------- */
+/* ---- oneDNN ------------------------------------------------------------------------------ */
 /* What oneDNN refuses is left to the reference loops: the handle stays NULL. */
 static pl_status dnn_prepare(const pl_call *c, pl_dnn_conv_kind kind, geometry g, void **prep,
                              size_t *work_bytes)
@@ -357,28 +360,28 @@ static void dnn_release(void *prep)
     pl_dnn_free(prep);
 }
 
-#define DNN_KERNEL(op, KIND)                                                                 \
-    static pl_status op##_dnn_prepare(const pl_call *c, void **prep, size_t *work_bytes)     \
-    {                                                                                        \
-        return dnn_prepare(c, PL_DNN_CONV_##KIND, op##_geometry(c), prep, work_bytes);       \
-    }                                                                                        \
-    static pl_status op##_dnn_run(const pl_call *c)                                          \
-    {                                                                                        \
-        return c->prep ? pl_dnn_run(c->prep, c->in, c->out, c->work) : op##_ref(c);          \
-    }                                                                                        \
-    static const pl_kernel op##_fast[] = {                                                   \
-        {"dnn", accepts_f32, op##_dnn_prepare, dnn_release, op##_dnn_run}, PL_KERNEL_END};   \
-    PL_VIA_F32(op, op##_fast)                                                                \
-    static const pl_kernel op##_kernels[] = {                                                \
-        {"dnn", accepts_f32, op##_dnn_prepare, dnn_release, op##_dnn_run},                   \
-        PL_VIA_F32_KERNEL(op),                                                               \
-        {"ref", NULL, NULL, NULL, op##_ref},                                                 \
-        PL_KERNEL_END};
+#define DNN_KERNEL(op, KIND)                                                                   \
+ static pl_status op##_dnn_prepare(const pl_call *c, void **prep, size_t *work_bytes)          \
+ {                                                                                             \
+  return dnn_prepare(c, PL_DNN_CONV_##KIND, op##_geometry(c), prep, work_bytes);               \
+ }                                                                                             \
+ static pl_status op##_dnn_run(const pl_call *c)                                               \
+ {                                                                                             \
+  return c->prep ? pl_dnn_run(c->prep, c->in, c->out, c->work) : op##_ref(c);                  \
+ }                                                                                             \
+ static const pl_kernel op##_fast[] = {                                                        \
+     {"dnn", accepts_f32, op##_dnn_prepare, dnn_release, op##_dnn_run}, PL_KERNEL_END};        \
+ PL_VIA_F32(op, op##_fast)                                                                     \
+ static const pl_kernel op##_kernels[] = {                                                     \
+     {"dnn", accepts_f32, op##_dnn_prepare, dnn_release, op##_dnn_run},                        \
+     PL_VIA_F32_KERNEL(op),                                                                    \
+     {"ref", NULL, NULL, NULL, op##_ref},                                                      \
+     PL_KERNEL_END};
 DNN_KERNEL(conv, FWD)
 DNN_KERNEL(dx, BWD_DATA)
 DNN_KERNEL(dw, BWD_WEIGHTS)
 
-/* ---- cases: (x, w, y) thrice, once for each op ---------------------------------------------------- */
+/* ---- cases: (x, w, y) thrice, once for each op ------------------------------------------- */
 /* clang-format off */
 #define CASES(X)                                                                                          \
     X("[1,1,1,1]",    "[1,1,1,1]",   "[1,1,1,1]",    "groups=1", "[1,1]", "[1,1]")                                \
@@ -443,7 +446,7 @@ const pl_op pl_op_conv_dw = {
     .cases = dw_cases,
 };
 
-/* ---- constructors ----------------------------------------------------------------------------- */
+/* ---- constructors ------------------------------------------------------------------------ */
 pl_val pl_conv(pl_graph *g, pl_val x, pl_val w, pl_val bias, const pl_conv_opts *o)
 {
     if (!pl_val_ok(x) || !pl_val_ok(w)) return PL_NO_VAL;

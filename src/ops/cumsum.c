@@ -109,9 +109,8 @@ static bool is_f32(const pl_call *c)
     return c->in_type[0].dtype == PL_F32;
 }
 
-static const pl_kernel kernels[] = {{"blocks", is_f32, NULL, NULL, blocks},
-                                    {"ref", NULL, NULL, NULL, ref},
-                                    PL_KERNEL_END};
+static const pl_kernel kernels[] = {
+    {"blocks", is_f32, NULL, NULL, blocks}, {"ref", NULL, NULL, NULL, ref}, PL_KERNEL_END};
 static const pl_case cases[] = {
     {{"f32[7]"}, "axis=0, reverse=false", {{0}}},
     {{"f32[3,5,2]"}, "axis=1, reverse=true", {{0}}},

@@ -4,9 +4,9 @@
  *   depthwise_per_sample_dx  (dy, w) -> dx        its adjoint in x
  *   depthwise_per_sample_dw  (x, dy) -> dw        its adjoint in w
  *
- * y[b,p,c] = sum_k x[b, p*s + k*d - pad, c] w[b,k,c]. A grouped convolution over B*C groups says the
- * same, but channels last it needs two transposes of x; here rows of channels multiply in place. The
- * map is bilinear: each op's gradient is the other two.
+ * y[b,p,c] = sum_k x[b, p*s + k*d - pad, c] w[b,k,c]. A grouped convolution over B*C groups
+ * says the same, but channels last it needs two transposes of x; here rows of channels multiply
+ * in place. The map is bilinear: each op's gradient is the other two.
  */
 #include "base/err.h"
 #include "base/pool.h"
@@ -18,14 +18,14 @@
 
 #include <string.h>
 
-#define SHARED                                                                               \
-    PL_ATTR(pl_window_attr, stride, DIMS), PL_ATTR(pl_window_attr, dilation, DIMS),          \
-        PL_ATTR(pl_window_attr, pad_lo, DIMS), PL_ATTR(pl_window_attr, pad_hi, DIMS)
+#define SHARED                                                                                 \
+ PL_ATTR(pl_window_attr, stride, DIMS), PL_ATTR(pl_window_attr, dilation, DIMS),               \
+     PL_ATTR(pl_window_attr, pad_lo, DIMS), PL_ATTR(pl_window_attr, pad_hi, DIMS)
 static const pl_attr y_attrs[] = {SHARED, PL_ATTR_END};
 static const pl_attr dx_attrs[] = {SHARED, PL_ATTR(pl_window_attr, in, DIMS), PL_ATTR_END};
 static const pl_attr dw_attrs[] = {SHARED, PL_ATTR(pl_window_attr, kernel, DIMS), PL_ATTR_END};
 
-/* ---- shapes ------------------------------------------------------------------------------------ */
+/* ---- shapes ------------------------------------------------------------------------------ */
 static pl_status check(pl_window_attr *a, const pl_type *x, const pl_type *w, pl_type *y)
 {
     char s[96], t[96];
@@ -82,7 +82,7 @@ static pl_status dw_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
     return agree(&in[1], &y);
 }
 
-/* ---- gradients --------------------------------------------------------------------------------- */
+/* ---- gradients --------------------------------------------------------------------------- */
 static pl_val build_y(const pl_vjp *v, pl_val x, pl_val w)
 {
     return pl_build1(v->g, &pl_op_depthwise_per_sample, v->attr, 2, (const pl_val[]){x, w});
@@ -127,7 +127,7 @@ static void dw_vjp(const pl_vjp *v)
     if (v->need[1]) v->gin[1] = build_y(v, v->in[0], v->gout[0]);
 }
 
-/* ---- kernels ----------------------------------------------------------------------------------- */
+/* ---- kernels ----------------------------------------------------------------------------- */
 enum { BATCH = 32 };
 
 typedef struct job {
@@ -170,8 +170,8 @@ static pl_cost cost_of(const pl_call *c, job j)
     return (pl_cost){2 * macs, operand_bytes(c)};
 }
 
-/* Pairs of rows to multiply, the sum of which is one output row. A source names pair t of the task
- * in rows of channels, or -1 in *a where t has none. */
+/* Pairs of rows to multiply, the sum of which is one output row. A source names pair t of the
+ * task in rows of channels, or -1 in *a where t has none. */
 typedef struct pairs {
     job j;
     int64_t n; /* pairs at most */
@@ -250,33 +250,33 @@ static void ref_row(void *ctx, int64_t task, int worker)
     }
 }
 
-#define KERNELS(op, count)                                                                   \
-    static pl_status op##_each(const pl_call *c, void (*row)(void *, int64_t, int))          \
-    {                                                                                        \
-        pairs s = {op##_job(c), 0, op##_pair};                                               \
-        s.n = s.j.count;                                                                     \
-        each_task(pl_type_elems(&c->out_type[0]) / s.j.channels, cost_of(c, s.j).flops, row, &s);                  \
-        return PL_OK;                                                                        \
-    }                                                                                        \
-    static pl_status op##_run(const pl_call *c)                                              \
-    {                                                                                        \
-        return op##_each(c, run_row);                                                        \
-    }                                                                                        \
-    static pl_status op##_ref(const pl_call *c)                                              \
-    {                                                                                        \
-        return op##_each(c, ref_row);                                                        \
-    }                                                                                        \
-    static pl_cost op##_cost(const pl_call *c)                                               \
-    {                                                                                        \
-        return cost_of(c, op##_job(c));                                                      \
-    }                                                                                        \
-    static const pl_kernel op##_fast[] = {{"rows", accepts_f32, NULL, NULL, op##_run},       \
-                                          PL_KERNEL_END};                                    \
-    PL_VIA_F32(op, op##_fast)                                                                \
-    static const pl_kernel op##_kernels[] = {{"rows", accepts_f32, NULL, NULL, op##_run},    \
-                                             PL_VIA_F32_KERNEL(op),                          \
-                                             {"ref", NULL, NULL, NULL, op##_ref},            \
-                                             PL_KERNEL_END};
+#define KERNELS(op, count)                                                                     \
+ static pl_status op##_each(const pl_call *c, void (*row)(void *, int64_t, int))               \
+ {                                                                                             \
+  pairs s = {op##_job(c), 0, op##_pair};                                                       \
+  s.n = s.j.count;                                                                             \
+  each_task(pl_type_elems(&c->out_type[0]) / s.j.channels, cost_of(c, s.j).flops, row, &s);    \
+  return PL_OK;                                                                                \
+ }                                                                                             \
+ static pl_status op##_run(const pl_call *c)                                                   \
+ {                                                                                             \
+  return op##_each(c, run_row);                                                                \
+ }                                                                                             \
+ static pl_status op##_ref(const pl_call *c)                                                   \
+ {                                                                                             \
+  return op##_each(c, ref_row);                                                                \
+ }                                                                                             \
+ static pl_cost op##_cost(const pl_call *c)                                                    \
+ {                                                                                             \
+  return cost_of(c, op##_job(c));                                                              \
+ }                                                                                             \
+ static const pl_kernel op##_fast[] = {{"rows", accepts_f32, NULL, NULL, op##_run},            \
+                                       PL_KERNEL_END};                                         \
+ PL_VIA_F32(op, op##_fast)                                                                     \
+ static const pl_kernel op##_kernels[] = {{"rows", accepts_f32, NULL, NULL, op##_run},         \
+                                          PL_VIA_F32_KERNEL(op),                               \
+                                          {"ref", NULL, NULL, NULL, op##_ref},                 \
+                                          PL_KERNEL_END};
 KERNELS(y, taps)
 KERNELS(dx, taps)
 KERNELS(dw, py)
@@ -296,20 +296,20 @@ static const pl_case dx_cases[] = {CASES(DX_CASE) PL_CASE_END};
 static const pl_case dw_cases[] = {CASES(DW_CASE) PL_CASE_END};
 /* clang-format on */
 
-#define DEPTHWISE_OP(op, tag)                                                                \
-    const pl_op pl_op_##op = {                                                               \
-        .name = #op,                                                                         \
-        .min_in = 2,                                                                         \
-        .max_in = 2,                                                                         \
-        .n_out = 1,                                                                          \
-        .attr_bytes = sizeof(pl_window_attr),                                                \
-        .attrs = tag##_attrs,                                                                \
-        .infer = tag##_infer,                                                                \
-        .vjp = tag##_vjp,                                                                    \
-        .cost = tag##_cost,                                                                  \
-        .cpu = tag##_kernels,                                                                \
-        .cases = tag##_cases,                                                                \
-    };
+#define DEPTHWISE_OP(op, tag)                                                                  \
+ const pl_op pl_op_##op = {                                                                    \
+     .name = #op,                                                                              \
+     .min_in = 2,                                                                              \
+     .max_in = 2,                                                                              \
+     .n_out = 1,                                                                               \
+     .attr_bytes = sizeof(pl_window_attr),                                                     \
+     .attrs = tag##_attrs,                                                                     \
+     .infer = tag##_infer,                                                                     \
+     .vjp = tag##_vjp,                                                                         \
+     .cost = tag##_cost,                                                                       \
+     .cpu = tag##_kernels,                                                                     \
+     .cases = tag##_cases,                                                                     \
+ };
 DEPTHWISE_OP(depthwise_per_sample, y)
 DEPTHWISE_OP(depthwise_per_sample_dx, dx)
 DEPTHWISE_OP(depthwise_per_sample_dw, dw)

@@ -68,13 +68,15 @@ static pl_status strided(const pl_call *c)
     return pl__affine_copy(c, &m);
 }
 
-static const pl_kernel kernels[] = {{"strided", NULL, NULL, NULL, strided},
-                                    {"ref", NULL, NULL, NULL, ref},
-                                    PL_KERNEL_END};
+static const pl_kernel kernels[] = {
+    {"strided", NULL, NULL, NULL, strided}, {"ref", NULL, NULL, NULL, ref}, PL_KERNEL_END};
 static const pl_case cases[] = {
-    {{"f32[7]"}, "axes=[0]", {{0}}},           {{"f32[3,5,2]"}, "axes=[-1,0]", {{0}}},
-    {{"f32[3,5,2]"}, "axes=[1]", {{0}}},       {{"f32[1,4]"}, "axes=[0]", {{0}}},
-    {{"u8[3,5]"}, "axes=[0,1]", {{0, 255, false}}}, PL_CASE_END,
+    {{"f32[7]"}, "axes=[0]", {{0}}},
+    {{"f32[3,5,2]"}, "axes=[-1,0]", {{0}}},
+    {{"f32[3,5,2]"}, "axes=[1]", {{0}}},
+    {{"f32[1,4]"}, "axes=[0]", {{0}}},
+    {{"u8[3,5]"}, "axes=[0,1]", {{0, 255, false}}},
+    PL_CASE_END,
 };
 const pl_op pl_op_flip = {
     .name = "flip",

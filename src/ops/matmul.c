@@ -1,11 +1,12 @@
 /* matmul.c - y = op(a) op(b) + bias, over a batch.
  *
- *   a [batch.., M, K] (ta: [.., K, M])   b [batch.., K, N] (tb: [.., N, K])   bias [N], optional
+ *   a [batch.., M, K] (ta: [.., K, M])   b [batch.., K, N] (tb: [.., N, K])   bias [N],
+ * optional
  *
  * In the IR an operand's batch dims are the result's or absent (rank 2: every product reads the
- * same matrix). The constructor brings other shapes to that: leading ones are dropped, one matrix on
- * the right of many rows becomes a single tall product, and whatever else broadcasts is written out.
- * The gradient is two more products; backward keeps a and b.
+ * same matrix). The constructor brings other shapes to that: leading ones are dropped, one
+ * matrix on the right of many rows becomes a single tall product, and whatever else broadcasts
+ * is written out. The gradient is two more products; backward keeps a and b.
  */
 #include "base/err.h"
 #include "base/pool.h"
@@ -22,7 +23,7 @@ typedef struct matmul_attr {
 static const pl_attr attrs[] = {PL_ATTR(matmul_attr, ta, BOOL), PL_ATTR(matmul_attr, tb, BOOL),
                                 PL_ATTR_END};
 
-/* ---- shapes ----------------------------------------------------------------------------------- */
+/* ---- shapes ------------------------------------------------------------------------------ */
 typedef struct product {
     int64_t batch, m, n, k;
     int64_t a_step, b_step; /* elements from one batch to the next; 0: the same matrix */
@@ -36,8 +37,8 @@ static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
     char x[96], y[96];
     pl_type_text(a, x, sizeof x);
     pl_type_text(b, y, sizeof y);
-    PL_FAIL_IF(a->rank < 2 || b->rank < 2, PL_ERR_SHAPE, "a %s, b %s: both want rank 2 or more", x,
-               y);
+    PL_FAIL_IF(a->rank < 2 || b->rank < 2, PL_ERR_SHAPE, "a %s, b %s: both want rank 2 or more",
+               x, y);
     PL_FAIL_IF(a->dtype != b->dtype || !pl_dtype_is_float(a->dtype), PL_ERR_SHAPE,
                "a %s and b %s want one float type", x, y);
     int64_t m = a->dim[a->rank - (t->ta ? 1 : 2)], ka = a->dim[a->rank - (t->ta ? 2 : 1)];
@@ -55,9 +56,9 @@ static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
     out[0].dim[wide->rank - 1] = n;
     if (n_in == 3) {
         char z[96];
-        PL_FAIL_IF(in[2].rank != 1 || in[2].dim[0] != n || in[2].dtype != a->dtype, PL_ERR_SHAPE,
-                   "bias %s for %lld columns of a %s, b %s", pl_type_text(&in[2], z, sizeof z),
-                   (long long)n, x, y);
+        PL_FAIL_IF(in[2].rank != 1 || in[2].dim[0] != n || in[2].dtype != a->dtype,
+                   PL_ERR_SHAPE, "bias %s for %lld columns of a %s, b %s",
+                   pl_type_text(&in[2], z, sizeof z), (long long)n, x, y);
     }
     return PL_OK;
 }
@@ -76,7 +77,7 @@ static product product_of(const pl_call *c)
     return p;
 }
 
-/* ---- gradient --------------------------------------------------------------------------------- */
+/* ---- gradient ---------------------------------------------------------------------------- */
 /* Sums over the batch dims when the operand has none. */
 static pl_val unbatched(pl_graph *g, pl_val d, pl_val like)
 {
@@ -114,7 +115,7 @@ static pl_cost cost(const pl_call *c)
                      operand_bytes(c)};
 }
 
-/* ---- kernels ---------------------------------------------------------------------------------- */
+/* ---- kernels ----------------------------------------------------------------------------- */
 typedef struct row_job {
     const pl_call *c;
     product p;
@@ -210,7 +211,7 @@ const pl_op pl_op_matmul = {
     .cases = cases,
 };
 
-/* ---- constructors ----------------------------------------------------------------------------- */
+/* ---- constructors ------------------------------------------------------------------------ */
 static pl_val reshaped(pl_graph *g, pl_val x, int rank, const int64_t *dim)
 {
     pl_type t = pl_val_type(g, x), want = pl_type_make(t.dtype, rank, dim);

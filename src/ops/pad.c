@@ -37,11 +37,13 @@ static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
     const int64_t most = (int64_t)1 << 40;
     for (int i = 0; i < x->rank; i++) {
         int64_t lo = a->lo.v[i], hi = a->hi.v[i], inner = a->inner.v[i], n = x->dim[i];
-        bool fits = lo >= 0 && hi >= 0 && inner >= 0 && lo <= most && hi <= most && inner <= most;
+        bool fits =
+            lo >= 0 && hi >= 0 && inner >= 0 && lo <= most && hi <= most && inner <= most;
         int64_t gaps;
-        PL_FAIL_IF(!fits || __builtin_mul_overflow(n, inner, &gaps) || gaps > most, PL_ERR_SHAPE,
-                   "%lld before, %lld after and %lld between on axis %d of %s", (long long)lo,
-                   (long long)hi, (long long)inner, i, pl_type_text(x, t, sizeof t));
+        PL_FAIL_IF(!fits || __builtin_mul_overflow(n, inner, &gaps) || gaps > most,
+                   PL_ERR_SHAPE, "%lld before, %lld after and %lld between on axis %d of %s",
+                   (long long)lo, (long long)hi, (long long)inner, i,
+                   pl_type_text(x, t, sizeof t));
         out[0].dim[i] = lo + hi + n + (n > 0 ? (n - 1) * inner : 0);
     }
     return PL_OK;
@@ -95,9 +97,9 @@ static pl_status ref(const pl_call *c)
 /* ---- runs along the last padded axis ---------------------------------------------------------- */
 typedef struct job {
     const pl_call *c;
-    int axis;               /* last one that is padded */
-    int64_t run;            /* elements after it: never padded */
-    int64_t in_line, line;  /* elements of a line of the input and of the output */
+    int axis;              /* last one that is padded */
+    int64_t run;           /* elements after it: never padded */
+    int64_t in_line, line; /* elements of a line of the input and of the output */
     char value[8];
 } job;
 
@@ -168,9 +170,8 @@ static bool has_axes(const pl_call *c)
     return c->in_type[0].rank > 0;
 }
 
-static const pl_kernel kernels[] = {{"lines", has_axes, NULL, NULL, lines},
-                                    {"ref", NULL, NULL, NULL, ref},
-                                    PL_KERNEL_END};
+static const pl_kernel kernels[] = {
+    {"lines", has_axes, NULL, NULL, lines}, {"ref", NULL, NULL, NULL, ref}, PL_KERNEL_END};
 static const pl_case cases[] = {
     {{"f32[5]"}, "lo=[2], hi=[1], inner=[0], value=0", {{0}}},
     {{"f32[3,4]"}, "lo=[0,1], hi=[2,0], inner=[1,2], value=-1.5", {{0}}},

@@ -25,8 +25,9 @@ static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
     out[0] = in[0];
     for (int i = 0; i < p->n; i++) {
         PL_TRY(pl_shape_axis(&p->v[i], &in[0]));
-        PL_FAIL_IF(seen >> p->v[i] & 1, PL_ERR_ARG, "dimension %lld of %s stands twice in the order",
-                   (long long)p->v[i], pl_type_text(&in[0], x, sizeof x));
+        PL_FAIL_IF(seen >> p->v[i] & 1, PL_ERR_ARG,
+                   "dimension %lld of %s stands twice in the order", (long long)p->v[i],
+                   pl_type_text(&in[0], x, sizeof x));
         seen |= (uint32_t)1 << p->v[i];
         out[0].dim[i] = in[0].dim[p->v[i]];
     }
@@ -65,9 +66,8 @@ static pl_status strided(const pl_call *c)
     return pl__affine_copy(c, &m);
 }
 
-static const pl_kernel kernels[] = {{"tiled", NULL, NULL, NULL, strided},
-                                    {"ref", NULL, NULL, NULL, ref},
-                                    PL_KERNEL_END};
+static const pl_kernel kernels[] = {
+    {"tiled", NULL, NULL, NULL, strided}, {"ref", NULL, NULL, NULL, ref}, PL_KERNEL_END};
 static const pl_case cases[] = {
     {{"f32[3,5]"}, "perm=[1,0]", {{0}}},
     {{"f32[2,3,4,5]"}, "perm=[0,2,-1,1]", {{0}}},

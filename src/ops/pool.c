@@ -1,16 +1,16 @@
 /* pool.c - maximum and average over sliding windows of [N, s.., C], and adaptive averages.
  *
- *   max_pool (x) -> y, index         index: u8, the winner's tap in its window (the first of equals)
- *   max_pool_bwd (dy, index) -> dx   each dy goes to its winner
- *   max_pool_gather (x, index) -> y  the adjoint of that: x at the winners
- *   avg_pool, avg_pool_bwd           an adjoint pair of linear maps (taps.h)
- *   adaptive_avg_pool, .._bwd        the same with PyTorch's adaptive windows
+ *   max_pool (x) -> y, index         index: u8, the winner's tap in its window (the first of
+ * equals) max_pool_bwd (dy, index) -> dx   each dy goes to its winner max_pool_gather (x,
+ * index) -> y  the adjoint of that: x at the winners avg_pool, avg_pool_bwd           an
+ * adjoint pair of linear maps (taps.h) adaptive_avg_pool, .._bwd        the same with PyTorch's
+ * adaptive windows
  *
- * Backward keeps one byte an output element of max_pool, and nothing of the averages. Padding never
- * wins a maximum; averages count it only when count_pad is set.
+ * Backward keeps one byte an output element of max_pool, and nothing of the averages. Padding
+ * never wins a maximum; averages count it only when count_pad is set.
  */
-#include "base/err.h"
 #include "base/pool.h"
+#include "base/err.h"
 #include "cpu/dnn.h"
 #include "ops/ops.h"
 #include "ops/ref.h"
@@ -21,9 +21,9 @@
 #include <math.h>
 #include <string.h>
 
-#define SHARED                                                                               \
-    PL_ATTR(pl_window_attr, kernel, DIMS), PL_ATTR(pl_window_attr, stride, DIMS),            \
-        PL_ATTR(pl_window_attr, pad_lo, DIMS), PL_ATTR(pl_window_attr, pad_hi, DIMS)
+#define SHARED                                                                                 \
+ PL_ATTR(pl_window_attr, kernel, DIMS), PL_ATTR(pl_window_attr, stride, DIMS),                 \
+     PL_ATTR(pl_window_attr, pad_lo, DIMS), PL_ATTR(pl_window_attr, pad_hi, DIMS)
 static const pl_attr max_attrs[] = {SHARED, PL_ATTR_END};
 static const pl_attr max_bwd_attrs[] = {SHARED, PL_ATTR(pl_window_attr, in, DIMS), PL_ATTR_END};
 static const pl_attr avg_attrs[] = {SHARED, PL_ATTR(pl_window_attr, count_pad, BOOL),
@@ -31,7 +31,7 @@ static const pl_attr avg_attrs[] = {SHARED, PL_ATTR(pl_window_attr, count_pad, B
 static const pl_attr avg_bwd_attrs[] = {SHARED, PL_ATTR(pl_window_attr, count_pad, BOOL),
                                         PL_ATTR(pl_window_attr, in, DIMS), PL_ATTR_END};
 
-/* ---- shapes ----------------------------------------------------------------------------------- */
+/* ---- shapes ------------------------------------------------------------------------------ */
 /* Completes attributes and gives y's type for x. Every window must hold something of x. */
 static pl_status pooled(pl_window_attr *a, const pl_type *x, pl_type *y)
 {
@@ -42,10 +42,10 @@ static pl_status pooled(pl_window_attr *a, const pl_type *x, pl_type *y)
     PL_TRY(pl_window_complete(a, n));
     *y = *x;
     for (int d = 0; d < n; d++) {
-        PL_FAIL_IF(a->pad_lo.v[d] >= a->kernel.v[d] || a->pad_hi.v[d] >= a->kernel.v[d],
-                   PL_ERR_ARG, "padding %lld and %lld along dim %d: must be less than kernel %lld",
-                   (long long)a->pad_lo.v[d], (long long)a->pad_hi.v[d], d,
-                   (long long)a->kernel.v[d]);
+        PL_FAIL_IF(
+            a->pad_lo.v[d] >= a->kernel.v[d] || a->pad_hi.v[d] >= a->kernel.v[d], PL_ERR_ARG,
+            "padding %lld and %lld along dim %d: must be less than kernel %lld",
+            (long long)a->pad_lo.v[d], (long long)a->pad_hi.v[d], d, (long long)a->kernel.v[d]);
         PL_TRY(pl_window_out(a, d, x->dim[1 + d], a->kernel.v[d], &y->dim[1 + d]));
     }
     return PL_OK;
@@ -117,7 +117,7 @@ static pl_status avg_pool_bwd_infer(const pl_type *in, int n_in, void *attr, pl_
     return unpooled(attr, &in[0], &out[0]);
 }
 
-/* ---- gradients -------------------------------------------------------------------------------- */
+/* ---- gradients --------------------------------------------------------------------------- */
 static pl_val to_input(const pl_vjp *v, const pl_op *op, int n_in, const pl_val *in)
 {
     pl_window_attr a = *(const pl_window_attr *)v->attr;
@@ -165,7 +165,7 @@ static pl_cost cost(const pl_call *c)
     return (pl_cost){(double)(n < m ? n : m) * taps, operand_bytes(c)};
 }
 
-/* ---- maximum: reference ------------------------------------------------------------------------- */
+/* ---- maximum: reference ------------------------------------------------------------------ */
 typedef struct job {
     const pl_call *c;
     pl_window w;
@@ -231,8 +231,8 @@ static void max_bwd_pixel(void *ctx, int64_t task, int worker)
     }
 }
 
-/* task: one output pixel. An index that points into the padding (made up, not from max_pool) reads
- * zero. */
+/* task: one output pixel. An index that points into the padding (made up, not from max_pool)
+ * reads zero. */
 static void gather_pixel(void *ctx, int64_t task, int worker)
 {
     (void)worker;
@@ -274,7 +274,7 @@ static pl_status max_pool_gather_ref(const pl_call *c)
     return PL_OK;
 }
 
-/* ---- maximum: oneDNN ---------------------------------------------------------------------------- */
+/* ---- maximum: oneDNN --------------------------------------------------------------------- */
 static pl_status dnn_prepare(const pl_call *c, pl_dnn_pool_kind kind, job j, void **prep,
                              size_t *work_bytes)
 {
@@ -327,21 +327,21 @@ static pl_status max_pool_bwd_run(const pl_call *c)
     return c->prep ? pl_dnn_run(c->prep, c->in, c->out, c->work) : max_pool_bwd_ref(c);
 }
 
-#define DNN_KERNEL(op)                                                                       \
-    static const pl_kernel op##_fast[] = {                                                   \
-        {"dnn", accepts_f32, op##_prepare, dnn_release, op##_run}, PL_KERNEL_END};           \
-    PL_VIA_F32(op, op##_fast)                                                                \
-    static const pl_kernel op##_kernels[] = {                                                \
-        {"dnn", accepts_f32, op##_prepare, dnn_release, op##_run},                           \
-        PL_VIA_F32_KERNEL(op),                                                               \
-        {"ref", NULL, NULL, NULL, op##_ref},                                                 \
-        PL_KERNEL_END};
+#define DNN_KERNEL(op)                                                                         \
+ static const pl_kernel op##_fast[] = {                                                        \
+     {"dnn", accepts_f32, op##_prepare, dnn_release, op##_run}, PL_KERNEL_END};                \
+ PL_VIA_F32(op, op##_fast)                                                                     \
+ static const pl_kernel op##_kernels[] = {                                                     \
+     {"dnn", accepts_f32, op##_prepare, dnn_release, op##_run},                                \
+     PL_VIA_F32_KERNEL(op),                                                                    \
+     {"ref", NULL, NULL, NULL, op##_ref},                                                      \
+     PL_KERNEL_END};
 DNN_KERNEL(max_pool)
 DNN_KERNEL(max_pool_bwd)
 static const pl_kernel max_pool_gather_kernels[] = {
     {"ref", NULL, NULL, NULL, max_pool_gather_ref}, PL_KERNEL_END};
 
-/* ---- averages ----------------------------------------------------------------------------------- */
+/* ---- averages ---------------------------------------------------------------------------- */
 typedef struct averaging {
     const pl_window_attr *a;
     const int64_t *in, *out;
@@ -370,19 +370,19 @@ static bool adaptive_taps_of(const void *ctx, int d, int64_t i, int64_t k, int64
     return lo + k < hi;
 }
 
-#define AVERAGE_TAPS(op, fn, x, y, adjoint)                                                  \
-    static pl_status op##_taps(const pl_call *c, pl_taps **t)                                \
-    {                                                                                        \
-        averaging v = {c->attr, c->x[0].dim + 1, c->y[0].dim + 1};                           \
-        return pl_taps_new(c->x[0].rank - 2, v.in, v.out, fn, &v, adjoint, t);               \
-    }                                                                                        \
-    PL_TAPS_KERNELS(op)
+#define AVERAGE_TAPS(op, fn, x, y, adjoint)                                                    \
+ static pl_status op##_taps(const pl_call *c, pl_taps **t)                                     \
+ {                                                                                             \
+  averaging v = {c->attr, c->x[0].dim + 1, c->y[0].dim + 1};                                   \
+  return pl_taps_new(c->x[0].rank - 2, v.in, v.out, fn, &v, adjoint, t);                       \
+ }                                                                                             \
+ PL_TAPS_KERNELS(op)
 AVERAGE_TAPS(avg_pool, avg_taps_of, in_type, out_type, false)
 AVERAGE_TAPS(avg_pool_bwd, avg_taps_of, out_type, in_type, true)
 AVERAGE_TAPS(adaptive_avg_pool, adaptive_taps_of, in_type, out_type, false)
 AVERAGE_TAPS(adaptive_avg_pool_bwd, adaptive_taps_of, out_type, in_type, true)
 
-/* ---- adaptive averages: the result's size is the attribute --------------------------------------- */
+/* ---- adaptive averages: the result's size is the attribute ------------------------------- */
 typedef struct adaptive_attr {
     pl_dims size; /* spatial size of the result: of y, or of dx in the adjoint */
 } adaptive_attr;
@@ -424,7 +424,7 @@ static pl_cost adaptive_cost(const pl_call *c)
     return (pl_cost){2 * (double)(n > m ? n : m), operand_bytes(c)};
 }
 
-/* ---- cases and descriptors ----------------------------------------------------------------------- */
+/* ---- cases and descriptors --------------------------------------------------------------- */
 /* clang-format off */
 #define CASES(X)                                                                                        \
     X("[1,1,1,1]",   "[1,1,1,1]",   "[1,1]",   "kernel=[1,1]")                                          \
@@ -450,34 +450,33 @@ static const pl_case adaptive_cases[] = {{{"f32[2,6,5,3]"}, "size=[1,1]", {{0}}}
                                          PL_CASE_END};
 /* clang-format on */
 
-#define POOL_OP(op, n_inputs, n_outputs, T, table, rule, price, list)                        \
-    const pl_op pl_op_##op = {                                                               \
-        .name = #op,                                                                         \
-        .min_in = n_inputs,                                                                  \
-        .max_in = n_inputs,                                                                  \
-        .n_out = n_outputs,                                                                  \
-        .attr_bytes = sizeof(T),                                                             \
-        .attrs = table,                                                                      \
-        .infer = rule,                                                                       \
-        .vjp = op##_vjp,                                                                     \
-        .cost = price,                                                                       \
-        .cpu = op##_kernels,                                                                 \
-        .cases = list,                                                                       \
-    };
-#define WINDOW_OP(op, n_in, n_out, table)                                                    \
-    POOL_OP(op, n_in, n_out, pl_window_attr, table, op##_infer, cost, op##_cases)
+#define POOL_OP(op, n_inputs, n_outputs, T, table, rule, price, list)                          \
+ const pl_op pl_op_##op = {                                                                    \
+     .name = #op,                                                                              \
+     .min_in = n_inputs,                                                                       \
+     .max_in = n_inputs,                                                                       \
+     .n_out = n_outputs,                                                                       \
+     .attr_bytes = sizeof(T),                                                                  \
+     .attrs = table,                                                                           \
+     .infer = rule,                                                                            \
+     .vjp = op##_vjp,                                                                          \
+     .cost = price,                                                                            \
+     .cpu = op##_kernels,                                                                      \
+     .cases = list,                                                                            \
+ };
+#define WINDOW_OP(op, n_in, n_out, table)                                                      \
+ POOL_OP(op, n_in, n_out, pl_window_attr, table, op##_infer, cost, op##_cases)
 WINDOW_OP(max_pool, 1, 2, max_attrs)
 WINDOW_OP(max_pool_bwd, 2, 1, max_bwd_attrs)
 WINDOW_OP(max_pool_gather, 2, 1, max_attrs)
 WINDOW_OP(avg_pool, 1, 1, avg_attrs)
 WINDOW_OP(avg_pool_bwd, 1, 1, avg_bwd_attrs)
-#define ADAPTIVE_OP(op)                                                                      \
-    POOL_OP(op, 1, 1, adaptive_attr, adaptive_attrs, adaptive_infer, adaptive_cost,          \
-            adaptive_cases)
+#define ADAPTIVE_OP(op)                                                                        \
+ POOL_OP(op, 1, 1, adaptive_attr, adaptive_attrs, adaptive_infer, adaptive_cost, adaptive_cases)
 ADAPTIVE_OP(adaptive_avg_pool)
 ADAPTIVE_OP(adaptive_avg_pool_bwd)
 
-/* ---- constructors ------------------------------------------------------------------------------- */
+/* ---- constructors ------------------------------------------------------------------------ */
 static pl_window_attr attr_of(const pl_pool_opts *o, int n)
 {
     pl_window_attr a;

@@ -35,8 +35,8 @@ static pl_status check_key(const pl_type *key)
 {
     char x[96];
     pl_type want = PL_TYPE(PL_I64, 2);
-    PL_FAIL_IF(!pl_type_equal(key, &want), PL_ERR_SHAPE, "the key is i64[2] = {seed, step}, got %s",
-               pl_type_text(key, x, sizeof x));
+    PL_FAIL_IF(!pl_type_equal(key, &want), PL_ERR_SHAPE,
+               "the key is i64[2] = {seed, step}, got %s", pl_type_text(key, x, sizeof x));
     return PL_OK;
 }
 
@@ -106,7 +106,8 @@ static void draw_range(const pl_call *c, draw_fn *draw, int64_t lo, int64_t hi)
     const random_attr *a = c->attr;
     for (int64_t i = lo; i < hi; i += 4) {
         float v[4];
-        draw((uint64_t)key[0], (uint32_t)a->stream, (uint64_t)key[1], (uint64_t)i / 4, a->dtype, v);
+        draw((uint64_t)key[0], (uint32_t)a->stream, (uint64_t)key[1], (uint64_t)i / 4, a->dtype,
+             v);
         int64_t n = hi - i < 4 ? hi - i : 4;
         for (int64_t k = 0; k < n; k++) pl_elem_set(a->dtype, c->out[0], i + k, (double)v[k]);
     }
@@ -134,7 +135,8 @@ static void chunk_task(void *ctx, int64_t task, int worker)
         float v[BATCH];
         int64_t n = hi - i < BATCH ? hi - i : BATCH;
         float *to = a->dtype == PL_F32 && n == BATCH ? (float *)j->c->out[0] + i : v;
-        j->set->words((uint64_t)key[0], (uint32_t)a->stream, (uint64_t)key[1], (uint64_t)i / 4, w);
+        j->set->words((uint64_t)key[0], (uint32_t)a->stream, (uint64_t)key[1], (uint64_t)i / 4,
+                      w);
         if (j->normal)
             j->set->normal(w, to);
         else
@@ -189,19 +191,19 @@ static const pl_case cases[] = {
     PL_CASE_END,
 };
 
-#define RANDOM_OP(fn, kernel_list, cost_fn)                                                  \
-    const pl_op pl_op_random_##fn = {                                                        \
-        .name = "random_" #fn,                                                               \
-        .min_in = 1,                                                                         \
-        .max_in = 1,                                                                         \
-        .n_out = 1,                                                                          \
-        .flags = PL_OP_RANDOM | PL_OP_NO_GRAD,                                               \
-        .attr_bytes = sizeof(random_attr),                                                   \
-        .attrs = attrs,                                                                      \
-        .infer = infer,                                                                      \
-        .cost = cost_fn,                                                                     \
-        .cpu = kernel_list,                                                                  \
-        .cases = cases,                                                                      \
+#define RANDOM_OP(fn, kernel_list, cost_fn)                                                    \
+    const pl_op pl_op_random_##fn = {                                                          \
+        .name = "random_" #fn,                                                                 \
+        .min_in = 1,                                                                           \
+        .max_in = 1,                                                                           \
+        .n_out = 1,                                                                            \
+        .flags = PL_OP_RANDOM | PL_OP_NO_GRAD,                                                 \
+        .attr_bytes = sizeof(random_attr),                                                     \
+        .attrs = attrs,                                                                        \
+        .infer = infer,                                                                        \
+        .cost = cost_fn,                                                                       \
+        .cpu = kernel_list,                                                                    \
+        .cases = cases,                                                                        \
     };
 RANDOM_OP(uniform, uniform_kernels, uniform_cost)
 RANDOM_OP(normal, normal_kernels, normal_cost)
@@ -240,7 +242,8 @@ static pl_status order_ref(const pl_call *c)
     for (int64_t i = a->n - 1; i > 0; i--) {
         if (i / 4 != have) {
             have = i / 4;
-            pl_rng_block((uint64_t)key[0], (uint32_t)a->stream, (uint64_t)key[1], (uint64_t)have, w);
+            pl_rng_block((uint64_t)key[0], (uint32_t)a->stream, (uint64_t)key[1],
+                         (uint64_t)have, w);
         }
         int64_t j = (int64_t)(((uint64_t)w[i % 4] * (uint64_t)(i + 1)) >> 32);
         int32_t t = y[i];

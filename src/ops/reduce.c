@@ -199,7 +199,8 @@ static pl_status moments_ref(const pl_call *c)
     pl_dtype d = c->in_type[0].dtype;
     for (int64_t i = 0; i < f.n_keep; i++) {
         double s = 0, q = 0;
-        for (int64_t j = 0; j < f.n_fold; j++) s += pl_elem_get(d, c->in[0], folded_at(&f, i, j));
+        for (int64_t j = 0; j < f.n_fold; j++)
+            s += pl_elem_get(d, c->in[0], folded_at(&f, i, j));
         double mean = s / (double)f.n_fold;
         for (int64_t j = 0; j < f.n_fold; j++) {
             double e = pl_elem_get(d, c->in[0], folded_at(&f, i, j)) - mean;
@@ -230,8 +231,8 @@ static void extreme_vjp(const pl_vjp *v)
     pl_graph *g = v->g;
     const reduce_attr *a = v->attr;
     pl_val hit = pl_eq(g, v->in[0], spread(v, v->out[0]));
-    pl_val count = pl_sum(g, pl_cast(g, hit, pl_val_type(g, v->in[0]).dtype), axes_mask(a),
-                          a->keep);
+    pl_val count =
+        pl_sum(g, pl_cast(g, hit, pl_val_type(g, v->in[0]).dtype), axes_mask(a), a->keep);
     pl_val share = spread(v, pl_div(g, v->gout[0], count));
     v->gin[0] = pl_select(g, hit, share, pl_full_like(g, share, 0));
 }
@@ -273,10 +274,10 @@ static pl_cost moments_cost(const pl_call *c)
     return one_flop(c, 4);
 }
 
-#define REDUCTION(fn, FN)                                                                    \
-    static void fn##_reduction(const pl_call *c, pl_reduction *out)                          \
-    {                                                                                        \
-        *out = (pl_reduction){PL_REDUCE_##FN, axes_mask(c->attr)};                           \
+#define REDUCTION(fn, FN)                                                                      \
+    static void fn##_reduction(const pl_call *c, pl_reduction *out)                            \
+    {                                                                                          \
+        *out = (pl_reduction){PL_REDUCE_##FN, axes_mask(c->attr)};                             \
     }
 REDUCTION(sum, SUM)
 REDUCTION(max, MAX)
@@ -315,21 +316,21 @@ static const pl_case moments_cases[] = {
     PL_CASE_END,
 };
 
-#define REDUCE_OP(op, fn, infer_fn, vjp_fn, cost_fn, case_list, outs)                        \
-    const pl_op pl_op_##op = {                                                               \
-        .name = #op,                                                                         \
-        .min_in = 1,                                                                         \
-        .max_in = 1,                                                                         \
-        .n_out = outs,                                                                       \
-        .flags = PL_OP_REDUCE,                                                               \
-        .attr_bytes = sizeof(reduce_attr),                                                   \
-        .attrs = attrs,                                                                      \
-        .infer = infer_fn,                                                                   \
-        .vjp = vjp_fn,                                                                       \
-        .cost = cost_fn,                                                                     \
-        .cpu = fn##_kernels,                                                                 \
-        .cases = case_list,                                                                  \
-        .reduction = fn##_reduction,                                                         \
+#define REDUCE_OP(op, fn, infer_fn, vjp_fn, cost_fn, case_list, outs)                          \
+    const pl_op pl_op_##op = {                                                                 \
+        .name = #op,                                                                           \
+        .min_in = 1,                                                                           \
+        .max_in = 1,                                                                           \
+        .n_out = outs,                                                                         \
+        .flags = PL_OP_REDUCE,                                                                 \
+        .attr_bytes = sizeof(reduce_attr),                                                     \
+        .attrs = attrs,                                                                        \
+        .infer = infer_fn,                                                                     \
+        .vjp = vjp_fn,                                                                         \
+        .cost = cost_fn,                                                                       \
+        .cpu = fn##_kernels,                                                                   \
+        .cases = case_list,                                                                    \
+        .reduction = fn##_reduction,                                                           \
     };
 REDUCE_OP(sum, sum, sum_infer, sum_vjp, cost, sum_cases, 1)
 REDUCE_OP(max_over, max, extreme_infer, extreme_vjp, cost, extreme_cases, 1)

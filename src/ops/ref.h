@@ -1,5 +1,5 @@
-/* ref.h - what kernels and cost rules share: one element as a double, quickly; a loop that wakes the
- * team only for real work; the bytes of a call's operands. */
+/* ref.h - what kernels and cost rules share: one element as a double, quickly; a loop that
+ * wakes the team only for real work; the bytes of a call's operands. */
 #ifndef PL_OPS_REF_H
 #define PL_OPS_REF_H
 
@@ -42,11 +42,13 @@ static inline bool accepts_f32(const pl_call *c)
 static inline bool all_f32(const pl_call *c)
 {
     for (int i = 0; i < c->n_in; i++)
-        if (pl_dtype_is_float(c->in_type[i].dtype) && c->in_type[i].dtype != PL_F32) return false;
+        if (pl_dtype_is_float(c->in_type[i].dtype) && c->in_type[i].dtype != PL_F32)
+            return false;
     return true;
 }
 
-/* A loop over tasks that the team shares when it is worth waking: `ops` is the loop's arithmetic. */
+/* A loop over tasks that the team shares when it is worth waking: `ops` is the loop's
+ * arithmetic. */
 static inline void each_task(int64_t n_tasks, double ops,
                              void (*fn)(void *ctx, int64_t task, int worker), void *ctx)
 {

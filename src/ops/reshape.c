@@ -65,9 +65,9 @@ static void vjp(const pl_vjp *v)
 
 static const pl_kernel kernels[] = {{"ref", NULL, NULL, NULL, copy}, PL_KERNEL_END};
 static const pl_case cases[] = {
-    {{"f32[3,4]"}, "shape=[2,6]", {{0}}},   {{"f32[3,4]"}, "shape=[-1]", {{0}}},
-    {{"f32[1]"}, "shape=[]", {{0}}},        {{"f32[3,5,1]"}, "shape=[1,5,-1,1]", {{0}}},
-    {{"i64[0,3]"}, "shape=[3,0]", {{0}}},   PL_CASE_END,
+    {{"f32[3,4]"}, "shape=[2,6]", {{0}}}, {{"f32[3,4]"}, "shape=[-1]", {{0}}},
+    {{"f32[1]"}, "shape=[]", {{0}}},      {{"f32[3,5,1]"}, "shape=[1,5,-1,1]", {{0}}},
+    {{"i64[0,3]"}, "shape=[3,0]", {{0}}}, PL_CASE_END,
 };
 const pl_op pl_op_reshape = {
     .name = "reshape",
@@ -92,7 +92,8 @@ static pl_status stop_infer(const pl_type *in, int n_in, void *attr, pl_type *ou
     return PL_OK;
 }
 
-static const pl_case stop_cases[] = {{{"f32[3,5]"}, "", {{0}}}, {{"f32[]"}, "", {{0}}}, PL_CASE_END};
+static const pl_case stop_cases[] = {
+    {{"f32[3,5]"}, "", {{0}}}, {{"f32[]"}, "", {{0}}}, PL_CASE_END};
 const pl_op pl_op_stop_gradient = {
     .name = "stop_gradient",
     .min_in = 1,
@@ -134,7 +135,8 @@ static bool axis_in(pl_graph *g, const char *what, int *axis, int n)
 {
     int at = *axis < 0 ? *axis + n : *axis;
     if (at < 0 || at >= n) {
-        pl_graph_fail(g, PL_ERR_ARG, "%s: axis %d, allowed are %d to %d", what, *axis, -n, n - 1);
+        pl_graph_fail(g, PL_ERR_ARG, "%s: axis %d, allowed are %d to %d", what, *axis, -n,
+                      n - 1);
         return false;
     }
     *axis = at;
@@ -148,7 +150,8 @@ pl_val pl_flatten(pl_graph *g, pl_val x, int first, int last)
     if (!axis_in(g, "flatten", &first, t.rank) || !axis_in(g, "flatten", &last, t.rank))
         return PL_NO_VAL;
     if (first > last) {
-        pl_graph_fail(g, PL_ERR_ARG, "flatten: first axis %d is after last axis %d", first, last);
+        pl_graph_fail(g, PL_ERR_ARG, "flatten: first axis %d is after last axis %d", first,
+                      last);
         return PL_NO_VAL;
     }
     int64_t dim[PL_MAX_RANK], size = 1;
@@ -173,7 +176,8 @@ pl_val pl_unsqueeze(pl_graph *g, pl_val x, int axis)
     }
     if (!axis_in(g, "unsqueeze", &axis, t.rank + 1)) return PL_NO_VAL;
     int64_t dim[PL_MAX_RANK];
-    for (int i = 0; i <= t.rank; i++) dim[i] = i < axis ? t.dim[i] : i == axis ? 1 : t.dim[i - 1];
+    for (int i = 0; i <= t.rank; i++)
+        dim[i] = i < axis ? t.dim[i] : i == axis ? 1 : t.dim[i - 1];
     return pl_reshape(g, x, t.rank + 1, dim);
 }
 

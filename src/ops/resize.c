@@ -2,13 +2,13 @@
  *
  *   resize (x) -> y        resize_bwd (dy) -> dx
  *
- * PyTorch's formulas, in its precision (f32 positions for f32 and 16-bit data), because a position
- * rounds to another pixel otherwise. With S input and O output positions along a dim:
+ * PyTorch's formulas, in its precision (f32 positions for f32 and 16-bit data), because a
+ * position rounds to another pixel otherwise. With S input and O output positions along a dim:
  *   nearest          src = floor(i * S/O)
  *   linear, cubic    src = (i + 1/2) * S/O - 1/2, or i * (S-1)/(O-1) when corners align
- * Linear clamps src at 0 and reads src and its right neighbour; cubic reads four neighbours with
- * a = -0.75. Positions past an edge read the edge. Resizing is linear in x: the adjoint is its
- * gradient, and the adjoint's gradient is resizing.
+ * Linear clamps src at 0 and reads src and its right neighbour; cubic reads four neighbours
+ * with a = -0.75. Positions past an edge read the edge. Resizing is linear in x: the adjoint is
+ * its gradient, and the adjoint's gradient is resizing.
  */
 #include "base/err.h"
 #include "ops/ops.h"
@@ -46,7 +46,7 @@ static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
     return PL_OK;
 }
 
-/* ---- taps ------------------------------------------------------------------------------------- */
+/* ---- taps -------------------------------------------------------------------------------- */
 typedef struct resizing {
     const int64_t *in, *out;
     pl_resize_mode mode;
@@ -86,7 +86,8 @@ static int64_t clamped(int64_t i, int64_t size)
     return i < 0 ? 0 : i >= size ? size - 1 : i;
 }
 
-static bool taps_of(const void *ctx, int d, int64_t i, int64_t k, int64_t *index, double *weight)
+static bool taps_of(const void *ctx, int d, int64_t i, int64_t k, int64_t *index,
+                    double *weight)
 {
     const resizing *r = ctx;
     static const int64_t taps[] = {1, 2, 4};
@@ -130,7 +131,7 @@ static pl_status resize_bwd_taps(const pl_call *c, pl_taps **t)
     return make_taps(c, true, t);
 }
 
-/* ---- gradients, cost, kernels ------------------------------------------------------------------- */
+/* ---- gradients, cost, kernels ------------------------------------------------------------ */
 static pl_val other(const pl_vjp *v, const pl_op *op)
 {
     resize_attr a = *(const resize_attr *)v->attr;
@@ -178,20 +179,20 @@ PL_TAPS_KERNELS(resize_bwd)
 static const pl_case cases[] = {CASES(CASE) PL_CASE_END};
 /* clang-format on */
 
-#define RESIZE_OP(op)                                                                        \
-    const pl_op pl_op_##op = {                                                               \
-        .name = #op,                                                                         \
-        .min_in = 1,                                                                         \
-        .max_in = 1,                                                                         \
-        .n_out = 1,                                                                          \
-        .attr_bytes = sizeof(resize_attr),                                                   \
-        .attrs = attrs,                                                                      \
-        .infer = infer,                                                                      \
-        .vjp = op##_vjp,                                                                     \
-        .cost = cost,                                                                        \
-        .cpu = op##_kernels,                                                                 \
-        .cases = cases,                                                                      \
-    };
+#define RESIZE_OP(op)                                                                          \
+ const pl_op pl_op_##op = {                                                                    \
+     .name = #op,                                                                              \
+     .min_in = 1,                                                                              \
+     .max_in = 1,                                                                              \
+     .n_out = 1,                                                                               \
+     .attr_bytes = sizeof(resize_attr),                                                        \
+     .attrs = attrs,                                                                           \
+     .infer = infer,                                                                           \
+     .vjp = op##_vjp,                                                                          \
+     .cost = cost,                                                                             \
+     .cpu = op##_kernels,                                                                      \
+     .cases = cases,                                                                           \
+ };
 RESIZE_OP(resize)
 RESIZE_OP(resize_bwd)
 

@@ -19,7 +19,8 @@ static inline void pl_shape_strides(const pl_type *t, int64_t stride[PL_MAX_RANK
 }
 
 /* Where element i of a dense shape dim[0..rank) lies in memory laid out with other strides. */
-static inline int64_t pl_shape_at(int64_t i, int rank, const int64_t *dim, const int64_t *stride)
+static inline int64_t pl_shape_at(int64_t i, int rank, const int64_t *dim,
+                                  const int64_t *stride)
 {
     int64_t at = 0;
     for (int k = rank - 1; k >= 0; k--) {

@@ -26,9 +26,9 @@ static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
     slice_attr *a = attr;
     const pl_type *x = &in[0];
     char t[96];
-    PL_FAIL_IF(a->start.n != x->rank || a->stop.n != x->rank || a->step.n != x->rank, PL_ERR_ARG,
-               "%d starts, %d stops and %d steps for %s", a->start.n, a->stop.n, a->step.n,
-               pl_type_text(x, t, sizeof t));
+    PL_FAIL_IF(a->start.n != x->rank || a->stop.n != x->rank || a->step.n != x->rank,
+               PL_ERR_ARG, "%d starts, %d stops and %d steps for %s", a->start.n, a->stop.n,
+               a->step.n, pl_type_text(x, t, sizeof t));
     out[0] = *x;
     for (int i = 0; i < x->rank; i++) {
         int64_t lo = a->start.v[i], hi = a->stop.v[i], step = a->step.v[i], n = x->dim[i];
@@ -99,9 +99,8 @@ static pl_status strided(const pl_call *c)
     return pl__affine_copy(c, &m);
 }
 
-static const pl_kernel kernels[] = {{"strided", NULL, NULL, NULL, strided},
-                                    {"ref", NULL, NULL, NULL, ref},
-                                    PL_KERNEL_END};
+static const pl_kernel kernels[] = {
+    {"strided", NULL, NULL, NULL, strided}, {"ref", NULL, NULL, NULL, ref}, PL_KERNEL_END};
 static const pl_case cases[] = {
     {{"f32[7]"}, "start=[2], stop=[6], step=[1]", {{0}}},
     {{"f32[5,3]"}, "start=[0,1], stop=[5,-1], step=[2,1]", {{0}}},

@@ -57,7 +57,8 @@ static void vjp(const pl_vjp *v)
 
 static pl_cost cost(const pl_call *c)
 {
-    double n = (double)pl_type_elems(&c->in_type[0]), bytes = (double)pl_type_bytes(&c->in_type[0]);
+    double n = (double)pl_type_elems(&c->in_type[0]),
+           bytes = (double)pl_type_bytes(&c->in_type[0]);
     for (int k = 0; k < 2; k++) bytes += (double)pl_type_bytes(&c->out_type[k]);
     return (pl_cost){32 * n, bytes + 4 * 16 * n};
 }
@@ -100,8 +101,8 @@ static const int32_t *merge_sort(const pl_call *c, int64_t base, int64_t stride,
 }
 
 /* Writes the first count elements of a sorted line. */
-static void write_line(const pl_call *c, int64_t line, int64_t inner, int64_t size, int64_t count,
-                       int64_t k, int32_t index)
+static void write_line(const pl_call *c, int64_t line, int64_t inner, int64_t size,
+                       int64_t count, int64_t k, int32_t index)
 {
     int64_t from = (line / inner * size + index) * inner + line % inner;
     int64_t to = (line / inner * count + k) * inner + line % inner;

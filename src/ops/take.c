@@ -117,9 +117,8 @@ static pl_status take_rows(const pl_call *c)
     return PL_OK;
 }
 
-static const pl_kernel take_kernels[] = {{"rows", NULL, NULL, NULL, take_rows},
-                                         {"ref", NULL, NULL, NULL, take_ref},
-                                         PL_KERNEL_END};
+static const pl_kernel take_kernels[] = {
+    {"rows", NULL, NULL, NULL, take_rows}, {"ref", NULL, NULL, NULL, take_ref}, PL_KERNEL_END};
 static const pl_case take_cases[] = {
     {{"f32[5,3]", "i32[4]"}, "", {{0, 0, false}, {0, 4, false}}},
     {{"f32[7]", "i64[2,3]"}, "", {{0, 0, false}, {0, 6, false}}},
@@ -211,20 +210,20 @@ typedef struct scatter_job {
     const int64_t *order; /* update numbers, by row, then by position */
 } scatter_job;
 
-#define ADD_ROWS(name, T, A, GET, PUT)                                                       \
-    static void name(const scatter_job *j, int64_t r)                                        \
-    {                                                                                        \
-        const T *u = j->c->in[0];                                                            \
-        T *y = (T *)j->c->out[0] + r * j->row;                                               \
-        for (int64_t k = 0; k < j->row; k += COLUMNS) {                                      \
-            int64_t n = j->row - k < COLUMNS ? j->row - k : COLUMNS;                         \
-            A sum[COLUMNS] = {0};                                                            \
-            for (int64_t p = j->first[r]; p < j->first[r + 1]; p++) {                        \
-                const T *from = u + j->order[p] * j->row + k;                                \
-                for (int64_t i = 0; i < n; i++) sum[i] += GET(from[i]);                      \
-            }                                                                                \
-            for (int64_t i = 0; i < n; i++) y[k + i] = PUT(sum[i]);                          \
-        }                                                                                    \
+#define ADD_ROWS(name, T, A, GET, PUT)                                                         \
+    static void name(const scatter_job *j, int64_t r)                                          \
+    {                                                                                          \
+        const T *u = j->c->in[0];                                                              \
+        T *y = (T *)j->c->out[0] + r * j->row;                                                 \
+        for (int64_t k = 0; k < j->row; k += COLUMNS) {                                        \
+            int64_t n = j->row - k < COLUMNS ? j->row - k : COLUMNS;                           \
+            A sum[COLUMNS] = {0};                                                              \
+            for (int64_t p = j->first[r]; p < j->first[r + 1]; p++) {                          \
+                const T *from = u + j->order[p] * j->row + k;                                  \
+                for (int64_t i = 0; i < n; i++) sum[i] += GET(from[i]);                        \
+            }                                                                                  \
+            for (int64_t i = 0; i < n; i++) y[k + i] = PUT(sum[i]);                            \
+        }                                                                                      \
     }
 ADD_ROWS(add_f32, float, float, , )
 ADD_ROWS(add_f64, double, double, , )
@@ -260,7 +259,8 @@ static pl_status scatter_prepare(const pl_call *c, void **prep, size_t *work_byt
 
 /* Stable counting sort of the updates by row. first[r] ends up one row late while order is filled,
  * so it starts shifted by one. */
-static void sort_by_row(const pl_call *c, int64_t rows, int64_t n, int64_t *first, int64_t *order)
+static void sort_by_row(const pl_call *c, int64_t rows, int64_t n, int64_t *first,
+                        int64_t *order)
 {
     const pl_type *ti = &c->in_type[1];
     memset(first, 0, (size_t)(rows + 1) * sizeof *first);
@@ -293,9 +293,10 @@ static pl_status scatter_owned(const pl_call *c)
     return PL_OK;
 }
 
-static const pl_kernel scatter_kernels[] = {{"owned", NULL, scatter_prepare, NULL, scatter_owned},
-                                            {"ref", NULL, NULL, NULL, scatter_ref},
-                                            PL_KERNEL_END};
+static const pl_kernel scatter_kernels[] = {
+    {"owned", NULL, scatter_prepare, NULL, scatter_owned},
+    {"ref", NULL, NULL, NULL, scatter_ref},
+    PL_KERNEL_END};
 static const pl_case scatter_cases[] = {
     {{"f32[4,3]", "i32[4]"}, "rows=5", {{0, 0, false}, {0, 4, false}}},
     {{"f32[2,3]", "i64[2,3]"}, "rows=4", {{0, 0, false}, {0, 3, false}}},

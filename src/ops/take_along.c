@@ -70,7 +70,8 @@ static pl_status take_ref(const pl_call *c)
     int64_t axis = ((const along_attr *)c->attr)->axis;
     pl_dtype d = c->in_type[0].dtype;
     size_t elem = pl_dtype_bytes(d);
-    pl_lines x = pl_shape_lines(&c->in_type[0], axis), y = pl_shape_lines(&c->out_type[0], axis);
+    pl_lines x = pl_shape_lines(&c->in_type[0], axis),
+             y = pl_shape_lines(&c->out_type[0], axis);
     int64_t n = y.outer * y.size * y.inner;
     for (int64_t i = 0; i < n; i++) {
         int64_t r = index_at(&c->in_type[1], c->in[1], i);
@@ -90,17 +91,17 @@ typedef struct take_job {
     int64_t per_task; /* rows of the output, each of y.inner elements */
 } take_job;
 
-#define TAKE_ROW(name, T)                                                                    \
-    static void name(const take_job *j, int64_t row)                                         \
-    {                                                                                        \
-        const pl_call *c = j->c;                                                             \
-        const T *x = (const T *)c->in[0] + row / j->y.size * j->x.size * j->x.inner;         \
-        T *y = (T *)c->out[0] + row * j->y.inner, none;                                      \
-        pl_elem_set(c->in_type[0].dtype, &none, 0, nothing(c->in_type[0].dtype));            \
-        for (int64_t k = 0; k < j->y.inner; k++) {                                           \
-            int64_t r = index_at(&c->in_type[1], c->in[1], row * j->y.inner + k);            \
-            y[k] = r >= 0 && r < j->x.size ? x[r * j->x.inner + k] : none;                   \
-        }                                                                                    \
+#define TAKE_ROW(name, T)                                                                      \
+    static void name(const take_job *j, int64_t row)                                           \
+    {                                                                                          \
+        const pl_call *c = j->c;                                                               \
+        const T *x = (const T *)c->in[0] + row / j->y.size * j->x.size * j->x.inner;           \
+        T *y = (T *)c->out[0] + row * j->y.inner, none;                                        \
+        pl_elem_set(c->in_type[0].dtype, &none, 0, nothing(c->in_type[0].dtype));              \
+        for (int64_t k = 0; k < j->y.inner; k++) {                                             \
+            int64_t r = index_at(&c->in_type[1], c->in[1], row * j->y.inner + k);              \
+            y[k] = r >= 0 && r < j->x.size ? x[r * j->x.inner + k] : none;                     \
+        }                                                                                      \
     }
 TAKE_ROW(take_row1, uint8_t)
 TAKE_ROW(take_row2, uint16_t)
@@ -124,17 +125,16 @@ static void take_task(void *ctx, int64_t task, int worker)
 static pl_status take_rows(const pl_call *c)
 {
     int64_t axis = ((const along_attr *)c->attr)->axis;
-    take_job j = {c, pl_shape_lines(&c->in_type[0], axis), pl_shape_lines(&c->out_type[0], axis),
-                  1};
+    take_job j = {c, pl_shape_lines(&c->in_type[0], axis),
+                  pl_shape_lines(&c->out_type[0], axis), 1};
     if (j.y.inner == 0) return PL_OK;
     j.per_task = j.y.inner < 8192 ? 8192 / j.y.inner : 1;
     pl_pool_for((j.y.outer * j.y.size + j.per_task - 1) / j.per_task, take_task, &j);
     return PL_OK;
 }
 
-static const pl_kernel take_kernels[] = {{"rows", NULL, NULL, NULL, take_rows},
-                                         {"ref", NULL, NULL, NULL, take_ref},
-                                         PL_KERNEL_END};
+static const pl_kernel take_kernels[] = {
+    {"rows", NULL, NULL, NULL, take_rows}, {"ref", NULL, NULL, NULL, take_ref}, PL_KERNEL_END};
 static const pl_case take_cases[] = {
     {{"f32[5]", "i32[3]"}, "axis=0", {{0, 0, false}, {0, 4, false}}},
     {{"f32[3,5,2]", "i32[3,4,2]"}, "axis=1", {{0, 0, false}, {0, 4, false}}},
@@ -195,8 +195,8 @@ static pl_status put_infer(const pl_type *in, int n_in, void *attr, pl_type *out
 static void put_vjp(const pl_vjp *v)
 {
     if (v->need[0])
-        v->gin[0] = pl_take_along(v->g, v->gout[0], v->in[1],
-                                  (int)((const put_attr *)v->attr)->axis);
+        v->gin[0] =
+            pl_take_along(v->g, v->gout[0], v->in[1], (int)((const put_attr *)v->attr)->axis);
 }
 
 static pl_status put_ref(const pl_call *c)
@@ -235,23 +235,22 @@ typedef struct put_job {
     int64_t size, blocks, slots;
 } put_job;
 
-#define PUT_BLOCK(name, T, A, GET)                                                           \
-    static void name(const put_job *j, A *y, int64_t stride, int64_t o, int64_t first,       \
-                     int64_t cols)                                                           \
-    {                                                                                        \
-        const pl_call *c = j->c;                                                             \
-        bool dense = stride == cols;                                                         \
-        int64_t runs = dense ? 1 : j->size, run = dense ? j->size * cols : cols;             \
-        for (int64_t r = 0; r < runs; r++)                                                   \
-            memset(y + r * stride, 0, (size_t)run * sizeof *y);                              \
-        for (int64_t i = 0; i < j->u.size; i++) {                                            \
-            int64_t at = (o * j->u.size + i) * j->u.inner + first;                           \
-            const T *u = (const T *)c->in[0] + at;                                           \
-            for (int64_t k = 0; k < cols; k++) {                                             \
-                int64_t r = index_at(&c->in_type[1], c->in[1], at + k);                      \
-                if (r >= 0 && r < j->size) y[r * stride + k] += GET(u[k]);                   \
-            }                                                                                \
-        }                                                                                    \
+#define PUT_BLOCK(name, T, A, GET)                                                             \
+    static void name(const put_job *j, A *y, int64_t stride, int64_t o, int64_t first,         \
+                     int64_t cols)                                                             \
+    {                                                                                          \
+        const pl_call *c = j->c;                                                               \
+        bool dense = stride == cols;                                                           \
+        int64_t runs = dense ? 1 : j->size, run = dense ? j->size * cols : cols;               \
+        for (int64_t r = 0; r < runs; r++) memset(y + r * stride, 0, (size_t)run * sizeof *y); \
+        for (int64_t i = 0; i < j->u.size; i++) {                                              \
+            int64_t at = (o * j->u.size + i) * j->u.inner + first;                             \
+            const T *u = (const T *)c->in[0] + at;                                             \
+            for (int64_t k = 0; k < cols; k++) {                                               \
+                int64_t r = index_at(&c->in_type[1], c->in[1], at + k);                        \
+                if (r >= 0 && r < j->size) y[r * stride + k] += GET(u[k]);                     \
+            }                                                                                  \
+        }                                                                                      \
     }
 PUT_BLOCK(put_f32, float, float, )
 PUT_BLOCK(put_f64, double, double, )

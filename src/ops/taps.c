@@ -1,4 +1,5 @@
-/* taps.c - see taps.h. Tables are compressed rows: taps of position i are [start[i], start[i+1]). */
+/* taps.c - see taps.h. Tables are compressed rows: taps of position i are [start[i],
+ * start[i+1]). */
 #include "ops/taps.h"
 
 #include "base/pool.h"
@@ -16,7 +17,7 @@ struct pl_taps {
     table dim[3];
 };
 
-/* ---- tables ----------------------------------------------------------------------------------- */
+/* ---- tables ------------------------------------------------------------------------------ */
 static void table_free(table *t)
 {
     pl_sys_free(t->start);
@@ -24,7 +25,8 @@ static void table_free(table *t)
     pl_sys_free(t->weight);
 }
 
-static bool one_tap(const void *ctx, int d, int64_t i, int64_t k, int64_t *index, double *weight)
+static bool one_tap(const void *ctx, int d, int64_t i, int64_t k, int64_t *index,
+                    double *weight)
 {
     (void)ctx, (void)d;
     *index = i;
@@ -32,8 +34,9 @@ static bool one_tap(const void *ctx, int d, int64_t i, int64_t k, int64_t *index
     return k == 0;
 }
 
-/* Counts, sums, fills; rows are the side that the table is read by. Counts stand two places ahead
- * and the filling moves start[r+1] from the beginning of row r to its end: the beginning of r+1. */
+/* Counts, sums, fills; rows are the side that the table is read by. Counts stand two places
+ * ahead and the filling moves start[r+1] from the beginning of row r to its end: the beginning
+ * of r+1. */
 static pl_status table_make(table *t, int d, int64_t in, int64_t out, pl_taps_fn fn,
                             const void *ctx, bool adjoint)
 {
@@ -94,7 +97,7 @@ static double taps_of(const pl_taps *t)
     return n;
 }
 
-/* ---- running ---------------------------------------------------------------------------------- */
+/* ---- running ----------------------------------------------------------------------------- */
 enum { BATCH = 32, STRIP = 64 };
 
 typedef struct job {
@@ -110,8 +113,8 @@ typedef struct job {
 } job;
 
 /* Feeds the taps of one output pixel, in batches, to the row loop. */
-static void sum_pixel(const job *j, const float *x, float *y, int64_t od, int64_t oh, int64_t ow,
-                      int64_t n_c)
+static void sum_pixel(const job *j, const float *x, float *y, int64_t od, int64_t oh,
+                      int64_t ow, int64_t n_c)
 {
     const table *D = &j->t->dim[0], *H = &j->t->dim[1], *W = &j->t->dim[2];
     const float *row[BATCH];

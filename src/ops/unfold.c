@@ -15,10 +15,10 @@
 
 #include <string.h>
 
-#define SHARED                                                                               \
-    PL_ATTR(pl_window_attr, kernel, DIMS), PL_ATTR(pl_window_attr, stride, DIMS),            \
-        PL_ATTR(pl_window_attr, dilation, DIMS), PL_ATTR(pl_window_attr, pad_lo, DIMS),      \
-        PL_ATTR(pl_window_attr, pad_hi, DIMS)
+#define SHARED                                                                                 \
+ PL_ATTR(pl_window_attr, kernel, DIMS), PL_ATTR(pl_window_attr, stride, DIMS),                 \
+     PL_ATTR(pl_window_attr, dilation, DIMS), PL_ATTR(pl_window_attr, pad_lo, DIMS),           \
+     PL_ATTR(pl_window_attr, pad_hi, DIMS)
 static const pl_attr unfold_attrs[] = {SHARED, PL_ATTR_END};
 static const pl_attr fold_attrs[] = {SHARED, PL_ATTR(pl_window_attr, in, DIMS), PL_ATTR_END};
 
@@ -70,7 +70,7 @@ static pl_status fold_infer(const pl_type *in, int n_in, void *attr, pl_type *ou
     return PL_OK;
 }
 
-/* ---- gradients -------------------------------------------------------------------------------- */
+/* ---- gradients --------------------------------------------------------------------------- */
 static void unfold_vjp(const pl_vjp *v)
 {
     pl_window_attr a = *(const pl_window_attr *)v->attr;
@@ -91,7 +91,7 @@ static pl_cost cost(const pl_call *c)
     return (pl_cost){(double)(n > m ? n : m), operand_bytes(c)};
 }
 
-/* ---- kernels ---------------------------------------------------------------------------------- */
+/* ---- kernels ----------------------------------------------------------------------------- */
 typedef struct job {
     pl_window w;
     int64_t c, taps, plane_in, plane_out;
@@ -211,8 +211,10 @@ static pl_status fold_ref(const pl_call *c)
     return PL_OK;
 }
 
-static const pl_kernel unfold_kernels[] = {{"ref", NULL, NULL, NULL, unfold_run}, PL_KERNEL_END};
-static const pl_kernel fold_fast[] = {{"rows", accepts_f32, NULL, NULL, fold_run}, PL_KERNEL_END};
+static const pl_kernel unfold_kernels[] = {{"ref", NULL, NULL, NULL, unfold_run},
+                                           PL_KERNEL_END};
+static const pl_kernel fold_fast[] = {{"rows", accepts_f32, NULL, NULL, fold_run},
+                                      PL_KERNEL_END};
 PL_VIA_F32(fold, fold_fast)
 static const pl_kernel fold_kernels[] = {{"rows", accepts_f32, NULL, NULL, fold_run},
                                          PL_VIA_F32_KERNEL(fold),

@@ -55,7 +55,8 @@ pl_status pl_window_rank(const char *what, const pl_type *t)
 {
     char x[96];
     PL_FAIL_IF(t->rank < 3 || t->rank > 5, PL_ERR_SHAPE,
-               "%s is %s; wants [N, 1 to 3 spatial dims, C]", what, pl_type_text(t, x, sizeof x));
+               "%s is %s; wants [N, 1 to 3 spatial dims, C]", what,
+               pl_type_text(t, x, sizeof x));
     PL_FAIL_IF(!pl_dtype_is_float(t->dtype), PL_ERR_SHAPE, "%s is %s; wants a float type", what,
                pl_type_text(t, x, sizeof x));
     return PL_OK;

@@ -1,7 +1,7 @@
-/* window.h - the geometry of windows that slide over the spatial dims of [N, s.., C]: convolution,
- * pools, patches. Position p of the output and tap k of the window meet the input at
- *   p*stride + k*dilation - pad_lo          (padding outside [0, in))
- * and the output size is (in + pad_lo + pad_hi - (kernel-1)*dilation - 1) / stride + 1.
+/* window.h - the geometry of windows that slide over the spatial dims of [N, s.., C]:
+ * convolution, pools, patches. Position p of the output and tap k of the window meet the input
+ * at p*stride + k*dilation - pad_lo          (padding outside [0, in)) and the output size is
+ * (in + pad_lo + pad_hi - (kernel-1)*dilation - 1) / stride + 1.
  */
 #ifndef PL_OPS_WINDOW_H
 #define PL_OPS_WINDOW_H
@@ -9,12 +9,13 @@
 #include "ir/op.h"
 #include "plimsoll_ops.h"
 
-/* The attributes of every windowed op; each op's table names those it has. Lists hold one entry a
- * spatial dim, outermost first; an empty one is filled with its default by pl_window_complete. */
+/* The attributes of every windowed op; each op's table names those it has. Lists hold one entry
+ * a spatial dim, outermost first; an empty one is filled with its default by
+ * pl_window_complete. */
 typedef struct pl_window_attr {
     pl_dims stride, dilation, pad_lo, pad_hi; /* defaults 1, 1, 0, 0 */
-    pl_dims kernel; /* where no operand has the window's size */
-    pl_dims in;     /* spatial size of the input, in ops that make one */
+    pl_dims kernel;                           /* where no operand has the window's size */
+    pl_dims in; /* spatial size of the input, in ops that make one */
     int64_t groups;
     bool count_pad;
 } pl_window_attr;

@@ -11,6 +11,8 @@
  * the op allows.
  *
  * The tags live in a segment tree over all range borders that occur: both operations are O(log n).
+ * Last, the table of buffers, which reports and the poisoning of dead bytes go by, must cover every
+ * content from its making to its last use.
  */
 #include "plan/plan.h"
 
@@ -44,6 +46,8 @@ typedef struct replay {
     uint32_t *tree;       /* tag of a whole subtree, or MIXED */
     tag_info *tags;       /* [0] is garbage */
     uint32_t n_tags;
+    int32_t *made, *used; /* per value that is a root: steps of its writing and last reading */
+    const pl_buffer **by_offset; /* buffers by offset, then time */
 } replay;
 
 static pl_status wrong(const replay *r, uint32_t unit, const char *what, uint32_t val)
@@ -267,7 +271,13 @@ static bool taken_over(const replay *r, uint32_t unit, uint32_t i)
     return false;
 }
 
-static pl_status replay_unit(replay *r, uint32_t unit)
+static void use(replay *r, uint32_t val, int32_t step)
+{
+    uint32_t root = r->root[val];
+    if (root < r->g->n_vals && r->used[root] < step) r->used[root] = step;
+}
+
+static pl_status replay_unit(replay *r, uint32_t unit, int32_t step)
 {
     const pl_unit *u = &r->units->unit[unit];
     const pl_plan *p = r->p;
@@ -276,6 +286,8 @@ static pl_status replay_unit(replay *r, uint32_t unit)
     for (uint32_t i = 0; i < u->n_in; i++)
         if (r->root[u->in[i]] == NO_CONTENT || !holds_value(r, &p->place[u->in[i]], u->in[i]))
             return wrong(r, unit, "its operand's bytes hold something else:", u->in[i]);
+    for (uint32_t i = 0; i < u->n_in; i++) use(r, u->in[i], step);
+    for (uint32_t k = 0; k < u->n_out; k++) r->made[u->out[k]] = r->used[u->out[k]] = step;
     range work = {p->work_offset[unit], p->work_offset[unit] + p->work_bytes[unit]};
     uint32_t work_tag = write_range(r, work, NO_CONTENT, 0);
     for (uint32_t k = 0; k < u->n_out; k++)
@@ -317,7 +329,7 @@ static pl_status replay_units(replay *r, bool *ran)
         if (ran[unit] || r->units->unit[unit].kind == PL_UNIT_VIEW)
             return wrong(r, unit, "runs twice, or is a view", 0);
         ran[unit] = true;
-        PL_TRY(replay_unit(r, unit));
+        PL_TRY(replay_unit(r, unit, (int32_t)i));
     }
     for (uint32_t i = 0; i < r->units->n; i++)
         if (!ran[i] && r->units->unit[i].kind != PL_UNIT_VIEW) return wrong(r, i, "never runs", 0);
@@ -332,6 +344,7 @@ static pl_status replay_end(replay *r, uint32_t *new_value)
         const pl_copy *c = &p->copies[i];
         if (!holds_value(r, &c->from, c->val))
             return wrong(r, PL_NO_UNIT, "a copy reads bytes that hold something else than", c->val);
+        use(r, c->val, (int32_t)(p->n_order + i));
         write_range(r, range_of(r, &c->to, c->bytes), r->root[c->val], r->off[c->val]);
     }
     uint32_t outputs = 0;
@@ -346,6 +359,7 @@ static pl_status replay_end(replay *r, uint32_t *new_value)
         if (outputs >= p->n_outputs || p->outputs[outputs].node != n ||
             !holds_value(r, &p->outputs[outputs].place, val))
             return wrong(r, PL_NO_UNIT, "lost output", val);
+        use(r, val, (int32_t)p->n_steps - 1);
         outputs++;
     }
     for (uint32_t s = 0; s < r->n_slots; s++) {
@@ -353,6 +367,51 @@ static pl_status replay_end(replay *r, uint32_t *new_value)
         if (!holds(r, (range){r->slot_at[s], r->slot_at[s + 1]}, root, v ? r->off[v] : 0))
             PL_FAIL(PL_ERR_PLAN, "the plan is wrong: after the run \"%s\" does not hold its %s value",
                     pl_store_slot(g->store, (int)s)->name, v ? "new" : "old");
+    }
+    return PL_OK;
+}
+
+/* ---- the table of buffers ---------------------------------------------------------------------- */
+static int by_offset_and_time(const void *a, const void *b)
+{
+    const pl_buffer *x = *(const pl_buffer *const *)a, *y = *(const pl_buffer *const *)b;
+    if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
+    return (x->first > y->first) - (x->first < y->first);
+}
+
+/* Whether some buffer holds [offset, offset+bytes) throughout steps first .. last. Buffers that
+ * start at one offset follow each other in time, so only the latest that has begun can. */
+static bool covered(const replay *r, uint64_t offset, uint64_t bytes, int32_t first, int32_t last)
+{
+    uint32_t lo = 0, hi = r->p->n_buffers;
+    while (lo < hi) { /* first buffer past (offset, first) */
+        uint32_t mid = (lo + hi) / 2;
+        const pl_buffer *b = r->by_offset[mid];
+        if (b->offset < offset || (b->offset == offset && b->first <= first)) lo = mid + 1;
+        else hi = mid;
+    }
+    /* an empty buffer may share its offset with a real one */
+    while (lo && r->by_offset[lo - 1]->offset == offset && r->by_offset[lo - 1]->bytes < bytes) lo--;
+    if (!lo) return false;
+    const pl_buffer *b = r->by_offset[lo - 1];
+    return b->offset == offset && b->bytes >= bytes && b->first <= first && b->last > last;
+}
+
+static pl_status check_buffers(replay *r)
+{
+    const pl_plan *p = r->p;
+    for (uint32_t i = 0; i < p->n_buffers; i++) r->by_offset[i] = &p->buffers[i];
+    qsort(r->by_offset, p->n_buffers, sizeof *r->by_offset, by_offset_and_time);
+    for (uint32_t v = 1; v < r->g->n_vals; v++) {
+        if (r->root[v] != v || p->place[v].space != PL_SPACE_ARENA || !bytes_of(r, v)) continue;
+        if (!covered(r, p->place[v].offset, bytes_of(r, v), r->made[v], r->used[v]))
+            return wrong(r, PL_NO_UNIT, "no buffer covers the life of", v);
+    }
+    for (uint32_t i = 0; i < p->n_order; i++) {
+        uint32_t u = p->order[i];
+        if (p->work_bytes[u] &&
+            !covered(r, p->work_offset[u], p->work_bytes[u], (int32_t)i, (int32_t)i))
+            return wrong(r, u, "no buffer covers its scratch", 0);
     }
     return PL_OK;
 }
@@ -370,7 +429,11 @@ static pl_status prepare(replay *r, pl_arena *mem)
     r->border = pl_arena_new(mem, uint64_t, 2 * ranges);
     r->tree = pl_arena_new(mem, uint32_t, 16 * ranges);
     r->tags = pl_arena_new(mem, tag_info, ranges + r->n_slots + 1);
-    if (!r->slot_at || !r->root || !r->off || !r->border || !r->tree || !r->tags)
+    r->made = pl_arena_new(mem, int32_t, g->n_vals);
+    r->used = pl_arena_new(mem, int32_t, g->n_vals);
+    r->by_offset = pl_arena_new(mem, const pl_buffer *, p->n_buffers + 1);
+    if (!r->slot_at || !r->root || !r->off || !r->border || !r->tree || !r->tags || !r->made ||
+        !r->used || !r->by_offset)
         return PL_ERR_MEMORY;
     r->n_tags = 1;
     r->slot_at[0] = p->arena_bytes;
@@ -396,6 +459,7 @@ pl_status pl_plan_check(const pl_graph *g, const pl_units *units, const pl_plan_
     if (rc == PL_OK) rc = replay_start(&r);
     if (rc == PL_OK) rc = replay_units(&r, ran);
     if (rc == PL_OK) rc = replay_end(&r, new_value);
+    if (rc == PL_OK) rc = check_buffers(&r);
     pl_arena_release(&mem);
     return rc;
 }

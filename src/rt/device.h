@@ -27,6 +27,7 @@ typedef struct pl_launch {
 
 typedef struct pl_device {
     const char *name;
+    const struct pl_fuse_opts *fuse; /* what its groups can do; NULL: nothing is fused */
     /* Zeroed memory, at least 64-byte aligned. */
     pl_status (*alloc)(size_t bytes, void **out);
     void (*free)(void *p, size_t bytes);

@@ -2,6 +2,8 @@
 #include "rt/device.h"
 
 #include "base/sys.h"
+#include "cpu/group.h"
+#include "pass/fuse.h"
 
 #include <string.h>
 
@@ -36,6 +38,10 @@ static const pl_kernel *choose(const pl_op *op, const pl_call *call, bool refere
 static pl_status cpu_prepare(const pl_graph *g, const pl_unit *u, const pl_call *call,
                              bool reference, pl_exec *out)
 {
+    if (u->kind == PL_UNIT_GROUP) {
+        *out = (pl_exec){&pl_group_kernel, NULL, 0};
+        return pl_group_prepare(g, u, &out->prep, &out->work_bytes);
+    }
     const pl_op *op = pl_node_get(g, u->nodes[0])->op;
     *out = (pl_exec){choose(op, call, reference), NULL, 0};
     PL_FAIL_IF(!out->kernel, PL_ERR_UNSUPPORTED, "%s has no CPU kernel for these types", op->name);
@@ -50,8 +56,8 @@ static void cpu_discard(pl_exec *e)
 
 static bool cpu_group_inplace(const pl_exec *e, const pl_unit *u, uint32_t k, uint32_t i)
 {
-    (void)e, (void)u, (void)k, (void)i;
-    return false;
+    (void)u;
+    return pl_group_inplace(e->prep, k, i);
 }
 
 static pl_status cpu_run(const pl_launch *l, uint32_t n, uint32_t *failed)
@@ -68,8 +74,11 @@ static pl_status cpu_run(const pl_launch *l, uint32_t n, uint32_t *failed)
     return PL_OK;
 }
 
+static const pl_fuse_opts cpu_fuse = {pl_group_takes, 16384, 64, 64, 512};
+
 const pl_device pl_device_cpu = {
     .name = "cpu",
+    .fuse = &cpu_fuse,
     .alloc = cpu_alloc,
     .free = cpu_free,
     .fill = cpu_fill,

@@ -5,6 +5,7 @@
  */
 #include "base/pool.h"
 #include "base/sys.h"
+#include "pass/fuse.h"
 #include "pass/pass.h"
 #include "plan/cost.h"
 #include "rt/rt_int.h"
@@ -110,7 +111,9 @@ static void fill_info(pl_program *p, double plan_ms)
 
 static pl_status make_units(pl_program *p)
 {
-    return pl_units_single(p->g, &p->units);
+    if (p->opts.no_fuse || p->opts.reference || !p->dev->fuse)
+        return pl_units_single(p->g, &p->units);
+    return pl_fuse(p->g, p->dev->fuse, &p->units);
 }
 
 static pl_status make_plan(pl_program *p)

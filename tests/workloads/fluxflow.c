@@ -10,7 +10,7 @@ const flux_config flux_full = {.lpips = true, .gan = true, .batch = 2, .image = 
                                .kl_warmup = 5000, .r1_gamma = 5, .lambda_adv = 0.5,
                                .lambda_lpips = 0.1, .mse_weight = 0.1};
 #define TINY                                                                                 \
-    .batch = 2, .image = 32, .dim = 32, .scales = 2, .layers = 1, .heads = 2, .rgb = {16, 8}, \
+    .batch = 2, .image = 16, .dim = 32, .scales = 2, .layers = 1, .heads = 2, .rgb = {16, 8}, \
     .disc_base = 8, .disc_depth = 2, .vgg = {8, 8, 16, 16, 16}, .lr = 1e-4, .clip = 1,       \
     .ema = 0.999, .kl_beta = 1e-4, .kl_warmup = 8, .r1_gamma = 5, .first_step = 2,           \
     .lambda_adv = 0.5, .lambda_lpips = 0.1, .mse_weight = 0.1

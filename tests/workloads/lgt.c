@@ -7,7 +7,7 @@ const lgt_config lgt_full = {.batch = 32, .accumulate = 2, .latent = 32, .base =
                              .w_content = 1, .w_velocity = 0.01, .epsilon = 0.01, .clip = 1,
                              .lr = 1e-4, .weight_decay = 1e-5};
 const lgt_config lgt_tiny = {.batch = 2, .accumulate = 2, .latent = 8, .base = 32, .cond = 16,
-                             .styles = 2, .encoder_blocks = 1, .decoder_blocks = 1, .ode_steps = 3,
+                             .styles = 2, .encoder_blocks = 1, .decoder_blocks = 1, .ode_steps = 2,
                              .projections = 8, .samples = 64, .positions = 16, .w_style = 1,
                              .w_content = 1, .w_velocity = 0.01, .epsilon = 0.01, .clip = 1,
                              .lr = 1e-4, .weight_decay = 1e-5};

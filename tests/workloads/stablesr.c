@@ -7,8 +7,8 @@
     .before = {1024, 1024, 1024, 1024, 1024}, .before_down = {512, 256, 64, 16, 4},          \
     .stem = 64, .after = {256, 256, 256}, .after_down = {128, 64, 16, 4}, .lr = 5e-5
 #define EDGE_TINY                                                                            \
-    .batch = 2, .accumulate = 2, .image = 64, .latent = 8, .before = {16, 16, 16, 16, 16},   \
-    .before_down = {16, 8, 8, 4, 4}, .stem = 8, .after = {16, 16, 16},                       \
+    .batch = 2, .accumulate = 2, .image = 64, .latent = 8, .before = {8, 8, 8, 8, 8},        \
+    .before_down = {8, 8, 8, 4, 4}, .stem = 8, .after = {16, 16, 16},                        \
     .after_down = {8, 8, 4, 4}, .lr = 5e-5
 
 const sr_config sr_full = {EDGE_FULL, .width = 320, .mult = {1, 2, 4, 4}, .levels = 4,

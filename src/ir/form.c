@@ -1,0 +1,478 @@
+/* form.c - builds the expression of a group: see form.h.
+ *
+ * Two walks. Backwards, each core node asks for its operands through its own map; readings are
+ * followed through inline nodes to a core node, which gets its map so, or to a value from outside.
+ * All maps go into one grid, whose dims are the space. Forwards, instructions are written.
+ */
+#include "ir/form.h"
+
+#include "base/err.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- roles ------------------------------------------------------------------------------------ */
+
+void pl_node_affine(const pl_graph *g, uint32_t node, pl_affine *out)
+{
+    pl_type in[1], type[PL_MAX_OUT];
+    pl_call c;
+    pl_node_call(g, node, in, type, &c);
+    if (!pl_node_get(g, node)->op->affine(&c, out)) PL_BUG("affine of node %u", node);
+}
+
+void pl_node_reduction(const pl_graph *g, uint32_t node, pl_reduction *out)
+{
+    pl_type in[1], type[PL_MAX_OUT];
+    pl_call c;
+    pl_node_call(g, node, in, type, &c);
+    pl_node_get(g, node)->op->reduction(&c, out);
+}
+
+int64_t pl_node_row(const pl_graph *g, uint32_t node)
+{
+    const pl_type *t = pl_type_of(g, pl_node_in(g, node)[0]);
+    pl_reduction r;
+    pl_node_reduction(g, node, &r);
+    int64_t row = 1;
+    bool outside = false; /* a kept dim has been passed */
+    for (int d = t->rank - 1; d >= 0; d--) {
+        if (t->dim[d] == 1) continue;
+        if (!(r.axes >> d & 1u)) outside = true;
+        else if (outside) return 0;
+        else row *= t->dim[d];
+    }
+    return row;
+}
+
+/* Readings that jump with every element waste most of each cache line: a kernel of their own is
+ * better. */
+static bool near(const pl_type *y, const pl_affine *a)
+{
+    for (int d = y->rank - 1; d >= 0; d--)
+        if (y->dim[d] > 1) return labs(a->stride[d]) <= 4;
+    return true;
+}
+
+static pl_role view_role(const pl_graph *g, uint32_t node)
+{
+    pl_type in[1], out[PL_MAX_OUT];
+    pl_call c;
+    int64_t offset = 0;
+    pl_node_call(g, node, in, out, &c);
+    bool same = pl_node_get(g, node)->op->view(&c, &offset) && offset == 0 &&
+                pl_type_elems(&in[0]) == pl_type_elems(&out[0]) && in[0].dtype == out[0].dtype;
+    return same ? PL_ROLE_SAME : PL_ROLE_KERNEL;
+}
+
+pl_role pl_role_of(const pl_graph *g, uint32_t node)
+{
+    const pl_node_rec *r = pl_node_get(g, node);
+    uint32_t f = r->op->flags;
+    if (f & (PL_OP_SOURCE | PL_OP_EFFECT)) return PL_ROLE_NONE;
+    if (r->n_out == 0 || r->n_in > 3) return PL_ROLE_KERNEL;
+    for (uint32_t k = 0; k < r->n_out; k++)
+        if (pl_type_elems(pl_type_of(g, r->out + k)) == 0) return PL_ROLE_KERNEL;
+    if (f & PL_OP_MAP) return PL_ROLE_MAP;
+    if (f & PL_OP_FILL) return PL_ROLE_FILL;
+    if (f & PL_OP_REDUCE)
+        return pl_type_elems(pl_type_of(g, pl_node_in(g, node)[0])) ? PL_ROLE_REDUCE
+                                                                   : PL_ROLE_KERNEL;
+    if (f & PL_OP_AFFINE) {
+        pl_type in[1], out[PL_MAX_OUT];
+        pl_call c;
+        pl_affine a;
+        pl_node_call(g, node, in, out, &c);
+        return r->op->affine(&c, &a) && near(&out[0], &a) ? PL_ROLE_AFFINE : PL_ROLE_KERNEL;
+    }
+    if (f & PL_OP_VIEW) return view_role(g, node);
+    return PL_ROLE_KERNEL;
+}
+
+/* ---- what the unit holds ---------------------------------------------------------------------- */
+
+typedef struct member {
+    uint32_t node;
+    pl_role role;
+    bool mapped, inside; /* map is known; a result is used in the group */
+    int64_t row;         /* REDUCE: elements of a row, 0: not over rows */
+    pl_amap map;         /* of its outputs (a REDUCE reads the whole space) */
+    int32_t instr;
+} member;
+
+typedef struct maker {
+    const pl_graph *g;
+    const pl_unit *u;
+    pl_form *f;
+    member *m;
+    uint32_t *table, cap; /* hash of node ids: 1 + member */
+    pl_amap *maps;        /* per operand of the form */
+    pl_grid grid;
+    int64_t elems, row;
+} maker;
+
+static uint32_t *slot_of(const maker *k, uint32_t node)
+{
+    uint32_t i = (node * 2654435761u) & (k->cap - 1);
+    while (k->table[i] && k->m[k->table[i] - 1].node != node) i = (i + 1) & (k->cap - 1);
+    return &k->table[i];
+}
+
+static member *member_of(const maker *k, uint32_t val)
+{
+    uint32_t s = *slot_of(k, pl_producer(k->g, val));
+    return s ? &k->m[s - 1] : NULL;
+}
+
+/* Follows a reading through inline members to a constant, a core member or a value from outside. */
+static bool follow(const maker *k, uint32_t *val, pl_amap *map)
+{
+    for (;;) {
+        const member *m = member_of(k, *val);
+        if (!m || !pl_role_inline(m->role) || m->role == PL_ROLE_FILL) return true;
+        if (m->role == PL_ROLE_AFFINE) {
+            const pl_type *t = pl_type_of(k->g, *val);
+            pl_affine a;
+            pl_amap next;
+            pl_node_affine(k->g, m->node, &a);
+            if (!pl_amap_through(map, t->rank, t->dim, &a, &next)) return false;
+            *map = next;
+        }
+        *val = pl_node_in(k->g, m->node)[0];
+    }
+}
+
+static void ramp_of(const maker *k, const member *m, pl_ramp *out)
+{
+    pl_type type[PL_MAX_OUT];
+    pl_call c;
+    pl_node_call(k->g, m->node, NULL, type, &c);
+    pl_node_get(k->g, m->node)->op->ramp(&c, out);
+}
+
+/* The map from the space to the coordinate along axis d of val. */
+static bool coordinate(const maker *k, uint32_t val, const pl_amap *map, int d, pl_amap *out)
+{
+    const pl_type *t = pl_type_of(k->g, val);
+    pl_affine a;
+    memset(&a, 0, sizeof a);
+    a.stride[d] = 1;
+    return pl_amap_through(map, t->rank, t->dim, &a, out);
+}
+
+/* ---- backwards: maps --------------------------------------------------------------------------- */
+
+static bool ask_fill(maker *k, const member *m, uint32_t val, const pl_amap *map)
+{
+    pl_ramp r;
+    ramp_of(k, m, &r);
+    const pl_type *t = pl_type_of(k->g, val);
+    for (int d = 0; d < t->rank; d++) {
+        pl_amap c;
+        if (r.step[d] == 0.0 || t->dim[d] == 1) continue;
+        if (!coordinate(k, val, map, d, &c) || !pl_grid_add_map(&k->grid, &c)) return false;
+    }
+    return true;
+}
+
+static bool ask(maker *k, uint32_t val, pl_amap map)
+{
+    if (!follow(k, &val, &map)) return false;
+    member *m = member_of(k, val);
+    if (m && m->role == PL_ROLE_FILL) return ask_fill(k, m, val, &map);
+    if (!pl_grid_add_map(&k->grid, &map)) return false;
+    if (!m) return true;
+    m->inside = true;
+    if (m->mapped) return pl_amap_equal(&m->map, &map);
+    m->map = map;
+    m->mapped = true;
+    return true;
+}
+
+/* Maps of core members, consumers before producers. */
+static bool find_maps(maker *k)
+{
+    for (uint32_t i = k->u->n_nodes; i-- > 0;) {
+        member *m = &k->m[i];
+        if (!pl_role_core(m->role)) continue;
+        const pl_node_rec *r = pl_node_get(k->g, m->node);
+        int64_t n = pl_type_elems(pl_type_of(k->g, r->out));
+        pl_amap map = pl_amap_identity(k->elems);
+        if (m->role == PL_ROLE_REDUCE) {
+            pl_reduction red;
+            pl_node_reduction(k->g, m->node, &red);
+            const pl_type *t = pl_type_of(k->g, pl_node_in(k->g, m->node)[0]);
+            if (pl_type_elems(t) != k->elems || !pl_grid_add_mask(&k->grid, t, red.axes))
+                return false;
+            if (m->inside) {
+                pl_amap rows = pl_amap_rows(k->elems, m->row ? m->row : 1);
+                if (!m->row || m->row != k->row || !pl_amap_equal(&rows, &m->map)) return false;
+            }
+        } else {
+            if (n != k->elems && !m->mapped) {
+                if (!k->row || n * k->row != k->elems) return false;
+                m->map = pl_amap_rows(k->elems, k->row);
+                m->mapped = true;
+            }
+            if (n == k->elems) {
+                if (m->mapped && !pl_amap_is_identity(&m->map)) return false;
+                m->map = map;
+                m->mapped = true;
+            }
+            map = m->map;
+        }
+        for (uint32_t j = 0; j < r->n_in; j++)
+            if (!ask(k, pl_node_in(k->g, m->node)[j], map)) return false;
+    }
+    return true;
+}
+
+/* ---- forwards: instructions --------------------------------------------------------------------- */
+
+static pl_form_instr *emit(maker *k, pl_form_code code, pl_dtype d)
+{
+    pl_form_instr *x = &k->f->instr[k->f->n_instr++];
+    memset(x, 0, sizeof *x);
+    x->code = code;
+    x->dtype = d;
+    return x;
+}
+
+static int32_t emit_fill(maker *k, const member *m, uint32_t val, const pl_amap *map)
+{
+    pl_ramp r;
+    ramp_of(k, m, &r);
+    const pl_type *t = pl_type_of(k->g, val);
+    pl_form_instr *x = emit(k, PL_FORM_RAMP, t->dtype);
+    x->imm = r.base;
+    for (int d = 0; d < t->rank; d++) {
+        pl_amap c;
+        int64_t stride[PL_AMAP_RUNS];
+        if (r.step[d] == 0.0 || t->dim[d] == 1) continue;
+        if (!coordinate(k, val, map, d, &c)) PL_BUG("ramp of node %u", m->node);
+        pl_grid_strides(&k->grid, &c, stride);
+        x->imm += r.step[d] * (double)c.offset;
+        for (int i = 0; i < k->grid.n; i++) x->step[i] += r.step[d] * (double)stride[i];
+    }
+    return k->f->n_instr - 1;
+}
+
+static int32_t emit_load(maker *k, uint32_t val, const pl_amap *map)
+{
+    pl_form *f = k->f;
+    uint32_t in = 0;
+    while (in < k->u->n_in && k->u->in[in] != val) in++;
+    if (in == k->u->n_in) return -1;
+    for (int32_t i = 0; i < f->n_instr; i++) {
+        const pl_form_instr *x = &f->instr[i];
+        if (x->code == PL_FORM_LOAD && f->in[x->operand].in == in &&
+            pl_amap_equal(&k->maps[x->operand], map))
+            return i;
+    }
+    pl_form_operand *o = &f->in[f->n_in];
+    o->in = in;
+    o->offset = map->offset;
+    k->maps[f->n_in] = *map;
+    int64_t stride[PL_AMAP_RUNS];
+    pl_grid_strides(&k->grid, map, stride);
+    memcpy(o->stride, stride, sizeof(int64_t) * (size_t)k->grid.n);
+    emit(k, PL_FORM_LOAD, pl_type_of(k->g, val)->dtype)->operand = f->n_in++;
+    return f->n_instr - 1;
+}
+
+/* The instruction that holds val as read through map; -1 if it cannot be. */
+static int32_t read_value(maker *k, uint32_t val, pl_amap map)
+{
+    if (!follow(k, &val, &map)) return -1;
+    const member *m = member_of(k, val);
+    if (!m) return emit_load(k, val, &map);
+    if (m->role == PL_ROLE_FILL) return emit_fill(k, m, val, &map);
+    return m->instr + (int32_t)(val - pl_node_get(k->g, m->node)->out);
+}
+
+static bool emit_map(maker *k, member *m)
+{
+    const pl_node_rec *r = pl_node_get(k->g, m->node);
+    int32_t arg[3] = {0, 0, 0};
+    for (uint32_t j = 0; j < r->n_in; j++) {
+        arg[j] = read_value(k, pl_node_in(k->g, m->node)[j], m->map);
+        if (arg[j] < 0) return false;
+    }
+    pl_form_instr *x = emit(k, PL_FORM_MAP, pl_type_of(k->g, r->out)->dtype);
+    x->fn = (pl_scalar_fn)r->op->scalar;
+    x->n_arg = r->n_in;
+    memcpy(x->arg, arg, sizeof arg);
+    if (r->op->immediate) x->imm = r->op->immediate(r->attr);
+    m->instr = k->f->n_instr - 1;
+    return true;
+}
+
+static bool emit_reduce(maker *k, member *m)
+{
+    const pl_node_rec *r = pl_node_get(k->g, m->node);
+    pl_reduction red;
+    pl_node_reduction(k->g, m->node, &red);
+    int32_t src = read_value(k, pl_node_in(k->g, m->node)[0], pl_amap_identity(k->elems));
+    m->instr = src;
+    if (src < 0 || !m->inside) return src >= 0;
+    pl_form_instr *x = emit(k, PL_FORM_ROW, pl_type_of(k->g, r->out)->dtype);
+    x->reduce = red.fn;
+    x->n_arg = 1;
+    x->arg[0] = src;
+    m->instr = k->f->n_instr - 1;
+    if (red.fn != PL_REDUCE_MOMENTS) return true;
+    x = emit(k, PL_FORM_ROW_VAR, pl_type_of(k->g, r->out + 1)->dtype);
+    x->n_arg = 1;
+    x->arg[0] = m->instr;
+    return true;
+}
+
+/* ---- outputs ------------------------------------------------------------------------------------ */
+
+static void put_reduction(maker *k, const member *m, uint32_t which, int32_t out)
+{
+    pl_form *f = k->f;
+    pl_reduction red;
+    pl_node_reduction(k->g, m->node, &red);
+    const pl_type *t = pl_type_of(k->g, pl_node_in(k->g, m->node)[0]);
+    uint32_t mask = pl_grid_mask(&k->grid, t, red.axes);
+    pl_form_output *o = NULL;
+    for (int i = 0; i < f->n_out && red.fn == PL_REDUCE_MOMENTS; i++)
+        if (f->out[i].kind == PL_FORM_REDUCE && f->out[i].reduce == PL_REDUCE_MOMENTS &&
+            f->out[i].src == m->instr && f->out[i].mask == mask &&
+            (which ? f->out[i].out2 : f->out[i].out) < 0)
+            o = &f->out[i];
+    if (!o) {
+        o = &f->out[f->n_out++];
+        *o = (pl_form_output){.kind = PL_FORM_REDUCE,
+                              .src = m->instr,
+                              .out = -1,
+                              .out2 = -1,
+                              .dtype = pl_type_of(k->g, pl_node_get(k->g, m->node)->out)->dtype,
+                              .reduce = red.fn,
+                              .mask = mask};
+    }
+    if (which) o->out2 = out;
+    else o->out = out;
+}
+
+static bool put_output(maker *k, uint32_t i)
+{
+    uint32_t val = k->u->out[i];
+    const member *m = member_of(k, val);
+    if (!m) return false;
+    uint32_t which = val - pl_node_get(k->g, m->node)->out;
+    if (m->role == PL_ROLE_REDUCE && !m->inside) {
+        put_reduction(k, m, which, (int32_t)i);
+        return true;
+    }
+    pl_form *f = k->f;
+    pl_form_output o = {.out = (int32_t)i, .out2 = -1, .dtype = pl_type_of(k->g, val)->dtype};
+    int64_t n = pl_type_elems(pl_type_of(k->g, val));
+    if (pl_role_inline(m->role)) {
+        o.src = read_value(k, val, pl_amap_identity(k->elems));
+        if (o.src < 0 || n != k->elems) return false;
+    } else {
+        o.src = m->instr + (int32_t)which;
+        if (n != k->elems || m->role == PL_ROLE_REDUCE) {
+            pl_amap rows = pl_amap_rows(k->elems, k->row ? k->row : 1);
+            if (!k->row || !pl_amap_equal(&rows, &m->map)) return false;
+            o.kind = PL_FORM_ROWS;
+        }
+    }
+    f->out[f->n_out++] = o;
+    return true;
+}
+
+/* ---- the form ----------------------------------------------------------------------------------- */
+
+static pl_status list_members(maker *k, pl_arena *a)
+{
+    const pl_unit *u = k->u;
+    for (k->cap = 8; k->cap < 2 * u->n_nodes;) k->cap *= 2;
+    k->m = pl_arena_new(a, member, u->n_nodes);
+    k->table = pl_arena_new(a, uint32_t, k->cap);
+    if (!k->m || !k->table) return PL_ERR_MEMORY;
+    k->elems = pl_type_elems(pl_type_of(k->g, u->n_out ? u->out[0] : u->in[0]));
+    bool any = false;
+    for (uint32_t i = 0; i < u->n_nodes; i++) {
+        member *m = &k->m[i];
+        m->node = u->nodes[i];
+        m->role = pl_role_of(k->g, m->node);
+        if (m->role < PL_ROLE_MAP) PL_FAIL(PL_ERR_UNSUPPORTED, "a group with a kernel in it");
+        *slot_of(k, m->node) = i + 1;
+        if (!pl_role_core(m->role)) continue;
+        bool red = m->role == PL_ROLE_REDUCE;
+        const pl_node_rec *r = pl_node_get(k->g, m->node);
+        int64_t n = pl_type_elems(
+            pl_type_of(k->g, red ? pl_node_in(k->g, m->node)[0] : r->out));
+        if (!any || n > k->elems) k->elems = n;
+        any = true;
+        if (red) m->row = pl_node_row(k->g, m->node);
+    }
+    return PL_OK;
+}
+
+/* The row: of the reductions whose results a member reads. */
+static bool find_row(maker *k)
+{
+    for (uint32_t i = 0; i < k->u->n_nodes; i++) {
+        const pl_node_rec *r = pl_node_get(k->g, k->m[i].node);
+        for (uint32_t j = 0; j < r->n_in; j++) {
+            const member *p = member_of(k, pl_node_in(k->g, k->m[i].node)[j]);
+            if (!p || p->role != PL_ROLE_REDUCE) continue;
+            if (!p->row || (k->row && k->row != p->row)) return false;
+            k->row = p->row;
+        }
+    }
+    return true;
+}
+
+static bool set_space(maker *k)
+{
+    if (k->row && !pl_grid_add(&k->grid, k->row)) return false;
+    if (k->grid.n > PL_FORM_RANK) return false;
+    pl_form *f = k->f;
+    f->rank = pl_grid_dims(&k->grid, f->dim); /* strides of operands follow these dims */
+    if (k->row == 1) { /* rows of one element: a dim of size 1 inside all others */
+        if (f->rank == PL_FORM_RANK) return false;
+        f->dim[f->rank++] = 1;
+        f->row_rank = 1;
+        return true;
+    }
+    int64_t n = 1;
+    while (k->row && n < k->row) n *= f->dim[f->rank - 1 - f->row_rank++];
+    return !k->row || n == k->row;
+}
+
+static bool write_all(maker *k)
+{
+    for (uint32_t i = 0; i < k->u->n_nodes; i++) {
+        member *m = &k->m[i];
+        if (m->role == PL_ROLE_MAP && !emit_map(k, m)) return false;
+        if (m->role == PL_ROLE_REDUCE && !emit_reduce(k, m)) return false;
+    }
+    for (uint32_t i = 0; i < k->u->n_out; i++)
+        if (!put_output(k, i)) return false;
+    return true;
+}
+
+pl_status pl_form_make(const pl_graph *g, const pl_unit *u, pl_arena *a, pl_form *out)
+{
+    memset(out, 0, sizeof *out);
+    maker k = {.g = g, .u = u, .f = out};
+    PL_TRY(list_members(&k, a));
+    size_t cap = 4 * (size_t)u->n_nodes + u->n_in + u->n_out + 4;
+    out->in = pl_arena_new(a, pl_form_operand, cap);
+    out->instr = pl_arena_new(a, pl_form_instr, 2 * cap);
+    out->out = pl_arena_new(a, pl_form_output, u->n_out + 1);
+    k.maps = pl_arena_new(a, pl_amap, cap);
+    if (!out->in || !out->instr || !out->out || !k.maps) return PL_ERR_MEMORY;
+    k.grid = pl_grid_new(k.elems);
+    if (!find_row(&k) || !find_maps(&k) || !set_space(&k) || !write_all(&k)) {
+        char label[128];
+        PL_FAIL(PL_ERR_UNSUPPORTED, "the nodes around %s make no group",
+                pl_node_label(g, u->nodes[0], label, sizeof label));
+    }
+    return PL_OK;
+}
