@@ -12,11 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static pl_status print(pl_status rc, char *text)
+static void show(char *text)
 {
-    if (rc == PL_OK) puts(text);
-    if (rc == PL_OK) pl_text_free(text);
-    return rc;
+    puts(text);
+    pl_text_free(text);
 }
 
 static pl_status profile(pl_run *r, int steps)
@@ -25,13 +24,15 @@ static pl_status profile(pl_run *r, int steps)
     pl_step_info info;
     pl_status rc = pl_run_build(r);
     if (rc == PL_OK) rc = pl_run_start(r);
-    if (rc == PL_OK) rc = print(pl_program_report(pl_run_train_program(r), 20, &text), text);
+    if (rc == PL_OK) rc = pl_program_report(pl_run_train_program(r), 20, &text);
+    if (rc == PL_OK) show(text);
     for (int i = 0; rc == PL_OK && i < 2; i++) rc = pl_run_step(r, &info);
     if (rc == PL_OK) rc = pl_session_profile(pl_run_session(r), true);
     for (int i = 0; rc == PL_OK && i < steps; i++) rc = pl_run_step(r, &info);
     if (rc != PL_OK) return rc;
     rc = pl_session_profile_text(pl_run_session(r), pl_run_train_program(r), 40, &text);
-    return print(rc, text);
+    if (rc == PL_OK) show(text);
+    return rc;
 }
 
 int main(int argc, char **argv)
