@@ -7,6 +7,11 @@
 CC      ?= cc
 BUILD   ?= build/$(if $(SAN),$(subst $(comma),-,$(SAN)),release)$(if $(filter clang%,$(notdir $(CC))),-clang)
 PREFIX  ?= /usr/local
+VERSION := $(shell sed -n 's/.*define PL_VERSION_STRING *"\(.*\)"/\1/p' include/plimsoll.h)
+# All cores, unless -j says otherwise.
+ifeq ($(filter -j%,$(MAKEFLAGS)),)
+MAKEFLAGS += -j$(shell nproc)
+endif
 comma   := ,
 
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition \
@@ -55,6 +60,10 @@ $(BUILD)/pl_test: $(TEST_OBJ) $(BUILD)/libplimsoll.a
 	@echo "  link $@"
 	@$(CC) $(LSAN) -rdynamic -o $@ $(TEST_OBJ) -Wl,--whole-archive $(BUILD)/libplimsoll.a -Wl,--no-whole-archive $(LIBS)
 
+# The tests run the program too. libgomp's workers are not to spin between loops: see cli/main.c.
+TEST_ENV := PL_BIN=$(BUILD)/plimsoll CC="$(CC)" GOMP_SPINCOUNT=$(or $(GOMP_SPINCOUNT),2000) \
+ $(if $(PL_TEST_LONG),PL_TEST_LONG=1)
+
 isa_flags_base   := -DPL_ISA=base
 isa_flags_avx2   := -DPL_ISA=avx2 -mavx2 -mfma -mf16c
 isa_flags_avx512 := -DPL_ISA=avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mprefer-vector-width=512
@@ -74,16 +83,47 @@ $(BUILD)/%.o: %.c | build/deps.ok
 build/deps.ok: tools/deps
 	@mkdir -p build && CC="$(CC)" tools/deps && touch $@
 
-deps:
+# ---- what people type ---------------------------------------------------------------------------
+deps: ## install what the build needs (Debian, Ubuntu); other targets do it when something lacks
 	@tools/deps
 
-# ---- what people type ---------------------------------------------------------------------------
-test: all $(BUILD)/pl_test
-	@tools/layers
-	PL_BIN=$(BUILD)/plimsoll $(BUILD)/pl_test
+demo: all ## plan and train a small network for about a minute
+	@$(BUILD)/plimsoll train cloud/demo
 
-clean:
+test: all $(BUILD)/pl_test ## build and run every test (minutes)
+	@tools/layers
+	@$(TEST_ENV) $(BUILD)/pl_test
+
+check-all: ## both compilers, sanitizers, long tests, fuzzers, headers (an hour)
+	@tools/deps --check
+	@tools/layers
+	@tools/headers
+	$(MAKE) DEV=1 CC=gcc BUILD=build/dev-gcc build/dev-gcc/plimsoll build/dev-gcc/pl_test
+	$(MAKE) DEV=1 CC=clang BUILD=build/dev-clang build/dev-clang/plimsoll build/dev-clang/pl_test
+	$(MAKE) test PL_TEST_LONG=1
+	$(MAKE) test PL_TEST_LONG=1 SAN=address,undefined
+	$(MAKE) test SAN=thread
+	tests/fuzz/run.sh 0
+	tests/fuzz/run.sh 30
+
+test-cuda: ## the tests that need an NVIDIA card
+	@echo "plimsoll $(VERSION) has no CUDA back end: there is nothing to test on a graphics card" >&2; exit 1
+
+bench: all ## time the engine against PyTorch (where it is installed)
+	@bench/bench.sh
+
+install: all ## copy program, headers, library and documents under PREFIX (/usr/local)
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin include lib share/doc/plimsoll)
+	install -m 755 $(BUILD)/plimsoll $(DESTDIR)$(PREFIX)/bin/
+	install -m 644 include/plimsoll*.h $(DESTDIR)$(PREFIX)/include/
+	install -m 644 $(BUILD)/libplimsoll.a $(DESTDIR)$(PREFIX)/lib/
+	install -m 644 LICENSE README.md docs/*.* $(DESTDIR)$(PREFIX)/share/doc/plimsoll/
+
+clean: ## remove everything that was built
 	rm -rf build
 
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
+
 -include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_OBJ:.o=.d)
-.PHONY: all deps test clean
+.PHONY: all deps demo test check-all test-cuda bench install clean help

@@ -116,6 +116,7 @@ static const pl_recipe recipe = {\n\
     .data_open = data_open,\n\
     .data_size = data_size,\n\
     .data_read = data_read,\n\
+    .metric = \"accuracy\",\n\
 };\n\
 \n\
 PL_API const pl_recipe *pl_recipe_entry(void);\n\

@@ -14,26 +14,27 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
-static volatile sig_atomic_t stop_asked;
+static volatile sig_atomic_t stop_asked; /* the signal's number */
 
 static void ask_stop(int signal_number)
 {
-    (void)signal_number;
-    if (stop_asked) _Exit(130); /* the second one does not wait */
-    stop_asked = 1;
+    if (stop_asked) _Exit(128 + signal_number); /* the second one does not wait */
+    stop_asked = signal_number;
 }
 
 typedef struct trainer {
     pl_run *run;
     const char *name, *out;
-    bool json, quiet, bar;
+    bool json, quiet, bar, force;
     pl_json *events; /* stdout with --json, else NULL */
     pl_json *log;    /* RUN/log.jsonl, else NULL */
     FILE *log_file;
     double began, shown, data_ms, step_ms; /* seconds; sums since the last line */
     int64_t steps, log_every, eval_every, since;
-    double first_metric;
+    char metric[64];            /* name of the recipe's metric, "" before the first evaluation */
+    double metric_first, metric_last;
 } trainer;
 
 static double now(void)
@@ -115,8 +116,8 @@ static void show_bar(trainer *t, const pl_step_info *s)
     double per = elapsed / (double)s->step;
     char line[512];
     snprintf(line, sizeof line,
-             "[%s] step %lld/%lld | %s%.3g %s | loss %.4f | lr %.2e | %s | wait %.0f%% | ETA %s",
-             cli_clock(elapsed), (long long)s->step, (long long)t->steps, "", per >= 1 ? per : 1 / per,
+             "[%s] step %lld/%lld | %.3g %s | loss %.4f | lr %.2e | %s | wait %.0f%% | ETA %s",
+             cli_clock(elapsed), (long long)s->step, (long long)t->steps, per >= 1 ? per : 1 / per,
              per >= 1 ? "s/step" : "steps/s", s->loss, s->lr, cli_bytes(pl_process_bytes()),
              s->step_ms > 0 ? 100 * s->data_ms / s->step_ms : 0,
              cli_clock(per * (double)(t->steps - s->step)));
@@ -158,11 +159,34 @@ static pl_status fail_io(const char *what, const char *path)
     return PL_ERR_IO;
 }
 
+/* mkdir -p */
+static bool make_folders(const char *path)
+{
+    char part[4096];
+    size_t n = strlen(path);
+    if (n == 0 || n >= sizeof part) {
+        errno = n ? ENAMETOOLONG : ENOENT;
+        return false;
+    }
+    for (size_t i = 1; i <= n; i++) {
+        if (path[i] != '/' && path[i] != 0) continue;
+        memcpy(part, path, i);
+        part[i] = 0;
+        if (mkdir(part, 0777) != 0 && errno != EEXIST) return false;
+    }
+    return true;
+}
+
 static pl_status open_folder(trainer *t)
 {
     char path[4096];
     struct stat st;
-    if (mkdir(t->out, 0777) != 0 && errno != EEXIST) return fail_io("make the folder", t->out);
+    if (!make_folders(t->out)) return fail_io("make the folder", t->out);
+    snprintf(path, sizeof path, "%s/model.safetensors", t->out);
+    if (!t->force && access(path, F_OK) == 0) {
+        cli_error("%s holds a finished run (%s); choose another folder, or --force", t->out, path);
+        return PL_ERR_ARG;
+    }
     if (stat(t->out, &st) != 0 || !S_ISDIR(st.st_mode)) {
         errno = ENOTDIR;
         return fail_io("write into", t->out);
@@ -187,6 +211,18 @@ static pl_status open_folder(trainer *t)
 }
 
 /* ---- the loop -------------------------------------------------------------------------------- */
+/* Remembers the recipe's metric before training and now, for the closing line. */
+static void note_metric(trainer *t, int64_t step, const pl_eval_info *e)
+{
+    const char *wanted = pl_run_recipe(t->run)->metric;
+    for (int i = 0; i < e->n; i++) {
+        if (wanted ? strcmp(e->name[i], wanted) != 0 : i > 0) continue;
+        snprintf(t->metric, sizeof t->metric, "%s", e->name[i]);
+        if (step == 0) t->metric_first = e->value[i];
+        t->metric_last = e->value[i];
+    }
+}
+
 static pl_status evaluate(trainer *t, int64_t step)
 {
     if (!pl_run_eval_program(t->run)) return PL_OK;
@@ -194,6 +230,7 @@ static pl_status evaluate(trainer *t, int64_t step)
     pl_status rc = pl_run_eval(t->run, &e);
     if (rc != PL_OK) return rc;
     show_eval(t, step, &e);
+    note_metric(t, step, &e);
     const char *watched = pl_config_text(pl_run_config(t->run), "schedule.plateau.metric");
     for (int i = 0; i < e.n && step > 0; i++)
         if (strcmp(e.name[i], watched) == 0) pl_run_plateau(t->run, e.value[i]);
@@ -231,9 +268,12 @@ static pl_status finish(trainer *t, int64_t done)
         if (rc == PL_OK && !t->json && !t->quiet) fprintf(stderr, "wrote %s\n", path);
     }
     if (rc == PL_OK) rc = emit(t, "end", end_members, &done);
-    if (rc == PL_OK && !t->json && !t->quiet)
-        fprintf(stderr, "%lld steps in %s, peak of the process %s\n", (long long)done,
-                cli_clock(now() - t->began), cli_bytes(pl_process_peak_bytes()));
+    if (rc != PL_OK || t->json || t->quiet) return rc;
+    fprintf(stderr, "%lld steps in %s, peak of the process %s\n", (long long)done,
+            cli_clock(now() - t->began), cli_bytes(pl_process_peak_bytes()));
+    if (t->metric[0] && !stop_asked)
+        fprintf(stderr, "%s%s: %.4g before training, %.4g after%s\n", cli_bold(stderr), t->metric,
+                t->metric_first, t->metric_last, cli_plain(stderr));
     return rc;
 }
 
@@ -245,7 +285,7 @@ static int run_training(trainer *t)
         plan_print(t->run, t->name, stderr);
         fputc('\n', stderr);
     }
-    if (t->out && open_folder(t) != PL_OK) return 1;
+    if (t->out && (rc = open_folder(t)) != PL_OK) return pl_status_exit_code(rc);
     rc = emit(t, "plan", plan_members, NULL);
     if (rc == PL_OK) rc = pl_run_start(t->run);
     int64_t done = 0;
@@ -255,7 +295,7 @@ static int run_training(trainer *t)
         clear_bar(t);
         return cli_fail(rc);
     }
-    return stop_asked ? 130 : 0;
+    return stop_asked ? 128 + stop_asked : 0;
 }
 
 int cmd_train(int argc, char **argv)
@@ -267,6 +307,7 @@ int cmd_train(int argc, char **argv)
     const cli_option options[] = {
         {"--out", "RUN", &t.out, "folder for config.yaml, log.jsonl and model.safetensors"},
         {"--memory", "SIZE", &memory, "budget of the whole process, e.g. 2GiB (= memory=SIZE)"},
+        {"--force", NULL, &t.force, "write over a finished run in RUN"},
         {"--json", NULL, &t.json, "one JSON object a line on stdout"},
         {"--quiet", NULL, &t.quiet, "print errors only"},
         {"--print-config", NULL, &print_config, "print the resolved configuration and stop"},

@@ -104,6 +104,8 @@ typedef struct pl_recipe {
      * the evaluation outputs, writes up to cap further names and values; returns how many. */
     int (*derive)(const char *const *name, const double *mean, int n, const char **new_name,
                   double *new_value, int cap);
+    /* Optional: the evaluation metric to sum a run up with; NULL: the first output. */
+    const char *metric;
 } pl_recipe;
 
 typedef const pl_recipe *(*pl_recipe_entry_fn)(void);

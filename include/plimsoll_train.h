@@ -67,7 +67,7 @@ typedef struct pl_step_info {
     double step_ms, data_ms;
 } pl_step_info;
 /* Reads a batch and runs the training program once. A batch with a non-finite number is
- * PL_ERR_DATA (unless data.allow_nonfinite), a non-finite loss PL_ERR_NUMERIC. */
+ * PL_ERR_DATA (unless data.allow_nonfinite), a non-finite loss or gradient norm PL_ERR_NUMERIC. */
 PL_API pl_status pl_run_step(pl_run *r, pl_step_info *info) PL_MUST_USE;
 
 /* Writes the recipe's own samples as a data set on disk, DIR/train/INPUT.npy and DIR/eval/INPUT.npy,

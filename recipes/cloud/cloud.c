@@ -282,4 +282,5 @@ const pl_recipe pl_recipe_cloud = {
     .data_read = cloud_data_read,
     .peer = &peer,
     .derive = derive,
+    .metric = "mae_km",
 };

@@ -14,8 +14,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Room for stacks of the team, allocator slack and the pages a first step touches. */
-#define OVERHEAD_MARGIN ((uint64_t)24 << 20)
+/* Room for stacks of the team, allocator slack and the pages a first step touches. Two processes
+ * with the same configuration differ by some pages, so a budget that one of them named must do for
+ * the next: a given budget may shrink the margin to the smaller figure. */
+#define OVERHEAD_MARGIN     ((uint64_t)24 << 20)
+#define OVERHEAD_MARGIN_MIN ((uint64_t)16 << 20)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 /* Preset texts of a recipe, by "recipe/preset" or, inside the recipe's own files, "preset". */
@@ -260,11 +263,15 @@ pl_run_memory pl_run_memory_get(const pl_run *r)
             m.arena = pl_program_plan(r->eval)->arena_bytes;
     }
     uint64_t rss = pl_sys_rss_bytes(), mapped = r->session ? m.arena + m.state : 0;
-    m.overhead = (rss > mapped ? rss - mapped : 0) + OVERHEAD_MARGIN;
-    m.total = m.arena + m.state + m.overhead;
+    uint64_t base = rss > mapped ? rss - mapped : 0, planned = m.arena + m.state;
+    m.overhead = base + OVERHEAD_MARGIN;
     m.budget = pl_config_is_null(r->config, "memory")
                    ? 0
                    : (uint64_t)pl_config_size(r->config, "memory");
+    if (m.budget && m.budget < planned + m.overhead &&
+        m.budget >= planned + base + OVERHEAD_MARGIN_MIN)
+        m.overhead = m.budget - planned;
+    m.total = planned + m.overhead;
     m.fits = m.budget == 0 || m.total <= m.budget;
     return m;
 }
@@ -290,9 +297,9 @@ pl_status pl_run_start(pl_run *r)
         snprintf(a, sizeof a, "%.2f MiB", (double)m.total / 0x1p20);
         snprintf(b, sizeof b, "%.2f MiB", (double)m.budget / 0x1p20);
         PL_FAIL(PL_ERR_FIT,
-                "training needs %s (%llu bytes), the budget is %s: raise memory to at least %llu, "
-                "or lower batch (now %lld)",
-                a, (unsigned long long)m.total, b, (unsigned long long)m.total,
+                "training needs %s, the budget is %s: the smallest budget is %llu bytes; or lower "
+                "batch (now %lld)",
+                a, b, (unsigned long long)m.total,
                 (long long)pl_config_int(r->config, "batch"));
     }
     pl_program *programs[2] = {r->train, r->eval};
@@ -385,11 +392,28 @@ static pl_status read_batch(pl_run *r, pl_subset subset, pl_program *p)
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
+/* NaN if there is no such output. */
 static double scalar_output(pl_run *r, pl_program *p, const char *name)
 {
     pl_type t;
     const void *x = pl_session_output(r->session, p, name, &t);
     return x ? pl_elem_get(t.dtype, x, 0) : (double)NAN;
+}
+
+/* A model may hide its NaNs from the loss (nan_to_num); the gradient's norm, where it is computed,
+ * shows them. */
+static pl_status check_numbers(pl_run *r, const pl_step_info *info)
+{
+    pl_type t;
+    PL_FAIL_IF(!isfinite(info->loss), PL_ERR_NUMERIC,
+               "step %lld: the loss is %g; lower optim.lr (now %g) or set clip.norm",
+               (long long)info->step, info->loss, info->lr);
+    PL_FAIL_IF(!isfinite(info->grad_norm) &&
+                   pl_session_output(r->session, r->train, "grad_norm", &t),
+               PL_ERR_NUMERIC,
+               "step %lld: the gradient's norm is %g while the loss is %g; lower optim.lr (now %g)",
+               (long long)info->step, info->grad_norm, info->loss, info->lr);
+    return PL_OK;
 }
 
 pl_status pl_run_step(pl_run *r, pl_step_info *info)
@@ -412,10 +436,7 @@ pl_status pl_run_step(pl_run *r, pl_step_info *info)
     info->grad_norm = scalar_output(r, r->train, "grad_norm");
     info->data_ms = 1e-6 * (double)(t1 - t0);
     info->step_ms = 1e-6 * (double)(t2 - t0);
-    PL_FAIL_IF(!isfinite(info->loss), PL_ERR_NUMERIC,
-               "step %lld: the loss is %g; lower optim.lr (now %g) or set clip.norm",
-               (long long)info->step, info->loss, info->lr);
-    return PL_OK;
+    return check_numbers(r, info);
 }
 
 pl_status pl_run_eval(pl_run *r, pl_eval_info *info)

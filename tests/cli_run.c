@@ -1,0 +1,183 @@
+/* cli_run.c - see cli_run.h. */
+#include "cli_run.h"
+
+#include "test.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pty.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LIMIT_S = 120, CAP = 4 << 20 };
+
+static double now(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
+}
+
+static void nap(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+}
+
+const char *cli_bin(void)
+{
+    static char path[PATH_MAX];
+    const char *bin = getenv("PL_BIN");
+    return realpath(bin ? bin : "build/release/plimsoll", path) ? path : NULL;
+}
+
+/* A file into one of a few static texts. */
+static const char *load(const char *path, int which)
+{
+    static char *text[3];
+    if (!text[which]) text[which] = malloc(CAP);
+    if (!text[which]) return "";
+    size_t n = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    for (ssize_t k = 1; fd >= 0 && k > 0 && n + 1 < CAP; n += (size_t)(k > 0 ? k : 0))
+        k = read(fd, text[which] + n, CAP - 1 - n);
+    if (fd >= 0) close(fd);
+    text[which][n] = 0;
+    return text[which];
+}
+
+const char *cli_read(const char *path)
+{
+    return load(path, 2);
+}
+
+bool cli_write(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    bool ok = f && fputs(text, f) >= 0;
+    return f && fclose(f) == 0 && ok;
+}
+
+static int exit_code(int status)
+{
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void become(const char *command)
+{
+    setenv("P", cli_bin() ? cli_bin() : "/nonexistent", 1);
+    execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+    _exit(127);
+}
+
+static void paths(char out[PATH_MAX], char err[PATH_MAX])
+{
+    snprintf(out, PATH_MAX, "%s/.stdout", pl_test_dir());
+    snprintf(err, PATH_MAX, "%s/.stderr", pl_test_dir());
+}
+
+static pid_t start(const char *command)
+{
+    char out[PATH_MAX], err[PATH_MAX];
+    paths(out, err);
+    unlink(out);
+    unlink(err);
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid > 0) setpgid(pid, pid); /* both do it: whoever comes first */
+    if (pid != 0) return pid;
+    setpgid(0, 0);
+    int o = open(out, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    int e = open(err, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    int in = open("/dev/null", O_RDONLY);
+    dup2(in, 0);
+    dup2(o, 1);
+    dup2(e, 2);
+    become(command);
+    return -1;
+}
+
+/* Waits for the end; after the limit the whole group is killed. */
+static cli_result gather(pid_t pid, double began)
+{
+    char out[PATH_MAX], err[PATH_MAX];
+    paths(out, err);
+    int status = 0;
+    bool late = false;
+    while (waitpid(pid, &status, WNOHANG) == 0) {
+        late = now() - began > LIMIT_S;
+        if (late) {
+            kill(-pid, SIGKILL);
+            waitpid(pid, &status, 0);
+            break;
+        }
+        nap();
+    }
+    return (cli_result){late ? 124 : exit_code(status), load(out, 0), load(err, 1), now() - began};
+}
+
+cli_result cli_run(const char *fmt, ...)
+{
+    char command[8192];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(command, sizeof command, fmt, ap);
+    va_end(ap);
+    double began = now();
+    return gather(start(command), began);
+}
+
+cli_result cli_run_signal(const char *command, const char *wait_for, int signal_number)
+{
+    char out[PATH_MAX], err[PATH_MAX];
+    paths(out, err);
+    double began = now();
+    pid_t pid = start(command);
+    while (now() - began < LIMIT_S && !strstr(load(err, 1), wait_for)) nap();
+    kill(-pid, signal_number);
+    return gather(pid, began);
+}
+
+cli_result cli_run_terminal(const char *command, const char *wait_for, double kill_after)
+{
+    static char text[1 << 20];
+    struct winsize size = {.ws_row = 24, .ws_col = 120};
+    double began = now(), seen = 0;
+    int fd;
+    fflush(NULL);
+    pid_t pid = forkpty(&fd, NULL, NULL, &size);
+    if (pid == 0) {
+        setenv("TERM", "xterm", 1);
+        become(command);
+    }
+    size_t n = 0;
+    int status = 0;
+    bool killed = false;
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    for (;;) {
+        ssize_t k = n + 1 < sizeof text ? read(fd, text + n, sizeof text - 1 - n) : -1;
+        if (k > 0) n += (size_t)k;
+        text[n] = 0;
+        if (!seen && wait_for && strstr(text, wait_for)) seen = now();
+        if (seen && kill_after > 0 && !killed && now() - seen > kill_after)
+            killed = kill(pid, SIGINT) == 0;
+        if (k <= 0 && waitpid(pid, &status, WNOHANG) == pid) break;
+        if (now() - began > LIMIT_S) {
+            kill(pid, SIGKILL);
+            waitpid(pid, &status, 0);
+            break;
+        }
+        if (k <= 0) nap();
+    }
+    for (ssize_t k = 1; k > 0; n += (size_t)(k > 0 ? k : 0)) /* what came before the end */
+        k = n + 1 < sizeof text ? read(fd, text + n, sizeof text - 1 - n) : -1;
+    text[n] = 0;
+    close(fd);
+    return (cli_result){exit_code(status), text, "", now() - began};
+}

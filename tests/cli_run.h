@@ -1,0 +1,33 @@
+/* cli_run.h - runs the program under test (PL_BIN) through a shell, with a time limit. */
+#ifndef PL_TEST_CLI_RUN_H
+#define PL_TEST_CLI_RUN_H
+
+#include <stdbool.h>
+
+typedef struct cli_result {
+    int code;          /* exit code; 128 + signal when killed; 124 after the time limit */
+    const char *out;   /* stdout and stderr, NUL-terminated; borrowed until the next run */
+    const char *err;
+    double seconds;
+} cli_result;
+
+/* Absolute path of the program, or NULL (then the test skips). */
+const char *cli_bin(void);
+/* Runs a shell command in which $P is the program; the folder is pl_test_dir(). fmt as printf. */
+cli_result cli_run(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Starts a command on a terminal of its own and gathers what it shows; kill_after > 0 sends SIGINT
+ * that many seconds after the first output that holds `wait_for`. */
+cli_result cli_run_terminal(const char *command, const char *wait_for, double kill_after);
+/* Starts it without a terminal, sends the signal once stderr holds wait_for. */
+cli_result cli_run_signal(const char *command, const char *wait_for, int signal_number);
+/* The whole file as text, "" if it is not there; borrowed until the next call. */
+const char *cli_read(const char *path);
+bool cli_write(const char *path, const char *text);
+
+/* The smallest network of the cloud recipe: milliseconds a step. */
+#define CLI_SMALL                                                                            \
+    "cloud/tiny batch=2 frames=1 height=8 width=8 'model.channels=[2, 2, 2]' "               \
+    "'model.dense=[4, 4]' model.film_hidden=4 eval.batches=1 data.samples=32 "               \
+    "data.eval_samples=8 "
+
+#endif

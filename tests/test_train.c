@@ -1,0 +1,220 @@
+/* test_train.c - runs through the API: the same numbers whatever the plan, files there and back. */
+#include "plimsoll_train.h"
+#include "test.h"
+#include "train/train_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { STEPS = 4 };
+
+/* Smaller than cloud/tiny, three frames so that BatchNorm's statistics compose. */
+static const char *const small[] = {"batch=4",       "height=16",    "width=16",
+                                    "model.channels=[4, 6, 8]",      "model.dense=[12, 8]",
+                                    "model.film_hidden=8",           "eval.batches=2",
+                                    "data.samples=40", "data.eval_samples=8", "clip.norm=5"};
+enum { N_SMALL = sizeof small / sizeof *small };
+
+/* Losses of a few steps and the metrics after them; extra: one more override, or NULL. */
+typedef struct trace {
+    double loss[STEPS], metric[PL_MAX_METRICS];
+    int metrics;
+} trace;
+
+static pl_status open_small(const char *extra, pl_run **run)
+{
+    const char *overrides[N_SMALL + 1];
+    memcpy(overrides, small, sizeof small);
+    overrides[N_SMALL] = extra;
+    return pl_run_open("cloud/tiny", overrides, N_SMALL + (extra != NULL), run);
+}
+
+static pl_status follow(pl_run *run, trace *t)
+{
+    PL_TRY(pl_run_build(run));
+    PL_TRY(pl_run_start(run));
+    for (int i = 0; i < STEPS; i++) {
+        pl_step_info info;
+        PL_TRY(pl_run_step(run, &info));
+        t->loss[i] = info.loss;
+    }
+    pl_eval_info e;
+    PL_TRY(pl_run_eval(run, &e));
+    t->metrics = e.n;
+    memcpy(t->metric, e.value, sizeof e.value);
+    return PL_OK;
+}
+
+static pl_status trace_of(const char *extra, const pl_compile_opts *o, trace *t)
+{
+    memset(t, 0, sizeof *t);
+    pl_run *run;
+    PL_TRY(open_small(extra, &run));
+    if (o) pl_run_set_compile(run, o);
+    pl_status rc = follow(run, t);
+    pl_run_free(run);
+    return rc;
+}
+
+static bool same_bits(const trace *a, const trace *b)
+{
+    return memcmp(a, b, sizeof *a) == 0;
+}
+
+TEST(train_same_seed_same_bits)
+{
+    trace a, b, c;
+    CHECK_OK(trace_of("seed=5", NULL, &a));
+    CHECK_OK(trace_of("seed=5", NULL, &b));
+    CHECK_OK(trace_of("seed=6", NULL, &c));
+    CHECK(same_bits(&a, &b));
+    CHECK(!same_bits(&a, &c));
+    CHECK(a.metrics >= 3 && isfinite(a.loss[STEPS - 1]));
+}
+
+/* Reusing bytes, and filling dead bytes with NaN, change nothing. */
+TEST(train_plans_do_not_change_bits)
+{
+    trace plain, other;
+    CHECK_OK(trace_of(NULL, NULL, &plain));
+    pl_compile_opts poison = PL_COMPILE_INIT, no_reuse = PL_COMPILE_INIT, seeded = PL_COMPILE_INIT;
+    poison.poison = true;
+    no_reuse.no_reuse = true;
+    seeded.seed = 77;
+    CHECK_OK(trace_of(NULL, &poison, &other));
+    CHECK_MSG(same_bits(&plain, &other), "poisoned bytes were read: loss %.9g, was %.9g",
+              other.loss[STEPS - 1], plain.loss[STEPS - 1]);
+    CHECK_OK(trace_of(NULL, &no_reuse, &other));
+    CHECK(same_bits(&plain, &other));
+    CHECK_OK(trace_of(NULL, &seeded, &other));
+    CHECK(same_bits(&plain, &other));
+}
+
+/* Grouping changes no bits either: every value is rounded to its own dtype. */
+TEST(train_fusing_does_not_change_bits)
+{
+    trace plain, other;
+    CHECK_OK(trace_of(NULL, NULL, &plain));
+    pl_compile_opts no_fuse = PL_COMPILE_INIT;
+    no_fuse.no_fuse = true;
+    CHECK_OK(trace_of(NULL, &no_fuse, &other));
+    for (int i = 0; i < STEPS; i++)
+        CHECK_NEAR(other.loss[i], plain.loss[i], 1e-5 * fabs(plain.loss[i]));
+}
+
+/* Libraries may sum in an order that follows the number of threads: close, not equal. */
+TEST(train_threads_agree)
+{
+    trace one, two;
+    CHECK_OK(trace_of("threads=1", NULL, &one));
+    CHECK_OK(trace_of("threads=2", NULL, &two));
+    CHECK_NEAR(one.loss[0], two.loss[0], 1e-5 * fabs(one.loss[0]));
+    CHECK_OK(trace_of("threads=2", NULL, &one));
+    CHECK(same_bits(&one, &two));
+}
+
+TEST(train_parameters)
+{
+    static const struct {
+        const char *preset;
+        int64_t parameters;
+    } known[] = {{"cloud/full", 536846}, {"cloud/memory_optimized", 143886}};
+    for (int i = 0; i < 2; i++) {
+        pl_run *run;
+        CHECK_OK(pl_run_open(known[i].preset, NULL, 0, &run));
+        CHECK_OK(pl_run_build(run));
+        CHECK_INT(pl_run_parameters(run, false), known[i].parameters);
+        CHECK_INT(pl_run_parameters(run, true), known[i].parameters);
+        pl_run_free(run);
+    }
+}
+
+TEST(train_replay_of_cloud)
+{
+    pl_replay_opts o = {.config = NULL};
+    pl_replay_report r;
+    CHECK_OK(pl_replay("tests/data/peers/cloud", &o, &r));
+    CHECK_MSG(r.worst_loss < 1e-5, "losses differ by %g: %s", r.worst_loss, r.worst_loss_name);
+    CHECK_MSG(r.worst_grad < 1e-4, "gradients differ by %g: %s", r.worst_grad, r.worst_grad_name);
+    CHECK_MSG(r.worst_final < 1e-4, "weights differ by %g: %s", r.worst_final, r.worst_final_name);
+    CHECK(r.agree && r.steps == 5 && r.gradients == 34 && r.tensors == 49);
+    /* Biases in front of a norm or a softmax, and the running means that follow them. */
+    CHECK_MSG(r.noise <= 11, "%d tensors are excused as noise", r.noise);
+}
+
+/* A wrong weight decay shows in the weights. */
+TEST(train_replay_tells_a_difference)
+{
+    const char *wrong[] = {"optim.weight_decay=0.4"};
+    pl_replay_opts o = {.overrides = wrong, .n_overrides = 1};
+    pl_replay_report r;
+    CHECK_OK(pl_replay("tests/data/peers/cloud", &o, &r));
+    CHECK(!r.agree && r.worst_final > 1e-4);
+}
+
+TEST(train_model_file_round_trip)
+{
+    char path[512], override[600];
+    snprintf(path, sizeof path, "%s/model.safetensors", pl_test_dir());
+    snprintf(override, sizeof override, "init_from=%s", path);
+    trace t;
+    pl_run *a, *b;
+    CHECK_OK(open_small("seed=3", &a));
+    CHECK_OK(follow(a, &t));
+    CHECK_OK(pl_run_save_model(a, path));
+    CHECK_OK(open_small(override, &b));
+    CHECK_OK(pl_run_build(b));
+    CHECK_OK(pl_run_start(b));
+    pl_eval_info x, y;
+    CHECK_OK(pl_run_eval(a, &x));
+    CHECK_OK(pl_run_eval(b, &y));
+    CHECK(x.n == y.n && memcmp(x.value, y.value, sizeof x.value) == 0);
+    pl_run_free(a);
+    pl_run_free(b);
+}
+
+/* Training on the written set is training on the generator. */
+TEST(train_data_set_equals_generator)
+{
+    char override[600];
+    pl_run *run;
+    CHECK_OK(open_small(NULL, &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK_OK(pl_run_generate(run, pl_test_dir(), 0, 0, NULL, NULL));
+    pl_run_free(run);
+    snprintf(override, sizeof override, "data.path=%s", pl_test_dir());
+    trace a, b;
+    CHECK_OK(trace_of(NULL, NULL, &a));
+    CHECK_OK(trace_of(override, NULL, &b));
+    CHECK(same_bits(&a, &b));
+}
+
+/* Every epoch visits every sample once, in another order. */
+TEST(train_sampling_is_a_permutation)
+{
+    enum { N = 37 };
+    int order[2][N];
+    for (int epoch = 0; epoch < 2; epoch++) {
+        bool seen[N] = {false};
+        for (int i = 0; i < N; i++) {
+            int64_t s = pl__sample_at(9, N, epoch * N + i);
+            CHECK(s >= 0 && s < N && !seen[s]);
+            seen[s] = true;
+            order[epoch][i] = (int)s;
+        }
+    }
+    CHECK(memcmp(order[0], order[1], sizeof order[0]) != 0);
+    CHECK_INT(pl__sample_at(9, 1, 5), 0);
+}
+
+/* Running out of memory anywhere in building and starting is an error, never a crash. */
+TEST(train_short_of_memory)
+{
+    pl_run *run;
+    CHECK_OK(open_small("memory=8MiB", &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK(!pl_run_memory_get(run).fits);
+    CHECK_INT(pl_run_start(run), PL_ERR_FIT);
+    CHECK(strstr(pl_error_text(), "smallest budget"));
+    pl_run_free(run);
+}
