@@ -74,6 +74,22 @@ int64_t *peer_slot_order(const pl_slot *s, int64_t *n)
     return peer_file_order(rank, l->view_rank ? l->view : s->type.dim, perm, n);
 }
 
+bool peer_same_shape(const pl_slot *s, json_t *shape)
+{
+    const pl_file_layout *l = &s->layout;
+    size_t rank = (size_t)(l->view_rank ? l->view_rank : s->type.rank);
+    const int64_t *dim = l->view_rank ? l->view : s->type.dim;
+    if (l->flat)
+        return json_array_size(shape) == 1 &&
+               json_integer_value(json_array_get(shape, 0)) == pl_type_elems(&s->type);
+    if (json_array_size(shape) != rank) return false;
+    for (size_t i = 0; i < rank; i++)
+        if (json_integer_value(json_array_get(shape, i)) !=
+            dim[l->rank ? (size_t)l->perm[i] : i])
+            return false;
+    return true;
+}
+
 /* ---- comparison -------------------------------------------------------------------------- */
 double peer_deviation(peer_summary got, json_t *want, double floor_norm)
 {

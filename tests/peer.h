@@ -26,5 +26,7 @@ double peer_deviation(peer_summary got, json_t *want, double floor_norm);
  * Caller frees with pl_sys_free. */
 int64_t *peer_file_order(int rank, const int64_t *dim, const int *perm, int64_t *n);
 int64_t *peer_slot_order(const pl_slot *s, int64_t *n);
+/* Whether the slot stands in files with that shape. */
+bool peer_same_shape(const pl_slot *s, json_t *shape);
 
 #endif

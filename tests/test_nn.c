@@ -285,16 +285,8 @@ static void check_names(const trial *t)
         const pl_slot *s = pl_store_slot(t->store, i);
         if (s->kind > PL_SLOT_BUFFER) continue;
         model++;
-        const pl_file_layout *l = &s->layout;
-        const int64_t *ours = l->view_rank ? l->view : s->type.dim;
-        int64_t dim[PL_MAX_RANK];
-        int rank = shape_of(json_object_get(json_object_get(state, s->name), "shape"), dim);
-        bool same = json_object_get(state, s->name) != NULL;
-        if (rank == 1 && l->view_rank > 1) /* a vector with the elements of a permuted tensor */
-            same = same && dim[0] == pl_type_elems(&s->type);
-        else
-            for (int k = 0; k < rank && same; k++)
-                same = dim[k] == ours[l->rank ? l->perm[k] : k];
+        json_t *row = json_object_get(state, s->name);
+        bool same = row && peer_same_shape(s, json_object_get(row, "shape"));
         if (!same)
             pl_test_fail(__FILE__, __LINE__, "%s: slot %s is not PyTorch's", t->name, s->name);
     }

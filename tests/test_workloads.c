@@ -94,22 +94,6 @@ static double *in_file_order(const pl_slot *s, const void *p, int64_t *n)
     return x;
 }
 
-/* File shape of a slot against the row's. */
-static bool same_shape(const pl_slot *s, json_t *shape)
-{
-    const pl_file_layout *l = &s->layout;
-    size_t rank = (size_t)(l->view_rank ? l->view_rank : s->type.rank);
-    const int64_t *dim = l->view_rank ? l->view : s->type.dim;
-    if (json_array_size(shape) == 1 && rank > 1) /* a vector stored from several dimensions */
-        return json_integer_value(json_array_get(shape, 0)) == pl_type_elems(&s->type);
-    if (json_array_size(shape) != rank) return false;
-    for (size_t i = 0; i < rank; i++)
-        if (json_integer_value(json_array_get(shape, i)) !=
-            dim[l->rank ? (size_t)l->perm[i] : i])
-            return false;
-    return true;
-}
-
 static void start_slot(bench *b, int slot, const char *name, json_t *row)
 {
     const pl_slot *s = pl_store_slot(b->store, slot);
@@ -141,7 +125,7 @@ static bool bench_start(bench *b)
     {
         int slot = pl_store_find(b->store, name);
         if (slot < 0 ||
-            !same_shape(pl_store_slot(b->store, slot), json_object_get(row, "shape"))) {
+            !peer_same_shape(pl_store_slot(b->store, slot), json_object_get(row, "shape"))) {
             pl_test_fail(__FILE__, __LINE__, "%s: no slot, or another shape", name);
             return false;
         }

@@ -35,6 +35,7 @@ pl_val pl_nn_spectral_norm(pl_nn *m, pl_val w, pl_nn_spectral names)
     bool torch = names == PL_SPECTRAL_TORCH;
     pl_file_layout l = {0};
     if (t.rank > 2) {
+        l.flat = true;
         l.rank = l.view_rank = t.rank - 1;
         for (int i = 0; i < l.rank; i++) {
             l.view[i] = t.dim[i + 1];
