@@ -8,8 +8,8 @@
 extern "C" {
 #endif
 
-/* Where time goes. Switched on, every later run of every program of the session is timed step by
- * step (switching on again starts from zero). Only switching on allocates. */
+/* Where time goes. Switched on, every later run of every program of the session is timed step
+ * by step (switching on again starts from zero). Only switching on allocates. */
 PL_API pl_status pl_session_profile(pl_session *s, bool on) PL_MUST_USE;
 /* The most expensive steps of a program, then sums by kind of op: mean ms a run, share, kernel,
  * bytes, GFLOP/s, GB/s. At most `rows` lines of steps (0: all). The caller frees the text with
@@ -21,10 +21,10 @@ PL_API pl_status pl_session_profile_text(const pl_session *s, const pl_program *
  * `rows`; 0: all). The caller frees the text with pl_text_free. */
 PL_API pl_status pl_program_report(const pl_program *p, int rows, char **text) PL_MUST_USE;
 
-/* The offset planner alone. in: CSV with the columns id,lower,upper,size and, if wanted, align; a
- * buffer is alive in [lower,upper). out (NULL: none): id,lower,upper,size,offset. The search stops at
- * capacity (0: at the bound, or when its effort is spent). The result is checked by code that shares
- * nothing with the solver. */
+/* The offset planner alone. in: CSV with the columns id,lower,upper,size and, if wanted, align;
+ * a buffer is alive in [lower,upper). out (NULL: none): id,lower,upper,size,offset. The search
+ * stops at capacity (0: at the bound, or when its effort is spent). The result is checked by
+ * code that shares nothing with the solver. */
 typedef struct pl_pack_report {
     uint64_t buffers;
     uint64_t height_bytes; /* of the arena */

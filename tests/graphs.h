@@ -5,11 +5,13 @@
 #include "ir/graph.h"
 #include "plimsoll_ops.h"
 
-/* A random program over `store` (slots are added): elementwise, reductions, views, concat, matmul,
- * several slots read and assigned in every way that is legal. All values stay within [-1,1]. */
+/* A random program over `store` (slots are added): elementwise, reductions, views, concat,
+ * matmul, several slots read and assigned in every way that is legal. All values stay within
+ * [-1,1]. */
 pl_graph *random_graph(pl_store *store, uint64_t seed, int n_ops);
 
-/* `layers` of y = tanh(x w + b), mean square distance from 0.5, gradients, SGD with momentum. */
+/* `layers` of y = tanh(x w + b), mean square distance from 0.5, gradients, SGD with momentum.
+ */
 pl_graph *training_graph(pl_store *store, int layers, int64_t batch, int64_t width);
 
 /* Fills an input, the same for the same seed and name. */

@@ -1,4 +1,5 @@
-/* test_order.c - the order search against all orders there are, on graphs small enough for that. */
+/* test_order.c - the order search against all orders there are, on graphs small enough for
+ * that. */
 #include "plan/plan_int.h"
 #include "test.h"
 
@@ -6,8 +7,8 @@
 
 enum { MAX = 16, LIMIT = 50000 };
 
-/* Random tasks that each write one storage and read up to two earlier ones; sizes differ widely,
- * equal ones may be taken over. What nobody reads is a small result. */
+/* Random tasks that each write one storage and read up to two earlier ones; sizes differ
+ * widely, equal ones may be taken over. What nobody reads is a small result. */
 static pl_status random_problem(pl_problem *q, pl_arena *mem, uint64_t seed, uint32_t n)
 {
     uint64_t r = seed;
@@ -122,8 +123,9 @@ TEST(order_close_to_the_best_there_is)
         base += program;
         worst = fmax(worst, r);
     }
-    printf("    %d graphs: program order %.3f, search %.4f of the best, worst %.3f, optimal %d\n", n,
-           base / n, sum / n, worst, optimal);
+    printf(
+        "    %d graphs: program order %.3f, search %.4f of the best, worst %.3f, optimal %d\n",
+        n, base / n, sum / n, worst, optimal);
     CHECK(n > 100);
     CHECK_MSG(sum / n < 1.01 && worst < 1.5, "mean %.4f, worst %.3f", sum / n, worst);
 }

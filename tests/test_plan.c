@@ -52,7 +52,8 @@ TEST(plan_random_graphs_near_bound)
         CHECK_OK(plan_up(&x, store, random_graph(store, seed, 10 + (int)seed % 90)));
         CHECK_MSG((double)x.plan->arena_bytes <= 1.01 * (double)x.plan->live_bound,
                   "seed %d: arena %llu, bound %llu", (int)seed,
-                  (unsigned long long)x.plan->arena_bytes, (unsigned long long)x.plan->live_bound);
+                  (unsigned long long)x.plan->arena_bytes,
+                  (unsigned long long)x.plan->live_bound);
         CHECK(x.plan->arena_bytes <= x.plan->no_reuse_bytes);
         if (x.o.no_reuse) CHECK_INT(x.plan->arena_bytes, x.plan->no_reuse_bytes);
         plan_down(&x);
@@ -67,16 +68,19 @@ TEST(plan_is_deterministic)
         CHECK_OK(plan_up(&x[i], store, training_graph(store, 30, 32, 32)));
     }
     CHECK_INT(x[0].plan->n_buffers, x[1].plan->n_buffers);
-    CHECK(memcmp(x[0].plan->order, x[1].plan->order, x[0].plan->n_order * sizeof(uint32_t)) == 0);
+    CHECK(memcmp(x[0].plan->order, x[1].plan->order, x[0].plan->n_order * sizeof(uint32_t)) ==
+          0);
     for (uint32_t i = 0; i < x[0].plan->n_buffers; i++)
         CHECK(x[0].plan->buffers[i].offset == x[1].plan->buffers[i].offset);
     for (int i = 0; i < 2; i++) plan_down(&x[i]);
 }
 
-/* ---- the checker ----------------------------------------------------------------------------- */
+/* ---- the checker
+ * ----------------------------------------------------------------------------- */
 static bool stands(const pl_plan *p, const pl_buffer *b)
 {
-    return b->value && p->place[b->value].space == PL_SPACE_ARENA; /* no scratch, no saved state */
+    return b->value &&
+           p->place[b->value].space == PL_SPACE_ARENA; /* no scratch, no saved state */
 }
 
 /* Two values alive at the same step, in the arena, in different buffers. */
@@ -146,7 +150,8 @@ enum damage {
 static void move_root(planned *x, uint32_t val, uint64_t offset)
 {
     uint64_t old = x->plan->place[val].offset;
-    for (uint32_t i = 0; i < x->units->n; i++) { /* views follow: units are in topological order */
+    for (uint32_t i = 0; i < x->units->n;
+         i++) { /* views follow: units are in topological order */
         const pl_unit *u = &x->units->unit[i];
         if (u->kind == PL_UNIT_VIEW && u->in[0] == val)
             move_root(x, u->out[0], offset + (x->plan->place[u->out[0]].offset - old));
@@ -159,16 +164,17 @@ static bool damage(planned *x, enum damage kind)
 {
     pl_plan *p = x->plan;
     const pl_buffer *a, *b;
-    int i = find_step(x, kind == SCRATCH_ON_OPERAND || kind == SCRATCH_ON_OUTPUT ||
-                             kind == SCRATCH_SHORT,
-                      kind == SCRATCH_ON_OPERAND);
+    int i = find_step(
+        x, kind == SCRATCH_ON_OPERAND || kind == SCRATCH_ON_OUTPUT || kind == SCRATCH_SHORT,
+        kind == SCRATCH_ON_OPERAND);
     if (i < 0) return false;
     uint32_t unit = p->order[i], out = x->units->unit[unit].out[0];
     switch (kind) {
     case OVERLAP:
         if (!two_alive(p, &a, &b)) return false;
         for (uint32_t v = 1; v < p->n_vals; v++) /* all that lives in b goes on top of a */
-            if (p->place[v].space == PL_SPACE_ARENA && v == b->value) move_root(x, v, a->offset);
+            if (p->place[v].space == PL_SPACE_ARENA && v == b->value)
+                move_root(x, v, a->offset);
         return true;
     case ORDER_SWAPPED: {
         /* a unit after one of its readers */
@@ -188,9 +194,11 @@ static bool damage(planned *x, enum damage kind)
     case UNIT_TWICE: p->order[p->n_order - 1] = p->order[0]; return p->n_order > 1;
     case OUTSIDE_ARENA: move_root(x, out, (p->arena_bytes + 64) / 64 * 64); return true;
     case MISALIGNED: p->place[out].offset += 4; return true;
-    case SCRATCH_ON_OPERAND: p->work_offset[unit] = p->place[x->units->unit[unit].in[0]].offset / 64 * 64;
+    case SCRATCH_ON_OPERAND:
+        p->work_offset[unit] = p->place[x->units->unit[unit].in[0]].offset / 64 * 64;
         return p->work_offset[unit] + p->work_bytes[unit] <= p->arena_bytes;
-    case SCRATCH_ON_OUTPUT: p->work_offset[unit] = p->place[out].offset;
+    case SCRATCH_ON_OUTPUT:
+        p->work_offset[unit] = p->place[out].offset;
         return p->work_offset[unit] + p->work_bytes[unit] <= p->arena_bytes;
     case SCRATCH_SHORT: p->work_bytes[unit] = 64; return x->work[unit] > 64;
     case VIEW_MOVED:
@@ -199,7 +207,8 @@ static bool damage(planned *x, enum damage kind)
             if (x->units->unit[u].kind != PL_UNIT_VIEW || p->place[v].offset < 4) continue;
             for (uint32_t k = 0; k < x->units->n; k++) /* only if somebody reads it */
                 for (uint32_t j = 0; j < x->units->unit[k].n_in; j++)
-                    if (x->units->unit[k].in[j] == v && x->units->unit[k].kind != PL_UNIT_VIEW) {
+                    if (x->units->unit[k].in[j] == v &&
+                        x->units->unit[k].kind != PL_UNIT_VIEW) {
                         p->place[v].offset -= 4;
                         return true;
                     }
@@ -212,9 +221,11 @@ static bool damage(planned *x, enum damage kind)
             for (int k = d - 1; k >= 0; k--) {
                 const pl_unit *u = &x->units->unit[p->order[k]];
                 for (uint32_t j = 0; j < u->n_in; j++)
-                    if (p->place[u->in[j]].space == PL_SPACE_STATE && p->place[u->in[j]].slot == slot) {
+                    if (p->place[u->in[j]].space == PL_SPACE_STATE &&
+                        p->place[u->in[j]].slot == slot) {
                         uint32_t t = p->order[d];
-                        memmove(p->order + k + 1, p->order + k, (size_t)(d - k) * sizeof *p->order);
+                        memmove(p->order + k + 1, p->order + k,
+                                (size_t)(d - k) * sizeof *p->order);
                         p->order[k] = t;
                         return true;
                     }
@@ -272,8 +283,10 @@ static bool damage(planned *x, enum damage kind)
         for (uint32_t k = 0; k < p->n_buffers; k++) {
             pl_buffer *f = &p->buffers[k];
             if (!stands(p, f) || f->last < f->first + 2 || !f->bytes) continue;
-            if (kind == BUFFER_BORN_LATE) f->first++;
-            else f->last--;
+            if (kind == BUFFER_BORN_LATE)
+                f->first++;
+            else
+                f->last--;
             return true;
         }
         return false;
@@ -284,12 +297,25 @@ static bool damage(planned *x, enum damage kind)
 
 TEST(plan_checker_notices_damage)
 {
-    static const char *const name[N_DAMAGES] = {
-        "overlap",         "order swapped",     "unit missing",    "unit twice",
-        "outside arena",   "misaligned",        "scratch on operand", "scratch on output",
-        "scratch short",   "view moved",        "slot written early", "copy missing",
-        "copy to wrong slot", "copies swapped", "output moved",    "input on input",
-        "state moved",     "buffer short-lived", "buffer born late"};
+    static const char *const name[N_DAMAGES] = {"overlap",
+                                                "order swapped",
+                                                "unit missing",
+                                                "unit twice",
+                                                "outside arena",
+                                                "misaligned",
+                                                "scratch on operand",
+                                                "scratch on output",
+                                                "scratch short",
+                                                "view moved",
+                                                "slot written early",
+                                                "copy missing",
+                                                "copy to wrong slot",
+                                                "copies swapped",
+                                                "output moved",
+                                                "input on input",
+                                                "state moved",
+                                                "buffer short-lived",
+                                                "buffer born late"};
     for (int kind = 0; kind < N_DAMAGES; kind++) {
         int done = 0;
         for (uint64_t seed = 1; seed <= 30; seed++) {
@@ -299,7 +325,8 @@ TEST(plan_checker_notices_damage)
             if (damage(&x, (enum damage)kind)) {
                 done++;
                 pl_status rc = pl_plan_check(x.g, x.units, &x.o, x.plan);
-                CHECK_MSG(rc == PL_ERR_PLAN, "%s (seed %d): not noticed", name[kind], (int)seed);
+                CHECK_MSG(rc == PL_ERR_PLAN, "%s (seed %d): not noticed", name[kind],
+                          (int)seed);
             }
             plan_down(&x);
         }
@@ -307,7 +334,8 @@ TEST(plan_checker_notices_damage)
     }
 }
 
-/* ---- order ----------------------------------------------------------------------------------- */
+/* ---- order
+ * ----------------------------------------------------------------------------------- */
 static uint64_t arena_of(pl_graph *(*make)(pl_store *), bool program_order)
 {
     pl_store *store = pl_store_new();
@@ -322,8 +350,7 @@ static pl_graph *breadth_first(pl_store *store)
 {
     pl_graph *g = pl_graph_new(store);
     pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 64)), wide[8], sum = x;
-    for (int i = 0; i < 8; i++)
-        wide[i] = pl_broadcast(g, pl_shift(g, x, i), PL_DIMS(100, 64));
+    for (int i = 0; i < 8; i++) wide[i] = pl_broadcast(g, pl_shift(g, x, i), PL_DIMS(100, 64));
     for (int i = 0; i < 8; i++) sum = pl_add(g, sum, pl_sum(g, wide[i], PL_AXIS(0), false));
     pl_output(g, "sum", sum);
     return g;
@@ -353,8 +380,7 @@ TEST(plan_makes_updates_in_their_slots)
     CHECK_INT(x.plan->n_copies, 0);
     int direct = 0;
     for (uint32_t v = 1; v < x.plan->n_vals; v++)
-        direct += x.plan->place[v].space == PL_SPACE_STATE &&
-                  x.units->unit_of[v] > 0;
+        direct += x.plan->place[v].space == PL_SPACE_STATE && x.units->unit_of[v] > 0;
     CHECK_INT(direct, 20); /* weights and momenta of 5 layers with bias */
     plan_down(&x);
 }
@@ -373,10 +399,11 @@ TEST(plan_large_graphs_fast)
         t0 = pl_sys_now_ns();
         CHECK_OK(pl_plan_check(g, x.units, &x.o, x.plan));
         double check = (double)(pl_sys_now_ns() - t0) / 1e6;
-        printf("    %d nodes, %u units: graph and gradient %.0f ms, plan %.0f ms of which check "
-               "%.0f ms, order %s, arena/bound %.4f\n",
-               pl_graph_nodes(g), x.units->n, build, plan, check, x.plan->order_name,
-               (double)x.plan->arena_bytes / (double)x.plan->live_bound);
+        printf(
+            "    %d nodes, %u units: graph and gradient %.0f ms, plan %.0f ms of which check "
+            "%.0f ms, order %s, arena/bound %.4f\n",
+            pl_graph_nodes(g), x.units->n, build, plan, check, x.plan->order_name,
+            (double)x.plan->arena_bytes / (double)x.plan->live_bound);
         CHECK((double)x.plan->arena_bytes <= 1.01 * (double)x.plan->live_bound);
         CHECK_MSG(plan < 2000 * PATIENCE, "planning took %.0f ms", plan);
         plan_down(&x);

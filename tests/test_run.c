@@ -1,5 +1,5 @@
-/* test_run.c - programs and sessions: the same numbers whatever the plan, nothing allocated in a
- * run, state that is exactly what assign says. */
+/* test_run.c - programs and sessions: the same numbers whatever the plan, nothing allocated in
+ * a run, state that is exactly what assign says. */
 #include "graphs.h"
 
 #include "base/dtype.h"
@@ -52,12 +52,14 @@ static pl_status trace_plain(pl_store *store, const pl_graph *g, uint64_t seed, 
             const pl_node_rec *r = pl_node_get(g, n);
             if (!(r->op->flags & PL_OP_SOURCE) || pl_node_slot(g, n) >= 0) continue;
             const char *name = pl_node_name(g, n);
-            fill_input(seed + (uint64_t)s, name, pl_type_of(g, r->out), ref_eval_input(e, name));
+            fill_input(seed + (uint64_t)s, name, pl_type_of(g, r->out),
+                       ref_eval_input(e, name));
         }
         rc = ref_eval_run(e);
         t->n_out = 0;
         for (uint32_t n = 1; rc == PL_OK && n < g->n_nodes; n++) {
-            if (!(pl_node_get(g, n)->op->flags & PL_OP_EFFECT) || pl_node_slot(g, n) >= 0) continue;
+            if (!(pl_node_get(g, n)->op->flags & PL_OP_EFFECT) || pl_node_slot(g, n) >= 0)
+                continue;
             pl_val v = {pl_node_in(g, n)[0]};
             size_t bytes = pl_type_bytes(pl_type_of(g, v.id));
             t->out[s][t->n_out] = malloc(bytes + 1);
@@ -66,8 +68,10 @@ static pl_status trace_plain(pl_store *store, const pl_graph *g, uint64_t seed, 
     }
     for (int i = 0; i < t->n_state; i++) {
         t->state[i] = malloc(slot_bytes(store, i));
-        if (ref_eval_slot(e, i)) memcpy(t->state[i], ref_eval_slot(e, i), slot_bytes(store, i));
-        else initial_state(store, seed, i, t->state[i]);
+        if (ref_eval_slot(e, i))
+            memcpy(t->state[i], ref_eval_slot(e, i), slot_bytes(store, i));
+        else
+            initial_state(store, seed, i, t->state[i]);
     }
     ref_eval_free(e);
     return rc;
@@ -127,9 +131,11 @@ static double trace_distance(pl_store *store, const trace *a, const trace *b, bo
     if (a->n_out != b->n_out) return (double)INFINITY;
     for (int s = 0; s < STEPS; s++)
         for (int i = 0; i < a->n_out; i++)
-            worst = fmax(worst, array_distance(a->out[s][i], b->out[s][i], b->out_elems[i], bits));
+            worst =
+                fmax(worst, array_distance(a->out[s][i], b->out[s][i], b->out_elems[i], bits));
     for (int i = 0; i < a->n_state; i++)
-        worst = fmax(worst, array_distance(a->state[i], b->state[i], slot_bytes(store, i) / 4, bits));
+        worst = fmax(worst,
+                     array_distance(a->state[i], b->state[i], slot_bytes(store, i) / 4, bits));
     return worst;
 }
 
@@ -172,7 +178,8 @@ static void compare_all(uint64_t seed, int n_ops)
         o = options(&variants[i]);
         CHECK_OK(trace_compiled(store, random_graph(store, seed, n_ops), &o, seed, &t));
         double far = trace_distance(store, &ref, &t, false);
-        CHECK_MSG(far < 1e-4, "seed %d, %s: %g from the reference", (int)seed, variants[i].name, far);
+        CHECK_MSG(far < 1e-4, "seed %d, %s: %g from the reference", (int)seed, variants[i].name,
+                  far);
         if (i == 0) base = t;
         CHECK_MSG(trace_distance(store, &base, &t, true) == 0, "seed %d: %s differs from %s",
                   (int)seed, variants[i].name, variants[0].name);
@@ -190,7 +197,8 @@ TEST(run_random_graphs)
     for (int seed = 1; seed <= seeds; seed++) compare_all((uint64_t)seed, 5 + seed % 60);
 }
 
-/* ---- state ----------------------------------------------------------------------------------- */
+/* ---- state
+ * ----------------------------------------------------------------------------------- */
 static int float_slot(pl_store *s, const char *name, int64_t n, double value)
 {
     return pl_store_add(s, &(pl_slot){.name = name,
@@ -281,8 +289,9 @@ TEST(run_assigns_of_every_kind)
     pl_assign(g, c, x);
     pl_assign(g, d, pl_fill(g, PL_TYPE(PL_F32, 8), 9));
     pl_assign(g, e, pl_slice(g, pl_state(g, d), 0, 4, 8, 1));
-    pl_assign(g, f, pl_reshape(g, pl_neg(g, pl_reshape(g, pl_state(g, d), PL_DIMS(2, 4))),
-                               PL_DIMS(8)));
+    pl_assign(
+        g, f,
+        pl_reshape(g, pl_neg(g, pl_reshape(g, pl_state(g, d), PL_DIMS(2, 4))), PL_DIMS(8)));
     CHECK_OK(rig_up(&r, g, true));
     float *to = pl_session_input(r.s, r.p, "x", NULL);
     for (int i = 0; i < 4; i++) to[i] = 7;
@@ -301,7 +310,8 @@ TEST(run_updates_in_place)
     pl_graph *g = pl_graph_new(r.store);
     pl_assign(g, w, pl_relu(g, pl_state(g, w)));
     CHECK_OK(rig_up(&r, g, false));
-    CHECK_INT(pl_program_plan(r.p)->arena_bytes, 0);
+    for (int i = 0; i < pl_program_plan(r.p)->buffers; i++)
+        CHECK_INT(pl_program_buffer(r.p, i).component, PL_COMP_WORKSPACE);
     CHECK_OK(pl_session_run(r.s, r.p));
     CHECK(first(&r, w) == 1);
     rig_down(&r);
@@ -324,7 +334,8 @@ TEST(run_counter)
     rig_down(&r);
 }
 
-/* ---- sessions -------------------------------------------------------------------------------- */
+/* ---- sessions
+ * -------------------------------------------------------------------------------- */
 TEST(run_several_programs)
 {
     pl_store *store = pl_store_new();
@@ -424,7 +435,8 @@ TEST(run_allocates_nothing)
     }
     after = pl_sys_counts_get();
     CHECK(memcmp(&before, &after, sizeof before) == 0);
-    CHECK_MSG(loss[39] < 0.1f * loss[0], "loss %g became %g", (double)loss[0], (double)loss[39]);
+    CHECK_MSG(loss[39] < 0.1f * loss[0], "loss %g became %g", (double)loss[0],
+              (double)loss[39]);
     rig_down(&r);
 }
 
@@ -432,12 +444,15 @@ TEST(run_init_draws)
 {
     pl_store *store = pl_store_new();
     enum { N = 100000 };
-    int u = pl_store_add(store, &(pl_slot){.name = "u", .type = PL_TYPE(PL_F32, N),
+    int u = pl_store_add(store, &(pl_slot){.name = "u",
+                                           .type = PL_TYPE(PL_F32, N),
                                            .init = {PL_INIT_UNIFORM, -0.5, 0.25}});
-    int z = pl_store_add(store, &(pl_slot){.name = "z", .type = PL_TYPE(PL_F32, N),
-                                           .init = {PL_INIT_NORMAL, 3, 2}});
-    int h = pl_store_add(store, &(pl_slot){.name = "h", .type = PL_TYPE(PL_BF16, N),
-                                           .init = {PL_INIT_UNIFORM, 0, 1}});
+    int z = pl_store_add(
+        store,
+        &(pl_slot){.name = "z", .type = PL_TYPE(PL_F32, N), .init = {PL_INIT_NORMAL, 3, 2}});
+    int h = pl_store_add(
+        store,
+        &(pl_slot){.name = "h", .type = PL_TYPE(PL_BF16, N), .init = {PL_INIT_UNIFORM, 0, 1}});
     int c = float_slot(store, "c", 3, 1.5);
     pl_session *s, *again;
     CHECK_OK(pl_session_new(store, 0, NULL, &s));
@@ -457,8 +472,9 @@ TEST(run_init_draws)
     CHECK(((float *)pl_session_slot(s, c))[2] == 1.5f);
     /* a slot's numbers depend on seed and name alone */
     pl_store *small = pl_store_new();
-    int z2 = pl_store_add(small, &(pl_slot){.name = "z", .type = PL_TYPE(PL_F32, N),
-                                            .init = {PL_INIT_NORMAL, 3, 2}});
+    int z2 = pl_store_add(
+        small,
+        &(pl_slot){.name = "z", .type = PL_TYPE(PL_F32, N), .init = {PL_INIT_NORMAL, 3, 2}});
     CHECK_OK(pl_session_new(small, 0, NULL, &again));
     pl_session_init(again, 42);
     CHECK(memcmp(pl_session_slot(s, z), pl_session_slot(again, z2), N * 4) == 0);
@@ -479,7 +495,8 @@ TEST(run_profile_and_report)
     CHECK_OK(pl_session_profile(r.s, true));
     for (int i = 0; i < 3; i++) CHECK_OK(pl_session_run(r.s, r.p));
     CHECK_OK(pl_session_profile_text(r.s, r.p, 5, &text));
-    CHECK_MSG(strstr(text, "mean of 3") && strstr(text, "matmul") && strstr(text, " more"), "%s", text);
+    CHECK_MSG(strstr(text, "mean of 3") && strstr(text, "matmul") && strstr(text, " more"),
+              "%s", text);
     pl_text_free(text);
     CHECK_OK(pl_program_report(r.p, 0, &text));
     CHECK_MSG(strstr(text, "peak at step") && strstr(text, "activation"), "%s", text);
@@ -507,8 +524,8 @@ TEST(run_compiles_large_graphs_fast)
     pl_store_free(store);
 }
 
-/* Every allocation of compiling and binding fails once: no crash, the right status, no leak (the
- * address sanitizer's build looks for those). */
+/* Every allocation of compiling and binding fails once: no crash, the right status, no leak
+ * (the address sanitizer's build looks for those). */
 TEST(run_survives_failing_allocations)
 {
     bool hit = true;

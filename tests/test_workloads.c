@@ -7,6 +7,7 @@
  */
 #include "base/sys.h"
 #include "lab.h"
+#include "peer.h"
 #include "test.h"
 #include "workloads/workloads.h"
 
@@ -15,84 +16,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- numbers from names --------------------------------------------------------------------- */
-static uint64_t fnv(const char *name)
-{
-    uint64_t h = 14695981039346656037u;
-    for (; *name; name++) h = (h ^ (uint8_t)*name) * 1099511628211u;
-    return h;
-}
-
-static uint64_t bits(uint64_t base, int64_t i)
-{
-    uint64_t z = base + ((uint64_t)i + 1) * 0x9E3779B97F4A7C15u;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-}
-
-static double uniform(uint64_t base, int64_t i)
-{
-    return (double)(bits(base, i) >> 11) * 0x1p-53;
-}
-
-static double noise(uint64_t base, int64_t i)
-{
-    double u = uniform(base, 4 * i) + uniform(base, 4 * i + 1);
-    return (u + uniform(base, 4 * i + 2) + uniform(base, 4 * i + 3) - 2.0) * 1.7320508075688772;
-}
-
-typedef struct summary {
-    double norm, p[4];
-} summary;
-
-static summary summarise(const double *x, int64_t n)
-{
-    uint64_t base = fnv("project");
-    summary s = {0};
-    for (int64_t i = 0; i < n; i++) {
-        uint64_t b = bits(base, i);
-        s.norm += x[i] * x[i];
-        for (int j = 0; j < 4; j++) s.p[j] += (b >> (20 + j)) & 1 ? -x[i] : x[i];
-    }
-    s.norm = sqrt(s.norm);
-    return s;
-}
-
-/* ---- layouts ---------------------------------------------------------------------------------- */
-/* Index in our memory of each element of a tensor in file order. Caller frees. */
-static int64_t *file_order(int rank, const int64_t *dim, const int *perm, int64_t *n)
-{
-    int64_t stride[PL_MAX_RANK], at[PL_MAX_RANK] = {0}, total = 1;
-    for (int i = rank - 1; i >= 0; i--) {
-        stride[i] = total;
-        total *= dim[i];
-    }
-    int64_t *index = pl_sys_alloc(sizeof *index * (size_t)(total + 1));
-    for (int64_t k = 0; k < total; k++) {
-        for (int i = 0; i < rank; i++) index[k] += at[i] * stride[perm[i]];
-        for (int i = rank - 1; i >= 0; i--) {
-            if (++at[i] < dim[perm[i]]) break;
-            at[i] = 0;
-        }
-    }
-    *n = total;
-    return index;
-}
-
-static int64_t *slot_order(const pl_slot *s, int64_t *n)
-{
-    const pl_file_layout *l = &s->layout;
-    int perm[PL_MAX_RANK], rank = l->view_rank ? l->view_rank : s->type.rank;
-    for (int i = 0; i < rank; i++) perm[i] = l->rank ? l->perm[i] : i;
-    return file_order(rank, l->view_rank ? l->view : s->type.dim, perm, n);
-}
-
+/* ---- inputs and outputs ---------------------------------------------------------------------- */
 /* PyTorch has (B,C,H,W) where we have (B,H,W,C). */
 static int64_t *input_order(const pl_type *t, int64_t *n)
 {
     static const int plain[PL_MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7}, image[4] = {0, 3, 1, 2};
-    return file_order(t->rank, t->dim, t->rank == 4 ? image : plain, n);
+    return peer_file_order(t->rank, t->dim, t->rank == 4 ? image : plain, n);
 }
 
 /* ---- one workload -------------------------------------------------------------------------------- */
@@ -158,7 +87,7 @@ static double get(pl_dtype d, const void *p, int64_t i)
 /* Values of a tensor in file order. Caller frees. */
 static double *in_file_order(const pl_slot *s, const void *p, int64_t *n)
 {
-    int64_t *index = slot_order(s, n);
+    int64_t *index = peer_slot_order(s, n);
     double *x = pl_sys_alloc(sizeof *x * (size_t)(*n + 1));
     for (int64_t i = 0; i < *n; i++) x[i] = get(s->type.dtype, p, index[i]);
     pl_sys_free(index);
@@ -184,12 +113,12 @@ static void start_slot(bench *b, int slot, const char *name, json_t *row)
 {
     const pl_slot *s = pl_store_slot(b->store, slot);
     json_t *values = json_object_get(row, "values"), *fill = json_object_get(row, "fill");
-    uint64_t base = fnv(name);
-    int64_t n, *index = slot_order(s, &n);
+    uint64_t base = peer_hash(name);
+    int64_t n, *index = peer_slot_order(s, &n);
     for (int64_t i = 0; i < n; i++) {
         double v = values ? json_number_value(json_array_get(values, (size_t)i))
                           : json_number_value(json_array_get(fill, 0)) +
-                                json_number_value(json_array_get(fill, 1)) * noise(base, i);
+                                json_number_value(json_array_get(fill, 1)) * peer_noise(base, i);
         put(s->type.dtype, lab_slot(b->lab, slot), index[i], v);
     }
     pl_sys_free(index);
@@ -235,7 +164,7 @@ static int by_rank(const void *a, const void *b)
 static void permutation(uint64_t base, int64_t n, int64_t count, int64_t *out)
 {
     ranked *r = pl_sys_alloc(sizeof *r * (size_t)n);
-    for (int64_t i = 0; i < n; i++) r[i] = (ranked){uniform(base, i), i};
+    for (int64_t i = 0; i < n; i++) r[i] = (ranked){peer_uniform(base, i), i};
     qsort(r, (size_t)n, sizeof *r, by_rank);
     for (int64_t i = 0; i < count; i++) out[i] = r[i].i;
     pl_sys_free(r);
@@ -243,8 +172,8 @@ static void permutation(uint64_t base, int64_t n, int64_t count, int64_t *out)
 
 static double draw(const char *kind, double arg, uint64_t base, int64_t i)
 {
-    if (!strcmp(kind, "normal")) return noise(base, i);
-    double u = uniform(base, i);
+    if (!strcmp(kind, "normal")) return peer_noise(base, i);
+    double u = peer_uniform(base, i);
     if (!strcmp(kind, "symmetric")) return u * 2 - 1;
     if (!strcmp(kind, "sparse")) return u > 0.9 ? 1 : -1;
     if (!strcmp(kind, "bool")) return u < 0.4;
@@ -259,7 +188,7 @@ static void give_input(bench *b, int program, const char *input, const char *lab
     if (!p) return;
     const char *kind = json_string_value(json_object_get(how, "kind"));
     int64_t arg = json_integer_value(json_object_get(how, "arg"));
-    uint64_t base = fnv(label);
+    uint64_t base = peer_hash(label);
     int64_t n, *index = input_order(&t, &n);
     if (!strcmp(kind, "perm"))
         permutation(base, arg, n, p);
@@ -288,15 +217,6 @@ static void give_inputs(bench *b, int step, turn at)
 }
 
 /* ---- comparison -------------------------------------------------------------------------------- */
-/* Largest deviation of norm and projections, over the norm (floored). */
-static double deviation(summary got, json_t *want, double floor_norm)
-{
-    double norm = json_number_value(json_array_get(want, 0)), d = fabs(got.norm - norm);
-    for (size_t j = 0; j < 4; j++)
-        d = fmax(d, fabs(got.p[j] - json_number_value(json_array_get(want, j + 1))));
-    return d / fmax(norm, floor_norm);
-}
-
 typedef struct worst {
     double loss, grad, change, state;
     int grads; /* gradients compared */
@@ -341,7 +261,7 @@ static int check_gradients(bench *b, int program, worst *w)
         if (!p || !(want = json_object_get(row, "grad"))) continue;
         int64_t n;
         double *x = in_file_order(pl_store_slot(b->store, pl_store_find(b->store, name)), p, &n);
-        note(deviation(summarise(x, n), want, floor_norm), name, &w->grad, w->grad_name);
+        note(peer_deviation(peer_summarise(x, n), want, floor_norm), name, &w->grad, w->grad_name);
         pl_sys_free(x);
         checked++;
     }
@@ -406,13 +326,13 @@ static void check_final(bench *b, worst *w)
         const pl_slot *s = pl_store_slot(b->store, slot);
         double *x = in_file_order(s, lab_slot(b->lab, slot), &n);
         if ((want = json_object_get(row, "final"))) {
-            double d = deviation(summarise(x, n), want, 0);
+            double d = peer_deviation(peer_summarise(x, n), want, 0);
             note(strstr(name, "running_mean") ? d / 50 : d, name, &w->state, w->state_name);
         }
         for (int64_t i = 0; i < n; i++) x[i] -= b->start[slot][i];
         bool moves = grad_norm(row) > noise_level;
         if (moves && (want = json_object_get(row, "change")))
-            note(deviation(summarise(x, n), want, 0), name, &w->change, w->change_name);
+            note(peer_deviation(peer_summarise(x, n), want, 0), name, &w->change, w->change_name);
         pl_sys_free(x);
         if (!moves || !(want = json_object_get(row, "ema"))) continue;
         snprintf(ema, sizeof ema, "ema.%s", name);
@@ -420,7 +340,7 @@ static void check_final(bench *b, worst *w)
         double d = INFINITY;
         if (e >= 0) {
             x = in_file_order(s, lab_slot(b->lab, e), &n);
-            d = deviation(summarise(x, n), want, 0);
+            d = peer_deviation(peer_summarise(x, n), want, 0);
             pl_sys_free(x);
         }
         note(d, ema, &w->state, w->state_name);

@@ -163,4 +163,5 @@ def main():
         print(name, os.path.getsize(path), [s["loss"] for s in made["steps"]])
 
 
-main()
+if __name__ == "__main__":
+    main()

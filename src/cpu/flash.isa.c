@@ -12,50 +12,10 @@
  */
 #include "cpu/flash.h"
 
+#include "cpu/lanes.h"
+
 #include <math.h>
 #include <string.h>
-
-#if defined(__AVX512F__)
-# include <immintrin.h>
-# define LANES        16
-# define FMA(a, b, c) ((vec)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
-/* The masked form with a full mask: gcc 12 warns inside the plain one. */
-# define VMAX(a, b) ((vec)_mm512_mask_max_ps((__m512)(a), 0xffff, (__m512)(a), (__m512)(b)))
-# define SPLAT(x)   ((vec)_mm512_set1_ps(x))
-#elif defined(__AVX2__)
-# include <immintrin.h>
-# define LANES        8
-# define FMA(a, b, c) ((vec)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
-# define VMAX(a, b)   ((vec)_mm256_max_ps((__m256)(a), (__m256)(b)))
-# define SPLAT(x)     ((vec)_mm256_set1_ps(x))
-#else
-# define LANES        4
-# define FMA(a, b, c) ((a) * (b) + (c))
-# define VMAX(a, b)   vmax_lanes(a, b)
-# define SPLAT(x)     ((vec){(x), (x), (x), (x)})
-#endif
-
-typedef float vec __attribute__((vector_size(LANES * 4)));
-typedef int32_t ivec __attribute__((vector_size(LANES * 4)));
-typedef float loose __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
-
-#if LANES == 4
-static inline vec vmax_lanes(vec a, vec b)
-{
-    ivec m = a > b;
-    return (vec)(((ivec)a & m) | ((ivec)b & ~m));
-}
-#endif
-
-static inline vec load(const float *p)
-{
-    return (vec) * (const loose *)p;
-}
-
-static inline void store(float *p, vec v)
-{
-    *(loose *)p = (loose)v;
-}
 
 /* ---- C (+)= A B -------------------------------------------------------------------------- */
 /* a, b, c point at the block's corner; A(i,k) = a[i*rs + k*cs]. */
@@ -144,8 +104,8 @@ static inline vec power2(vec x)
     p = FMA(p, r, SPLAT(2.402264791363012e-1f));
     p = FMA(p, r, SPLAT(6.931472028550421e-1f));
     p = FMA(p, r, SPLAT(1.0f));
-    ivec y = (ivec)p + ((ivec)t << 23);
-    return (vec)(y & (ivec)(x > SPLAT(-126.0f)));
+    uvec y = (uvec)p + ((uvec)t << 23);
+    return (vec)(y & (uvec)(x > SPLAT(-126.0f)));
 }
 
 /* dst [rows, pad] = rows of src, stride apart; the padding is zero. */

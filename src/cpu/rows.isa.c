@@ -2,62 +2,65 @@
  * taps pass by. */
 #include "cpu/rows.h"
 
+#include "cpu/lanes.h"
 #include "cpu/vecmath.h"
 
-enum { BLOCK = 64 };
-
-static void weighted_block(float *restrict y, const float *const *x, const float *w, int taps,
-                           int64_t at, bool add)
-{
-    float acc[BLOCK];
-    for (int i = 0; i < BLOCK; i++) acc[i] = add ? y[at + i] : 0.0f;
-    for (int k = 0; k < taps; k++) {
-        const float *restrict row = x[k] + at;
-        float f = w[k];
-        for (int i = 0; i < BLOCK; i++) acc[i] += f * row[i];
-    }
-    for (int i = 0; i < BLOCK; i++) y[at + i] = acc[i];
-}
+/* Four vectors of sums at a time, then one, then single elements. SETUP names the k-th
+ * operands, TERM(i, get) is their product at i, where get reads a vector or, as *, one element.
+ */
+#define COMBINE(SETUP, TERM)                                                                   \
+ int64_t at = 0;                                                                               \
+ for (; at + 4 * LANES <= n; at += 4 * LANES) {                                                \
+  vec s0 = SPLAT(0.0f), s1 = s0, s2 = s0, s3 = s0;                                             \
+  if (add) {                                                                                   \
+   s0 = load(y + at);                                                                          \
+   s1 = load(y + at + LANES);                                                                  \
+   s2 = load(y + at + 2 * LANES);                                                              \
+   s3 = load(y + at + 3 * LANES);                                                              \
+  }                                                                                            \
+  for (int k = 0; k < taps; k++) {                                                             \
+   SETUP;                                                                                      \
+   s0 += TERM(at, load);                                                                       \
+   s1 += TERM(at + LANES, load);                                                               \
+   s2 += TERM(at + 2 * LANES, load);                                                           \
+   s3 += TERM(at + 3 * LANES, load);                                                           \
+  }                                                                                            \
+  store(y + at, s0);                                                                           \
+  store(y + at + LANES, s1);                                                                   \
+  store(y + at + 2 * LANES, s2);                                                               \
+  store(y + at + 3 * LANES, s3);                                                               \
+ }                                                                                             \
+ for (; at + LANES <= n; at += LANES) {                                                        \
+  vec s0 = add ? load(y + at) : SPLAT(0.0f);                                                   \
+  for (int k = 0; k < taps; k++) {                                                             \
+   SETUP;                                                                                      \
+   s0 += TERM(at, load);                                                                       \
+  }                                                                                            \
+  store(y + at, s0);                                                                           \
+ }                                                                                             \
+ for (; at < n; at++) {                                                                        \
+  float s0 = add ? y[at] : 0.0f;                                                               \
+  for (int k = 0; k < taps; k++) {                                                             \
+   SETUP;                                                                                      \
+   s0 += TERM(at, *);                                                                          \
+  }                                                                                            \
+  y[at] = s0;                                                                                  \
+ }
 
 static void weighted(float *y, const float *const *x, const float *w, int taps, int64_t n,
                      bool add)
 {
-    int64_t at = 0;
-    for (; at + BLOCK <= n; at += BLOCK) weighted_block(y, x, w, taps, at, add);
-    if (at == n) return;
-    float acc[BLOCK];
-    int rest = (int)(n - at);
-    for (int i = 0; i < rest; i++) acc[i] = add ? y[at + i] : 0.0f;
-    for (int k = 0; k < taps; k++) {
-        const float *restrict row = x[k] + at;
-        float f = w[k];
-        for (int i = 0; i < rest; i++) acc[i] += f * row[i];
-    }
-    for (int i = 0; i < rest; i++) y[at + i] = acc[i];
-}
-
-static void product_block(float *restrict y, const float *const *x, const float *const *w,
-                          int taps, int64_t at, bool add)
-{
-    float acc[BLOCK];
-    for (int i = 0; i < BLOCK; i++) acc[i] = add ? y[at + i] : 0.0f;
-    for (int k = 0; k < taps; k++) {
-        const float *restrict a = x[k] + at, *restrict b = w[k] + at;
-        for (int i = 0; i < BLOCK; i++) acc[i] += a[i] * b[i];
-    }
-    for (int i = 0; i < BLOCK; i++) y[at + i] = acc[i];
+#define TERM(i, get) (f * get(row + (i)))
+    COMBINE(const float *row = x[k]; float f = w[k], TERM)
+#undef TERM
 }
 
 static void product(float *y, const float *const *x, const float *const *w, int taps, int64_t n,
                     bool add)
 {
-    int64_t at = 0;
-    for (; at + BLOCK <= n; at += BLOCK) product_block(y, x, w, taps, at, add);
-    for (; at < n; at++) {
-        float acc = add ? y[at] : 0.0f;
-        for (int k = 0; k < taps; k++) acc += x[k][at] * w[k][at];
-        y[at] = acc;
-    }
+#define TERM(i, get) (get(a + (i)) * get(b + (i)))
+    COMBINE(const float *a = x[k]; const float *b = w[k], TERM)
+#undef TERM
 }
 
 /* ---- bezier ------------------------------------------------------------------------------ */

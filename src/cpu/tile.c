@@ -632,9 +632,15 @@ static size_t skewed(size_t bytes)
 static size_t full_bytes_of(const pl_tile *t, const pools *pl)
 {
     size_t each = (size_t)pl->count[0] + 4 * (size_t)pl->count[1] + 8 * (size_t)pl->count[2];
+    /* Stable values and operands in memory are read again in every tile. */
+    uint8_t hot[PL_TILE_INSTRS * 4 + PL_TILE_OUTPUTS * 3 + 1] = {0};
+    for (int i = 0; i < t->n_step; i++)
+        for (int k = 0; k < t->step[i].n_arg && !t->step[i].stable; k++)
+            hot[t->step[i].arg[k]] = 1;
     for (int i = 0; i < t->n_step; i++) {
         const pl_step *s = &t->step[i];
-        if (s->level == PL_LEVEL_FULL && s->stable && !s->alias) each += pl_vec_width(s->cls);
+        if (s->level == PL_LEVEL_FULL && (s->stable || s->alias) && hot[i])
+            each += pl_vec_width(s->cls);
     }
     return each;
 }

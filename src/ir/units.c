@@ -1,7 +1,7 @@
 /* units.c - the partition without fusion: every needed node a unit of its own.
  *
- * Needed is what an effect (assign, output) depends on. All outputs of a unit's node have storage,
- * read or not, because a kernel fills every output.
+ * Needed is what an effect (assign, output) depends on. All outputs of a unit's node have
+ * storage, read or not, because a kernel fills every output.
  */
 #include "ir/units.h"
 
@@ -23,7 +23,8 @@ static uint32_t mark_needed(const pl_graph *g, bool *needed)
         if (r->op->flags & PL_OP_EFFECT) needed[i] = true;
         if (!needed[i]) continue;
         if (!(r->op->flags & (PL_OP_EFFECT | PL_OP_SOURCE))) n++;
-        for (uint32_t k = 0; k < r->n_in; k++) needed[pl_producer(g, pl_node_in(g, i)[k])] = true;
+        for (uint32_t k = 0; k < r->n_in; k++)
+            needed[pl_producer(g, pl_node_in(g, i)[k])] = true;
     }
     return n;
 }

@@ -170,6 +170,7 @@ static pl_cost cost_of(const pl_call *c, job j)
     return (pl_cost){2 * macs, operand_bytes(c)};
 }
 
+/* ---- reference ------------------------------------------------------------------------- */
 /* Pairs of rows to multiply, the sum of which is one output row. A source names pair t of the
  * task in rows of channels, or -1 in *a where t has none. */
 typedef struct pairs {
@@ -208,30 +209,6 @@ static void dw_pair(const job *j, int64_t task, int64_t t, int64_t *a, int64_t *
     *b = image * j->py + t;
 }
 
-static void run_row(void *ctx, int64_t task, int worker)
-{
-    (void)worker;
-    const pairs *s = ctx;
-    const job *j = &s->j;
-    const float *x[BATCH], *w[BATCH];
-    float *y = (float *)j->c->out[0] + task * j->channels;
-    int n = 0;
-    bool add = false;
-    for (int64_t t = 0; t < s->n; t++) {
-        int64_t a, b;
-        s->pair(j, task, t, &a, &b);
-        if (a < 0) continue;
-        if (n == BATCH) {
-            j->rows->product(y, x, w, n, j->channels, add);
-            add = true;
-            n = 0;
-        }
-        x[n] = (const float *)j->c->in[0] + a * j->channels;
-        w[n++] = (const float *)j->c->in[1] + b * j->channels;
-    }
-    j->rows->product(y, x, w, n, j->channels, add);
-}
-
 static void ref_row(void *ctx, int64_t task, int worker)
 {
     (void)worker;
@@ -250,21 +227,111 @@ static void ref_row(void *ctx, int64_t task, int worker)
     }
 }
 
-#define KERNELS(op, count)                                                                     \
- static pl_status op##_each(const pl_call *c, void (*row)(void *, int64_t, int))               \
- {                                                                                             \
-  pairs s = {op##_job(c), 0, op##_pair};                                                       \
-  s.n = s.j.count;                                                                             \
-  each_task(pl_type_elems(&c->out_type[0]) / s.j.channels, cost_of(c, s.j).flops, row, &s);    \
-  return PL_OK;                                                                                \
- }                                                                                             \
+/* ---- fast: rows of channels, gathered in batches ------------------------------------------
+ */
+typedef struct batch {
+    const job *j;
+    float *y;
+    const float *x[BATCH], *w[BATCH];
+    int n;
+    bool add;
+} batch;
+
+static inline void flush(batch *b)
+{
+    b->j->rows->product(b->y, b->x, b->w, b->n, b->j->channels, b->add);
+    b->add = true;
+    b->n = 0;
+}
+
+static inline void push(batch *b, int64_t x, int64_t w)
+{
+    if (b->n == BATCH) flush(b);
+    b->x[b->n] = (const float *)b->j->c->in[0] + x * b->j->channels;
+    b->w[b->n++] = (const float *)b->j->c->in[1] + w * b->j->channels;
+}
+
+/* Where tap k of position i meets the other side along d, or -1. */
+static inline int64_t meet(const pl_window *w, int d, int64_t i, int64_t k, const bool back)
+{
+    if (back) return pl_window_from(w, d, i, k);
+    int64_t q = pl_window_at(w, d, i, k);
+    return q < w->in[d] ? q : -1;
+}
+
+/* task: a row of pixels of y, or (back) of dx */
+static inline void pixel_row(const job *j, int64_t task, const bool back)
+{
+    const pl_window *w = &j->w;
+    const int64_t *to = back ? w->in : w->out, *from = back ? w->out : w->in;
+    int64_t i1 = task % to[1], i0 = task / to[1] % to[0], image = task / to[1] / to[0];
+    for (int64_t i2 = 0; i2 < to[2]; i2++) {
+        batch b = {.j = j, .y = (float *)j->c->out[0] + (task * to[2] + i2) * j->channels};
+        for (int64_t k0 = 0; k0 < w->kernel[0]; k0++) {
+            int64_t a0 = meet(w, 0, i0, k0, back);
+            for (int64_t k1 = 0; a0 >= 0 && k1 < w->kernel[1]; k1++) {
+                int64_t a1 = meet(w, 1, i1, k1, back);
+                int64_t line = ((image * from[0] + a0) * from[1] + a1) * from[2];
+                int64_t tap = image * j->taps + (k0 * w->kernel[1] + k1) * w->kernel[2];
+                for (int64_t k2 = 0; a1 >= 0 && k2 < w->kernel[2]; k2++) {
+                    int64_t a2 = meet(w, 2, i2, k2, back);
+                    if (a2 >= 0) push(&b, line + a2, tap + k2);
+                }
+            }
+        }
+        flush(&b);
+    }
+}
+
+static void y_row(void *ctx, int64_t task, int worker)
+{
+    (void)worker;
+    pixel_row(ctx, task, false);
+}
+
+static void dx_row(void *ctx, int64_t task, int worker)
+{
+    (void)worker;
+    pixel_row(ctx, task, true);
+}
+
+/* task: one tap of one sample */
+static void dw_row(void *ctx, int64_t task, int worker)
+{
+    (void)worker;
+    const job *j = ctx;
+    const pl_window *w = &j->w;
+    int64_t k[3], image = task / j->taps;
+    pl_window_split(task % j->taps, w->kernel, k);
+    batch b = {.j = j, .y = (float *)j->c->out[0] + task * j->channels};
+    for (int64_t p0 = 0; p0 < w->out[0]; p0++)
+        for (int64_t p1 = 0; p1 < w->out[1]; p1++) {
+            int64_t q0 = meet(w, 0, p0, k[0], false), q1 = meet(w, 1, p1, k[1], false);
+            if (q0 < 0 || q1 < 0) continue;
+            int64_t x = ((image * w->in[0] + q0) * w->in[1] + q1) * w->in[2];
+            int64_t y = ((image * w->out[0] + p0) * w->out[1] + p1) * w->out[2];
+            for (int64_t p2 = 0; p2 < w->out[2]; p2++) {
+                int64_t q2 = meet(w, 2, p2, k[2], false);
+                if (q2 >= 0) push(&b, x + q2, y + p2);
+            }
+        }
+    flush(&b);
+}
+
+#define KERNELS(op, count, tasks)                                                              \
  static pl_status op##_run(const pl_call *c)                                                   \
  {                                                                                             \
-  return op##_each(c, run_row);                                                                \
+  job j = op##_job(c);                                                                         \
+  each_task(c->in_type[0].dim[0] * (tasks), cost_of(c, j).flops, op##_row, &j);                \
+  return PL_OK;                                                                                \
  }                                                                                             \
  static pl_status op##_ref(const pl_call *c)                                                   \
  {                                                                                             \
-  return op##_each(c, ref_row);                                                                \
+  pairs s = {op##_job(c), 0, op##_pair};                                                       \
+  s.n = s.j.count;                                                                             \
+  each_task(pl_type_elems(&c->out_type[0]) / s.j.channels, cost_of(c, s.j).flops, ref_row,     \
+            &s);                                                                               \
+  return PL_OK;                                                                                \
  }                                                                                             \
  static pl_cost op##_cost(const pl_call *c)                                                    \
  {                                                                                             \
@@ -277,9 +344,9 @@ static void ref_row(void *ctx, int64_t task, int worker)
                                           PL_VIA_F32_KERNEL(op),                               \
                                           {"ref", NULL, NULL, NULL, op##_ref},                 \
                                           PL_KERNEL_END};
-KERNELS(y, taps)
-KERNELS(dx, taps)
-KERNELS(dw, py)
+KERNELS(y, taps, j.w.out[0] * j.w.out[1])
+KERNELS(dx, taps, j.w.in[0] * j.w.in[1])
+KERNELS(dw, py, j.taps)
 
 /* clang-format off */
 #define CASES(X)                                                                                          \

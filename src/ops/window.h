@@ -50,8 +50,11 @@ static inline int64_t pl_window_at(const pl_window *w, int d, int64_t p, int64_t
 static inline int64_t pl_window_from(const pl_window *w, int d, int64_t i, int64_t k)
 {
     int64_t at = i + w->pad_lo[d] - k * w->dilation[d];
-    if (at < 0 || at % w->stride[d]) return -1;
-    at /= w->stride[d];
+    if (at < 0) return -1;
+    if (w->stride[d] != 1) { /* divisions are slow, and most strides are 1 */
+        if (at % w->stride[d]) return -1;
+        at /= w->stride[d];
+    }
     return at < w->out[d] ? at : -1;
 }
 

@@ -9,7 +9,11 @@
  */
 #include "pass/fuse_int.h"
 
-enum { BROADCAST = 4 }; /* a small group must be read at least so many times over */
+enum {
+    BROADCAST = 4, /* a small group must be read at least so many times over, */
+    SMALL = 2048,  /* and be so small that a tile holds it: then it is computed once */
+    SLACK = 16384  /* bytes that do not matter */
+};
 
 /* ---- who reads what ----------------------------------------------------------------------------- */
 
@@ -172,7 +176,7 @@ static bool operands_fit(merger *m)
             f->stamp[p] = stamp;
         }
     }
-    return kept <= m->saved;
+    return kept <= m->saved + SLACK;
 }
 
 static bool all_full_maps(const pl_fuser *f, const pl_fgroup *g)
@@ -190,7 +194,8 @@ static bool can_merge(merger *m)
     m->row = b->row;
     m->small = a->elems != b->elems;
     if (m->small) {
-        if (a->elems * BROADCAST > b->elems || !all_full_maps(m->f, a)) return false;
+        if (a->elems > SMALL || a->elems * BROADCAST > b->elems || !all_full_maps(m->f, a))
+            return false;
     } else {
         for (int i = 0; i < a->grid.n; i++)
             if (!pl_grid_add(&m->grid, a->grid.end[i])) return false;

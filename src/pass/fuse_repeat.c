@@ -7,7 +7,10 @@
  */
 #include "pass/fuse_int.h"
 
-enum { CONE = 8 }; /* nodes computed again for one value, at most */
+enum {
+    CONE = 8,     /* nodes computed again for one value, at most */
+    SLACK = 16384 /* bytes that do not matter */
+};
 
 typedef struct cone {
     uint32_t node[CONE], n;
@@ -112,7 +115,7 @@ static pl_status repeat_value(pl_fuser *f, uint32_t b, uint32_t val)
     if (others >= f->groups[b].number || !find_cone(f, a, b, node, &c)) return PL_OK;
     /* Stored for others all the same: only its life gets shorter. */
     int64_t gain = pl_fuse_bytes(f, val);
-    if (others ? c.cost >= gain : c.cost > gain) return PL_OK;
+    if (others ? c.cost >= gain : c.cost > gain + SLACK) return PL_OK;
     bool ok;
     return adopt(f, b, val, &c, &ok);
 }

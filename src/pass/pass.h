@@ -1,7 +1,7 @@
 /* pass.h - the pipeline: which passes a graph goes through before it is planned, in one table.
  *
- * A pass reads a graph and writes a new one over the same store. The graph is verified after each,
- * and a failure names the pass.
+ * A pass reads a graph and writes a new one over the same store. The graph is verified after
+ * each, and a failure names the pass.
  */
 #ifndef PL_PASS_PASS_H
 #define PL_PASS_PASS_H
@@ -17,7 +17,8 @@ typedef struct pl_pass {
 int pl_pass_count(void);
 const pl_pass *pl_pass_at(int i);
 
-/* Runs all passes; *g is replaced, the old graph freed. On failure *g is still a graph to free. */
+/* Runs all passes; *g is replaced, the old graph freed. On failure *g is still a graph to free.
+ */
 pl_status pl_passes_run(pl_graph **g) PL_MUST_USE;
 
 #endif

@@ -1,25 +1,25 @@
 /* check.c - accepts or rejects a plan by replaying it over a model of memory.
  *
  * Nothing here is shared with the planner: the graph, the units and the plan's data are all it
- * reads. Memory is one line of bytes, the arena followed by the slots, and every byte carries a tag:
- * what was written there last. A tag stands for a piece of some root content (a produced value, an
- * input, the old value of a slot) at a known address. A read is right when all its bytes carry one
- * tag that stands for the wanted content at the wanted position; then they were written by the
- * right producer and by nobody since. A write puts its tag on its bytes, whatever was there: if that
- * was still needed, the later read finds out. What a unit reads, writes and uses as scratch is
- * looked at again after its writes, so overlaps within a unit show as well, but for takeovers that
- * the op allows.
+ * reads. Memory is one line of bytes, the arena followed by the slots, and every byte carries a
+ * tag: what was written there last. A tag stands for a piece of some root content (a produced
+ * value, an input, the old value of a slot) at a known address. A read is right when all its
+ * bytes carry one tag that stands for the wanted content at the wanted position; then they were
+ * written by the right producer and by nobody since. A write puts its tag on its bytes,
+ * whatever was there: if that was still needed, the later read finds out. What a unit reads,
+ * writes and uses as scratch is looked at again after its writes, so overlaps within a unit
+ * show as well, but for takeovers that the op allows.
  *
- * The tags live in a segment tree over all range borders that occur: both operations are O(log n).
- * Last, the table of buffers, which reports and the poisoning of dead bytes go by, must cover every
- * content from its making to its last use.
+ * The tags live in a segment tree over all range borders that occur: both operations are O(log
+ * n). Last, the table of buffers, which reports and the poisoning of dead bytes go by, must
+ * cover every content from its making to its last use.
  */
 #include "plan/plan.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define MIXED UINT32_MAX
+#define MIXED      UINT32_MAX
 #define NO_CONTENT UINT32_MAX
 
 /* Bytes from `at` on hold root's bytes from `off` on. */
@@ -38,13 +38,13 @@ typedef struct replay {
     const pl_plan_opts *o;
     const pl_plan *p;
     uint32_t n_slots;
-    uint64_t *slot_at;    /* per slot: address of its first byte */
-    uint32_t *root;       /* per value: its root content; NO_CONTENT if it has no storage */
-    uint64_t *off;        /* per value: position in the root */
-    uint64_t *border;     /* sorted addresses; leaf i is [border[i], border[i+1]) */
+    uint64_t *slot_at; /* per slot: address of its first byte */
+    uint32_t *root;    /* per value: its root content; NO_CONTENT if it has no storage */
+    uint64_t *off;     /* per value: position in the root */
+    uint64_t *border;  /* sorted addresses; leaf i is [border[i], border[i+1]) */
     uint32_t n_borders, n_leaves;
-    uint32_t *tree;       /* tag of a whole subtree, or MIXED */
-    tag_info *tags;       /* [0] is garbage */
+    uint32_t *tree; /* tag of a whole subtree, or MIXED */
+    tag_info *tags; /* [0] is garbage */
     uint32_t n_tags;
     int32_t *made, *used; /* per value that is a root: steps of its writing and last reading */
     const pl_buffer **by_offset; /* buffers by offset, then time */
@@ -70,7 +70,8 @@ static uint64_t bytes_of(const replay *r, uint32_t val)
     return pl_type_bytes(pl_type_of(r->g, val));
 }
 
-/* ---- contents -------------------------------------------------------------------------------- */
+/* ---- contents
+ * -------------------------------------------------------------------------------- */
 static pl_status find_contents(replay *r)
 {
     const pl_graph *g = r->g;
@@ -92,13 +93,15 @@ static pl_status find_contents(replay *r)
     return PL_OK;
 }
 
-/* ---- places inside bounds --------------------------------------------------------------------- */
+/* ---- places inside bounds
+ * --------------------------------------------------------------------- */
 static bool inside(const replay *r, const pl_place *at, uint64_t bytes)
 {
     uint64_t room;
     if (at->space == PL_SPACE_ARENA) {
         room = r->p->arena_bytes;
-    } else if (at->space == PL_SPACE_STATE && at->slot >= 0 && (uint32_t)at->slot < r->n_slots) {
+    } else if (at->space == PL_SPACE_STATE && at->slot >= 0 &&
+               (uint32_t)at->slot < r->n_slots) {
         room = pl_type_bytes(&pl_store_slot(r->g->store, at->slot)->type);
     } else {
         return false;
@@ -136,14 +139,15 @@ static pl_status check_places(const replay *r)
     }
     for (uint32_t i = 0; i < p->n_buffers; i++) {
         const pl_buffer *b = &p->buffers[i];
-        if (b->offset > p->arena_bytes || b->bytes > p->arena_bytes - b->offset || b->first < 0 ||
-            b->first >= b->last || (uint32_t)b->last > p->n_steps)
+        if (b->offset > p->arena_bytes || b->bytes > p->arena_bytes - b->offset ||
+            b->first < 0 || b->first >= b->last || (uint32_t)b->last > p->n_steps)
             return wrong(r, b->unit, "a buffer out of bounds", b->value);
     }
     return PL_OK;
 }
 
-/* ---- the line of memory ----------------------------------------------------------------------- */
+/* ---- the line of memory
+ * ----------------------------------------------------------------------- */
 static int by_value(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -184,8 +188,10 @@ static uint32_t border_index(const replay *r, uint64_t at)
     uint32_t lo = 0, hi = r->n_borders - 1;
     while (lo < hi) {
         uint32_t mid = (lo + hi) / 2;
-        if (r->border[mid] < at) lo = mid + 1;
-        else hi = mid;
+        if (r->border[mid] < at)
+            lo = mid + 1;
+        else
+            hi = mid;
     }
     return lo;
 }
@@ -244,7 +250,8 @@ static bool holds_value(const replay *r, const pl_place *at, uint32_t val)
     return holds(r, range_of(r, at, bytes_of(r, val)), r->root[val], r->off[val]);
 }
 
-/* ---- the replay ------------------------------------------------------------------------------ */
+/* ---- the replay
+ * ------------------------------------------------------------------------------ */
 static bool may_overwrite(const replay *r, uint32_t unit, uint32_t k, uint32_t i)
 {
     const pl_unit *u = &r->units->unit[unit];
@@ -259,7 +266,8 @@ static bool may_overwrite(const replay *r, uint32_t unit, uint32_t k, uint32_t i
     return true;
 }
 
-/* Input i no longer stands after the unit's writes: some output took exactly its bytes, and may. */
+/* Input i no longer stands after the unit's writes: some output took exactly its bytes, and
+ * may. */
 static bool taken_over(const replay *r, uint32_t unit, uint32_t i)
 {
     const pl_unit *u = &r->units->unit[unit];
@@ -325,14 +333,16 @@ static pl_status replay_units(replay *r, bool *ran)
     const pl_plan *p = r->p;
     for (uint32_t i = 0; i < p->n_order; i++) {
         uint32_t unit = p->order[i];
-        PL_FAIL_IF(unit >= r->units->n, PL_ERR_PLAN, "the plan runs a unit %u that is not there", unit);
+        PL_FAIL_IF(unit >= r->units->n, PL_ERR_PLAN,
+                   "the plan runs a unit %u that is not there", unit);
         if (ran[unit] || r->units->unit[unit].kind == PL_UNIT_VIEW)
             return wrong(r, unit, "runs twice, or is a view", 0);
         ran[unit] = true;
         PL_TRY(replay_unit(r, unit, (int32_t)i));
     }
     for (uint32_t i = 0; i < r->units->n; i++)
-        if (!ran[i] && r->units->unit[i].kind != PL_UNIT_VIEW) return wrong(r, i, "never runs", 0);
+        if (!ran[i] && r->units->unit[i].kind != PL_UNIT_VIEW)
+            return wrong(r, i, "never runs", 0);
     return PL_OK;
 }
 
@@ -343,7 +353,8 @@ static pl_status replay_end(replay *r, uint32_t *new_value)
     for (uint32_t i = 0; i < p->n_copies; i++) {
         const pl_copy *c = &p->copies[i];
         if (!holds_value(r, &c->from, c->val))
-            return wrong(r, PL_NO_UNIT, "a copy reads bytes that hold something else than", c->val);
+            return wrong(r, PL_NO_UNIT, "a copy reads bytes that hold something else than",
+                         c->val);
         use(r, c->val, (int32_t)(p->n_order + i));
         write_range(r, range_of(r, &c->to, c->bytes), r->root[c->val], r->off[c->val]);
     }
@@ -365,13 +376,15 @@ static pl_status replay_end(replay *r, uint32_t *new_value)
     for (uint32_t s = 0; s < r->n_slots; s++) {
         uint32_t v = new_value[s], root = v ? r->root[v] : g->n_vals + s;
         if (!holds(r, (range){r->slot_at[s], r->slot_at[s + 1]}, root, v ? r->off[v] : 0))
-            PL_FAIL(PL_ERR_PLAN, "the plan is wrong: after the run \"%s\" does not hold its %s value",
+            PL_FAIL(PL_ERR_PLAN,
+                    "the plan is wrong: after the run \"%s\" does not hold its %s value",
                     pl_store_slot(g->store, (int)s)->name, v ? "new" : "old");
     }
     return PL_OK;
 }
 
-/* ---- the table of buffers ---------------------------------------------------------------------- */
+/* ---- the table of buffers
+ * ---------------------------------------------------------------------- */
 static int by_offset_and_time(const void *a, const void *b)
 {
     const pl_buffer *x = *(const pl_buffer *const *)a, *y = *(const pl_buffer *const *)b;
@@ -381,17 +394,21 @@ static int by_offset_and_time(const void *a, const void *b)
 
 /* Whether some buffer holds [offset, offset+bytes) throughout steps first .. last. Buffers that
  * start at one offset follow each other in time, so only the latest that has begun can. */
-static bool covered(const replay *r, uint64_t offset, uint64_t bytes, int32_t first, int32_t last)
+static bool covered(const replay *r, uint64_t offset, uint64_t bytes, int32_t first,
+                    int32_t last)
 {
     uint32_t lo = 0, hi = r->p->n_buffers;
     while (lo < hi) { /* first buffer past (offset, first) */
         uint32_t mid = (lo + hi) / 2;
         const pl_buffer *b = r->by_offset[mid];
-        if (b->offset < offset || (b->offset == offset && b->first <= first)) lo = mid + 1;
-        else hi = mid;
+        if (b->offset < offset || (b->offset == offset && b->first <= first))
+            lo = mid + 1;
+        else
+            hi = mid;
     }
     /* an empty buffer may share its offset with a real one */
-    while (lo && r->by_offset[lo - 1]->offset == offset && r->by_offset[lo - 1]->bytes < bytes) lo--;
+    while (lo && r->by_offset[lo - 1]->offset == offset && r->by_offset[lo - 1]->bytes < bytes)
+        lo--;
     if (!lo) return false;
     const pl_buffer *b = r->by_offset[lo - 1];
     return b->offset == offset && b->bytes >= bytes && b->first <= first && b->last > last;

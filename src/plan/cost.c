@@ -17,7 +17,8 @@ static double node_flops(const pl_graph *g, uint32_t node, pl_type *types, pl_co
 {
     const pl_node_rec *r = pl_node_get(g, node);
     double elems = 0;
-    for (uint32_t k = 0; k < r->n_out; k++) elems += (double)pl_type_elems(pl_type_of(g, r->out + k));
+    for (uint32_t k = 0; k < r->n_out; k++)
+        elems += (double)pl_type_elems(pl_type_of(g, r->out + k));
     *all = (pl_cost){elems, 0};
     if (r->op->cost) {
         pl_call c;
@@ -33,7 +34,8 @@ pl_status pl_unit_cost(const pl_graph *g, const pl_unit *u, pl_arena *scratch, p
     pl_arena_mark mark = pl_arena_mark_get(scratch);
     uint32_t widest = 1;
     for (uint32_t i = 0; i < u->n_nodes; i++)
-        if (pl_node_get(g, u->nodes[i])->n_in > widest) widest = pl_node_get(g, u->nodes[i])->n_in;
+        if (pl_node_get(g, u->nodes[i])->n_in > widest)
+            widest = pl_node_get(g, u->nodes[i])->n_in;
     pl_type *types = pl_arena_new(scratch, pl_type, widest);
     if (!types) return PL_ERR_MEMORY;
     pl_cost sum = {0, bytes_of(g, u->in, u->n_in) + bytes_of(g, u->out, u->n_out)}, one;
@@ -49,8 +51,8 @@ pl_status pl_unit_cost(const pl_graph *g, const pl_unit *u, pl_arena *scratch, p
 
 double pl_cost_ms(const pl_cost *c, int threads)
 {
-    /* A core of a present-day server: about 40 GFLOP/s of f32 work in practice; memory 12 GB/s a
-     * core up to what a socket gives; a microsecond or two to start a parallel loop. */
+    /* A core of a present-day server: about 40 GFLOP/s of f32 work in practice; memory 12 GB/s
+     * a core up to what a socket gives; a microsecond or two to start a parallel loop. */
     double flops = 40e9 * threads, bytes = 12e9 * (threads < 16 ? threads : 16);
     double a = c->flops / flops, b = c->bytes / bytes;
     return ((a > b ? a : b) + 2e-6) * 1e3;

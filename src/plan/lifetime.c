@@ -1,9 +1,9 @@
 /* lifetime.c - what an order means for memory: who is alive when, who takes over whose bytes.
  *
- * A storage is born at its producer (an input at step 0) and dies after its last reader; pinned ones
- * live on past the last task. Where the op allows it and an input dies at its task, an output of
- * the same size takes over its bytes: the two are one buffer then, named by its first storage (the
- * root). One replay is O(tasks + reads), so that many orders can be tried.
+ * A storage is born at its producer (an input at step 0) and dies after its last reader; pinned
+ * ones live on past the last task. Where the op allows it and an input dies at its task, an
+ * output of the same size takes over its bytes: the two are one buffer then, named by its first
+ * storage (the root). One replay is O(tasks + reads), so that many orders can be tried.
  */
 #include "plan/plan_int.h"
 
@@ -70,7 +70,8 @@ static void run_task(const pl_problem *p, pl_life *l, uint32_t t, int32_t now, u
     }
 }
 
-/* Inputs that nobody reads: the caller writes them, so they stand until the first step is over. */
+/* Inputs that nobody reads: the caller writes them, so they stand until the first step is over.
+ */
 static uint64_t unread_inputs(const pl_problem *p, pl_life *l)
 {
     uint64_t bytes = 0;

@@ -3,21 +3,22 @@
  * Bases: the order of the program; list scheduling by least growth (take what frees most and
  * allocates least); depth first from the results, the subtree that needs most first, results in
  * program order and reversed. Each base is then refined in two ways: "eager" keeps the base but
- * runs any ready task that frees more than it allocates at once (an optimiser update right after
- * its gradient exists); "late" is its mirror image, walking backwards, and moves what allocates more
- * than it frees to just before its first use (constants, recomputation, branches). Last, single
- * tasks move within their slack: around the peak while it falls, then at random while it does not
- * rise. The replay of lifetime.c
- * judges; the first of equals wins, so the program's own order stays unless another is better.
+ * runs any ready task that frees more than it allocates at once (an optimiser update right
+ * after its gradient exists); "late" is its mirror image, walking backwards, and moves what
+ * allocates more than it frees to just before its first use (constants, recomputation,
+ * branches). Last, single tasks move within their slack: around the peak while it falls, then
+ * at random while it does not rise. The replay of lifetime.c judges; the first of equals wins,
+ * so the program's own order stays unless another is better.
  *
- * Reading: memory.md's section on scheduling lists the published strategies that these come from.
- * Cost: about twenty list schedules of O(edges log tasks), the same number of replays.
+ * Reading: memory.md's section on scheduling lists the published strategies that these come
+ * from. Cost: about twenty list schedules of O(edges log tasks), the same number of replays.
  */
 #include "plan/plan_int.h"
 
 #include <string.h>
 
-/* ---- a binary heap, smallest first ------------------------------------------------------------ */
+/* ---- a binary heap, smallest first
+ * ------------------------------------------------------------ */
 typedef struct item {
     int64_t key;
     uint32_t pos, task;
@@ -57,7 +58,8 @@ static item heap_pop(heap *h)
     return top;
 }
 
-/* ---- list scheduling, forwards and backwards --------------------------------------------------- */
+/* ---- list scheduling, forwards and backwards
+ * --------------------------------------------------- */
 /* In mirror image a task runs after its successors, frees what it writes and allocates what it
  * is the last to read (the first one met, walking backwards). */
 typedef struct sched {
@@ -84,7 +86,8 @@ static pl_status sched_new(const pl_problem *p, pl_arena *mem, sched *s)
                  .placed = pl_arena_new(mem, bool, n),
                  .ready = {pl_arena_new(mem, item, n), 0},
                  .gain = {pl_arena_new(mem, item, n + reads), 0}};
-    bool ok = s->waits && s->net && s->left && s->rest && s->placed && s->ready.at && s->gain.at;
+    bool ok =
+        s->waits && s->net && s->left && s->rest && s->placed && s->ready.at && s->gain.at;
     return ok ? PL_OK : PL_ERR_MEMORY;
 }
 
@@ -155,8 +158,8 @@ static void account(sched *s, uint32_t t, bool greedy)
     }
 }
 
-/* Places all tasks. greedy: always the least net, position breaks ties; else by position but for
- * tasks that free more than they take. */
+/* Places all tasks. greedy: always the least net, position breaks ties; else by position but
+ * for tasks that free more than they take. */
 static void sched_run(sched *s, bool greedy, uint32_t *order)
 {
     const pl_problem *p = s->p;
@@ -188,10 +191,12 @@ static void sched_run(sched *s, bool greedy, uint32_t *order)
     }
 }
 
-/* ---- depth first ------------------------------------------------------------------------------ */
+/* ---- depth first
+ * ------------------------------------------------------------------------------ */
 /* Sethi-Ullman on a DAG seen as a tree: bytes needed to make each task's results, its operands
  * made in the order of falling (need - what stays). */
-static void tree_needs(const pl_problem *p, const uint32_t *topo, uint64_t *need, uint64_t *kept)
+static void tree_needs(const pl_problem *p, const uint32_t *topo, uint64_t *need,
+                       uint64_t *kept)
 {
     for (uint32_t i = 0; i < p->n_tasks; i++) {
         uint32_t t = topo[i];
@@ -243,7 +248,8 @@ static void depth_first(const pl_problem *p, bool reversed, uint32_t *edge, uint
     }
 }
 
-/* ---- the search ------------------------------------------------------------------------------- */
+/* ---- the search
+ * ------------------------------------------------------------------------------- */
 typedef struct search {
     const pl_problem *p;
     sched s;
@@ -294,8 +300,8 @@ static void move_task(uint32_t *order, uint32_t from, uint32_t to)
     order[to] = t;
 }
 
-/* Tries to get one task across the peak: producers of what lies idle there go behind it, readers
- * whose operands are ready go before it. True when the peak fell. */
+/* Tries to get one task across the peak: producers of what lies idle there go behind it,
+ * readers whose operands are ready go before it. True when the peak fell. */
 static bool improve_once(search *x, uint32_t *budget)
 {
     const pl_problem *p = x->p;
@@ -335,8 +341,8 @@ static uint32_t draw(uint64_t *state, uint32_t n)
 }
 
 /* Moves single tasks anywhere in their slack, keeps what does not raise the peak: plateaus are
- * crossed, so it finds what several moves together bring. The result is a less tidy order, which
- * packs and caches worse, so it must be worth a hundredth of the peak. */
+ * crossed, so it finds what several moves together bring. The result is a less tidy order,
+ * which packs and caches worse, so it must be worth a hundredth of the peak. */
 static void wander(search *x, uint32_t budget, uint64_t seed)
 {
     const pl_problem *p = x->p;
@@ -399,7 +405,8 @@ static void program_order(search *x, uint32_t *out)
 static void try_all(search *x, uint32_t *base, uint32_t *topo, pl_arena *mem, uint64_t *needs)
 {
     static const char *const names[4][5] = {
-        {"program", "program+eager", "program+late", "program+eager+late", "program+late+eager"},
+        {"program", "program+eager", "program+late", "program+eager+late",
+         "program+late+eager"},
         {"greedy", "greedy+eager", "greedy+late", "greedy+eager+late", "greedy+late+eager"},
         {"depth", "depth+eager", "depth+late", "depth+eager+late", "depth+late+eager"},
         {"rdepth", "rdepth+eager", "rdepth+late", "rdepth+eager+late", "rdepth+late+eager"}};

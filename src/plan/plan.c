@@ -1,10 +1,10 @@
 /* plan.c - from graph and units to the plan: problem, order, lifetimes, end copies, offsets.
  *
- * Copies at the end. A slot whose new value could not be made in place gets it by a copy, after all
- * computation. Its source may be the old value of another slot that is overwritten too (a swap), so
- * copies run in an order in which none destroys what a later one reads; a cycle is broken by
- * saving one old value in the arena. An output that is the old value of an overwritten slot is
- * saved in the arena first as well.
+ * Copies at the end. A slot whose new value could not be made in place gets it by a copy, after
+ * all computation. Its source may be the old value of another slot that is overwritten too (a
+ * swap), so copies run in an order in which none destroys what a later one reads; a cycle is
+ * broken by saving one old value in the arena. An output that is the old value of an
+ * overwritten slot is saved in the arena first as well.
  */
 #include "plan/plan.h"
 
@@ -42,8 +42,10 @@ static pl_place place_of(const maker *m, uint32_t val)
     return (pl_place){PL_SPACE_ARENA, -1, base + m->q.offset[val]};
 }
 
-/* ---- buffers --------------------------------------------------------------------------------- */
-/* A gradient: an operand of a unit that makes a trainable slot's new value, of the slot's type. */
+/* ---- buffers
+ * --------------------------------------------------------------------------------- */
+/* A gradient: an operand of a unit that makes a trainable slot's new value, of the slot's type.
+ */
 static pl_status mark_gradients(const maker *m, pl_arena *scratch, bool **out)
 {
     const pl_problem *q = &m->q;
@@ -65,15 +67,16 @@ static pl_status mark_gradients(const maker *m, pl_arena *scratch, bool **out)
     return PL_OK;
 }
 
-static pl_buffer *add_buffer(pl_plan *p, uint32_t value, uint32_t unit, uint64_t bytes, int32_t first,
-                             int32_t last, enum pl_component c)
+static pl_buffer *add_buffer(pl_plan *p, uint32_t value, uint32_t unit, uint64_t bytes,
+                             int32_t first, int32_t last, enum pl_component c)
 {
     pl_buffer *b = &p->buffers[p->n_buffers++];
     *b = (pl_buffer){value, unit, bytes, 0, first, last, c};
     return b;
 }
 
-/* One buffer a root storage of the arena, one a scratch. Pinned ones live to the end for now. */
+/* One buffer a root storage of the arena, one a scratch. Pinned ones live to the end for now.
+ */
 static pl_status add_buffers(maker *m)
 {
     const pl_problem *q = &m->q;
@@ -110,8 +113,10 @@ static pl_status add_buffers(maker *m)
     return PL_OK;
 }
 
-/* ---- copies ---------------------------------------------------------------------------------- */
-/* During copies a place in the arena is noted as buffer index in `slot` and offset inside it. */
+/* ---- copies
+ * ---------------------------------------------------------------------------------- */
+/* During copies a place in the arena is noted as buffer index in `slot` and offset inside it.
+ */
 static pl_place buffer_place(const maker *m, uint32_t val)
 {
     uint32_t s = m->q.storage[val];
@@ -201,7 +206,8 @@ static pl_status order_copies(maker *m, const bool *changes)
         if (old >= 0) waiting[old]++;
     }
     while ((n = run_ready(m, c, n, waiting)) > 0) {
-        /* All that is left waits in cycles: free one slot by saving each view of it that is read. */
+        /* All that is left waits in cycles: free one slot by saving each view of it that is
+         * read. */
         int32_t slot = c[0].a->slot;
         for (uint32_t i = 0; i < n; i++) {
             if (c[i].reads != slot) continue;
@@ -238,9 +244,10 @@ static pl_status add_copies(maker *m)
     return PL_OK;
 }
 
-/* ---- offsets --------------------------------------------------------------------------------- */
-/* A portfolio first; search only when it leaves more than a thousandth above the bound, and a long
- * one only above a hundredth. */
+/* ---- offsets
+ * --------------------------------------------------------------------------------- */
+/* A portfolio first; search only when it leaves more than a thousandth above the bound, and a
+ * long one only above a hundredth. */
 static pl_status pack(const pl_plan_opts *o, pl_pack_buf *b, size_t n, uint64_t bound,
                       uint64_t *height)
 {

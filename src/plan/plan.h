@@ -1,20 +1,21 @@
 /* plan.h - the plan: in which order units run and where every byte lies, as plain data.
  *
- * Time is counted in steps. Steps 0 .. n_order-1 run one unit each; steps n_order .. n_steps-1 run
- * one copy each (values that could not be made in their slot's memory, old values to be kept).
- * Views run nothing and take no step. A buffer is alive in the half-open range [first,last).
+ * Time is counted in steps. Steps 0 .. n_order-1 run one unit each; steps n_order .. n_steps-1
+ * run one copy each (values that could not be made in their slot's memory, old values to be
+ * kept). Views run nothing and take no step. A buffer is alive in the half-open range
+ * [first,last).
  *
- * Memory is two spaces. The arena holds what lives within a step: values, inputs, kernel scratch;
- * offsets count from its base. The state holds the slots of the store; a place there is a slot and
- * an offset in it. A `state` value is its slot's memory; a value assigned to a slot is made right
- * there when that is safe.
+ * Memory is two spaces. The arena holds what lives within a step: values, inputs, kernel
+ * scratch; offsets count from its base. The state holds the slots of the store; a place there
+ * is a slot and an offset in it. A `state` value is its slot's memory; a value assigned to a
+ * slot is made right there when that is safe.
  *
  * Invariants, all of them checked by pl_plan_check on every plan
  *   P1  every unit that is no view runs exactly once, after the producers of what it reads
  *   P2  bytes that a value needs are written by nobody else until its last use
- *   P3  an output takes an input's bytes only when the op allows it and nobody reads the input later
- *   P4  a slot's old value stands until its last reader has run; at the end the new one stands
- *   P5  scratch touches nothing alive; everything lies inside the arena, 64-byte aligned
+ *   P3  an output takes an input's bytes only when the op allows it and nobody reads the input
+ * later P4  a slot's old value stands until its last reader has run; at the end the new one
+ * stands P5  scratch touches nothing alive; everything lies inside the arena, 64-byte aligned
  */
 #ifndef PL_PLAN_PLAN_H
 #define PL_PLAN_PLAN_H
@@ -22,7 +23,7 @@
 #include "ir/units.h"
 
 #define PL_PLAN_ALIGN 64u
-#define PL_NO_UNIT UINT32_MAX
+#define PL_NO_UNIT    UINT32_MAX
 
 typedef enum pl_space {
     PL_SPACE_NONE, /* the value has no storage: it lives inside a group */
@@ -38,8 +39,9 @@ typedef struct pl_place {
 
 /* One range of the arena with one lifetime. */
 typedef struct pl_buffer {
-    uint32_t value; /* the first value that lives in it, or the old value saved; 0 for scratch */
-    uint32_t unit;  /* scratch: whose; else the producer, PL_NO_UNIT if none */
+    uint32_t
+        value;     /* the first value that lives in it, or the old value saved; 0 for scratch */
+    uint32_t unit; /* scratch: whose; else the producer, PL_NO_UNIT if none */
     uint64_t bytes, offset;
     int32_t first, last;
     enum pl_component component;
@@ -71,16 +73,16 @@ typedef struct pl_plan {
     uint32_t n_outputs;
     pl_buffer *buffers;
     uint32_t n_buffers;
-    uint64_t arena_bytes;    /* height of the packing */
-    uint64_t live_bound;     /* largest sum of buffers alive at one step */
-    uint64_t no_reuse_bytes; /* sum of all buffers, each value with bytes of its own */
-    int32_t peak_step;       /* first step with live_bound bytes alive */
-    const char *order_name;  /* the strategy that won */
+    uint64_t arena_bytes;         /* height of the packing */
+    uint64_t live_bound;          /* largest sum of buffers alive at one step */
+    uint64_t no_reuse_bytes;      /* sum of all buffers, each value with bytes of its own */
+    int32_t peak_step;            /* first step with live_bound bytes alive */
+    const char *order_name;       /* the strategy that won */
     uint64_t program_order_bound; /* live_bound of the order in which the graph was written */
 } pl_plan;
 
-/* What the planner is asked. work_bytes is per unit id. group_inplace says whether output k of a
- * group may take the bytes of its input i; NULL says never. */
+/* What the planner is asked. work_bytes is per unit id. group_inplace says whether output k of
+ * a group may take the bytes of its input i; NULL says never. */
 typedef struct pl_plan_opts {
     const uint64_t *work_bytes;
     bool (*group_inplace)(void *ctx, uint32_t unit, uint32_t k, uint32_t i);
@@ -99,7 +101,8 @@ void pl_plan_free(pl_plan *p);
 pl_status pl_plan_check(const pl_graph *g, const pl_units *units, const pl_plan_opts *o,
                         const pl_plan *p) PL_MUST_USE;
 
-/* ---- report ---------------------------------------------------------------------------------- */
+/* ---- report
+ * ---------------------------------------------------------------------------------- */
 /* "model.layer1: conv", or "model.layer1: add +3" for a group; in buf. */
 const char *pl_unit_label(const pl_graph *g, const pl_unit *u, char *buf, size_t cap);
 /* Label of what runs at a step, copies included. */

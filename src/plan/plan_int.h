@@ -1,9 +1,9 @@
 /* plan_int.h - what the files of the planner share: the problem, with views and groups gone.
  *
- * A storage is a piece of memory with one writer: a produced value with all views of it, an input,
- * or the old value of a slot. A task is a unit that runs (no view). Order, lifetimes and in-place
- * are decided on tasks and storages alone. All lists are compressed rows: the entries of row i are
- * list[start[i]] .. list[start[i+1]-1].
+ * A storage is a piece of memory with one writer: a produced value with all views of it, an
+ * input, or the old value of a slot. A task is a unit that runs (no view). Order, lifetimes and
+ * in-place are decided on tasks and storages alone. All lists are compressed rows: the entries
+ * of row i are list[start[i]] .. list[start[i+1]-1].
  */
 #ifndef PL_PLAN_PLAN_INT_H
 #define PL_PLAN_PLAN_INT_H
@@ -48,15 +48,15 @@ typedef struct pl_problem {
     uint32_t *task_of; /* per unit: task, PL_NONE for views */
     pl_storage *st;
     uint32_t n_st;
-    uint32_t *storage; /* per value: its storage, PL_NONE if it has none */
-    uint64_t *offset;  /* per value: bytes from the storage's start */
-    pl_rows reads;     /* per task: distinct storages */
-    pl_rows writes;    /* per task: storages */
-    pl_rows readers;   /* per storage: distinct tasks */
+    uint32_t *storage;    /* per value: its storage, PL_NONE if it has none */
+    uint64_t *offset;     /* per value: bytes from the storage's start */
+    pl_rows reads;        /* per task: distinct storages */
+    pl_rows writes;       /* per task: storages */
+    pl_rows readers;      /* per storage: distinct tasks */
     pl_rows preds, succs; /* per task: tasks, data and slot order together, distinct */
-    pl_takeover *takes;    /* grouped by task */
+    pl_takeover *takes;   /* grouped by task */
     uint32_t *take_start; /* n_tasks + 1 */
-    uint64_t *work;    /* per task: scratch, rounded */
+    uint64_t *work;       /* per task: scratch, rounded */
     pl_assign_rec *assigns;
     uint32_t n_assigns;
     uint32_t *old_of_slot; /* per slot: storage of the old value, PL_NONE if unread */
@@ -74,13 +74,15 @@ static inline uint64_t pl_storage_arena(const pl_storage *s)
     return s->old_slot >= 0 || s->direct >= 0 ? 0 : s->bytes;
 }
 
-/* problem.c: storages, tasks, takes; then slots.c: which assigned values are made in their slot */
+/* problem.c: storages, tasks, takes; then slots.c: which assigned values are made in their slot
+ */
 pl_status pl_problem_build(pl_problem *p, pl_arena *mem) PL_MUST_USE;
 pl_status pl_problem_slots(pl_problem *p, pl_arena *mem) PL_MUST_USE;
 /* Whether output storage `out` of its task may be written over input storage `in` of the same
  * size, by what the op or group allows. */
 bool pl_problem_may_take(const pl_problem *p, uint32_t unit, uint32_t k, uint32_t in);
-/* preds and succs from data and, for direct storages, from the order of a slot's old and new. */
+/* preds and succs from data and, for direct storages, from the order of a slot's old and new.
+ */
 pl_status pl_problem_edges(pl_problem *p, pl_arena *mem) PL_MUST_USE;
 /* n rows from pairs (row, entry), each row's entries in the order of the pairs. */
 pl_status pl_rows_make(pl_arena *mem, uint32_t n, const uint32_t (*pair)[2], size_t n_pairs,
@@ -95,8 +97,8 @@ typedef struct pl_life {
     int32_t peak_step;
 } pl_life;
 pl_status pl_life_new(const pl_problem *p, pl_arena *mem, pl_life *out) PL_MUST_USE;
-/* Replays the order: takeovers, lifetimes up to the last task, the peak. `limit`: gives up (peak =
- * UINT64_MAX) as soon as the peak is above it. */
+/* Replays the order: takeovers, lifetimes up to the last task, the peak. `limit`: gives up
+ * (peak = UINT64_MAX) as soon as the peak is above it. */
 void pl_life_replay(const pl_problem *p, const uint32_t *order, uint64_t limit, pl_life *l);
 
 /* order.c: the best order found, into order[n_tasks]; *name is the strategy. */

@@ -1,7 +1,8 @@
 /* problem.c - from graph and units to tasks and storages; see plan_int.h.
  *
- * Views vanish here: a view's value is a place inside its input's storage. Values that live inside
- * a group have no storage. Everything is one pass over the units, which stand in topological order.
+ * Views vanish here: a view's value is a place inside its input's storage. Values that live
+ * inside a group have no storage. Everything is one pass over the units, which stand in
+ * topological order.
  */
 #include "plan/plan_int.h"
 
@@ -18,7 +19,8 @@ pl_status pl_rows_make(pl_arena *mem, uint32_t n, const uint32_t (*pair)[2], siz
     return PL_OK;
 }
 
-/* ---- storages -------------------------------------------------------------------------------- */
+/* ---- storages
+ * -------------------------------------------------------------------------------- */
 static uint32_t add_storage(pl_problem *p, uint32_t val, uint64_t bytes, uint32_t producer)
 {
     p->st[p->n_st] = (pl_storage){.bytes = pl_round_up(bytes),
@@ -38,7 +40,8 @@ static void add_sources(pl_problem *p)
         if (!(r->op->flags & PL_OP_SOURCE)) continue;
         int slot = pl_node_slot(g, n);
         uint32_t s = slot >= 0 ? p->old_of_slot[slot] : PL_NONE;
-        if (s == PL_NONE) s = add_storage(p, r->out, pl_type_bytes(pl_type_of(g, r->out)), PL_NONE);
+        if (s == PL_NONE)
+            s = add_storage(p, r->out, pl_type_bytes(pl_type_of(g, r->out)), PL_NONE);
         p->storage[r->out] = s;
         p->st[s].is_input = slot < 0;
         p->st[s].old_slot = slot;
@@ -60,13 +63,14 @@ static void add_units(pl_problem *p)
         p->unit[p->n_tasks] = i;
         p->work[p->n_tasks] = pl_round_up(p->opts->work_bytes ? p->opts->work_bytes[i] : 0);
         for (uint32_t k = 0; k < u->n_out; k++)
-            p->storage[u->out[k]] =
-                add_storage(p, u->out[k], pl_type_bytes(pl_type_of(p->g, u->out[k])), p->n_tasks);
+            p->storage[u->out[k]] = add_storage(
+                p, u->out[k], pl_type_bytes(pl_type_of(p->g, u->out[k])), p->n_tasks);
         p->n_tasks++;
     }
 }
 
-/* ---- what each task reads and writes ---------------------------------------------------------- */
+/* ---- what each task reads and writes
+ * ---------------------------------------------------------- */
 static pl_status link_reads(pl_problem *p, pl_arena *mem, pl_arena *scratch)
 {
     size_t most = 1, n = 0;
@@ -79,7 +83,8 @@ static pl_status link_reads(pl_problem *p, pl_arena *mem, pl_arena *scratch)
         const pl_unit *u = &p->units->unit[p->unit[t]];
         for (uint32_t i = 0; i < u->n_in; i++) {
             uint32_t s = p->storage[u->in[i]];
-            if (s == PL_NONE) PL_FAIL(PL_ERR_PLAN, "unit %u reads a value without storage", p->unit[t]);
+            if (s == PL_NONE)
+                PL_FAIL(PL_ERR_PLAN, "unit %u reads a value without storage", p->unit[t]);
             if (seen[s] == t + 1) continue;
             seen[s] = t + 1;
             by_task[n][0] = by_storage[n][1] = t;
@@ -104,8 +109,10 @@ static pl_status link_writes(pl_problem *p, pl_arena *mem, pl_arena *scratch)
     return pl_rows_make(mem, p->n_tasks, (const uint32_t(*)[2])pairs, n, &p->writes);
 }
 
-/* ---- in place -------------------------------------------------------------------------------- */
-/* A value may be overwritten by output k when every place where the unit reads it allows that. */
+/* ---- in place
+ * -------------------------------------------------------------------------------- */
+/* A value may be overwritten by output k when every place where the unit reads it allows that.
+ */
 static bool unit_allows(const pl_problem *p, uint32_t unit, uint32_t k, uint32_t i)
 {
     const pl_unit *u = &p->units->unit[unit];
@@ -194,7 +201,8 @@ pl_status pl_problem_build(pl_problem *p, pl_arena *mem)
     return rc;
 }
 
-/* ---- edges ----------------------------------------------------------------------------------- */
+/* ---- edges
+ * ----------------------------------------------------------------------------------- */
 /* Pairs (task, predecessor), distinct. With dry = NULL only counts. */
 static size_t collect_edges(const pl_problem *p, uint32_t *seen, uint32_t (*pred)[2],
                             uint32_t (*succ)[2])
@@ -237,7 +245,8 @@ pl_status pl_problem_edges(pl_problem *p, pl_arena *mem)
     if (!pred || !succ) goto out;
     collect_edges(p, seen, pred, succ);
     rc = pl_rows_make(mem, p->n_tasks, (const uint32_t(*)[2])pred, n, &p->preds);
-    if (rc == PL_OK) rc = pl_rows_make(mem, p->n_tasks, (const uint32_t(*)[2])succ, n, &p->succs);
+    if (rc == PL_OK)
+        rc = pl_rows_make(mem, p->n_tasks, (const uint32_t(*)[2])succ, n, &p->succs);
 out:
     pl_arena_release(&scratch);
     return rc;

@@ -1,16 +1,17 @@
 /* slots.c - which assigned values are made right in their slot's memory.
  *
- * Making the new value over the old one saves the bytes and the copy. It is legal when the producer
- * runs after every other reader of the old value, may itself overwrite what it reads, and nobody
- * wants the old value after the run. "After every reader" is an edge from each reader to the
- * producer; those edges may close a cycle (a and b each computed from the other's old value), so
- * all wishes are granted first, then cycles are found (Tarjan's strongly connected components) and
- * in each the cheapest wish is refused, until there is none. A refused value lives in the arena
- * and is copied at the end.
+ * Making the new value over the old one saves the bytes and the copy. It is legal when the
+ * producer runs after every other reader of the old value, may itself overwrite what it reads,
+ * and nobody wants the old value after the run. "After every reader" is an edge from each
+ * reader to the producer; those edges may close a cycle (a and b each computed from the other's
+ * old value), so all wishes are granted first, then cycles are found (Tarjan's strongly
+ * connected components) and in each the cheapest wish is refused, until there is none. A
+ * refused value lives in the arena and is copied at the end.
  */
 #include "plan/plan_int.h"
 
-/* ---- strongly connected components ------------------------------------------------------------ */
+/* ---- strongly connected components
+ * ------------------------------------------------------------ */
 typedef struct scc {
     uint32_t *comp; /* per task: component number, 0 while unknown */
     uint32_t *low, *num, *stack, *path, *edge;
@@ -40,7 +41,8 @@ static void scc_visit(const pl_problem *p, scc *s, uint32_t root, uint32_t *coun
             continue;
         }
         depth--;
-        if (depth && s->low[t] < s->low[s->path[depth - 1]]) s->low[s->path[depth - 1]] = s->low[t];
+        if (depth && s->low[t] < s->low[s->path[depth - 1]])
+            s->low[s->path[depth - 1]] = s->low[t];
         if (s->low[t] != s->num[t]) continue;
         uint32_t size = 0, member;
         s->n_comps++;
@@ -69,7 +71,8 @@ static pl_status scc_find(const pl_problem *p, pl_arena *scratch, scc *s)
     return PL_OK;
 }
 
-/* ---- wishes ---------------------------------------------------------------------------------- */
+/* ---- wishes
+ * ---------------------------------------------------------------------------------- */
 static pl_status list_assigns(pl_problem *p, pl_arena *mem)
 {
     uint32_t n = 0;
@@ -130,7 +133,8 @@ static bool in_cycle(const pl_problem *p, const scc *s, const pl_assign_rec *a)
     return false;
 }
 
-/* One refusal a component: the smallest slot. After a few rounds all of a component's wishes. */
+/* One refusal a component: the smallest slot. After a few rounds all of a component's wishes.
+ */
 static pl_status break_cycles(pl_problem *p, const scc *s, bool all, pl_arena *scratch)
 {
     uint32_t *least = pl_arena_new(scratch, uint32_t, s->n_comps + 1); /* assign + 1 */

@@ -1,8 +1,8 @@
 /* device.h - the seam between a plan and a device.
  *
  * A device gives memory, makes units ready (chooses and prepares kernels) and runs a list of
- * launches in order. Order, offsets and lifetimes come from the plan and are the same everywhere; a
- * device knows nothing of them. Pointers in a launch are the device's own.
+ * launches in order. Order, offsets and lifetimes come from the plan and are the same
+ * everywhere; a device knows nothing of them. Pointers in a launch are the device's own.
  */
 #ifndef PL_RT_DEVICE_H
 #define PL_RT_DEVICE_H
@@ -32,10 +32,10 @@ typedef struct pl_device {
     pl_status (*alloc)(size_t bytes, void **out);
     void (*free)(void *p, size_t bytes);
     void (*fill)(void *to, int byte, size_t bytes);
-    /* Chooses a kernel for the unit; reference: the plainest one. `call` has types and attributes:
-     * a node's own for a kernel, the unit's in[] and out[] for a group. */
-    pl_status (*prepare)(const pl_graph *g, const pl_unit *u, const pl_call *call, bool reference,
-                         pl_exec *out);
+    /* Chooses a kernel for the unit; reference: the plainest one. `call` has types and
+     * attributes: a node's own for a kernel, the unit's in[] and out[] for a group. */
+    pl_status (*prepare)(const pl_graph *g, const pl_unit *u, const pl_call *call,
+                         bool reference, pl_exec *out);
     void (*discard)(pl_exec *e); /* zeroed ones are fine */
     /* Output k of a prepared group may take over its input i. */
     bool (*group_inplace)(const pl_exec *e, const pl_unit *u, uint32_t k, uint32_t i);

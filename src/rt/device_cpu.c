@@ -44,8 +44,10 @@ static pl_status cpu_prepare(const pl_graph *g, const pl_unit *u, const pl_call 
     }
     const pl_op *op = pl_node_get(g, u->nodes[0])->op;
     *out = (pl_exec){choose(op, call, reference), NULL, 0};
-    PL_FAIL_IF(!out->kernel, PL_ERR_UNSUPPORTED, "%s has no CPU kernel for these types", op->name);
-    return out->kernel->prepare ? out->kernel->prepare(call, &out->prep, &out->work_bytes) : PL_OK;
+    PL_FAIL_IF(!out->kernel, PL_ERR_UNSUPPORTED, "%s has no CPU kernel for these types",
+               op->name);
+    return out->kernel->prepare ? out->kernel->prepare(call, &out->prep, &out->work_bytes)
+                                : PL_OK;
 }
 
 static void cpu_discard(pl_exec *e)
@@ -64,8 +66,10 @@ static pl_status cpu_run(const pl_launch *l, uint32_t n, uint32_t *failed)
 {
     for (uint32_t i = 0; i < n; i++) {
         pl_status rc = PL_OK;
-        if (l[i].exec) rc = l[i].exec->kernel->run(&l[i].call);
-        else if (l[i].bytes) memmove(l[i].to, l[i].from, l[i].bytes);
+        if (l[i].exec)
+            rc = l[i].exec->kernel->run(&l[i].call);
+        else if (l[i].bytes)
+            memmove(l[i].to, l[i].from, l[i].bytes);
         if (rc != PL_OK) {
             *failed = i;
             return rc;

@@ -93,7 +93,8 @@ static uint32_t sum_kinds(const pl_bound *b, const row *steps, row *kinds)
     return n;
 }
 
-pl_status pl_session_profile_text(const pl_session *s, const pl_program *p, int rows, char **text)
+pl_status pl_session_profile_text(const pl_session *s, const pl_program *p, int rows,
+                                  char **text)
 {
     const pl_bound *b = pl_session_find(s, p);
     PL_FAIL_IF(!b, PL_ERR_ARG, "the program is not one of this session's");
@@ -121,7 +122,8 @@ out:
     return rc;
 }
 
-/* ---- the plan in words ------------------------------------------------------------------------ */
+/* ---- the plan in words
+ * ------------------------------------------------------------------------ */
 static int by_bytes(const void *a, const void *b)
 {
     const pl_buffer *const *x = a, *const *y = b;
@@ -132,7 +134,7 @@ static int by_bytes(const void *a, const void *b)
 static void print_alive(const pl_program *p, pl_str *out, const pl_buffer **alive, uint32_t n,
                         uint32_t most)
 {
-    static const char *const kind[PL_N_COMPONENTS] = {"weights",     "gradient",  "optimizer",
+    static const char *const kind[PL_N_COMPONENTS] = {"weights",    "gradient",  "optimizer",
                                                       "activation", "workspace", "input"};
     for (uint32_t i = 0; i < n && i < most; i++) {
         char bytes[32], type[96] = "";
@@ -154,7 +156,8 @@ pl_status pl_program_report(const pl_program *p, int rows, char **text)
     if (!alive) return PL_ERR_MEMORY;
     uint32_t n = 0;
     for (uint32_t i = 0; i < plan->n_buffers; i++)
-        if (plan->buffers[i].first <= plan->peak_step && plan->peak_step < plan->buffers[i].last)
+        if (plan->buffers[i].first <= plan->peak_step &&
+            plan->peak_step < plan->buffers[i].last)
             alive[n++] = &plan->buffers[i];
     qsort(alive, n, sizeof *alive, by_bytes);
     pl_str out = PL_STR_INIT;
@@ -164,7 +167,8 @@ pl_status pl_program_report(const pl_program *p, int rows, char **text)
                 pl_str_bytes(plan->live_bound, b, sizeof b),
                 pl_str_bytes(plan->program_order_bound, c, sizeof c), plan->order_name,
                 plan->n_steps);
-    pl_str_addf(&out, "peak at step %d, %s; alive there:\n", plan->peak_step, p->info.peak_node);
+    pl_str_addf(&out, "peak at step %d, %s; alive there:\n", plan->peak_step,
+                p->info.peak_node);
     print_alive(p, &out, alive, n, rows > 0 ? (uint32_t)rows : UINT32_MAX);
     pl_status rc = pl_str_take(&out, text);
     pl_str_release(&out);

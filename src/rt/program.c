@@ -1,7 +1,7 @@
 /* program.c - pl_compile: passes, units, kernels, plan, check.
  *
- * Kernels are prepared before planning because their scratch is planned like any value. The plan is
- * checked every time; a plan that fails is a defect of the planner and never runs.
+ * Kernels are prepared before planning because their scratch is planned like any value. The
+ * plan is checked every time; a plan that fails is a defect of the planner and never runs.
  */
 #include "base/pool.h"
 #include "base/sys.h"
@@ -20,7 +20,8 @@ pl_unit_args pl_unit_args_of(const pl_graph *g, const pl_unit *u)
     return (pl_unit_args){pl_node_in(g, u->nodes[0]), r->n_in, r->out, NULL, r->n_out};
 }
 
-/* ---- kernels --------------------------------------------------------------------------------- */
+/* ---- kernels
+ * --------------------------------------------------------------------------------- */
 static pl_status fill_call(pl_program *p, uint32_t unit)
 {
     const pl_unit *u = &p->units->unit[unit];
@@ -30,10 +31,8 @@ static pl_status fill_call(pl_program *p, uint32_t unit)
     if (!in || !out) return PL_ERR_MEMORY;
     for (uint32_t i = 0; i < a.n_in; i++) in[i] = *pl_type_of(p->g, a.in[i]);
     for (uint32_t k = 0; k < a.n_out; k++) out[k] = *pl_type_of(p->g, pl_arg_out(&a, k));
-    p->call[unit] = (pl_call){.in_type = in,
-                              .out_type = out,
-                              .n_in = (int32_t)a.n_in,
-                              .n_out = (int32_t)a.n_out};
+    p->call[unit] = (pl_call){
+        .in_type = in, .out_type = out, .n_in = (int32_t)a.n_in, .n_out = (int32_t)a.n_out};
     if (u->kind == PL_UNIT_KERNEL) p->call[unit].attr = pl_node_get(p->g, u->nodes[0])->attr;
     return PL_OK;
 }
@@ -60,13 +59,15 @@ static bool group_inplace(void *ctx, uint32_t unit, uint32_t k, uint32_t i)
     return p->dev->group_inplace(&p->exec[unit], &p->units->unit[unit], k, i);
 }
 
-/* ---- plan ------------------------------------------------------------------------------------ */
+/* ---- plan
+ * ------------------------------------------------------------------------------------ */
 static pl_status list_inputs(pl_program *p)
 {
     for (int pass = 0; pass < 2; pass++) {
         int n = 0;
         for (uint32_t i = 1; i < p->g->n_nodes; i++) {
-            bool is = (pl_node_get(p->g, i)->op->flags & PL_OP_SOURCE) && pl_node_slot(p->g, i) < 0;
+            bool is =
+                (pl_node_get(p->g, i)->op->flags & PL_OP_SOURCE) && pl_node_slot(p->g, i) < 0;
             if (is && pass) p->inputs[n] = i;
             n += is;
         }
@@ -111,9 +112,10 @@ static void fill_info(pl_program *p, double plan_ms)
 
 static pl_status make_units(pl_program *p)
 {
-    if (p->opts.no_fuse || p->opts.reference || !p->dev->fuse)
-        return pl_units_single(p->g, &p->units);
-    return pl_fuse(p->g, p->dev->fuse, &p->units);
+    if (p->opts.reference || !p->dev->fuse) return pl_units_single(p->g, &p->units);
+    pl_fuse_opts o = *p->dev->fuse;
+    if (p->opts.no_fuse) o.max_nodes = 1; /* the same arithmetic, one node at a time */
+    return pl_fuse(p->g, &o, &p->units);
 }
 
 static pl_status make_plan(pl_program *p)
@@ -183,7 +185,8 @@ void pl_program_free(pl_program *p)
     pl_sys_free(p);
 }
 
-/* ---- reading a program ------------------------------------------------------------------------ */
+/* ---- reading a program
+ * ------------------------------------------------------------------------ */
 const pl_plan_info *pl_program_plan(const pl_program *p)
 {
     return &p->info;
@@ -196,7 +199,8 @@ const char *pl_program_step_label(const pl_program *p, int step)
 
 pl_plan_buffer pl_program_buffer(const pl_program *p, int i)
 {
-    if (i < 0 || i >= p->info.buffers) return (pl_plan_buffer){.label = "", .first = -1, .last = -1};
+    if (i < 0 || i >= p->info.buffers)
+        return (pl_plan_buffer){.label = "", .first = -1, .last = -1};
     const pl_buffer *b = &p->plan->buffers[i];
     pl_plan_buffer out = {.bytes = b->bytes,
                           .offset = b->offset,

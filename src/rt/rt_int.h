@@ -22,7 +22,8 @@ struct pl_program {
     pl_plan_info info;
 };
 
-/* The values that a unit's call takes and gives, in order: a node's operands, or a group's in[]. */
+/* The values that a unit's call takes and gives, in order: a node's operands, or a group's
+ * in[]. */
 typedef struct pl_unit_args {
     const uint32_t *in;
     uint32_t n_in, out0; /* kernel: outputs out0, out0+1, ...; group: from list */

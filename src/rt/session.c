@@ -2,20 +2,22 @@
  *
  * A session maps two blocks: the arena, as large as the largest of its programs needs, and the
  * state, all slots of the store in index order. Binding a program turns the plan's places into
- * pointers once; a run is then a walk over the bound launches and allocates nothing. Programs of
- * one session share the arena, so one's inputs and outputs stand only until another one runs.
+ * pointers once; a run is then a walk over the bound launches and allocates nothing. Programs
+ * of one session share the arena, so one's inputs and outputs stand only until another one
+ * runs.
  */
+#include "base/dtype.h"
 #include "base/pool.h"
 #include "base/rng.h"
 #include "base/sys.h"
-#include "base/dtype.h"
 #include "rt/rt_int.h"
 
 #include <math.h>
 #include <string.h>
 #include <xxhash.h>
 
-/* ---- binding --------------------------------------------------------------------------------- */
+/* ---- binding
+ * --------------------------------------------------------------------------------- */
 static void *address(const pl_session *s, const pl_place *at)
 {
     if (at->space == PL_SPACE_ARENA) return s->arena + at->offset;
@@ -75,7 +77,8 @@ static pl_status bind_program(pl_session *s, pl_program *p, pl_bound *b)
     return p->opts.poison ? list_deaths(s, b) : PL_OK;
 }
 
-/* ---- making a session ------------------------------------------------------------------------- */
+/* ---- making a session
+ * ------------------------------------------------------------------------- */
 static pl_status lay_out_state(pl_session *s)
 {
     s->n_slots = pl_store_count(s->store);
@@ -156,7 +159,8 @@ pl_bound *pl_session_find(const pl_session *s, const pl_program *p)
     return NULL;
 }
 
-/* ---- initial state --------------------------------------------------------------------------- */
+/* ---- initial state
+ * --------------------------------------------------------------------------- */
 enum { INIT_CHUNK = 1 << 16 }; /* elements a task, a multiple of a block's four */
 
 typedef struct init_job {
@@ -220,7 +224,8 @@ void pl_session_init(pl_session *s, uint64_t seed)
     }
 }
 
-/* ---- access ---------------------------------------------------------------------------------- */
+/* ---- access
+ * ---------------------------------------------------------------------------------- */
 void *pl_session_slot(pl_session *s, int slot)
 {
     return slot >= 0 && slot < s->n_slots ? s->state + s->slot_at[slot] : NULL;
@@ -237,7 +242,8 @@ void *pl_session_input(pl_session *s, const pl_program *p, const char *name, pl_
     return NULL;
 }
 
-const void *pl_session_output(pl_session *s, const pl_program *p, const char *name, pl_type *type)
+const void *pl_session_output(pl_session *s, const pl_program *p, const char *name,
+                              pl_type *type)
 {
     for (uint32_t i = 0; i < p->plan->n_outputs; i++) {
         const pl_plan_output *o = &p->plan->outputs[i];
@@ -248,7 +254,8 @@ const void *pl_session_output(pl_session *s, const pl_program *p, const char *na
     return NULL;
 }
 
-/* ---- running --------------------------------------------------------------------------------- */
+/* ---- running
+ * --------------------------------------------------------------------------------- */
 /* Everything but the inputs is dead before the first step. Inputs are buffers of the plan in no
  * special order, so the gaps are found by looking for the nearest one. */
 static void poison_start(pl_session *s, const pl_bound *b)
