@@ -115,9 +115,10 @@ void plan_print(const pl_run *run, const char *name, FILE *out)
     print_peak(program, p, out);
     fprintf(out,
             "\nArena %.3f x the most bytes alive at once; without sharing of bytes it would be %s.\n"
-            "%d nodes in %d units, planned in %.0f ms; a step is predicted to take %.3g ms.\n",
+            "%d nodes in %d units, planned in %.0f ms; a step is predicted to take %s.\n",
             p->live_bound_bytes ? (double)p->arena_bytes / (double)p->live_bound_bytes : 1.0,
-            cli_bytes(p->no_reuse_bytes), p->nodes, p->units, p->plan_ms, p->predicted_step_ms);
+            cli_bytes(p->no_reuse_bytes), p->nodes, p->units, p->plan_ms,
+            cli_ms(p->predicted_step_ms));
 }
 
 pl_status plan_open(const cli_args *a, const char *memory, pl_run **out)

@@ -124,18 +124,37 @@ static void draw_grid(const timeline *t)
             LEFT, y, WIDTH - RIGHT, y, t->steps);
 }
 
+/* Bytes of the lowest n layers in a column. */
+static double height(const timeline *t, int column, int n)
+{
+    uint64_t sum = 0;
+    for (int k = 0; k < n; k++) sum += t->alive[t->fullest[column]][layers[k].component];
+    return (double)sum;
+}
+
+/* An edge of a layer as horizontal and vertical strokes; only where it moves is anything written. */
+static void draw_edge(const timeline *t, int n, bool forth)
+{
+    double at = -1;
+    for (int i = 0; i < t->columns; i++) {
+        int x = forth ? i : t->columns - 1 - i;
+        double y = y_of(t, height(t, x, n));
+        if (at < 0)
+            fprintf(t->f, "%c%.1f %.1f", forth ? 'M' : 'L', x_of(t, forth ? x : x + 1), y);
+        else if (y - at > 0.05 || at - y > 0.05)
+            fprintf(t->f, "H%.1fV%.1f", x_of(t, forth ? x : x + 1), y);
+        else
+            continue;
+        at = y;
+    }
+    fprintf(t->f, "H%.1f", x_of(t, forth ? t->columns : 0));
+}
+
 static void draw_layer(const timeline *t, int which)
 {
-    fprintf(t->f, "<path fill=\"%s\" d=\"M", layers[which].colour);
-    for (int edge = 0; edge < 2; edge++) /* forth along the upper edge, back along the lower */
-        for (int i = 0; i < t->columns; i++) {
-            int x = edge ? t->columns - 1 - i : i;
-            double v = 0;
-            for (int k = 0; k <= which - edge; k++)
-                v += (double)t->alive[t->fullest[x]][layers[k].component];
-            double a = x_of(t, edge ? x + 1 : x), b = x_of(t, edge ? x : x + 1), y = y_of(t, v);
-            fprintf(t->f, "%.1f %.1f %.1f %.1f ", a, y, b, y);
-        }
+    fprintf(t->f, "<path fill=\"%s\" d=\"", layers[which].colour);
+    draw_edge(t, which + 1, true);
+    draw_edge(t, which, false);
     fprintf(t->f, "z\"/>\n");
 }
 
@@ -175,8 +194,9 @@ static void draw_budget(const timeline *t, const pl_run_memory *m)
     double y = y_of(t, m->budget > m->overhead ? (double)(m->budget - m->overhead) : 0);
     fprintf(t->f,
             "<line class=\"budget\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>"
-            "<text class=\"over\" x=\"%d\" y=\"%.1f\">budget %s less %s overhead</text>\n",
-            LEFT, WIDTH - RIGHT, y, y, LEFT + 6, y - 5, cli_bytes(m->budget),
+            "<text class=\"over\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">budget %s less %s "
+            "overhead</text>\n",
+            LEFT, WIDTH - RIGHT, y, y, WIDTH - RIGHT - 4, y - 5, cli_bytes(m->budget),
             cli_bytes(m->overhead));
 }
 

@@ -98,6 +98,13 @@ const char *cli_count(int64_t n)
     return b;
 }
 
+const char *cli_ms(double ms)
+{
+    char *b = next_buffer();
+    snprintf(b, 64, ms < 10 ? "%.2f ms" : ms < 1000 ? "%.0f ms" : "%.1f s", ms < 1000 ? ms : ms / 1000);
+    return b;
+}
+
 const char *cli_clock(double seconds)
 {
     char *b = next_buffer();

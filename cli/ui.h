@@ -49,6 +49,7 @@ const char *cli_bold(FILE *f), *cli_dim(FILE *f), *cli_red(FILE *f), *cli_plain(
 /* "1.50 GiB", "536,846", "01:02:03"; each call returns one of a few static buffers. */
 const char *cli_bytes(uint64_t bytes);
 const char *cli_count(int64_t n);
+const char *cli_ms(double ms); /* "3.20 ms", "120 ms", "4.5 s" */
 const char *cli_clock(double seconds);
 /* A bar of eighths, `cells` wide, for a share in [0,1]. */
 const char *cli_bar(double share, int cells);

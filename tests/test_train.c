@@ -1,4 +1,5 @@
 /* test_train.c - runs through the API: the same numbers whatever the plan, files there and back. */
+#include "base/sys.h"
 #include "plimsoll_train.h"
 #include "test.h"
 #include "train/train_int.h"
@@ -90,8 +91,8 @@ TEST(train_plans_do_not_change_bits)
     CHECK(same_bits(&plain, &other));
 }
 
-/* Grouping changes no bits either: every value is rounded to its own dtype. */
-TEST(train_fusing_does_not_change_bits)
+/* Without groups every node runs its own kernel, whose sums may be ordered otherwise. */
+TEST(train_fusing_agrees)
 {
     trace plain, other;
     CHECK_OK(trace_of(NULL, NULL, &plain));
@@ -207,8 +208,41 @@ TEST(train_sampling_is_a_permutation)
     CHECK_INT(pl__sample_at(9, 1, 5), 0);
 }
 
-/* Running out of memory anywhere in building and starting is an error, never a crash. */
-TEST(train_short_of_memory)
+/* Every allocation from opening to the first step fails once: an error, never a crash or a leak. In
+ * the short form only some of them, further and further apart. */
+static pl_status open_to_step(void)
+{
+    pl_run *run = NULL;
+    pl_status rc = open_small(NULL, &run);
+    if (rc != PL_OK) return rc;
+    pl_step_info info;
+    rc = pl_run_build(run);
+    if (rc == PL_OK) rc = pl_run_start(run);
+    if (rc == PL_OK) rc = pl_run_step(run, &info);
+    pl_run_free(run);
+    return rc;
+}
+
+TEST(train_every_allocation_fails)
+{
+    for (uint64_t n = 1;; n += pl_test_long() ? 1 : 1 + n / 8) {
+        pl_sys_fail_nth(n);
+        pl_status rc = open_to_step();
+        bool hit = pl_sys_fail_hit();
+        pl_sys_fail_nth(0);
+        if (!hit) {
+            CHECK_OK(rc);
+            CHECK(n > 50);
+            return;
+        }
+        CHECK_MSG(rc == PL_ERR_MEMORY && pl_error_text()[0],
+                  "allocation %llu failed, the run says %s: %s", (unsigned long long)n,
+                  pl_status_name(rc), pl_error_text());
+    }
+}
+
+/* A budget that is too small names the smallest. */
+TEST(train_budget_too_small)
 {
     pl_run *run;
     CHECK_OK(open_small("memory=8MiB", &run));

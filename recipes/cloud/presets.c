@@ -9,16 +9,16 @@ const pl_preset cloud_presets[] = {
     {"demo", "learns visibly in about a minute on a CPU", "\
 # Small frames and a narrow network: a look at the whole engine in about a minute.\n\
 recipe: cloud\n\
-batch: 16\n\
+batch: 32\n\
 frames: 3\n\
 height: 32\n\
 width: 48\n\
 model: {channels: [16, 32, 64], dense: [64, 32], film_hidden: 32, dropout_conv: 0.05, dropout_dense: [0.1, 0.05]}\n\
 optim: {name: adamw, lr: 3e-3, weight_decay: 0.01}\n\
 schedule: {name: cosine, warmup_steps: 20}\n\
-train: {steps: 400, log_every: 20}\n\
-eval: {every: 100, batches: 16}\n\
-data: {samples: 4096, eval_samples: 256}\n"},
+train: {steps: 1600, log_every: 100}\n\
+eval: {every: 400, batches: 8}\n\
+data: {samples: 8192, eval_samples: 256}\n"},
     {"tiny", "seconds on a CPU; the sizes of the PyTorch peer's toy", "\
 recipe: cloud\n\
 batch: 4\n\

@@ -48,6 +48,9 @@ static double lattice(uint64_t seed, int64_t x, int64_t y)
     return unit(seed + (uint64_t)x * 0x9E3779B97F4A7C15u + (uint64_t)y * 0xC2B2AE3D27D4EB4Fu);
 }
 
+#define OCTAVES 3
+#define FAR     (1 << 20)
+
 /* One octave of smooth value noise in [0,1]. Neighbouring pixels mostly share a cell of the lattice,
  * so its four corners are kept. */
 typedef struct octave {
@@ -61,8 +64,9 @@ static double smooth(octave *o, double x, double y)
 {
     x *= o->scale;
     y *= o->scale;
-    double fx = floor(x), fy = floor(y), u = x - fx, v = y - fy;
-    int64_t i = (int64_t)fx, j = (int64_t)fy;
+    /* floor by truncation, of coordinates that lie within +-FAR cells */
+    int64_t i = (int64_t)(x + FAR) - FAR, j = (int64_t)(y + FAR) - FAR;
+    double u = x - (double)i, v = y - (double)j;
     if (i != o->i || j != o->j) {
         double p = lattice(o->seed, i, j), q = lattice(o->seed, i + 1, j);
         double r = lattice(o->seed, i, j + 1), s = lattice(o->seed, i + 1, j + 1);
@@ -78,7 +82,6 @@ static double smooth(octave *o, double x, double y)
     return o->a + o->b * u + o->c * v + o->d * u * v;
 }
 
-#define OCTAVES 3
 /* A cloud field: three octaves, thresholded by the cover. */
 typedef struct field {
     octave octaves[OCTAVES];
