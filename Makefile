@@ -52,7 +52,7 @@ $(BUILD)/plimsoll: $(CLI_OBJ) $(BUILD)/libplimsoll.a
 	@echo "  link $@"
 	@$(CC) $(LSAN) -rdynamic -o $@ $(CLI_OBJ) -Wl,--whole-archive $(BUILD)/libplimsoll.a -Wl,--no-whole-archive $(LIBS)
 
-$(BUILD)/pl_bench: $(BUILD)/bench/pl_bench.o $(BUILD)/libplimsoll.a
+$(BUILD)/pl_bench $(BUILD)/pl_profile: $(BUILD)/%: $(BUILD)/bench/%.o $(BUILD)/libplimsoll.a
 	@echo "  link $@"
 	@$(CC) $(LSAN) -rdynamic -o $@ $< -Wl,--whole-archive $(BUILD)/libplimsoll.a -Wl,--no-whole-archive $(LIBS)
 

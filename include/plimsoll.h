@@ -141,11 +141,13 @@ typedef struct pl_init {
 } pl_init;
 
 /* How a slot stands in a model file: dimension i of the file's tensor is dimension perm[i] of
- * ours, after ours is seen with shape `view` (view_rank 0: the slot's own shape). rank 0: as is. */
+ * ours, after ours is seen with shape `view` (view_rank 0: the slot's own shape). rank 0: as is.
+ * flat: the file has those elements, in that order, as a vector. */
 typedef struct pl_file_layout {
     int32_t rank, view_rank;
     int32_t perm[PL_MAX_RANK];
     int64_t view[PL_MAX_RANK];
+    bool flat;
 } pl_file_layout;
 
 typedef struct pl_slot {

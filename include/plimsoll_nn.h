@@ -1,7 +1,8 @@
-/* plimsoll_nn.h - layers, initial values and losses: model code that reads like its PyTorch forward.
+/* plimsoll_nn.h - layers, initial values and losses: model code that reads like its PyTorch
+ * forward.
  *
  *     pl_nn *m = pl_nn_new(g, true);
- *     pl_nn_push(m, "encoder.%d", i);                                   names "encoder.0.conv.weight"
+ *     pl_nn_push(m, "encoder.%d", i);                                names: encoder.0.conv...
  *     x = pl_nn_conv2d(m, x, "conv", 64, (pl_nn_conv){3, .pad = 1});    kernel 3, padding 1
  *     x = pl_relu(m->g, pl_nn_batch_norm(m, x, "norm", (pl_nn_norm){0}));
  *     pl_nn_pop(m);
@@ -9,16 +10,17 @@
  *     PL_TRY(pl_nn_finish(m));
  *     pl_nn_free(m);
  *
- * A layer makes the slots of its parameters in the graph's store (once: the same name again shares
- * them), with PyTorch's names, file layout and default initial values, and applies itself. Sizes of
- * inputs are read from the values. Every options struct means PyTorch's defaults when zero.
+ * A layer makes the slots of its parameters in the graph's store (once: the same name again
+ * shares them), with PyTorch's names, file layout and default initial values, and applies
+ * itself. Sizes of inputs are read from the values. Every options struct means PyTorch's
+ * defaults when zero.
  *
  * Shapes: x is [N, s.., C], channels last, where PyTorch has [N, C, s..]. Matrices are [.., C].
  *
  * State that a forward pass changes (running statistics, power iterations, the random key) is
- * chained through the context: a second use in the same graph reads what the first one left, and
- * pl_nn_finish assigns each slot once. T calls of one BatchNorm thus compose to what T calls leave
- * in PyTorch.
+ * chained through the context: a second use in the same graph reads what the first one left,
+ * and pl_nn_finish assigns each slot once. T calls of one BatchNorm thus compose to what T
+ * calls leave in PyTorch.
  */
 #ifndef PLIMSOLL_NN_H
 #define PLIMSOLL_NN_H
@@ -29,11 +31,11 @@
 extern "C" {
 #endif
 
-/* ---- context: a graph, a path of names, what changes ------------------------------------------ */
+/* ---- context: a graph, a path of names, what changes ------------------------------------- */
 typedef struct pl_nn {
     pl_graph *g;     /* borrowed */
     pl_dtype dtype;  /* of parameters made now: f32; f64 in tests */
-    bool training;   /* dropout draws, BatchNorm uses the batch's statistics, power iterations run */
+    bool training;   /* dropout draws, BatchNorm uses batch statistics, power iterations run */
     bool frozen;     /* parameters made now are not trainable */
     bool bn_average; /* BatchNorm called T times: one update with the mean of the T statistics,
                         instead of T updates one after another */
@@ -43,8 +45,9 @@ typedef struct pl_nn {
 /* NULL when out of memory. One context a graph: it caches the value of every slot it reads. */
 PL_API pl_nn *pl_nn_new(pl_graph *g, bool training);
 PL_API void pl_nn_free(pl_nn *m);
-/* Assigns everything that was chained (pl_nn_update), advances the random key if it was read, and
- * returns the first error of context or graph. Call it once, after the model and the optimiser. */
+/* Assigns everything that was chained (pl_nn_update), advances the random key if it was read,
+ * and returns the first error of context or graph. Call it once, after the model and the
+ * optimiser. */
 PL_API pl_status pl_nn_finish(pl_nn *m) PL_MUST_USE;
 /* Records an error of model code; the first one is kept. Returns PL_NO_VAL. */
 PL_API pl_val pl_nn_fail(pl_nn *m, pl_status code, const char *fmt, ...) PL_PRINTF(3, 4);
@@ -55,7 +58,7 @@ PL_API void pl_nn_pop(pl_nn *m);
 /* A formatted name that lives as long as the context: pl_nn_name(m, "conv.%d", i). */
 PL_API const char *pl_nn_name(pl_nn *m, const char *fmt, ...) PL_PRINTF(2, 3);
 
-/* ---- initial values --------------------------------------------------------------------------- */
+/* ---- initial values ---------------------------------------------------------------------- */
 typedef enum pl_nn_fan { PL_FAN_IN, PL_FAN_OUT } pl_nn_fan;
 typedef enum pl_nn_init_kind {
     PL_NN_INIT_DEFAULT, /* the layer's own */
@@ -85,8 +88,8 @@ PL_API double pl_nn_gain(const char *nonlinearity, double a);
 /* What an init means for a weight with these fans. */
 PL_API pl_init pl_nn_init_of(pl_nn_init i, double fan_in, double fan_out);
 
-/* ---- slots by hand ----------------------------------------------------------------------------
- * shape is ours; fans are those of a matrix [out, in] (dim 0 and the rest) where init needs them. */
+/* ---- slots by hand --------------------------------------------------------------------------
+ * shape is ours; where init needs fans they are those of a matrix [dim 0, the rest]. */
 /* A trainable parameter "<path>.<name>", read. */
 PL_API pl_val pl_nn_param(pl_nn *m, const char *name, int rank, const int64_t *dim,
                           pl_nn_init init);
@@ -107,15 +110,16 @@ PL_API void pl_nn_update(pl_nn *m, int slot, pl_val v);
 /* The random key of this graph; pl_nn_finish then advances its step. */
 PL_API pl_val pl_nn_key(pl_nn *m);
 
-/* Slots by name. A pattern is a list "compressor.*,expander.*,!*.bias": * stands for any text, ?
- * for one character, the last item that matches decides, ! excludes. NULL is "*". */
+/* Slots by name. A pattern is a list "compressor.*,expander.*,!*.bias": * stands for any text,
+ * ? for one character, the last item that matches decides, ! excludes. NULL is "*". */
 PL_API bool pl_nn_match(const char *pattern, const char *name);
 /* Elements of the store's parameters that match. */
 PL_API int64_t pl_nn_count(const pl_store *s, const char *pattern, bool trainable_only);
-PL_API int pl_nn_set_trainable(pl_store *s, const char *pattern, bool on); /* how many matched */
+PL_API int pl_nn_set_trainable(pl_store *s, const char *pattern,
+                               bool on); /* how many matched */
 PL_API int pl_nn_set_decay(pl_store *s, const char *pattern, bool on);
 
-/* ---- linear and convolution -------------------------------------------------------------------
+/* ---- linear and convolution -----------------------------------------------------------------
  * Default initial values: weight and bias uniform in +-1/sqrt(fan_in). */
 typedef enum pl_nn_spectral {
     PL_SPECTRAL_NONE,
@@ -127,9 +131,11 @@ typedef struct pl_nn_conv {
     int kernel, stride, pad, dilation, groups; /* stride, dilation, groups: 0 reads as 1 */
     int out_pad;                               /* transposed only */
     bool no_bias;
-    int kernels[3], strides[3], pads[3]; /* per axis, outermost first; used when kernels[0] != 0 */
+    int kernels[3], strides[3],
+        pads[3]; /* per axis, outermost first; used when kernels[0] != 0 */
     pl_nn_init init, bias_init;
-    pl_nn_spectral spectral; /* weight over its largest singular value, see pl_nn_spectral_norm */
+    pl_nn_spectral
+        spectral; /* weight over its largest singular value, see pl_nn_spectral_norm */
 } pl_nn_conv;
 PL_API pl_val pl_nn_conv1d(pl_nn *m, pl_val x, const char *name, int64_t out, pl_nn_conv o);
 PL_API pl_val pl_nn_conv2d(pl_nn *m, pl_val x, const char *name, int64_t out, pl_nn_conv o);
@@ -148,27 +154,29 @@ typedef struct pl_nn_lin {
 PL_API pl_val pl_nn_linear(pl_nn *m, pl_val x, const char *name, int64_t out, pl_nn_lin o);
 
 /* Rows of a table [rows, width], N(0,1), picked by integer ids: ids.shape + [width]. */
-PL_API pl_val pl_nn_embedding(pl_nn *m, pl_val ids, const char *name, int64_t rows, int64_t width);
+PL_API pl_val pl_nn_embedding(pl_nn *m, pl_val ids, const char *name, int64_t rows,
+                              int64_t width);
 
 /* The weight w [O, ..] divided by u^T W v; u and v are buffers, constants of the differentiated
  * graph, advanced by one power iteration a training call. Layers call it; so may model code. */
 PL_API pl_val pl_nn_spectral_norm(pl_nn *m, pl_val w, pl_nn_spectral names);
 
-/* ---- norms ------------------------------------------------------------------------------------ */
+/* ---- norms ------------------------------------------------------------------------------- */
 typedef struct pl_nn_norm {
     double eps;      /* 0: 1e-5 (rms_norm 1e-6) */
     double momentum; /* BatchNorm; 0: 0.1 */
     bool no_affine;
 } pl_nn_norm;
 /* Over each group of channels and all positions. */
-PL_API pl_val pl_nn_group_norm(pl_nn *m, pl_val x, const char *name, int64_t groups, pl_nn_norm o);
+PL_API pl_val pl_nn_group_norm(pl_nn *m, pl_val x, const char *name, int64_t groups,
+                               pl_nn_norm o);
 PL_API pl_val pl_nn_layer_norm(pl_nn *m, pl_val x, const char *name, pl_nn_norm o);
 PL_API pl_val pl_nn_rms_norm(pl_nn *m, pl_val x, const char *name, pl_nn_norm o);
 /* x [N, .., C]: BatchNorm1d, 2d and 3d alike. Slots weight, bias, running_mean, running_var and
  * num_batches_tracked. The running variance is the unbiased one. */
 PL_API pl_val pl_nn_batch_norm(pl_nn *m, pl_val x, const char *name, pl_nn_norm o);
 
-/* ---- attention and positions ------------------------------------------------------------------ */
+/* ---- attention and positions ------------------------------------------------------------- */
 /* q [B,N,E], source [B,M,E] (the same value for self-attention). Slots in_proj_weight [3E,E],
  * in_proj_bias, out_proj.weight, out_proj.bias. Probabilities are not stored. */
 PL_API pl_val pl_nn_multi_head_attention(pl_nn *m, pl_val q, pl_val source, const char *name,
@@ -179,9 +187,9 @@ PL_API pl_val pl_nn_attend(pl_graph *g, pl_val q, pl_val k, pl_val v, int heads)
 typedef struct pl_nn_sinusoid {
     bool sin_first;    /* [sin, cos] instead of [cos, sin] */
     bool last_is_full; /* the last frequency is 1/period exactly: exponents k/(half-1) */
-    bool power;        /* frequencies as period^(-k/half) instead of exp(-ln(period) k/half); they
+    bool power;    /* frequencies as period^(-k/half) instead of exp(-ln(period) k/half); they
                           differ in rounding only */
-    double period;     /* 0: 10000 */
+    double period; /* 0: 10000 */
 } pl_nn_sinusoid;
 /* t [B] (any dtype) to f32 [B, dim]: cos and sin of t * period^(-k/half), k < half = dim/2. */
 PL_API pl_val pl_nn_time_features(pl_graph *g, pl_val t, int64_t dim, pl_nn_sinusoid o);
@@ -189,15 +197,15 @@ PL_API pl_val pl_nn_time_features(pl_graph *g, pl_val t, int64_t dim, pl_nn_sinu
 PL_API pl_val pl_nn_position_2d(pl_graph *g, int64_t h, int64_t w, int64_t dim);
 /* Rotation angles [n_0*n_1*.., sum of width/2] f32 of a grid: axis i turns width[i] channels,
  * frequencies base^(-2k/width[i]). */
-PL_API pl_val pl_nn_rope_angles(pl_graph *g, int axes, const int64_t *size, const int64_t *width,
-                                double base);
-/* Rotates channel pairs of x [B,N,H,D] by angles [N,D/2]: neighbours (2i, 2i+1), or with half_split
- * (i, i+D/2). */
+PL_API pl_val pl_nn_rope_angles(pl_graph *g, int axes, const int64_t *size,
+                                const int64_t *width, double base);
+/* Rotates channel pairs of x [B,N,H,D] by angles [N,D/2]: neighbours (2i, 2i+1), or with
+ * half_split (i, i+D/2). */
 PL_API pl_val pl_nn_rope(pl_graph *g, pl_val x, pl_val angles, bool half_split);
 /* 0, 1/(n-1) steps from lo to hi, [n] (torch.linspace). */
 PL_API pl_val pl_nn_linspace(pl_graph *g, pl_dtype dtype, double lo, double hi, int64_t n);
 
-/* ---- activations, gates, modulation ----------------------------------------------------------- */
+/* ---- activations, gates, modulation ------------------------------------------------------ */
 /* "relu", "leaky_relu" (.01), "silu", "gelu", "gelu_tanh", "tanh", "sigmoid", "softplus",
  * "identity"; another name is an error. */
 PL_API pl_val pl_nn_activation(pl_nn *m, pl_val x, const char *name);
@@ -206,9 +214,10 @@ PL_API pl_val pl_nn_dropout(pl_nn *m, pl_val x, double p);
 PL_API pl_val pl_nn_dropout_channels(pl_nn *m, pl_val x, double p);
 /* Linear to 2*out; first half times GELU of the second. */
 PL_API pl_val pl_nn_geglu(pl_nn *m, pl_val x, const char *name, int64_t out);
-/* Cubic Bezier curve with s = sigmoid(x) and four learned values a channel, slots p.0 to p.3, which
- * stand as [C,1,1] in files. */
-PL_API pl_val pl_nn_trainable_bezier(pl_nn *m, pl_val x, const char *name, const double start[4]);
+/* Cubic Bezier curve with s = sigmoid(x) and four learned values a channel, slots p.0 to p.3,
+ * which stand as [C,1,1] in files. */
+PL_API pl_val pl_nn_trainable_bezier(pl_nn *m, pl_val x, const char *name,
+                                     const double start[4]);
 /* A vector [N,C] (or [C]) shaped to broadcast over x [N,s..,C]: [N,1..,C]. */
 PL_API pl_val pl_nn_over(pl_graph *g, pl_val v, pl_val x);
 /* FiLM: gamma*x + beta. Vectors [N,C] are spread over positions. */
@@ -220,7 +229,7 @@ PL_API pl_val pl_nn_normalize(pl_graph *g, pl_val x, int axis, double eps);
 PL_API pl_val pl_nn_upsample_nearest(pl_graph *g, pl_val x, int factor);
 PL_API pl_val pl_nn_global_average(pl_graph *g, pl_val x); /* [N,s..,C] to [N,C] */
 
-/* ---- losses: f32 (or f64) scalars unless said otherwise ---------------------------------------- */
+/* ---- losses: f32 (or f64) scalars unless said otherwise ---------------------------------- */
 PL_API pl_val pl_loss_mse(pl_graph *g, pl_val x, pl_val y);
 PL_API pl_val pl_loss_l1(pl_graph *g, pl_val x, pl_val y);
 /* Elementwise, same shape; take the mean or mine (pl_loss_hard_mining). */
@@ -236,19 +245,20 @@ PL_API pl_val pl_loss_kl(pl_graph *g, pl_val mu, pl_val logvar);
 /* Along axis, the axis removed; each norm not below 1e-8. */
 PL_API pl_val pl_loss_cosine_similarity(pl_graph *g, pl_val x, pl_val y, int axis);
 /* Mean of per-sample losses [B], the int(B*fraction) largest multiplied by factor. */
-PL_API pl_val pl_loss_hard_mining(pl_graph *g, pl_val per_sample, double fraction, double factor);
+PL_API pl_val pl_loss_hard_mining(pl_graph *g, pl_val per_sample, double fraction,
+                                  double factor);
 /* Mean over samples of |d(sum of logits)/dx|^2. logits must come from x in this graph. */
 PL_API pl_val pl_loss_r1(pl_graph *g, pl_val logits, pl_val x);
-/* Sliced Wasserstein distance of k x k patches (zero padding k/2) of two [N,H,W,C] maps. rows: which
- * of the N*H*W patches, of both (PL_NO_VAL: all). directions [C*k*k, P]: raw draws, rows in
- * PyTorch's order (channel slow), normalised here. */
+/* Sliced Wasserstein distance of k x k patches (zero padding k/2) of two [N,H,W,C] maps. rows:
+ * which of the N*H*W patches, of both (PL_NO_VAL: all). directions [C*k*k, P]: raw draws, rows
+ * in PyTorch's order (channel slow), normalised here. */
 PL_API pl_val pl_loss_patch_swd(pl_graph *g, pl_val x, pl_val y, int k, pl_val rows,
                                 pl_val directions);
-/* Mean squared difference of the matrices of cosines between positions (which: [S], PL_NO_VAL: all)
- * of two [N,H,W,C] maps. */
+/* Mean squared difference of the matrices of cosines between positions (which: [S], PL_NO_VAL:
+ * all) of two [N,H,W,C] maps. */
 PL_API pl_val pl_loss_cosine_ssm(pl_graph *g, pl_val x, pl_val y, pl_val positions);
-/* LPIPS: x over (its norm along channels + 1e-10), and one level of the distance: weights [C] times
- * squared difference of normalised maps, summed over channels, mean over the rest. */
+/* LPIPS: x over (its norm along channels + 1e-10), and one level of the distance: weights [C]
+ * times squared difference of normalised maps, summed over channels, mean over the rest. */
 PL_API pl_val pl_loss_lpips_level(pl_graph *g, pl_val x, pl_val y, pl_val weights);
 
 #ifdef __cplusplus

@@ -1,5 +1,6 @@
-/* plimsoll_optim.h - from a loss to assigned weights: gradients, clipping, optimisers, learning-rate
- * schedules, averages, loss scaling; all as nodes of the graph, so that the plan holds them too.
+/* plimsoll_optim.h - from a loss to assigned weights: gradients, clipping, optimisers,
+ * learning-rate schedules, averages, loss scaling; all as nodes of the graph, so that the plan
+ * holds them too.
  *
  *     pl_optim o = PL_OPTIM_INIT;                 AdamW, lr 1e-3, weight decay 0.01
  *     o.lr = (pl_lr){.lr = 1e-4, .kind = PL_LR_COSINE, .total = 10000, .warmup = 500};
@@ -7,14 +8,14 @@
  *     pl_optim_report r;
  *     pl_optim_apply(m, loss, &o, &r);            r.lr, r.grad_norm are values to report
  *
- * One program does all: an update is scheduled as soon as its gradient exists. For accumulation the
- * same work in two programs: `micro` = pl_optim_gradients + pl_optim_accumulate, run A times with
- * loss/A; `apply` = pl_optim_accumulated + pl_optim_update.
+ * One program does all: an update is scheduled as soon as its gradient exists. For accumulation
+ * the same work in two programs: `micro` = pl_optim_gradients + pl_optim_accumulate, run A
+ * times with loss/A; `apply` = pl_optim_accumulated + pl_optim_update.
  *
  * Slots of a parameter P under an optimiser named "optim": optim.m.P, optim.v.P, optim.vmax.P
  * (Adam), optim.buf.P (SGD, RMSprop), optim.m.P (Lion), optim.sq.P, optim.mean.P (RMSprop);
- * optim.step (i64, updates done); ema.P; accum.P. A parameter that the context never read keeps its
- * value and has no such slots, as a PyTorch parameter without gradient. The new value of a
+ * optim.step (i64, updates done); ema.P; accum.P. A parameter that the context never read keeps
+ * its value and has no such slots, as a PyTorch parameter without gradient. The new value of a
  * parameter is what later reads in the same graph see: a discriminator and a generator step may
  * stand in one graph, or in two.
  */
@@ -27,10 +28,10 @@
 extern "C" {
 #endif
 
-/* ---- learning-rate schedules ------------------------------------------------------------------
- * Pure functions of the number of updates done, n (0 at the first). With `every` the schedule moves
- * once in that many updates (an epoch): n stands for n/every. Warm-up comes first and the schedule
- * proper starts after it, as torch's SequentialLR([LinearLR, S], [warmup]). */
+/* ---- learning-rate schedules ----------------------------------------------------------------
+ * Pure functions of the number of updates done, n (0 at the first). With `every` the schedule
+ * moves once in that many updates (an epoch): n stands for n/every. Warm-up comes first and the
+ * schedule proper starts after it, as torch's SequentialLR([LinearLR, S], [warmup]). */
 typedef enum pl_lr_kind {
     PL_LR_CONSTANT,
     PL_LR_LINEAR,      /* lr*start_factor to lr*end_factor over total; then constant */
@@ -44,14 +45,14 @@ typedef enum pl_lr_kind {
 typedef struct pl_lr {
     pl_lr_kind kind;
     double lr;
-    int64_t total, step_size, every;     /* every 0 reads as 1 */
+    int64_t total, step_size, every; /* every 0 reads as 1 */
     double eta_min, gamma;
-    double start_factor, end_factor;     /* linear; 0 and 0 read as 1 and 0 */
+    double start_factor, end_factor;                /* linear; 0 and 0 read as 1 and 0 */
     double pct_start, div_factor, final_div_factor; /* one-cycle; 0 reads as .3, 25, 1e4 */
-    int64_t warmup;                      /* in the schedule's steps; 0: none */
-    double warmup_start;                 /* factor at step 0, rising linearly to 1 at `warmup` */
-    bool plateau;                        /* times the plateau factor, see pl_plateau */
-    double plateau_factor, plateau_min;  /* 0: 0.1; lowest learning rate */
+    int64_t warmup;                                 /* in the schedule's steps; 0: none */
+    double warmup_start;                /* factor at step 0, rising linearly to 1 at `warmup` */
+    bool plateau;                       /* times the plateau factor, see pl_plateau */
+    double plateau_factor, plateau_min; /* 0: 0.1; lowest learning rate */
 } pl_lr;
 
 /* On the host; n is the number of updates done, reductions that of the plateau logic. */
@@ -60,19 +61,22 @@ PL_API double pl_lr_at(const pl_lr *s, int64_t n, int64_t reductions);
 PL_API pl_val pl_lr_value(pl_nn *m, const pl_lr *s, pl_val step);
 
 /* ReduceLROnPlateau. The host decides once an evaluation; the state is the counter slot
- * "lr.plateau", f64[4], all zero at first: {reductions, best, bad evaluations, 1 + cooldown left}. */
+ * "lr.plateau", f64[4], all zero at first: {reductions, best, bad, 1 + cooldown left}. */
 typedef struct pl_plateau {
-    int64_t patience;  /* 10 */
+    int64_t patience; /* 10 */
     int64_t cooldown;
-    double threshold;  /* 1e-4, relative unless absolute */
+    double threshold; /* 1e-4, relative unless absolute */
     bool absolute, maximize;
 } pl_plateau;
-#define PL_PLATEAU_INIT {.patience = 10, .threshold = 1e-4}
+#define PL_PLATEAU_INIT                                                                        \
+ {                                                                                             \
+  .patience = 10, .threshold = 1e-4                                                            \
+ }
 PL_API int pl_plateau_slot(pl_store *s); /* made if absent */
 /* Takes a metric; true when the learning rate was reduced. state is the slot's memory. */
 PL_API bool pl_plateau_step(const pl_plateau *p, double state[4], double metric);
 
-/* ---- optimisers ------------------------------------------------------------------------------- */
+/* ---- optimisers -------------------------------------------------------------------------- */
 typedef enum pl_optim_kind {
     PL_OPTIM_SGD,
     PL_OPTIM_ADAM,
@@ -93,16 +97,18 @@ typedef struct pl_optim {
     bool amsgrad;
     double momentum, dampening; /* SGD, RMSprop */
     bool nesterov, centered;
-    double alpha;               /* RMSprop */
-    double clip_norm;           /* by global norm when > 0: min(1, clip/(norm + 1e-6)) */
-    double ema;                 /* decay of averaged copies "ema.P" when > 0 */
-    pl_val loss_scale;          /* f32 scalar the loss was multiplied with; PL_NO_VAL: none */
-    bool skip_nonfinite;        /* a step with a non-finite gradient norm changes nothing */
+    double alpha;        /* RMSprop */
+    double clip_norm;    /* by global norm when > 0: min(1, clip/(norm + 1e-6)) */
+    double ema;          /* decay of averaged copies "ema.P" when > 0 */
+    pl_val loss_scale;   /* f32 scalar the loss was multiplied with; PL_NO_VAL: none */
+    bool skip_nonfinite; /* a step with a non-finite gradient norm changes nothing */
 } pl_optim;
-#define PL_OPTIM_INIT                                                                        \
-    {.struct_size = sizeof(pl_optim), .kind = PL_OPTIM_ADAMW, .name = "optim",               \
-     .lr = {.lr = 1e-3}, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01,    \
-     .alpha = 0.99}
+#define PL_OPTIM_INIT                                                                          \
+ {                                                                                             \
+  .struct_size = sizeof(pl_optim), .kind = PL_OPTIM_ADAMW, .name = "optim",                    \
+  .lr = {.lr = 1e-3}, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01,         \
+  .alpha = 0.99                                                                                \
+ }
 /* "sgd", "adam", "adamw", "lion", "rmsprop" */
 PL_API bool pl_optim_parse(const char *name, pl_optim_kind *out);
 
@@ -120,8 +126,8 @@ typedef struct pl_optim_report {
     pl_val finite;    /* bool scalar; PL_NO_VAL unless skip_nonfinite */
 } pl_optim_report;
 
-/* Gradients of loss (times loss_scale if o has one) in the trainable parameters read so far that
- * match o->params. */
+/* Gradients of loss (times loss_scale if o has one) in the trainable parameters read so far
+ * that match o->params. */
 PL_API void pl_optim_gradients(pl_nn *m, pl_val loss, const pl_optim *o, pl_grads *out);
 /* Updates the parameters, moments, averages and the step counter (through pl_nn_update, so that
  * pl_nn_finish assigns them). report may be NULL. */
@@ -132,19 +138,22 @@ PL_API void pl_optim_apply(pl_nn *m, pl_val loss, const pl_optim *o, pl_optim_re
 
 /* Adds gradients into the accumulator slots. */
 PL_API void pl_optim_accumulate(pl_nn *m, const pl_grads *grads);
-/* In another graph over the same store: the accumulated gradients of all parameters that have an
- * accumulator and match; the accumulators are set to zero. */
+/* In another graph over the same store: the accumulated gradients of all parameters that have
+ * an accumulator and match; the accumulators are set to zero. */
 PL_API void pl_optim_accumulated(pl_nn *m, const pl_optim *o, pl_grads *out);
 
-/* ---- dynamic loss scale (fp16) ------------------------------------------------------------------
- * Slots "scale.value" (f32) and "scale.good" (i32): doubled after `interval` finite steps, halved
- * after one that is not, never below `floor`. Read before the loss, updated with report.finite. */
+/* ---- dynamic loss scale (fp16) --------------------------------------------------------------
+ * Slots "scale.value" (f32) and "scale.good" (i32): doubled after `interval` finite steps,
+ * halved after one that is not, never below `floor`. Read before the loss, updated with
+ * report.finite. */
 typedef struct pl_loss_scale {
     double initial, growth, backoff, floor;
     int interval;
 } pl_loss_scale;
-#define PL_LOSS_SCALE_INIT                                                                   \
-    {.initial = 65536, .growth = 2, .backoff = 0.5, .floor = 1, .interval = 2000}
+#define PL_LOSS_SCALE_INIT                                                                     \
+ {                                                                                             \
+  .initial = 65536, .growth = 2, .backoff = 0.5, .floor = 1, .interval = 2000                  \
+ }
 PL_API pl_val pl_loss_scale_read(pl_nn *m, const pl_loss_scale *o);
 PL_API void pl_loss_scale_update(pl_nn *m, const pl_loss_scale *o, pl_val finite);
 

@@ -1,4 +1,4 @@
-/* lab.h - several graphs over one store, run by hand: for tests of layers and whole workloads. */
+/* lab.h - several graphs over one store, for tests of layers and workloads. */
 #ifndef PL_TESTS_LAB_H
 #define PL_TESTS_LAB_H
 

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-/* ---- numbers from names --------------------------------------------------------------------- */
+/* ---- numbers from names ------------------------------------------------------------------ */
 uint64_t peer_hash(const char *name)
 {
     uint64_t h = 14695981039346656037u;
@@ -29,7 +29,8 @@ double peer_uniform(uint64_t base, int64_t i)
 double peer_noise(uint64_t base, int64_t i)
 {
     double u = peer_uniform(base, 4 * i) + peer_uniform(base, 4 * i + 1);
-    return (u + peer_uniform(base, 4 * i + 2) + peer_uniform(base, 4 * i + 3) - 2.0) * 1.7320508075688772;
+    return (u + peer_uniform(base, 4 * i + 2) + peer_uniform(base, 4 * i + 3) - 2.0) *
+           1.7320508075688772;
 }
 
 peer_summary peer_summarise(const double *x, int64_t n)
@@ -45,7 +46,7 @@ peer_summary peer_summarise(const double *x, int64_t n)
     return s;
 }
 
-/* ---- layouts ---------------------------------------------------------------------------------- */
+/* ---- layouts ----------------------------------------------------------------------------- */
 int64_t *peer_file_order(int rank, const int64_t *dim, const int *perm, int64_t *n)
 {
     int64_t stride[PL_MAX_RANK], at[PL_MAX_RANK] = {0}, total = 1;
@@ -73,7 +74,23 @@ int64_t *peer_slot_order(const pl_slot *s, int64_t *n)
     return peer_file_order(rank, l->view_rank ? l->view : s->type.dim, perm, n);
 }
 
-/* ---- comparison -------------------------------------------------------------------------------- */
+bool peer_same_shape(const pl_slot *s, json_t *shape)
+{
+    const pl_file_layout *l = &s->layout;
+    size_t rank = (size_t)(l->view_rank ? l->view_rank : s->type.rank);
+    const int64_t *dim = l->view_rank ? l->view : s->type.dim;
+    if (l->flat)
+        return json_array_size(shape) == 1 &&
+               json_integer_value(json_array_get(shape, 0)) == pl_type_elems(&s->type);
+    if (json_array_size(shape) != rank) return false;
+    for (size_t i = 0; i < rank; i++)
+        if (json_integer_value(json_array_get(shape, i)) !=
+            dim[l->rank ? (size_t)l->perm[i] : i])
+            return false;
+    return true;
+}
+
+/* ---- comparison -------------------------------------------------------------------------- */
 double peer_deviation(peer_summary got, json_t *want, double floor_norm)
 {
     double norm = json_number_value(json_array_get(want, 0)), d = fabs(got.norm - norm);

@@ -1,8 +1,8 @@
 /* peer.h - numbers shared with PyTorch without storing tensors.
  *
  * Both sides make parameters and inputs from a hash of a name and an index; what comes out is
- * compared by its norm and four sign projections (tools/peer_numbers.py writes them). Elements are
- * counted in the order of PyTorch's files.
+ * compared by its norm and four sign projections (tools/peer_numbers.py writes them). Elements
+ * are counted in the order of PyTorch's files.
  */
 #ifndef PL_TESTS_PEER_H
 #define PL_TESTS_PEER_H
@@ -22,9 +22,11 @@ peer_summary peer_summarise(const double *x, int64_t n);
 /* Largest deviation from [norm, p0..p3], over the norm (not below floor_norm). */
 double peer_deviation(peer_summary got, json_t *want, double floor_norm);
 
-/* Index in our memory of each element in file order, when file dimension i is our perm[i]. Caller
- * frees with pl_sys_free. */
+/* Index in our memory of each element in file order, when file dimension i is our perm[i].
+ * Caller frees with pl_sys_free. */
 int64_t *peer_file_order(int rank, const int64_t *dim, const int *perm, int64_t *n);
 int64_t *peer_slot_order(const pl_slot *s, int64_t *n);
+/* Whether the slot stands in files with that shape. */
+bool peer_same_shape(const pl_slot *s, json_t *shape);
 
 #endif

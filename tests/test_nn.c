@@ -1,8 +1,9 @@
-/* test_nn.c - layers and losses against PyTorch's numbers, initial values, names, sizes of models.
+/* test_nn.c - layers and losses against PyTorch's numbers, initial values, names, sizes of
+ * models.
  *
- * tests/data/layers.json is written by tools/layer_numbers.py: for each case the summaries of output,
- * gradients and state. The state of a case is a PyTorch state_dict: every name must be a slot with
- * that file shape, and there must be no other.
+ * tests/data/layers.json is written by tools/layer_numbers.py: for each case the summaries of
+ * output, gradients and state. The state of a case is a PyTorch state_dict: every name must be
+ * a slot with that file shape, and there must be no other.
  */
 #include "base/sys.h"
 #include "lab.h"
@@ -13,15 +14,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- the cases ---------------------------------------------------------------------------------- */
+/* ---- the cases --------------------------------------------------------------------------- */
 typedef pl_val layer_fn(pl_nn *m, pl_val x, pl_val y);
-#define LAYER(name, expr)                                                                    \
-    static pl_val layer_##name(pl_nn *m, pl_val x, pl_val y)                                 \
-    {                                                                                        \
-        pl_graph *g = m->g;                                                                  \
-        (void)g, (void)y;                                                                    \
-        return (expr);                                                                       \
-    }
+#define LAYER(name, expr)                                                                      \
+ static pl_val layer_##name(pl_nn *m, pl_val x, pl_val y)                                      \
+ {                                                                                             \
+  pl_graph *g = m->g;                                                                          \
+  (void)g, (void)y;                                                                            \
+  return (expr);                                                                               \
+ }
 
 static const pl_nn_lin lin;
 static const pl_nn_norm norm;
@@ -72,7 +73,8 @@ static const double curve_start[4];
 LAYER(conv1d, pl_nn_conv1d(m, x, "", 6, (pl_nn_conv){3, 2, 1}))
 LAYER(conv2d, pl_nn_conv2d(m, x, "", 6, (pl_nn_conv){3, .pad = 2, .dilation = 2, .groups = 2}))
 LAYER(conv2d_down, pl_nn_conv2d(m, x, "", 5, (pl_nn_conv){4, 2, 1, .no_bias = true}))
-LAYER(conv3d, pl_nn_conv3d(m, x, "", 3, (pl_nn_conv){.kernels = {1, 2, 2}, .strides = {1, 2, 2}}))
+LAYER(conv3d,
+      pl_nn_conv3d(m, x, "", 3, (pl_nn_conv){.kernels = {1, 2, 2}, .strides = {1, 2, 2}}))
 LAYER(conv_transpose2d,
       pl_nn_conv_transpose2d(m, x, "", 6, (pl_nn_conv){4, 2, 1, .groups = 2, .out_pad = 1}))
 LAYER(conv_transpose3d, pl_nn_conv_transpose3d(m, x, "", 2, (pl_nn_conv){3, 2, 1}))
@@ -83,7 +85,8 @@ LAYER(group_norm_plain,
 LAYER(layer_norm, pl_nn_layer_norm(m, x, "", norm))
 LAYER(rms_norm, pl_nn_rms_norm(m, x, "", norm))
 LAYER(batch_norm, in_parts(m, x, 3, batch_norm_part))
-LAYER(batch_norm_vectors, pl_nn_batch_norm(m, x, "", (pl_nn_norm){.momentum = 0.3, .eps = 1e-3}))
+LAYER(batch_norm_vectors,
+      pl_nn_batch_norm(m, x, "", (pl_nn_norm){.momentum = 0.3, .eps = 1e-3}))
 LAYER(batch_norm_eval, pl_nn_batch_norm(m, x, "", norm))
 LAYER(embedding, pl_nn_embedding(m, x, "", 6, 5))
 LAYER(spectral_conv, in_parts(m, x, 2, spectral_part))
@@ -116,23 +119,60 @@ LAYER(swd, pl_loss_patch_swd(g, x, y, 3, ints(g, 14, 3, 1000),
 LAYER(ssm, pl_loss_cosine_ssm(g, x, y, ints(g, 10, 2, 1000)))
 LAYER(lpips, pl_loss_lpips_level(g, x, y, noise_input(m, "weights", PL_TYPE(PL_F32, 4))))
 
-#define ROW(name) {#name, layer_##name}
+#define ROW(name)                                                                              \
+ {                                                                                             \
+#  name, layer_##name                                                                          \
+ }
 static const struct {
     const char *name;
     layer_fn *fn;
 } layers[] = {
-    ROW(conv1d), ROW(conv2d), ROW(conv2d_down), ROW(conv3d), ROW(conv_transpose2d),
-    ROW(conv_transpose3d), ROW(linear), ROW(group_norm), ROW(group_norm_plain), ROW(layer_norm),
-    ROW(rms_norm), ROW(batch_norm), ROW(batch_norm_vectors), ROW(batch_norm_eval), ROW(embedding),
-    ROW(spectral_conv), ROW(spectral_linear), {"spectral_eval", layer_spectral_linear},
-    ROW(attention_self), ROW(attention_cross), ROW(geglu), ROW(trainable_bezier), ROW(rope),
-    ROW(rope_half), ROW(time_cos_first), ROW(time_sin_first), ROW(position_2d), ROW(linspace),
-    ROW(film), ROW(mse), ROW(l1), ROW(huber), ROW(smooth_l1), ROW(cross_entropy), ROW(bce),
-    ROW(hinge_d), ROW(hinge_g), ROW(kl), ROW(cosine), ROW(hard_mining), ROW(swd), ROW(ssm),
+    ROW(conv1d),
+    ROW(conv2d),
+    ROW(conv2d_down),
+    ROW(conv3d),
+    ROW(conv_transpose2d),
+    ROW(conv_transpose3d),
+    ROW(linear),
+    ROW(group_norm),
+    ROW(group_norm_plain),
+    ROW(layer_norm),
+    ROW(rms_norm),
+    ROW(batch_norm),
+    ROW(batch_norm_vectors),
+    ROW(batch_norm_eval),
+    ROW(embedding),
+    ROW(spectral_conv),
+    ROW(spectral_linear),
+    {"spectral_eval", layer_spectral_linear},
+    ROW(attention_self),
+    ROW(attention_cross),
+    ROW(geglu),
+    ROW(trainable_bezier),
+    ROW(rope),
+    ROW(rope_half),
+    ROW(time_cos_first),
+    ROW(time_sin_first),
+    ROW(position_2d),
+    ROW(linspace),
+    ROW(film),
+    ROW(mse),
+    ROW(l1),
+    ROW(huber),
+    ROW(smooth_l1),
+    ROW(cross_entropy),
+    ROW(bce),
+    ROW(hinge_d),
+    ROW(hinge_g),
+    ROW(kl),
+    ROW(cosine),
+    ROW(hard_mining),
+    ROW(swd),
+    ROW(ssm),
     ROW(lpips),
 };
 
-/* ---- running a case ------------------------------------------------------------------------------ */
+/* ---- running a case ---------------------------------------------------------------------- */
 typedef struct trial {
     const char *name;
     json_t *row;
@@ -144,7 +184,8 @@ typedef struct trial {
 static int shape_of(json_t *shape, int64_t *dim)
 {
     int rank = (int)json_array_size(shape);
-    for (int i = 0; i < rank; i++) dim[i] = json_integer_value(json_array_get(shape, (size_t)i));
+    for (int i = 0; i < rank; i++)
+        dim[i] = json_integer_value(json_array_get(shape, (size_t)i));
     return rank;
 }
 
@@ -244,17 +285,10 @@ static void check_names(const trial *t)
         const pl_slot *s = pl_store_slot(t->store, i);
         if (s->kind > PL_SLOT_BUFFER) continue;
         model++;
-        const pl_file_layout *l = &s->layout;
-        const int64_t *ours = l->view_rank ? l->view : s->type.dim;
-        int64_t dim[PL_MAX_RANK];
-        int rank = shape_of(json_object_get(json_object_get(state, s->name), "shape"), dim);
-        bool same = json_object_get(state, s->name) != NULL;
-        if (rank == 1 && l->view_rank > 1) /* a vector with the elements of a permuted tensor */
-            same = same && dim[0] == pl_type_elems(&s->type);
-        else
-            for (int k = 0; k < rank && same; k++)
-                same = dim[k] == ours[l->rank ? l->perm[k] : k];
-        if (!same) pl_test_fail(__FILE__, __LINE__, "%s: slot %s is not PyTorch's", t->name, s->name);
+        json_t *row = json_object_get(state, s->name);
+        bool same = row && peer_same_shape(s, json_object_get(row, "shape"));
+        if (!same)
+            pl_test_fail(__FILE__, __LINE__, "%s: slot %s is not PyTorch's", t->name, s->name);
     }
     if (model != json_object_size(state))
         pl_test_fail(__FILE__, __LINE__, "%s: %zu slots, PyTorch has %zu", t->name, model,
@@ -273,7 +307,8 @@ static void check_state(const trial *t)
         const pl_slot *s = pl_store_slot(t->store, slot);
         int64_t n, *index = peer_slot_order(s, &n);
         if ((want = json_object_get(row, "final"))) {
-            expect(t, name, compare(lab_slot(t->lab, slot), s->type.dtype, index, n, want), 1e-5);
+            expect(t, name, compare(lab_slot(t->lab, slot), s->type.dtype, index, n, want),
+                   1e-5);
         } else {
             want = json_object_get(row, "grad");
             snprintf(output, sizeof output, "grad.%s", name);
@@ -312,7 +347,8 @@ static void run_case(trial *t, layer_fn *fn)
     t->lab = lab_new(t->store);
     pl_graph *g = pl_graph_new(t->store);
     pl_nn *m = pl_nn_new(g, !eval);
-    pl_val x = pl_input(g, "x", type_of(t, json_object_get(t->row, "x"), ids ? PL_I64 : PL_F32));
+    pl_val x =
+        pl_input(g, "x", type_of(t, json_object_get(t->row, "x"), ids ? PL_I64 : PL_F32));
     pl_val y = ys ? pl_input(g, "y", type_of(t, ys, PL_F32)) : PL_NO_VAL;
     pl_val out = fn(m, x, y);
     pl_output(g, "out", out);
@@ -347,7 +383,8 @@ TEST(nn_layers_match_pytorch)
     size_t i, ran = 0;
     json_array_foreach(cases, i, row)
     {
-        trial t = {.name = json_string_value(json_object_get(row, "name")), .row = row,
+        trial t = {.name = json_string_value(json_object_get(row, "name")),
+                   .row = row,
                    .channels = json_is_true(json_object_get(row, "channels"))};
         for (size_t k = 0; k < sizeof layers / sizeof *layers; k++) {
             if (strcmp(layers[k].name, t.name) != 0) continue;
@@ -360,10 +397,11 @@ TEST(nn_layers_match_pytorch)
     CHECK_INT(ran, want);
 }
 
-/* ---- initial values ------------------------------------------------------------------------------ */
+/* ---- initial values ---------------------------------------------------------------------- */
 TEST(nn_inits_are_torch_s)
 {
-    pl_init i = pl_nn_init_of(pl_nn_kaiming_normal(PL_FAN_OUT, pl_nn_gain("leaky_relu", 0.01)), 27, 576);
+    pl_init i = pl_nn_init_of(pl_nn_kaiming_normal(PL_FAN_OUT, pl_nn_gain("leaky_relu", 0.01)),
+                              27, 576);
     CHECK(i.kind == PL_INIT_NORMAL);
     CHECK_NEAR(i.b, sqrt(2 / (1 + 1e-4)) / 24, 1e-12);
     i = pl_nn_init_of(pl_nn_xavier_uniform(1), 8, 24);
@@ -400,10 +438,11 @@ TEST(nn_initial_weights_follow_their_rule)
     static const struct {
         const char *name;
         double bound, std; /* bound 0: none */
-    } want[] = {{"conv.weight", 1.0 / 12, 1.0 / 12 / 1.7320508},
-                {"conv.bias", 1.0 / 12, 0},
-                {"up.weight", 0.08838834764831845, 0.08838834764831845 / 1.7320508}, /* fan 8*16 */
-                {"fc.weight", 0, 0.16666666666}};
+    } want[] = {
+        {"conv.weight", 1.0 / 12, 1.0 / 12 / 1.7320508},
+        {"conv.bias", 1.0 / 12, 0},
+        {"up.weight", 0.08838834764831845, 0.08838834764831845 / 1.7320508}, /* fan 8*16 */
+        {"fc.weight", 0, 0.16666666666}};
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         int slot = pl_store_find(s, want[i].name);
         CHECK(slot >= 0);
@@ -417,13 +456,14 @@ TEST(nn_initial_weights_follow_their_rule)
         if (want[i].bound > 0) CHECK(most <= want[i].bound && most > 0.8 * want[i].bound);
         if (want[i].std > 0) CHECK_NEAR(sqrt(sum / (double)n), want[i].std, 0.1 * want[i].std);
     }
-    CHECK(((const float *)pl_session_slot(ss, pl_store_find(s, "norm.running_var")))[3] == 1.0f);
+    CHECK(((const float *)pl_session_slot(ss, pl_store_find(s, "norm.running_var")))[3] ==
+          1.0f);
     pl_session_free(ss);
     pl_program_free(p);
     pl_store_free(s);
 }
 
-/* ---- names, sharing, errors ---------------------------------------------------------------------- */
+/* ---- names, sharing, errors -------------------------------------------------------------- */
 TEST(nn_patterns)
 {
     CHECK(pl_nn_match(NULL, "anything"));
@@ -458,7 +498,74 @@ TEST(nn_same_name_shares_and_errors_are_kept)
     pl_store_free(s);
 }
 
-/* ---- sizes of full models ------------------------------------------------------------------------ */
+/* ---- state that a forward pass changes --------------------------------------------------- */
+/* Means 1 and 3 of two calls, momentum 0.5, from 0: one after another 0.5 then 1.75; averaged
+ * once, half of 2. */
+TEST(nn_batch_norm_called_twice)
+{
+    for (int average = 0; average < 2; average++) {
+        pl_store *s = pl_store_new();
+        pl_graph *g = pl_graph_new(s);
+        pl_nn *m = pl_nn_new(g, true);
+        m->bn_average = average;
+        pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 4, 1)), part[2];
+        pl_split(g, x, 0, 2, part);
+        for (int i = 0; i < 2; i++)
+            pl_output(g, pl_nn_name(m, "y%d", i),
+                      pl_nn_batch_norm(m, part[i], "norm", (pl_nn_norm){.momentum = 0.5}));
+        CHECK_OK(pl_nn_finish(m));
+        pl_nn_free(m);
+        lab *l = lab_new(s);
+        lab_add(l, g);
+        CHECK_OK(lab_open(l));
+        memcpy(lab_input(l, 0, "x", NULL), (float[]){0, 2, 2, 4}, 4 * sizeof(float));
+        CHECK_OK(lab_run(l, 0));
+        float mean = *(float *)lab_slot(l, pl_store_find(s, "norm.running_mean"));
+        CHECK_NEAR(mean, average ? 1.0 : 1.75, 1e-6);
+        CHECK_INT(*(int64_t *)lab_slot(l, pl_store_find(s, "norm.num_batches_tracked")), 2);
+        lab_free(l);
+        pl_store_free(s);
+    }
+}
+
+/* Each run draws other masks, because the key moves on; nothing is drawn outside training. */
+TEST(nn_dropout_moves_the_key)
+{
+    enum { N = 400 };
+    pl_store *s = pl_store_new();
+    lab *l = lab_new(s);
+    for (int training = 0; training < 2; training++) {
+        pl_graph *g = pl_graph_new(s);
+        pl_nn *m = pl_nn_new(g, training == 1);
+        pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, N));
+        pl_output(g, "y", pl_shift(g, pl_nn_dropout(m, x, 0.25), 0));
+        CHECK_OK(pl_nn_finish(m));
+        pl_nn_free(m);
+        lab_add(l, g);
+    }
+    CHECK_OK(lab_open(l));
+    float seen[3][N];
+    for (int run = 0; run < 3; run++) {
+        float *x = lab_input(l, run > 0, "x", NULL);
+        for (int i = 0; i < N; i++) x[i] = 1;
+        CHECK_OK(lab_run(l, run > 0));
+        memcpy(seen[run], lab_output(l, run > 0, "y", NULL), sizeof seen[run]);
+    }
+    int kept = 0, differ = 0;
+    for (int i = 0; i < N; i++) {
+        CHECK(seen[0][i] == 1);
+        CHECK(seen[1][i] == 0 || fabsf(seen[1][i] - 4.0f / 3) < 1e-6f);
+        kept += seen[1][i] != 0;
+        differ += seen[1][i] != seen[2][i];
+    }
+    CHECK(kept > N * 0.65 && kept < N * 0.85);
+    CHECK(differ > N / 5);
+    CHECK_INT(((int64_t *)lab_slot(l, pl_store_find(s, "rng")))[1], 2);
+    lab_free(l);
+    pl_store_free(s);
+}
+
+/* ---- sizes of full models ---------------------------------------------------------------- */
 typedef struct shop {
     pl_store *store;
     pl_graph *g;
@@ -528,7 +635,7 @@ TEST(nn_counts_fluxflow)
     CHECK_OK(shop_close(&s));
 }
 
-/* ---- R1: a gradient of a gradient ---------------------------------------------------------------- */
+/* ---- R1: a gradient of a gradient -------------------------------------------------------- */
 /* A small spectrally normalised network, f64, not training: u and v are constants. */
 static pl_val small_judge(pl_nn *m, pl_val x)
 {
@@ -558,7 +665,8 @@ TEST(nn_r1_gradient_is_the_slope_of_r1)
     pl_val r1 = pl_loss_r1(s.g, small_judge(s.m, x), x), w[3], grad[3];
     static const char *const names[3] = {"a.weight", "b.weight", "c.weight"};
     int slot[3];
-    for (int i = 0; i < 3; i++) w[i] = pl_nn_read(s.m, slot[i] = pl_store_find(s.store, names[i]));
+    for (int i = 0; i < 3; i++)
+        w[i] = pl_nn_read(s.m, slot[i] = pl_store_find(s.store, names[i]));
     pl_grad(s.g, r1, w, 3, grad);
     pl_output(s.g, "r1", r1);
     for (int i = 0; i < 3; i++) pl_output(s.g, pl_nn_name(s.m, "grad%d", i), grad[i]);
@@ -583,7 +691,8 @@ TEST(nn_r1_gradient_is_the_slope_of_r1)
         const double *got = lab_output(l, 0, name, NULL);
         for (int64_t j = 0; j < n; j++) along += got[j] * peer_noise(peer_hash("d"), j);
         for (int k = 0; k < 2; k++) {
-            for (int64_t j = 0; j < n; j++) v[j] += (k ? -2 : 1) * h * peer_noise(peer_hash("d"), j);
+            for (int64_t j = 0; j < n; j++)
+                v[j] += (k ? -2 : 1) * h * peer_noise(peer_hash("d"), j);
             r[k] = run_r1(l);
         }
         for (int64_t j = 0; j < n; j++) v[j] += h * peer_noise(peer_hash("d"), j);

@@ -1,5 +1,5 @@
-/* test_optim.c - schedules and optimisers against tables that PyTorch 2 computed; averages, decay
- * groups, accumulation and loss scaling against arithmetic done here. */
+/* test_optim.c - schedules and optimisers against tables that PyTorch 2 computed; averages,
+ * decay groups, accumulation and loss scaling against arithmetic done here. */
 #include "lab.h"
 #include "plimsoll_optim.h"
 #include "test.h"
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- learning rates --------------------------------------------------------------------------- */
+/* ---- learning rates ---------------------------------------------------------------------- */
 enum { STEPS = 12 };
 static const struct {
     const char *name;
@@ -30,12 +30,20 @@ static const struct {
      {0.5, 0.45, 0.405, 0.3645, 0.32805, 0.295245, 0.2657205, 0.23914845, 0.215233605,
       0.1937102445, 0.1743392201, 0.156905298}},
     {"one cycle",
-     {.kind = PL_LR_ONE_CYCLE, .lr = 0.5, .total = 12, .pct_start = 0.3, .div_factor = 8,
+     {.kind = PL_LR_ONE_CYCLE,
+      .lr = 0.5,
+      .total = 12,
+      .pct_start = 0.3,
+      .div_factor = 8,
       .final_div_factor = 100},
      {0.0625, 0.203680181, 0.4449867262, 0.4972111969, 0.466548218, 0.4059901099, 0.3239091826,
       0.2316533298, 0.1419771539, 0.06727861075, 0.01788496089, 0.000625}},
     {"warm-up, cosine",
-     {.kind = PL_LR_COSINE, .lr = 0.5, .eta_min = 0.05, .total = 8, .warmup = 4,
+     {.kind = PL_LR_COSINE,
+      .lr = 0.5,
+      .eta_min = 0.05,
+      .total = 8,
+      .warmup = 4,
       .warmup_start = 0.1},
      {0.05, 0.1625, 0.275, 0.3875, 0.5, 0.4828728948, 0.4340990258, 0.3611037723, 0.275,
       0.1888962277, 0.1159009742, 0.06712710518}},
@@ -87,9 +95,9 @@ TEST(optim_schedules_in_the_graph)
 
 TEST(optim_plateau)
 {
-    static const double metric[20] = {3, 2, 2.1, 1.999, 2.2, 2.3, 1.5, 1.6, 1.7, 1.8,
-                                      1.9, 2, 2, 2, 2, 2, 2, 2, 2, 2};
-    static const double want[20] = {.5, .5, .5, .5, .25, .25, .25, .25, .25, .125,
+    static const double metric[20] = {3,   2, 2.1, 1.999, 2.2, 2.3, 1.5, 1.6, 1.7, 1.8,
+                                      1.9, 2, 2,   2,     2,   2,   2,   2,   2,   2};
+    static const double want[20] = {.5,   .5,   .5,   .5,  .25, .25, .25, .25, .25, .125,
                                     .125, .125, .125, .07, .07, .07, .07, .07, .07, .07};
     pl_plateau p = {.patience = 2, .cooldown = 1, .threshold = 1e-2};
     pl_lr lr = {.lr = 0.5, .plateau = true, .plateau_factor = 0.5, .plateau_min = 0.07};
@@ -102,7 +110,7 @@ TEST(optim_plateau)
     }
 }
 
-/* ---- optimisers ------------------------------------------------------------------------------- */
+/* ---- optimisers -------------------------------------------------------------------------- */
 static const float first[4] = {1, -2, 0.5f, 3}, slope[4] = {1, 0.5f, 2, 0.1f};
 
 /* sum((w*c)^2) + 0.1*sum(w^3) of slot "w" */
@@ -141,7 +149,8 @@ static pl_status toy_open(toy *t, const pl_optim *o)
     pl_nn_free(m);
     lab_add(t->lab, g);
     if (rc == PL_OK) rc = lab_open(t->lab);
-    if (rc == PL_OK) memcpy(lab_slot(t->lab, pl_store_find(t->store, "w")), first, sizeof first);
+    if (rc == PL_OK)
+        memcpy(lab_slot(t->lab, pl_store_find(t->store, "w")), first, sizeof first);
     return rc;
 }
 
@@ -189,7 +198,8 @@ TEST(optim_kinds_match_pytorch)
     run_optimiser("sgd", o, (double[]){0.180600375, -2.07126307, -0.404695779, 1.94190979});
     o.dampening = o.weight_decay = 0;
     o.nesterov = true;
-    run_optimiser("nesterov", o, (double[]){0.0246164296, -2.1342268, -0.176080674, 1.67382371});
+    run_optimiser("nesterov", o,
+                  (double[]){0.0246164296, -2.1342268, -0.176080674, 1.67382371});
     o = base(PL_OPTIM_ADAM);
     run_optimiser("adam", o, (double[]){0.800864398, -2.20030665, 0.302011251, 2.80043459});
     o = base(PL_OPTIM_ADAMW);
@@ -207,7 +217,8 @@ TEST(optim_kinds_match_pytorch)
     o.alpha = 0.95;
     o.momentum = 0.9;
     o.centered = true;
-    run_optimiser("rmsprop", o, (double[]){-0.322905689, -3.97627974, -0.443741202, 1.50600791});
+    run_optimiser("rmsprop", o,
+                  (double[]){-0.322905689, -3.97627974, -0.443741202, 1.50600791});
     pl_optim_kind k;
     CHECK(pl_optim_parse("lion", &k) && k == PL_OPTIM_LION && !pl_optim_parse("no", &k));
 }
@@ -304,7 +315,8 @@ TEST(optim_accumulation_is_one_step)
         CHECK_OK(toy_step(&two, 0));
         CHECK_OK(toy_step(&two, 0));
         CHECK_OK(toy_step(&two, 1));
-        for (int k = 0; k < 4; k++) CHECK_NEAR(toy_slot(&two, "w")[k], toy_slot(&one, "w")[k], 1e-7);
+        for (int k = 0; k < 4; k++)
+            CHECK_NEAR(toy_slot(&two, "w")[k], toy_slot(&one, "w")[k], 1e-7);
         CHECK_NEAR(toy_slot(&two, "accum.w")[2], 0, 0);
     }
     toy_free(&one);
@@ -315,7 +327,8 @@ TEST(optim_accumulation_is_one_step)
 TEST(optim_loss_scale)
 {
     pl_optim o = base(PL_OPTIM_ADAMW);
-    pl_loss_scale scaling = {.initial = 8, .growth = 2, .backoff = 0.5, .floor = 2, .interval = 2};
+    pl_loss_scale scaling = {
+        .initial = 8, .growth = 2, .backoff = 0.5, .floor = 2, .interval = 2};
     toy plain, t = {.store = pl_store_new()};
     CHECK_OK(toy_open(&plain, &o));
     pl_graph *g = pl_graph_new(t.store);
@@ -341,8 +354,10 @@ TEST(optim_loss_scale)
         CHECK_OK(lab_run(t.lab, 0));
         if (i < 2) CHECK_OK(toy_step(&plain, 0));
         CHECK_NEAR(*scale, want[i], 0);
-        for (int k = 0; k < 4; k++) CHECK_NEAR(toy_slot(&t, "w")[k], toy_slot(&plain, "w")[k], 1e-6);
-        CHECK_INT(*(const int64_t *)(const void *)toy_slot(&t, "optim.step"), i < 2 ? i + 1 : 2);
+        for (int k = 0; k < 4; k++)
+            CHECK_NEAR(toy_slot(&t, "w")[k], toy_slot(&plain, "w")[k], 1e-6);
+        CHECK_INT(*(const int64_t *)(const void *)toy_slot(&t, "optim.step"),
+                  i < 2 ? i + 1 : 2);
     }
     toy_free(&plain);
     toy_free(&t);

@@ -197,8 +197,7 @@ TEST(run_random_graphs)
     for (int seed = 1; seed <= seeds; seed++) compare_all((uint64_t)seed, 5 + seed % 60);
 }
 
-/* ---- state
- * ----------------------------------------------------------------------------------- */
+/* ---- state --------------------------------------------------------------- */
 static int float_slot(pl_store *s, const char *name, int64_t n, double value)
 {
     return pl_store_add(s, &(pl_slot){.name = name,
@@ -334,8 +333,38 @@ TEST(run_counter)
     rig_down(&r);
 }
 
-/* ---- sessions
- * -------------------------------------------------------------------------------- */
+/* After a poisoned run every byte holds NaN that no buffer alive at the last step covers. */
+TEST(run_poison_reaches_dead_bytes)
+{
+    rig r = {.store = pl_store_new()};
+    CHECK_OK(rig_up(&r, training_graph(r.store, 8, 128, 128), true));
+    const pl_plan_info *info = pl_program_plan(r.p);
+    char *base = pl_session_input(r.s, r.p, "x", NULL), *dead = calloc(1, info->arena_bytes);
+    int32_t end = 0;
+    for (int i = 0; i < info->buffers; i++) {
+        pl_plan_buffer b = pl_program_buffer(r.p, i);
+        if (b.component == PL_COMP_INPUTS) base -= b.offset;
+        if (b.last > end) end = b.last;
+    }
+    memset(base, 0, info->arena_bytes);
+    CHECK_OK(pl_session_run(r.s, r.p));
+    memset(dead, 1, info->arena_bytes);
+    for (int i = 0; i < info->buffers; i++) {
+        pl_plan_buffer b = pl_program_buffer(r.p, i);
+        if (b.last == end) memset(dead + b.offset, 0, b.bytes);
+    }
+    size_t n = 0, wrong = 0;
+    for (size_t i = 0; i < info->arena_bytes; i++) {
+        n += dead[i] != 0;
+        wrong += dead[i] && base[i] != (char)0xff;
+    }
+    free(dead);
+    CHECK_MSG(n > info->arena_bytes / 2, "only %zu bytes are dead", n);
+    CHECK_MSG(wrong == 0, "%zu dead bytes are not poisoned", wrong);
+    rig_down(&r);
+}
+
+/* ---- sessions ------------------------------------------------------------ */
 TEST(run_several_programs)
 {
     pl_store *store = pl_store_new();

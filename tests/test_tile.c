@@ -488,7 +488,8 @@ TEST(tile_functions_of_integers)
 
 TEST(tile_casts)
 {
-    double v[] = {0, -0.5, 1.5, 2.5, -3.9, 255.7, 300, -1, 1e10, -1e10, 1e20, -1e20, NAN, INFINITY};
+    double v[] = {0, -0.5, 1.5, 2.5, -3.9, 255.7, 300, -1, 1e10, -1e10, 1e20, -1e20, (double)NAN,
+                  (double)INFINITY};
     enum { N = sizeof v / sizeof *v };
     int32_t i32[N];
     int64_t i64[N];

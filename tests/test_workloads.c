@@ -1,9 +1,9 @@
 /* test_workloads.c - whole training systems, five steps, against PyTorch's numbers.
  *
- * tests/data/peers/<name>.json is written by tools/peer_numbers.py, which explains it: parameters
- * and inputs come from a hash of their names on both sides; loss terms, and norms and sign
- * projections of gradients and changes, are compared. All elements are counted in the order of
- * PyTorch's files, so layouts are tested along the way.
+ * tests/data/peers/<name>.json is written by tools/peer_numbers.py, which explains it:
+ * parameters and inputs come from a hash of their names on both sides; loss terms, and norms
+ * and sign projections of gradients and changes, are compared. All elements are counted in the
+ * order of PyTorch's files, so layouts are tested along the way.
  */
 #include "base/sys.h"
 #include "lab.h"
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- inputs and outputs ---------------------------------------------------------------------- */
+/* ---- inputs and outputs ------------------------------------------------------------------ */
 /* PyTorch has (B,C,H,W) where we have (B,H,W,C). */
 static int64_t *input_order(const pl_type *t, int64_t *n)
 {
@@ -24,7 +24,7 @@ static int64_t *input_order(const pl_type *t, int64_t *n)
     return peer_file_order(t->rank, t->dim, t->rank == 4 ? image : plain, n);
 }
 
-/* ---- one workload -------------------------------------------------------------------------------- */
+/* ---- one workload ------------------------------------------------------------------------ */
 typedef void build_fn(pl_nn *m, const void *config);
 /* Which program runs, on which micro-batch (0: the program names it itself). */
 typedef struct turn {
@@ -94,21 +94,6 @@ static double *in_file_order(const pl_slot *s, const void *p, int64_t *n)
     return x;
 }
 
-/* File shape of a slot against the row's. */
-static bool same_shape(const pl_slot *s, json_t *shape)
-{
-    const pl_file_layout *l = &s->layout;
-    size_t rank = (size_t)(l->view_rank ? l->view_rank : s->type.rank);
-    const int64_t *dim = l->view_rank ? l->view : s->type.dim;
-    if (json_array_size(shape) == 1 && rank > 1) /* a vector stored from several dimensions */
-        return json_integer_value(json_array_get(shape, 0)) == pl_type_elems(&s->type);
-    if (json_array_size(shape) != rank) return false;
-    for (size_t i = 0; i < rank; i++)
-        if (json_integer_value(json_array_get(shape, i)) != dim[l->rank ? (size_t)l->perm[i] : i])
-            return false;
-    return true;
-}
-
 static void start_slot(bench *b, int slot, const char *name, json_t *row)
 {
     const pl_slot *s = pl_store_slot(b->store, slot);
@@ -116,9 +101,10 @@ static void start_slot(bench *b, int slot, const char *name, json_t *row)
     uint64_t base = peer_hash(name);
     int64_t n, *index = peer_slot_order(s, &n);
     for (int64_t i = 0; i < n; i++) {
-        double v = values ? json_number_value(json_array_get(values, (size_t)i))
-                          : json_number_value(json_array_get(fill, 0)) +
-                                json_number_value(json_array_get(fill, 1)) * peer_noise(base, i);
+        double v = values
+                       ? json_number_value(json_array_get(values, (size_t)i))
+                       : json_number_value(json_array_get(fill, 0)) +
+                             json_number_value(json_array_get(fill, 1)) * peer_noise(base, i);
         put(s->type.dtype, lab_slot(b->lab, slot), index[i], v);
     }
     pl_sys_free(index);
@@ -133,11 +119,13 @@ static bool bench_start(bench *b)
     b->n_slots = pl_store_count(b->store);
     b->start = pl_sys_alloc(sizeof *b->start * (size_t)b->n_slots);
     int model_slots = 0, rows = 0;
-    for (int i = 0; i < b->n_slots; i++) model_slots += pl_store_slot(b->store, i)->kind <= PL_SLOT_BUFFER;
+    for (int i = 0; i < b->n_slots; i++)
+        model_slots += pl_store_slot(b->store, i)->kind <= PL_SLOT_BUFFER;
     json_object_foreach(json_object_get(b->data, "tensors"), name, row)
     {
         int slot = pl_store_find(b->store, name);
-        if (slot < 0 || !same_shape(pl_store_slot(b->store, slot), json_object_get(row, "shape"))) {
+        if (slot < 0 ||
+            !peer_same_shape(pl_store_slot(b->store, slot), json_object_get(row, "shape"))) {
             pl_test_fail(__FILE__, __LINE__, "%s: no slot, or another shape", name);
             return false;
         }
@@ -145,11 +133,12 @@ static bool bench_start(bench *b)
         rows++;
     }
     if (rows != model_slots)
-        pl_test_fail(__FILE__, __LINE__, "%d tensors in the peer, %d in the store", rows, model_slots);
+        pl_test_fail(__FILE__, __LINE__, "%d tensors in the peer, %d in the store", rows,
+                     model_slots);
     return rows == model_slots;
 }
 
-/* ---- inputs ------------------------------------------------------------------------------------ */
+/* ---- inputs ------------------------------------------------------------------------------ */
 typedef struct ranked {
     double u;
     int64_t i;
@@ -193,7 +182,8 @@ static void give_input(bench *b, int program, const char *input, const char *lab
     if (!strcmp(kind, "perm"))
         permutation(base, arg, n, p);
     else
-        for (int64_t i = 0; i < n; i++) put(t.dtype, p, index[i], draw(kind, (double)arg, base, i));
+        for (int64_t i = 0; i < n; i++)
+            put(t.dtype, p, index[i], draw(kind, (double)arg, base, i));
     pl_sys_free(index);
 }
 
@@ -216,7 +206,7 @@ static void give_inputs(bench *b, int step, turn at)
     }
 }
 
-/* ---- comparison -------------------------------------------------------------------------------- */
+/* ---- comparison -------------------------------------------------------------------------- */
 typedef struct worst {
     double loss, grad, change, state;
     int grads; /* gradients compared */
@@ -245,8 +235,9 @@ static double largest_grad(bench *b)
     return most;
 }
 
-/* Gradients that the program just left as outputs; how many. Some are nothing but rounding noise
- * (biases in front of a BatchNorm): small ones are measured against a hundredth of the largest. */
+/* Gradients that the program just left as outputs; how many. Some are nothing but rounding
+ * noise (biases in front of a BatchNorm): small ones are measured against a hundredth of the
+ * largest. */
 static int check_gradients(bench *b, int program, worst *w)
 {
     const char *name;
@@ -260,8 +251,10 @@ static int check_gradients(bench *b, int program, worst *w)
         const void *p = lab_output(b->lab, program, output, NULL);
         if (!p || !(want = json_object_get(row, "grad"))) continue;
         int64_t n;
-        double *x = in_file_order(pl_store_slot(b->store, pl_store_find(b->store, name)), p, &n);
-        note(peer_deviation(peer_summarise(x, n), want, floor_norm), name, &w->grad, w->grad_name);
+        double *x =
+            in_file_order(pl_store_slot(b->store, pl_store_find(b->store, name)), p, &n);
+        note(peer_deviation(peer_summarise(x, n), want, floor_norm), name, &w->grad,
+             w->grad_name);
         pl_sys_free(x);
         checked++;
     }
@@ -304,15 +297,16 @@ static pl_status run_step(bench *b, int step, worst *w)
         double ref = json_number_value(value), got = sums[at++];
         double d = fabs(got - ref) / fmax(fabs(ref), 1e-2);
         if (d > 1e-5)
-            printf("    %s step %d: %s = %.9g, PyTorch has %.9g\n", b->w->name, step, term, got, ref);
+            printf("    %s step %d: %s = %.9g, PyTorch has %.9g\n", b->w->name, step, term, got,
+                   ref);
         if (!(d <= w->loss)) w->loss = d;
     }
     return PL_OK;
 }
 
-/* What training left: changes of parameters, values of buffers and averages. Adam turns a gradient
- * of noise into steps of random sign, so parameters that have no other are left out, and running
- * means follow biases of that kind. */
+/* What training left: changes of parameters, values of buffers and averages. Adam turns a
+ * gradient of noise into steps of random sign, so parameters that have no other are left out,
+ * and running means follow biases of that kind. */
 static void check_final(bench *b, worst *w)
 {
     const char *name;
@@ -332,7 +326,8 @@ static void check_final(bench *b, worst *w)
         for (int64_t i = 0; i < n; i++) x[i] -= b->start[slot][i];
         bool moves = grad_norm(row) > noise_level;
         if (moves && (want = json_object_get(row, "change")))
-            note(peer_deviation(peer_summarise(x, n), want, 0), name, &w->change, w->change_name);
+            note(peer_deviation(peer_summarise(x, n), want, 0), name, &w->change,
+                 w->change_name);
         pl_sys_free(x);
         if (!moves || !(want = json_object_get(row, "ema"))) continue;
         snprintf(ema, sizeof ema, "ema.%s", name);
@@ -364,8 +359,8 @@ static void run_work(const work *w)
         for (int step = 1; step <= 5 && rc == PL_OK; step++) rc = run_step(&b, step, &far);
         check_final(&b, &far);
         printf("    %s: losses %.1e, gradients %.1e (%s), changes %.1e (%s), state %.1e (%s)\n",
-               w->name, far.loss, far.grad, far.grad_name, far.change, far.change_name, far.state,
-               far.state_name);
+               w->name, far.loss, far.grad, far.grad_name, far.change, far.change_name,
+               far.state, far.state_name);
         if (!(far.loss <= 1e-5 && far.grad <= 1e-4 && far.change <= 0.02 && far.state <= 1e-4 &&
               far.grads == count_gradients(&b)))
             pl_test_fail(__FILE__, __LINE__, "%s is not PyTorch's", w->name);
@@ -374,7 +369,7 @@ static void run_work(const work *w)
     bench_close(&b);
 }
 
-/* ---- the workloads ----------------------------------------------------------------------------- */
+/* ---- the workloads ----------------------------------------------------------------------- */
 static int once(int step, turn *out)
 {
     (void)step;
@@ -438,6 +433,8 @@ TEST(workload_fluxflow_vae)
 
 TEST(workload_fluxflow_gan)
 {
-    run_work(&(work){"fluxflow-vae-gan-lpips", &flux_tiny_gan,
-                     {flux_disc_r1, flux_disc, flux_generator}, disc_then_generator});
+    run_work(&(work){"fluxflow-vae-gan-lpips",
+                     &flux_tiny_gan,
+                     {flux_disc_r1, flux_disc, flux_generator},
+                     disc_then_generator});
 }

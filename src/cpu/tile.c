@@ -13,6 +13,7 @@
 enum {
     REGISTER_BYTES = 32 * 1024, /* of a worker, so that they stay in the first caches */
     ROW_CALLS_FROM = 64,        /* rows at least this long are worth a call each */
+    BUSY_FROM = 3,              /* whole-tile steps that make a tile busy */
     MAX_TASKS = 128,
     MIN_TASK = 8192 /* elements */
 };
@@ -784,6 +785,12 @@ static pl_status build_all(build *b, pl_arena *a)
         if (bytes <= REGISTER_BYTES) break;
     }
     lay_out_worker(b->t, pl);
+    int work = 0;
+    for (int i = 0; i < b->t->n_step; i++) {
+        const pl_step *s = &b->t->step[i];
+        work += s->level == PL_LEVEL_FULL && !s->stable && s->code != PL_STEP_LOAD;
+    }
+    b->t->busy = work >= BUSY_FROM;
     for (int o = 0; o < b->t->n_place; o++) {
         pl_place *q = &b->t->place[o];
         q->acc_at = b->t->acc_bytes;

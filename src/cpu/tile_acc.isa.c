@@ -7,6 +7,7 @@
  */
 #include "cpu/tile_vec.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { G = 8 }; /* accumulators in a vector */
@@ -120,6 +121,60 @@ typedef uint8_t raw_u8 __attribute__((vector_size(8)));
         }                                                                                    \
     }
 
+/* Rows at once: lanes in registers. The end of a row is filled up with the identity, which leaves a
+ * lane's bits alone (a sum's lanes start at +0 and never become -0). */
+#define ROWS(name, T, RAW, A, V, VSTEP, SSTEP, IDENTITY)                                     \
+    static inline A tree_##name(const A *t)                                                  \
+    {                                                                                        \
+        A a = SSTEP(t[0], t[4]), b = SSTEP(t[1], t[5]);                                      \
+        A c = SSTEP(t[2], t[6]), d = SSTEP(t[3], t[7]);                                      \
+        a = SSTEP(a, c);                                                                     \
+        b = SSTEP(b, d);                                                                     \
+        return SSTEP(a, b);                                                                  \
+    }                                                                                        \
+    static void rows_##name(void *pout, int64_t pitch, const void *px, int64_t rows,         \
+                            int64_t len)                                                     \
+    {                                                                                        \
+        (void)pitch;                                                                         \
+        A *out = pout;                                                                       \
+        const T *x = px;                                                                     \
+        for (int64_t r = 0; r < rows && len < 2 * G; r++, x += len) {                        \
+            A t[G], low = IDENTITY; /* few elements: no detour through vectors */            \
+            for (int l = 0; l < G; l++) {                                                    \
+                A e = l < len ? (A)x[l] : IDENTITY, h = l + G < len ? (A)x[l + G] : IDENTITY; \
+                e = SSTEP(low, e);                                                           \
+                h = SSTEP(low, h);                                                           \
+                t[l] = SSTEP(e, h);                                                          \
+            }                                                                                \
+            out[r] = tree_##name(t);                                                         \
+        }                                                                                    \
+        for (int64_t r = 0; r < rows && len >= 2 * G; r++, x += len) {                       \
+            V a0 = (V){0} + IDENTITY, a1 = a0;                                               \
+            int64_t i = 0;                                                                   \
+            for (; i + 2 * G <= len; i += 2 * G) {                                           \
+                RAW r0, r1;                                                                  \
+                LOAD(r0, x + i);                                                             \
+                LOAD(r1, x + i + G);                                                         \
+                V x0 = __builtin_convertvector(r0, V), x1 = __builtin_convertvector(r1, V);  \
+                a0 = VSTEP(a0, x0);                                                          \
+                a1 = VSTEP(a1, x1);                                                          \
+            }                                                                                \
+            if (i < len) {                                                                   \
+                A end[2 * G];                                                                \
+                for (int l = 0; l < 2 * G; l++) end[l] = i + l < len ? (A)x[i + l] : IDENTITY; \
+                V x0, x1;                                                                    \
+                LOAD(x0, end);                                                               \
+                LOAD(x1, end + G);                                                           \
+                a0 = VSTEP(a0, x0);                                                          \
+                a1 = VSTEP(a1, x1);                                                          \
+            }                                                                                \
+            a0 = VSTEP(a0, a1);                                                              \
+            A t[G];                                                                          \
+            SAVE(t, a0);                                                                     \
+            out[r] = tree_##name(t);                                                         \
+        }                                                                                    \
+    }
+
 #define START(name, T, A)                                                                    \
     static void start_##name(void *pacc, int64_t pitch, const void *px, int64_t rows,        \
                              int64_t width)                                                  \
@@ -130,17 +185,20 @@ typedef uint8_t raw_u8 __attribute__((vector_size(8)));
         for (int64_t i = 0; i < width; i++) acc[i] = (A)x[i];                                \
     }
 
-#define CLASS(name, T, A, V, K)                                                              \
+#define CLASS(name, T, A, V, K, LOW, HIGH)                                                   \
+    ROWS(sum_##name, T, raw_##name, A, V, VADD_##K, SADD_##K, (A)0)                          \
+    ROWS(max_##name, T, raw_##name, A, V, VMAX_##K, MAX_S, LOW)                              \
+    ROWS(min_##name, T, raw_##name, A, V, VMIN_##K, MIN_S, HIGH)                             \
     VERT(sum_##name, T, raw_##name, A, V, VADD_##K, SADD_##K)                                \
     VERT(max_##name, T, raw_##name, A, V, VMAX_##K, MAX_S)                                   \
     VERT(min_##name, T, raw_##name, A, V, VMIN_##K, MIN_S)                                   \
     START(name, T, A)
 
-CLASS(f32, float, double, vf, F)
-CLASS(f64, double, double, vf, F)
-CLASS(i32, int32_t, int64_t, vi, I)
-CLASS(i64, int64_t, int64_t, vi, I)
-CLASS(u8, uint8_t, int64_t, vi, I)
+CLASS(f32, float, double, vf, F, -(double)INFINITY, (double)INFINITY)
+CLASS(f64, double, double, vf, F, -(double)INFINITY, (double)INFINITY)
+CLASS(i32, int32_t, int64_t, vi, I, INT64_MIN, INT64_MAX)
+CLASS(i64, int64_t, int64_t, vi, I, INT64_MIN, INT64_MAX)
+CLASS(u8, uint8_t, int64_t, vi, I, INT64_MIN, INT64_MAX)
 
 #define MOMENT_COLUMNS(name, T, RAW, N)                                                      \
     static inline void columns_moments_##name(double *acc, int64_t pitch, const T *x,        \
@@ -244,10 +302,56 @@ CLASS(u8, uint8_t, int64_t, vi, I)
 MOMENTS(f32, float)
 MOMENTS(f64, double)
 
+#define MOMENT_ROWS(name, T)                                                                 \
+    static void rows_moments_##name(void *pout, int64_t pitch, const void *px, int64_t rows, \
+                                    int64_t len)                                             \
+    {                                                                                        \
+        double *out = pout;                                                                  \
+        const T *x = px;                                                                     \
+        for (int64_t r = 0; r < rows; r++, x += len) {                                       \
+            const double shift = (double)x[0];                                               \
+            vf s0 = {0}, s1 = {0}, q0 = {0}, q1 = {0};                                       \
+            int64_t i = 0;                                                                   \
+            for (; i + 2 * G <= len; i += 2 * G) {                                           \
+                raw_##name r0, r1;                                                           \
+                LOAD(r0, x + i);                                                             \
+                LOAD(r1, x + i + G);                                                         \
+                vf e0 = __builtin_convertvector(r0, vf) - shift;                             \
+                vf e1 = __builtin_convertvector(r1, vf) - shift;                             \
+                s0 += e0;                                                                    \
+                s1 += e1;                                                                    \
+                q0 += e0 * e0;                                                               \
+                q1 += e1 * e1;                                                               \
+            }                                                                                \
+            if (i < len) {                                                                   \
+                double end[2 * G];                                                           \
+                for (int l = 0; l < 2 * G; l++)                                              \
+                    end[l] = i + l < len ? (double)x[i + l] - shift : 0.0;                   \
+                vf e0, e1;                                                                   \
+                LOAD(e0, end);                                                               \
+                LOAD(e1, end + G);                                                           \
+                s0 += e0;                                                                    \
+                s1 += e1;                                                                    \
+                q0 += e0 * e0;                                                               \
+                q1 += e1 * e1;                                                               \
+            }                                                                                \
+            s0 += s1;                                                                        \
+            q0 += q1;                                                                        \
+            double t[G], u[G];                                                               \
+            SAVE(t, s0);                                                                     \
+            SAVE(u, q0);                                                                     \
+            out[r] = tree_sum_##name(t);                                                     \
+            out[pitch + r] = tree_sum_##name(u);                                             \
+        }                                                                                    \
+    }
+MOMENT_ROWS(f32, float)
+MOMENT_ROWS(f64, double)
+
 extern const pl_vec_acc PL_VEC_NAME(pl_vec_acc);
 #define ALL(stem) {stem##_f32, stem##_f64, stem##_i32, stem##_i64, stem##_u8}
 const pl_vec_acc PL_VEC_NAME(pl_vec_acc) = {
     .start = {ALL(start), ALL(start), ALL(start), {start_moments_f32, start_moments_f64}},
     .vert = {ALL(vert_sum), ALL(vert_max), ALL(vert_min), {vert_moments_f32, vert_moments_f64}},
     .horz = {ALL(horz_sum), ALL(horz_max), ALL(horz_min), {horz_moments_f32, horz_moments_f64}},
+    .rows = {ALL(rows_sum), ALL(rows_max), ALL(rows_min), {rows_moments_f32, rows_moments_f64}},
 };

@@ -89,6 +89,7 @@ typedef struct pl_span {
 struct pl_tile {
     const pl_vec *vec;
     bool empty;
+    bool busy; /* enough steps between tiles for memory to be fetched ahead */
     int32_t rank, t;
     int64_t dim[PL_SPACE_RANK];
     int64_t total, inner, tile_t, row; /* row: elements of a row; 0 without row mode */

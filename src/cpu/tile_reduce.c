@@ -231,12 +231,19 @@ void pl_red_empty(const pl_red *r, void *out, void *out2)
     }
 }
 
+static void put_row(pl_tile_reduce_fn fn, pl_vec_class cls, const pl_row_sink *s, int64_t i,
+                    const partial *p)
+{
+    pl_red_put(cls, s->dtype, s->out, i, p->v);
+    if (fn != PL_TILE_MOMENTS) return;
+    pl_acc var = {.f = p->m2 / p->n};
+    pl_red_put(cls, s->dtype, s->out2, i, var);
+}
+
 static void put_partial(const pl_red *r, void *out, void *out2, int64_t i, const partial *p)
 {
-    pl_red_put(r->cls, r->dtype, out, i, p->v);
-    if (r->fn != PL_TILE_MOMENTS) return;
-    pl_acc var = {.f = p->m2 / p->n};
-    pl_red_put(r->cls, r->dtype, out2, i, var);
+    pl_row_sink s = {r->dtype, out, out2};
+    put_row(r->fn, r->cls, &s, i, p);
 }
 
 /* ---- accumulating ---------------------------------------------------------------------------- */
@@ -264,21 +271,51 @@ static partial close_block(pl_tile_reduce_fn fn, pl_vec_class cls, pl_acc *lanes
     return (partial){lanes[0], 0.0, (double)n};
 }
 
-void pl_red_row(const pl_vec *v, pl_tile_reduce_fn fn, pl_vec_class cls, const void *x,
-                int64_t n, pl_acc *lanes, pl_acc res[2])
+static double first_of(pl_vec_class cls, const char *x)
 {
-    partial all = {{0}, 0.0, 0.0};
-    size_t width = pl_vec_width(cls);
-    for (int64_t at = 0; at < n; at += PL_RED_BLOCK) {
-        int64_t m = min64(n - at, PL_RED_BLOCK);
-        const char *p = (const char *)x + (size_t)at * width;
-        open_block(fn, cls, lanes, p);
-        v->acc->horz[fn][cls](lanes, p, 0, m);
-        partial b = close_block(fn, cls, lanes, m);
-        merge(fn, cls, &all, &b);
+    return cls == PL_VEC_F32 ? (double)*(const float *)(const void *)x
+                             : *(const double *)(const void *)x;
+}
+
+/* Rows of one block each, some at a time. */
+static void short_rows(const pl_vec *v, pl_tile_reduce_fn fn, pl_vec_class cls, const char *x,
+                       int64_t rows, int64_t n, pl_row_sink *sink)
+{
+    enum { SOME = 64 };
+    pl_acc res[2 * SOME];
+    size_t step = (size_t)n * pl_vec_width(cls);
+    for (int64_t at = 0; at < rows; at += SOME) {
+        int64_t m = min64(rows - at, SOME);
+        v->acc->rows[fn][cls](res, SOME, x, m, n);
+        for (int64_t r = 0; r < m; r++, x += step) {
+            partial p = {res[r], 0.0, (double)n};
+            if (fn == PL_TILE_MOMENTS)
+                p = moments_of(first_of(cls, x), res[r].f, res[SOME + r].f, (double)n);
+            put_row(fn, cls, sink, at + r, &p);
+        }
     }
-    res[0] = all.v;
-    res[1].f = fn == PL_TILE_MOMENTS ? all.m2 / all.n : 0.0;
+}
+
+void pl_red_rows(const pl_vec *v, pl_tile_reduce_fn fn, pl_vec_class cls, const void *x,
+                 int64_t rows, int64_t n, pl_acc *lanes, pl_row_sink *sink)
+{
+    size_t width = pl_vec_width(cls);
+    if (n <= PL_RED_BLOCK) {
+        short_rows(v, fn, cls, x, rows, n, sink);
+        return;
+    }
+    for (int64_t r = 0; r < rows; r++) {
+        partial all = {{0}, 0.0, 0.0};
+        for (int64_t at = 0; at < n; at += PL_RED_BLOCK) {
+            int64_t m = min64(n - at, PL_RED_BLOCK);
+            const char *p = (const char *)x + (size_t)(r * n + at) * width;
+            open_block(fn, cls, lanes, p);
+            v->acc->horz[fn][cls](lanes, p, 0, m);
+            partial b = close_block(fn, cls, lanes, m);
+            merge(fn, cls, &all, &b);
+        }
+        put_row(fn, cls, sink, r, &all);
+    }
 }
 
 static void take_horizontal(const pl_red *r, const pl_vec *v, pl_acc *acc, pl_acc *lanes,
@@ -324,12 +361,23 @@ void pl_red_take(const pl_red *r, const pl_vec *v, pl_acc *acc, pl_acc *lanes, c
                  int64_t at, int64_t n, void *out, void *out2)
 {
     const char *p = x;
+    size_t width = pl_vec_width(r->cls);
+    if (r->direct && at % r->len == 0 && n >= r->len) { /* whole rows */
+        int64_t rows = n / r->len, first = at / r->len, m = rows * r->len;
+        size_t skip = (size_t)first * pl_dtype_bytes(r->dtype);
+        pl_row_sink s = {r->dtype, out ? (char *)out + skip : NULL,
+                         out2 ? (char *)out2 + skip : NULL};
+        pl_red_rows(v, r->fn, r->cls, x, rows, r->len, lanes, &s);
+        p += (size_t)m * width;
+        at += m;
+        n -= m;
+    }
     while (n > 0) {
         int64_t rest = at % r->period, end = (rest / r->unit + 1) * r->unit;
         int64_t m = min64(n, min64(end, r->period) - rest);
         if (r->vertical) take_vertical(r, v, acc, p, at, m);
         else take_horizontal(r, v, acc, lanes, p, at, m, out, out2);
-        p += (size_t)m * pl_vec_width(r->cls);
+        p += (size_t)m * width;
         at += m;
         n -= m;
     }

@@ -66,9 +66,14 @@ void pl_red_fold(const pl_red *r, const pl_acc *acc, int64_t lo, int64_t hi, voi
 /* Results of an empty space. */
 void pl_red_empty(const pl_red *r, void *out, void *out2);
 
-/* One row of n elements to res[0] (and res[1], the variance): the bits of the edge reduction. */
-void pl_red_row(const pl_vec *v, pl_tile_reduce_fn fn, pl_vec_class cls, const void *x,
-                int64_t n, pl_acc *lanes, pl_acc res[2]);
+/* Where results of rows go: element r of out, and of out2 for the variance; NULL: not wanted. */
+typedef struct pl_row_sink {
+    pl_dtype dtype;
+    void *out, *out2;
+} pl_row_sink;
+/* Rows of n elements each: the bits of the edge reduction over them. */
+void pl_red_rows(const pl_vec *v, pl_tile_reduce_fn fn, pl_vec_class cls, const void *x,
+                 int64_t rows, int64_t n, pl_acc *lanes, pl_row_sink *sink);
 /* Writes a result, rounded to f32 unless the class is f64, as element i of dtype d. */
 void pl_red_put(pl_vec_class cls, pl_dtype d, void *out, int64_t i, pl_acc value);
 

@@ -182,21 +182,10 @@ static void reduce_rows(worker *w, const pl_step *s, char *d, int64_t rows)
     const pl_tile *t = w->r->t;
     const pl_step *a = &t->step[s->arg[0]];
     const char *x = w->ptr[s->arg[0]];
-    size_t width = pl_vec_width(s->cls), row = (size_t)t->row * pl_vec_width(a->cls);
-    int64_t all = t->tile_t * t->inner / t->row;
-    pl_dtype d_of[] = {[PL_VEC_F32] = PL_F32,
-                       [PL_VEC_F64] = PL_F64,
-                       [PL_VEC_I32] = PL_I32,
-                       [PL_VEC_I64] = PL_I64,
-                       [PL_VEC_U8] = s->dtype};
-    for (int64_t r = 0; r < rows; r++) {
-        pl_acc res[2];
-        pl_red_row(t->vec, s->reduce, a->cls, x + (size_t)r * row, t->row, w->lanes, res);
-        pl_red_put(a->cls, d_of[s->cls], d, r, res[0]);
-        if (s->reduce == PL_TILE_MOMENTS)
-            pl_red_put(a->cls, d_of[s->cls], d + ((size_t)all * width + 63) / 64 * 64, r,
-                       res[1]);
-    }
+    size_t all = (size_t)(t->tile_t * t->inner / t->row) * pl_vec_width(s->cls);
+    static const pl_dtype plain[PL_N_VECS] = {PL_F32, PL_F64, PL_I32, PL_I64, PL_U8};
+    pl_row_sink sink = {plain[s->cls], d, d + (all + 63) / 64 * 64};
+    pl_red_rows(t->vec, s->reduce, a->cls, x, rows, t->row, w->lanes, &sink);
 }
 
 /* The second half of the moments' register, unrounded. */
@@ -242,7 +231,7 @@ static void do_load(worker *w, const pl_step *s, int i, bool fresh, const int64_
     w->changed[i] = fresh || base[s->operand] != w->base[s->operand];
     if (s->alias) {
         memcpy(&w->ptr[i], &src, sizeof src); /* read only, through a table of void * */
-        if (s->level == PL_LEVEL_FULL && w->ahead)
+        if (s->level == PL_LEVEL_FULL && w->ahead && t->busy)
             fetch_ahead(src + (size_t)w->n * width, (size_t)w->n * width, false);
         return;
     }
@@ -295,7 +284,7 @@ static void aim(worker *w, const pl_step *s, int i)
         if (q->direct && !w->r->late[o]) {
             w->ptr[i] = (char *)w->r->out[q->out] + (size_t)w->at * q->width;
             size_t bytes = (size_t)w->n * q->width;
-            if (w->ahead) fetch_ahead((char *)w->ptr[i] + bytes, bytes, true);
+            if (w->ahead && t->busy) fetch_ahead((char *)w->ptr[i] + bytes, bytes, true);
         }
     }
 }

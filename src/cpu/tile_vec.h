@@ -65,9 +65,13 @@ typedef void (*pl_vec_vert)(void *acc, int64_t pitch, const void *x, int64_t row
 /* Horizontal: lane (pos + i) % LANES takes x[i]. Moments keep lanes of sums at [0], of squares at
  * [LANES], and the shift at [2*LANES]. */
 typedef void (*pl_vec_horz)(void *lanes, const void *x, int64_t pos, int64_t n);
+/* Whole rows of len <= one block: out[r] is what horizontal lanes and their tree give row r. Moments:
+ * out[r] is the sum of x - shift, out[pitch + r] of its square, the shift being the row's first. */
+typedef void (*pl_vec_rows)(void *out, int64_t pitch, const void *x, int64_t rows, int64_t len);
 typedef struct pl_vec_acc {
     pl_vec_vert start[4][PL_N_VECS], vert[4][PL_N_VECS]; /* [pl_tile_reduce_fn] */
     pl_vec_horz horz[4][PL_N_VECS];
+    pl_vec_rows rows[4][PL_N_VECS];
 } pl_vec_acc;
 
 typedef struct pl_vec {

@@ -305,6 +305,8 @@ static pl_status slot_option(scan *s, pl_slot *slot)
         slot->trainable = true;
     } else if (word_is(w, n, "decay")) {
         slot->decay = true;
+    } else if (word_is(w, n, "flat")) {
+        slot->layout.flat = true;
     } else if (word_is(w, n, "init")) {
         PL_TRY(want(s, '='));
         PL_TRY(init_value(s, &slot->init));

@@ -82,6 +82,7 @@ static void put_slot(pl_str *s, const pl_slot *slot)
         pl_str_add(s, " view=");
         put_dims(s, slot->layout.view, slot->layout.view_rank);
     }
+    if (slot->layout.flat) pl_str_add(s, " flat");
     pl_str_add(s, "\n");
 }
 

@@ -20,12 +20,14 @@ static pl_val project(pl_graph *g, pl_val x, pl_val w, pl_val b, int64_t lo, int
     return pl_linear(g, x, pl_slice(g, w, 0, lo, hi, 1), pl_slice(g, b, 0, lo, hi, 1));
 }
 
-pl_val pl_nn_multi_head_attention(pl_nn *m, pl_val q, pl_val source, const char *name, int heads)
+pl_val pl_nn_multi_head_attention(pl_nn *m, pl_val q, pl_val source, const char *name,
+                                  int heads)
 {
     pl_graph *g = m->g;
     int64_t e = pl__nn_dim(m, q, -1);
     if (e == 0 || heads < 1 || e % heads)
-        return pl_nn_fail(m, PL_ERR_SHAPE, "%s: width %lld in %d heads", name, (long long)e, heads);
+        return pl_nn_fail(m, PL_ERR_SHAPE, "%s: width %lld in %d heads", name, (long long)e,
+                          heads);
     pl_nn_push(m, "%s", name);
     pl_val w = pl_nn_param(m, "in_proj_weight", PL_DIMS(3 * e, e), pl_nn_xavier_uniform(1));
     pl_val b = pl_nn_param(m, "in_proj_bias", PL_DIMS(3 * e), pl_nn_constant(0));
@@ -43,9 +45,10 @@ pl_val pl_nn_multi_head_attention(pl_nn *m, pl_val q, pl_val source, const char 
     return y;
 }
 
-/* ---- positions --------------------------------------------------------------------------------- */
-/* base^(-k*by/over) for k < n; every product and quotient rounded to f32 as PyTorch code does. */
-static pl_val frequencies(pl_graph *g, int64_t n, double by, double over, double base, bool power)
+/* ---- positions --------------------------------------------------------------------------- */
+/* base^(-k*by/over) for k < n; products and quotients are rounded to f32 as PyTorch's are. */
+static pl_val frequencies(pl_graph *g, int64_t n, double by, double over, double base,
+                          bool power)
 {
     pl_val k = pl_iota(g, PL_TYPE(PL_F32, n), 0);
     if (!power)

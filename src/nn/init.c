@@ -1,4 +1,5 @@
-/* init.c - initial values as torch.nn.init defines them, turned into a uniform, normal or constant.
+/* init.c - initial values as torch.nn.init defines them, turned into a uniform, normal or
+ * constant.
  *
  *   xavier   normal std = gain*sqrt(2/(in+out)), uniform bound = sqrt(3)*std
  *   kaiming  normal std = gain/sqrt(fan),        uniform bound = sqrt(3)*std

@@ -1,9 +1,9 @@
 /* linear.c - linear, convolution, embedding, spectral normalisation.
  *
  * A weight stands OHWI here and OIHW in files: file dimension (0, last, 1, 2, ..). A transposed
- * convolution's weight is that of the convolution it is the adjoint of, [in, k.., out/groups]; its
- * file form [in, out/groups, k..] is the same permutation. PyTorch takes fan_in from the file's
- * second dimension and the window, so a transposed one counts out/groups.
+ * convolution's weight is that of the convolution it is the adjoint of, [in, k.., out/groups];
+ * its file form [in, out/groups, k..] is the same permutation. PyTorch takes fan_in from the
+ * file's second dimension and the window, so a transposed one counts out/groups.
  */
 #include "nn/nn.h"
 
@@ -24,8 +24,8 @@ static pl_val unit(pl_graph *g, pl_val x)
     return pl_nn_normalize(g, x, 0, 1e-12);
 }
 
-/* u [O] and v [K] live as buffers; v's elements follow the weight's own order, so in files they are
- * permuted as the weight is. */
+/* u [O] and v [K] live as buffers; v's elements follow the weight's own order, so in files they
+ * are permuted as the weight is. */
 pl_val pl_nn_spectral_norm(pl_nn *m, pl_val w, pl_nn_spectral names)
 {
     if (!pl_val_ok(w)) return w;
@@ -35,6 +35,7 @@ pl_val pl_nn_spectral_norm(pl_nn *m, pl_val w, pl_nn_spectral names)
     bool torch = names == PL_SPECTRAL_TORCH;
     pl_file_layout l = {0};
     if (t.rank > 2) {
+        l.flat = true;
         l.rank = l.view_rank = t.rank - 1;
         for (int i = 0; i < l.rank; i++) {
             l.view[i] = t.dim[i + 1];
@@ -57,7 +58,8 @@ pl_val pl_nn_spectral_norm(pl_nn *m, pl_val w, pl_nn_spectral names)
     }
     u = pl_stop_gradient(g, u);
     v = pl_stop_gradient(g, v);
-    pl_val sigma = pl_sum(g, pl_mul(g, u, pl_matmul(g, flat, v, false, false)), PL_AXES_ALL, false);
+    pl_val sigma =
+        pl_sum(g, pl_mul(g, u, pl_matmul(g, flat, v, false, false)), PL_AXES_ALL, false);
     return pl_div(g, w, sigma);
 }
 
@@ -67,8 +69,8 @@ static pl_val weight(pl_nn *m, pl_type t, pl_nn_init init, double fan_in, double
 {
     pl_file_layout l = conv_layout(t.rank);
     const char *name = spectral == PL_SPECTRAL_TORCH ? "weight_orig" : "weight";
-    pl_val w = pl__nn_param(m, name, t, pl_nn_init_of(init, fan_in, fan_out),
-                            t.rank > 2 ? &l : NULL);
+    pl_val w =
+        pl__nn_param(m, name, t, pl_nn_init_of(init, fan_in, fan_out), t.rank > 2 ? &l : NULL);
     return spectral == PL_SPECTRAL_NONE ? w : pl_nn_spectral_norm(m, w, spectral);
 }
 
@@ -84,7 +86,8 @@ pl_val pl_nn_linear(pl_nn *m, pl_val x, const char *name, int64_t out, pl_nn_lin
     int64_t in = pl__nn_dim(m, x, -1);
     if (in == 0) return PL_NO_VAL;
     pl_nn_push(m, "%s", name);
-    pl_val w = weight(m, PL_TYPE(m->dtype, out, in), o.init, (double)in, (double)out, o.spectral);
+    pl_val w =
+        weight(m, PL_TYPE(m->dtype, out, in), o.init, (double)in, (double)out, o.spectral);
     pl_val b = bias(m, out, o.no_bias, o.bias_init, (double)in);
     pl_val y = pl_linear(m->g, x, w, b);
     pl_nn_pop(m);
@@ -133,8 +136,8 @@ static pl_val conv(pl_nn *m, pl_val x, const char *name, int64_t out, const pl_n
     pl_nn_push(m, "%s", name);
     pl_val w = weight(m, t, o->init, fan_in, fan_out, o->spectral);
     pl_val b = bias(m, out, o->no_bias, o->bias_init, fan_in);
-    pl_val y = transposed ? pl_conv_transpose(m->g, x, w, b, &c, out_pad)
-                          : pl_conv(m->g, x, w, b, &c);
+    pl_val y =
+        transposed ? pl_conv_transpose(m->g, x, w, b, &c, out_pad) : pl_conv(m->g, x, w, b, &c);
     pl_nn_pop(m);
     return y;
 }

@@ -1,4 +1,4 @@
-/* loss.c - losses in primitives; see plimsoll_nn.h. Reductions are means unless said otherwise. */
+/* loss.c - losses in primitives; see plimsoll_nn.h. Reductions are means unless said so. */
 #include "nn/nn.h"
 
 static pl_val mean_all(pl_graph *g, pl_val x)
@@ -97,7 +97,8 @@ pl_val pl_loss_r1(pl_graph *g, pl_val logits, pl_val x)
     if (!pl_val_ok(logits) || !pl_val_ok(x)) return PL_NO_VAL;
     pl_val slope = PL_NO_VAL;
     pl_grad(g, logits, &x, 1, &slope);
-    pl_val power = pl_sum(g, pl_square(g, slope), axes_but_first(pl_val_type(g, x).rank), false);
+    pl_val power =
+        pl_sum(g, pl_square(g, slope), axes_but_first(pl_val_type(g, x).rank), false);
     return mean_all(g, power);
 }
 
@@ -145,8 +146,8 @@ pl_val pl_loss_cosine_ssm(pl_graph *g, pl_val x, pl_val y, pl_val positions)
     return pl_loss_mse(g, cosines(g, x, positions), cosines(g, y, positions));
 }
 
-/* x / (|x| + 1e-10). The floor under the root is far below that and keeps the gradient of a zero
- * vector finite. */
+/* x / (|x| + 1e-10). The floor under the root is far below that and keeps the gradient of a
+ * zero vector finite. */
 static pl_val channel_unit(pl_graph *g, pl_val x)
 {
     pl_val power = pl_sum(g, pl_square(g, x), PL_AXIS(-1), true);

@@ -1,8 +1,8 @@
 /* lr.c - learning-rate schedules: closed forms of torch.optim.lr_scheduler's recursions.
  *
- * Each form stands twice, for the host and as f64 scalar nodes; a test holds the two together and
- * both against PyTorch's tables. The graph's form reads the step counter, so a resumed or replayed
- * run needs nothing from outside.
+ * Each form stands twice, for the host and as f64 scalar nodes; a test holds the two together
+ * and both against PyTorch's tables. The graph's form reads the step counter, so a resumed or
+ * replayed run needs nothing from outside.
  */
 #include "nn/nn.h"
 
@@ -32,7 +32,7 @@ static double linear_start(const pl_lr *s)
     return s->start_factor == 0 && s->end_factor == 0 ? 1 : s->start_factor;
 }
 
-/* ---- host --------------------------------------------------------------------------------------- */
+/* ---- host -------------------------------------------------------------------------------- */
 static double anneal(double from, double to, double part)
 {
     return to + (from - to) / 2 * (1 + cos(pi * part));
@@ -78,7 +78,7 @@ double pl_lr_at(const pl_lr *s, int64_t updates, int64_t reductions)
     return reductions > 0 ? fmax(cut, fmin(lr, s->plateau_min)) : lr;
 }
 
-/* ---- graph: the same, n an f64 scalar ------------------------------------------------------------ */
+/* ---- graph: the same, n an f64 scalar ---------------------------------------------------- */
 static pl_val constant(pl_graph *g, double v)
 {
     return pl_fill(g, PL_RANK0(PL_F64), v);
@@ -106,7 +106,8 @@ static pl_val main_value(pl_graph *g, const pl_lr *s, pl_val n)
     switch (s->kind) {
     case PL_LR_LINEAR: {
         double a = linear_start(s);
-        pl_val part = pl_scale(g, pl_min(g, n, constant(g, total)), (s->end_factor - a) / total);
+        pl_val part =
+            pl_scale(g, pl_min(g, n, constant(g, total)), (s->end_factor - a) / total);
         return pl_scale(g, pl_shift(g, part, a), s->lr);
     }
     case PL_LR_COSINE: return anneal_value(g, s->lr, s->eta_min, pl_scale(g, n, 1 / total));
@@ -139,8 +140,7 @@ pl_val pl_lr_value(pl_nn *m, const pl_lr *s, pl_val step)
     if ((needs_total && s->total < 1) || (s->kind == PL_LR_STEP && s->step_size < 1) ||
         (s->kind == PL_LR_ONE_CYCLE && s->total < 4))
         return pl_nn_fail(m, PL_ERR_CONFIG, "the learning-rate schedule has no length");
-    if (s->every > 1)
-        step = pl_div(g, step, pl_full_like(g, step, (double)s->every));
+    if (s->every > 1) step = pl_div(g, step, pl_full_like(g, step, (double)s->every));
     pl_val n = pl_cast(g, step, PL_F64);
     pl_val after = pl_max(g, pl_shift(g, n, -(double)s->warmup), constant(g, 0));
     pl_val lr = main_value(g, s, after);
@@ -153,11 +153,12 @@ pl_val pl_lr_value(pl_nn *m, const pl_lr *s, pl_val step)
     return pl_cast(g, lr, PL_F32);
 }
 
-/* ---- plateau -------------------------------------------------------------------------------------- */
+/* ---- plateau ----------------------------------------------------------------------------- */
 int pl_plateau_slot(pl_store *s)
 {
-    return pl_store_add(s, &(pl_slot){.name = "lr.plateau", .type = PL_TYPE(PL_F64, 4),
-                                      .kind = PL_SLOT_COUNTER});
+    return pl_store_add(
+        s,
+        &(pl_slot){.name = "lr.plateau", .type = PL_TYPE(PL_F64, 4), .kind = PL_SLOT_COUNTER});
 }
 
 static bool better(const pl_plateau *p, double metric, double best)

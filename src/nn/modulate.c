@@ -20,9 +20,9 @@ pl_val pl_nn_activation(pl_nn *m, pl_val x, const char *name)
         const char *name;
         pl_val (*fn)(pl_graph *, pl_val);
     } table[] = {
-        {"relu", pl_relu},           {"leaky_relu", leaky},   {"silu", pl_silu},
-        {"gelu", pl_gelu},           {"gelu_tanh", pl_gelu_tanh}, {"tanh", pl_tanh},
-        {"sigmoid", pl_sigmoid},     {"softplus", pl_softplus},   {"identity", identity},
+        {"relu", pl_relu},       {"leaky_relu", leaky},       {"silu", pl_silu},
+        {"gelu", pl_gelu},       {"gelu_tanh", pl_gelu_tanh}, {"tanh", pl_tanh},
+        {"sigmoid", pl_sigmoid}, {"softplus", pl_softplus},   {"identity", identity},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (!strcmp(table[i].name, name)) return table[i].fn(m->g, x);

@@ -2,8 +2,9 @@
  *
  * A graph reads a slot's value before the run and may assign it once. Code that calls a layer
  * several times wants "the value as it stands now". The table of entries gives it that: `now`
- * starts as the slot's state node, an update replaces it, and pl_nn_finish assigns the entries that
- * changed. One state node a slot also means that the gradient in a shared parameter is complete.
+ * starts as the slot's state node, an update replaces it, and pl_nn_finish assigns the entries
+ * that changed. One state node a slot also means that the gradient in a shared parameter is
+ * complete.
  */
 #include "nn/nn.h"
 
@@ -56,7 +57,7 @@ pl_val pl_nn_fail(pl_nn *m, pl_status code, const char *fmt, ...)
     return PL_NO_VAL;
 }
 
-/* ---- names ------------------------------------------------------------------------------------ */
+/* ---- names ------------------------------------------------------------------------------- */
 void pl_nn_push(pl_nn *m, const char *fmt, ...)
 {
     struct pl_nn_state *s = m->state;
@@ -73,7 +74,8 @@ void pl_nn_push(pl_nn *m, const char *fmt, ...)
     if (s->depth < PL_NN_DEPTH) s->marks[s->depth] = s->len;
     s->depth++;
     if (name[0]) {
-        int k = snprintf(s->path + s->len, sizeof s->path - s->len, "%s%s", s->len ? "." : "", name);
+        int k = snprintf(s->path + s->len, sizeof s->path - s->len, "%s%s", s->len ? "." : "",
+                         name);
         s->len += (size_t)k;
     }
     pl_scope_push(m->g, name[0] ? name : "layer");
@@ -105,7 +107,7 @@ const char *pl_nn_name(pl_nn *m, const char *fmt, ...)
     return "";
 }
 
-/* ---- slots ------------------------------------------------------------------------------------ */
+/* ---- slots ------------------------------------------------------------------------------- */
 int pl__nn_slot_named(pl_nn *m, const pl_slot *slot)
 {
     pl_store *store = pl_graph_store(m->g);
@@ -132,8 +134,8 @@ pl_nn_entry *pl__nn_entry(pl_nn *m, int slot)
     struct pl_nn_state *s = m->state;
     if (slot >= s->n_entries) {
         int n = slot + 1 > 2 * s->n_entries ? slot + 64 : 2 * s->n_entries;
-        pl_nn_entry *p = pl_sys_realloc(s->entries, (size_t)s->n_entries * sizeof *p,
-                                        (size_t)n * sizeof *p);
+        pl_nn_entry *p =
+            pl_sys_realloc(s->entries, (size_t)s->n_entries * sizeof *p, (size_t)n * sizeof *p);
         if (!p) {
             record(m, PL_ERR_MEMORY, "out of memory for the table of slots");
             return NULL;
@@ -233,7 +235,7 @@ int64_t pl__nn_dim(pl_nn *m, pl_val v, int axis)
     return i >= 0 && i < t.rank ? t.dim[i] : 0;
 }
 
-/* ---- what a forward pass changes ---------------------------------------------------------------- */
+/* ---- what a forward pass changes --------------------------------------------------------- */
 /* (1-momentum)*old + momentum*value */
 static pl_val moved(pl_graph *g, pl_val old, pl_val value, double momentum)
 {
@@ -266,7 +268,8 @@ pl_status pl_nn_finish(pl_nn *m)
     for (int slot = 0; slot < s->n_entries; slot++) {
         pl_nn_entry *e = &s->entries[slot];
         if (e->averaged)
-            pl_nn_update(m, slot, moved(g, e->now, pl_scale(g, e->sum, 1.0 / e->calls), e->momentum));
+            pl_nn_update(m, slot,
+                         moved(g, e->now, pl_scale(g, e->sum, 1.0 / e->calls), e->momentum));
         if (e->changed) pl_assign(g, slot, e->now);
     }
     if (pl_val_ok(s->key)) {
@@ -279,7 +282,7 @@ pl_status pl_nn_finish(pl_nn *m)
     return PL_OK;
 }
 
-/* ---- slots by pattern -------------------------------------------------------------------------- */
+/* ---- slots by pattern -------------------------------------------------------------------- */
 /* Text [p, end) with * and ? against name; backtracks to the last star only. */
 static bool glob(const char *p, const char *end, const char *name)
 {

@@ -6,14 +6,14 @@
 #include "plimsoll_nn.h"
 #include "plimsoll_optim.h"
 
-#define PL_NN_PATH 480
+#define PL_NN_PATH  480
 #define PL_NN_DEPTH 32
 
 /* What the graph has made of a slot so far. */
 typedef struct pl_nn_entry {
-    pl_val now;     /* the value a read sees; none: not read yet */
-    bool changed;   /* to be assigned */
-    bool averaged;  /* bn_average: sum collects statistics, the slot changes once at the end */
+    pl_val now;    /* the value a read sees; none: not read yet */
+    bool changed;  /* to be assigned */
+    bool averaged; /* bn_average: sum collects statistics, the slot changes once at the end */
     pl_val sum;
     int calls;
     double momentum;
@@ -47,6 +47,7 @@ pl_val pl__nn_param(pl_nn *m, const char *name, pl_type type, pl_init init,
 pl_file_layout pl__nn_file_shape(int rank, const int64_t *dim);
 /* Collects a statistic of a slot: update with momentum now, or averaged at the end. */
 void pl__nn_statistic(pl_nn *m, int slot, pl_val value, double momentum);
-int64_t pl__nn_dim(pl_nn *m, pl_val v, int axis); /* negative from the end; 0 if there is none */
+int64_t pl__nn_dim(pl_nn *m, pl_val v,
+                   int axis); /* negative from the end; 0 if there is none */
 
 #endif

@@ -1,8 +1,8 @@
 /* norm.c - group, layer, RMS and batch normalisation, from moments and elementwise ops.
  *
- * All are y = (x - mean) * rsqrt(var + eps) * weight + bias with the biased variance; they differ in
- * what is averaged. BatchNorm in training also moves its running statistics, with the unbiased
- * variance, and counts its calls, through the context's chain.
+ * All are y = (x - mean) * rsqrt(var + eps) * weight + bias with the biased variance; they
+ * differ in what is averaged. BatchNorm in training also moves its running statistics, with the
+ * unbiased variance, and counts its calls, through the context's chain.
  */
 #include "nn/nn.h"
 
@@ -33,8 +33,8 @@ pl_val pl_nn_group_norm(pl_nn *m, pl_val x, const char *name, int64_t groups, pl
     pl_type t = pl_val_type(g, x);
     int64_t c = pl__nn_dim(m, x, -1);
     if (t.rank < 2 || groups < 1 || c % groups)
-        return pl_nn_fail(m, PL_ERR_SHAPE, "%s: %lld channels in %lld groups", name, (long long)c,
-                          (long long)groups);
+        return pl_nn_fail(m, PL_ERR_SHAPE, "%s: %lld channels in %lld groups", name,
+                          (long long)c, (long long)groups);
     pl_nn_push(m, "%s", name);
     pl_val mean, var, y = pl_reshape(g, x, PL_DIMS(t.dim[0], -1, groups, c / groups));
     pl_moments(g, y, PL_AXIS(1) | PL_AXIS(3), true, &mean, &var);
@@ -76,8 +76,8 @@ pl_val pl_nn_batch_norm(pl_nn *m, pl_val x, const char *name, pl_nn_norm o)
     int64_t c = pl__nn_dim(m, x, -1);
     int64_t n = c > 0 ? pl_type_elems(&t) / c : 0; /* samples a channel has */
     if (t.rank < 2 || (m->training && n < 2))
-        return pl_nn_fail(m, PL_ERR_SHAPE, "%s: batch statistics of %lld values a channel", name,
-                          (long long)n);
+        return pl_nn_fail(m, PL_ERR_SHAPE, "%s: batch statistics of %lld values a channel",
+                          name, (long long)n);
     pl_nn_push(m, "%s", name);
     pl_type vec = PL_TYPE(m->dtype, c);
     int mean_slot = pl_nn_buffer(m, "running_mean", vec, (pl_init){PL_INIT_CONST, 0, 0});

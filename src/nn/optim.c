@@ -1,8 +1,9 @@
 /* optim.c - from a loss to new weights: gradients, global-norm clipping, update ops, averages.
  *
- * Everything is nodes. The factor that scales a gradient (clipping, 1/loss scale) is one scalar that
- * the update op multiplies in, so no second copy of a gradient is ever made. Moments, counters and
- * averages are slots changed through the context, hence assigned once, by pl_nn_finish.
+ * Everything is nodes. The factor that scales a gradient (clipping, 1/loss scale) is one scalar
+ * that the update op multiplies in, so no second copy of a gradient is ever made. Moments,
+ * counters and averages are slots changed through the context, hence assigned once, by
+ * pl_nn_finish.
  */
 #include "nn/nn.h"
 
@@ -24,7 +25,7 @@ bool pl_optim_parse(const char *name, pl_optim_kind *out)
     return false;
 }
 
-/* ---- gradients ------------------------------------------------------------------------------------ */
+/* ---- gradients --------------------------------------------------------------------------- */
 static bool grads_new(pl_nn *m, int n, pl_grads *out)
 {
     pl_arena *a = &m->state->arena;
@@ -50,7 +51,8 @@ void pl_optim_gradients(pl_nn *m, pl_val loss, const pl_optim *o, pl_grads *out)
     pl_store *store = pl_graph_store(m->g);
     if (!grads_new(m, s->n_entries, out) || !pl_val_ok(loss)) return;
     for (int slot = 0; slot < s->n_entries && slot < pl_store_count(store); slot++) {
-        if (!pl_val_ok(s->entries[slot].now) || !wanted(pl_store_slot(store, slot), o)) continue;
+        if (!pl_val_ok(s->entries[slot].now) || !wanted(pl_store_slot(store, slot), o))
+            continue;
         out->slot[out->n] = slot;
         out->param[out->n++] = s->entries[slot].now;
     }
@@ -99,7 +101,7 @@ void pl_optim_accumulated(pl_nn *m, const pl_optim *o, pl_grads *out)
     }
 }
 
-/* ---- update ----------------------------------------------------------------------------------------- */
+/* ---- update ------------------------------------------------------------------------------ */
 typedef struct update {
     pl_nn *m;
     const pl_optim *o;
@@ -119,7 +121,8 @@ static pl_val global_norm(pl_graph *g, const pl_grads *grads)
 {
     pl_val total = PL_NO_VAL;
     for (int i = 0; i < grads->n; i++) {
-        pl_val s = pl_sum(g, pl_square(g, pl_cast(g, grads->grad[i], PL_F32)), PL_AXES_ALL, false);
+        pl_val s =
+            pl_sum(g, pl_square(g, pl_cast(g, grads->grad[i], PL_F32)), PL_AXES_ALL, false);
         total = i ? pl_add(g, total, s) : s;
     }
     return pl_sqrt(g, total);
@@ -209,7 +212,8 @@ static void average(const update *u, int param, pl_val old)
 
 static void update_one(const update *u, int param, pl_val old, pl_val grad)
 {
-    static pl_val (*const rules[PL_OPTIM_N_KINDS])(const update *, int, pl_val, pl_val, double) = {
+    static pl_val (*const rules[PL_OPTIM_N_KINDS])(const update *, int, pl_val, pl_val,
+                                                   double) = {
         [PL_OPTIM_SGD] = sgd,   [PL_OPTIM_ADAM] = adam,       [PL_OPTIM_ADAMW] = adam,
         [PL_OPTIM_LION] = lion, [PL_OPTIM_RMSPROP] = rmsprop,
     };
@@ -234,7 +238,8 @@ static void gradient_scale(update *u, const pl_grads *grads, pl_optim_report *r)
     if (o->skip_nonfinite) u->keep = r->finite = pl_is_finite(g, r->grad_norm);
 }
 
-void pl_optim_update(pl_nn *m, const pl_grads *grads, const pl_optim *o, pl_optim_report *report)
+void pl_optim_update(pl_nn *m, const pl_grads *grads, const pl_optim *o,
+                     pl_optim_report *report)
 {
     pl_graph *g = m->g;
     pl_optim_report r = {PL_NO_VAL, PL_NO_VAL, PL_NO_VAL, PL_NO_VAL};
@@ -246,7 +251,8 @@ void pl_optim_update(pl_nn *m, const pl_grads *grads, const pl_optim *o, pl_opti
     pl_scope_push(g, o->name);
     update u = {.m = m, .o = o};
     gradient_scale(&u, grads, &r);
-    pl_slot counter = {.name = pl_nn_name(m, "%s.step", o->name), .type = PL_RANK0(PL_I64),
+    pl_slot counter = {.name = pl_nn_name(m, "%s.step", o->name),
+                       .type = PL_RANK0(PL_I64),
                        .kind = PL_SLOT_COUNTER};
     int step_slot = pl__nn_slot_named(m, &counter);
     pl_val done = pl_nn_read(m, step_slot);
@@ -267,10 +273,12 @@ void pl_optim_apply(pl_nn *m, pl_val loss, const pl_optim *o, pl_optim_report *r
     pl_optim_update(m, &grads, o, report);
 }
 
-/* ---- dynamic loss scale ------------------------------------------------------------------------------ */
+/* ---- dynamic loss scale ------------------------------------------------------------------ */
 static int scale_slot(pl_nn *m, const pl_loss_scale *o)
 {
-    pl_slot s = {.name = "scale.value", .type = PL_RANK0(PL_F32), .kind = PL_SLOT_COUNTER,
+    pl_slot s = {.name = "scale.value",
+                 .type = PL_RANK0(PL_F32),
+                 .kind = PL_SLOT_COUNTER,
                  .init = {PL_INIT_CONST, o->initial, 0}};
     return pl__nn_slot_named(m, &s);
 }

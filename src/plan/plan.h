@@ -101,8 +101,7 @@ void pl_plan_free(pl_plan *p);
 pl_status pl_plan_check(const pl_graph *g, const pl_units *units, const pl_plan_opts *o,
                         const pl_plan *p) PL_MUST_USE;
 
-/* ---- report
- * ---------------------------------------------------------------------------------- */
+/* ---- report -------------------------------------------------------------- */
 /* "model.layer1: conv", or "model.layer1: add +3" for a group; in buf. */
 const char *pl_unit_label(const pl_graph *g, const pl_unit *u, char *buf, size_t cap);
 /* Label of what runs at a step, copies included. */

@@ -39,7 +39,8 @@ static layout_walk walk_of(const pl_slot *slot)
 
 pl_type pl__slot_file_type(const pl_slot *slot)
 {
-    return walk_of(slot).file;
+    pl_type t = walk_of(slot).file;
+    return slot->layout.flat ? PL_TYPE(t.dtype, pl_type_elems(&t)) : t;
 }
 
 /* Element numbers in ours, in file order. */

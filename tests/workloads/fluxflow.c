@@ -3,17 +3,32 @@
 
 #include <math.h>
 
-const flux_config flux_full = {.lpips = true, .gan = true, .batch = 2, .image = 256, .dim = 128,
-                               .scales = 4, .layers = 4, .heads = 8, .rgb = {96, 48},
-                               .disc_base = 64, .disc_depth = 4, .vgg = {64, 128, 256, 512, 512},
-                               .lr = 5e-7, .clip = 1, .ema = 0.999, .kl_beta = 1e-4,
-                               .kl_warmup = 5000, .r1_gamma = 5, .lambda_adv = 0.5,
-                               .lambda_lpips = 0.1, .mse_weight = 0.1};
-#define TINY                                                                                 \
-    .batch = 2, .image = 16, .dim = 32, .scales = 2, .layers = 1, .heads = 2, .rgb = {16, 8}, \
-    .disc_base = 8, .disc_depth = 2, .vgg = {8, 8, 16, 16, 16}, .lr = 1e-4, .clip = 1,       \
-    .ema = 0.999, .kl_beta = 1e-4, .kl_warmup = 8, .r1_gamma = 5, .first_step = 2,           \
-    .lambda_adv = 0.5, .lambda_lpips = 0.1, .mse_weight = 0.1
+const flux_config flux_full = {.lpips = true,
+                               .gan = true,
+                               .batch = 2,
+                               .image = 256,
+                               .dim = 128,
+                               .scales = 4,
+                               .layers = 4,
+                               .heads = 8,
+                               .rgb = {96, 48},
+                               .disc_base = 64,
+                               .disc_depth = 4,
+                               .vgg = {64, 128, 256, 512, 512},
+                               .lr = 5e-7,
+                               .clip = 1,
+                               .ema = 0.999,
+                               .kl_beta = 1e-4,
+                               .kl_warmup = 5000,
+                               .r1_gamma = 5,
+                               .lambda_adv = 0.5,
+                               .lambda_lpips = 0.1,
+                               .mse_weight = 0.1};
+#define TINY                                                                                   \
+ .batch = 2, .image = 16, .dim = 32, .scales = 2, .layers = 1, .heads = 2, .rgb = {16, 8},     \
+ .disc_base = 8, .disc_depth = 2, .vgg = {8, 8, 16, 16, 16}, .lr = 1e-4, .clip = 1,            \
+ .ema = 0.999, .kl_beta = 1e-4, .kl_warmup = 8, .r1_gamma = 5, .first_step = 2,                \
+ .lambda_adv = 0.5, .lambda_lpips = 0.1, .mse_weight = 0.1
 const flux_config flux_tiny_vae = {TINY};
 const flux_config flux_tiny_gan = {TINY, .lpips = true, .gan = true};
 
@@ -25,7 +40,7 @@ static pl_val bezier(pl_nn *m, pl_val x)
     return pl_bezier(m->g, x, true);
 }
 
-/* ---- compressor -------------------------------------------------------------------------------- */
+/* ---- compressor -------------------------------------------------------------------------- */
 static pl_val bezier_head(pl_nn *m, pl_val x, const char *name, int64_t d)
 {
     pl_nn_push(m, "%s", name);
@@ -41,10 +56,10 @@ static pl_val with_coordinates(pl_nn *m, const flux_config *c, pl_val image)
     pl_graph *g = m->g;
     int64_t s = c->image;
     pl_val line = pl_nn_linspace(g, m->dtype, -1, 1, s);
-    pl_val xs = pl_broadcast(g, pl_reshape(g, line, PL_DIMS(1, 1, s, 1)),
-                             PL_DIMS(c->batch, s, s, 1));
-    pl_val ys = pl_broadcast(g, pl_reshape(g, line, PL_DIMS(1, s, 1, 1)),
-                             PL_DIMS(c->batch, s, s, 1));
+    pl_val xs =
+        pl_broadcast(g, pl_reshape(g, line, PL_DIMS(1, 1, s, 1)), PL_DIMS(c->batch, s, s, 1));
+    pl_val ys =
+        pl_broadcast(g, pl_reshape(g, line, PL_DIMS(1, s, 1, 1)), PL_DIMS(c->batch, s, s, 1));
     return pl_concat(g, 3, (pl_val[]){image, xs, ys}, 3);
 }
 
@@ -84,7 +99,8 @@ static pl_val size_token(pl_nn *m, const flux_config *c, int64_t side)
     pl_graph *g = m->g;
     pl_val at = pl_iota(g, PL_TYPE(m->dtype, c->batch, 1, c->dim), 2);
     pl_val first = pl_lt(g, at, pl_full_like(g, at, 2));
-    return pl_select(g, first, pl_full_like(g, at, (double)side / 1024), pl_full_like(g, at, 0));
+    return pl_select(g, first, pl_full_like(g, at, (double)side / 1024),
+                     pl_full_like(g, at, 0));
 }
 
 pl_val flux_compressor(pl_nn *m, const flux_config *c, pl_val image, pl_val eps, pl_val *mu,
@@ -108,7 +124,7 @@ pl_val flux_compressor(pl_nn *m, const flux_config *c, pl_val image, pl_val eps,
     return x;
 }
 
-/* ---- expander ---------------------------------------------------------------------------------- */
+/* ---- expander ---------------------------------------------------------------------------- */
 static pl_val spade(pl_nn *m, pl_val x, pl_val context, int64_t d)
 {
     pl_graph *g = m->g;
@@ -176,7 +192,7 @@ pl_val flux_expander(pl_nn *m, const flux_config *c, pl_val packed)
     return x;
 }
 
-/* ---- discriminator ----------------------------------------------------------------------------- */
+/* ---- discriminator ----------------------------------------------------------------------- */
 static pl_val leaky(pl_nn *m, pl_val x)
 {
     return pl_leaky_relu(m->g, x, 0.2);
@@ -213,15 +229,17 @@ pl_val flux_discriminator(pl_nn *m, const flux_config *c, pl_val image, pl_val c
     return pl_add(g, pl_mean(g, h, PL_AXIS(1) | PL_AXIS(2) | PL_AXIS(3), false), p);
 }
 
-/* ---- LPIPS -------------------------------------------------------------------------------------- */
+/* ---- LPIPS ------------------------------------------------------------------------------- */
 /* VGG features after the last ReLU of each of five stages. */
 static void vgg(pl_nn *m, const flux_config *c, pl_val x, pl_val out[5])
 {
     static const int depth[5] = {2, 2, 3, 3, 3};
     pl_graph *g = m->g;
     pl_type t = PL_TYPE(m->dtype, 3);
-    int shift = pl_nn_buffer_as(m, "shift", t, PL_DIMS(3, 1, 1), (pl_init){PL_INIT_CONST, 0, 0});
-    int scale = pl_nn_buffer_as(m, "scale", t, PL_DIMS(3, 1, 1), (pl_init){PL_INIT_CONST, 1, 0});
+    int shift =
+        pl_nn_buffer_as(m, "shift", t, PL_DIMS(3, 1, 1), (pl_init){PL_INIT_CONST, 0, 0});
+    int scale =
+        pl_nn_buffer_as(m, "scale", t, PL_DIMS(3, 1, 1), (pl_init){PL_INIT_CONST, 1, 0});
     x = pl_div(g, pl_sub(g, x, pl_nn_read(m, shift)), pl_nn_read(m, scale));
     for (int s = 0; s < 5; s++) {
         int index = s ? 1 : 0;
@@ -229,8 +247,8 @@ static void vgg(pl_nn *m, const flux_config *c, pl_val x, pl_val out[5])
         for (int i = 0; i < depth[s]; i++, index += 2) {
             pl_nn_conv o = work_conv3();
             o.init = pl_nn_kaiming_normal(PL_FAN_IN, pl_nn_gain("relu", 0));
-            x = pl_relu(g, pl_nn_conv2d(m, x, pl_nn_name(m, "stages.%d.%d", s, index), c->vgg[s],
-                                        o));
+            x = pl_relu(
+                g, pl_nn_conv2d(m, x, pl_nn_name(m, "stages.%d.%d", s, index), c->vgg[s], o));
         }
         out[s] = x;
     }
@@ -257,7 +275,7 @@ pl_val flux_lpips(pl_nn *m, const flux_config *c, pl_val x, pl_val target)
     return sum;
 }
 
-/* ---- training steps ----------------------------------------------------------------------------- */
+/* ---- training steps ---------------------------------------------------------------------- */
 /* Mean of the image tokens, (B,D). */
 static pl_val token_mean(pl_nn *m, const flux_config *c, pl_val packed)
 {
@@ -314,7 +332,10 @@ void flux_disc(pl_nn *m, const void *config)
 static pl_val reconstruction(pl_nn *m, const flux_config *c, pl_val x, pl_val target)
 {
     pl_graph *g = m->g;
-    pl_pool_opts o = {.kernel = {3, 3}, .stride = {1, 1}, .pad_lo = {1, 1}, .pad_hi = {1, 1},
+    pl_pool_opts o = {.kernel = {3, 3},
+                      .stride = {1, 1},
+                      .pad_lo = {1, 1},
+                      .pad_hi = {1, 1},
                       .count_pad = true};
     pl_val low = pl_avg_pool(g, x, &o), want = pl_avg_pool(g, target, &o);
     pl_val split = pl_loss_l1(g, low, want);
@@ -329,10 +350,14 @@ static pl_val rolling_weights(pl_nn *m, pl_val raw, int64_t n)
     pl_graph *g = m->g;
     pl_init zero = {PL_INIT_CONST, 0, 0};
     pl_store *s = pl_graph_store(g);
-    int ring = pl_store_add(s, &(pl_slot){.name = "rolling.values", .kind = PL_SLOT_COUNTER,
-                                          .type = PL_TYPE(PL_F32, n, WINDOW), .init = zero});
-    int count = pl_store_add(s, &(pl_slot){.name = "rolling.count", .kind = PL_SLOT_COUNTER,
-                                           .type = PL_RANK0(PL_I64), .init = zero});
+    int ring = pl_store_add(s, &(pl_slot){.name = "rolling.values",
+                                          .kind = PL_SLOT_COUNTER,
+                                          .type = PL_TYPE(PL_F32, n, WINDOW),
+                                          .init = zero});
+    int count = pl_store_add(s, &(pl_slot){.name = "rolling.count",
+                                           .kind = PL_SLOT_COUNTER,
+                                           .type = PL_RANK0(PL_I64),
+                                           .init = zero});
     pl_val values = pl_nn_read(m, ring), done = pl_nn_read(m, count);
     pl_val column = pl_iota(g, PL_TYPE(PL_I64, n, WINDOW), 1);
     pl_val here = pl_eq(g, column, pl_mod(g, done, pl_full_like(g, done, WINDOW)));
@@ -378,7 +403,8 @@ void flux_generator(pl_nn *m, const void *config)
     factor[1] = kl_weight(m, c);
     if (c->gan) {
         pl_val held = pl_stop_gradient(g, packed);
-        pl_val logits = flux_discriminator(m, c, flux_expander(m, c, held), token_mean(m, c, held));
+        pl_val logits =
+            flux_discriminator(m, c, flux_expander(m, c, held), token_mean(m, c, held));
         raw[2] = pl_loss_hinge_g(g, logits);
         factor[2] = pl_fill(g, PL_RANK0(PL_F32), c->lambda_adv);
     }

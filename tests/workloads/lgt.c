@@ -1,16 +1,44 @@
 /* lgt.c - latent style transfer trained through a differentiated Euler ODE. */
 #include "workloads.h"
 
-const lgt_config lgt_full = {.batch = 32, .accumulate = 2, .latent = 32, .base = 128, .cond = 256,
-                             .styles = 2, .encoder_blocks = 2, .decoder_blocks = 3, .ode_steps = 10,
-                             .projections = 64, .samples = 8192, .positions = 256, .w_style = 1,
-                             .w_content = 1, .w_velocity = 0.01, .epsilon = 0.01, .clip = 1,
-                             .lr = 1e-4, .weight_decay = 1e-5};
-const lgt_config lgt_tiny = {.batch = 2, .accumulate = 2, .latent = 8, .base = 32, .cond = 16,
-                             .styles = 2, .encoder_blocks = 1, .decoder_blocks = 1, .ode_steps = 2,
-                             .projections = 8, .samples = 64, .positions = 16, .w_style = 1,
-                             .w_content = 1, .w_velocity = 0.01, .epsilon = 0.01, .clip = 1,
-                             .lr = 1e-4, .weight_decay = 1e-5};
+const lgt_config lgt_full = {.batch = 32,
+                             .accumulate = 2,
+                             .latent = 32,
+                             .base = 128,
+                             .cond = 256,
+                             .styles = 2,
+                             .encoder_blocks = 2,
+                             .decoder_blocks = 3,
+                             .ode_steps = 10,
+                             .projections = 64,
+                             .samples = 8192,
+                             .positions = 256,
+                             .w_style = 1,
+                             .w_content = 1,
+                             .w_velocity = 0.01,
+                             .epsilon = 0.01,
+                             .clip = 1,
+                             .lr = 1e-4,
+                             .weight_decay = 1e-5};
+const lgt_config lgt_tiny = {.batch = 2,
+                             .accumulate = 2,
+                             .latent = 8,
+                             .base = 32,
+                             .cond = 16,
+                             .styles = 2,
+                             .encoder_blocks = 1,
+                             .decoder_blocks = 1,
+                             .ode_steps = 2,
+                             .projections = 8,
+                             .samples = 64,
+                             .positions = 16,
+                             .w_style = 1,
+                             .w_content = 1,
+                             .w_velocity = 0.01,
+                             .epsilon = 0.01,
+                             .clip = 1,
+                             .lr = 1e-4,
+                             .weight_decay = 1e-5};
 
 static const pl_nn_norm plain;
 
@@ -37,7 +65,8 @@ static pl_val depthwise(pl_graph *g, pl_val x, pl_val kernel)
 {
     pl_type t = pl_val_type(g, x);
     int64_t b = t.dim[0], h = t.dim[1], w = t.dim[2], c = t.dim[3];
-    pl_val y = pl_reshape(g, pl_permute(g, x, (const int[]){1, 2, 0, 3}), PL_DIMS(1, h, w, b * c));
+    pl_val y =
+        pl_reshape(g, pl_permute(g, x, (const int[]){1, 2, 0, 3}), PL_DIMS(1, h, w, b * c));
     pl_conv_opts o = {.pad_lo = {1, 1}, .pad_hi = {1, 1}, .groups = (int)(b * c)};
     y = pl_conv(g, y, pl_reshape(g, kernel, PL_DIMS(b * c, 3, 3, 1)), PL_NO_VAL, &o);
     return pl_permute(g, pl_reshape(g, y, PL_DIMS(h, w, b, c)), (const int[]){2, 0, 1, 3});

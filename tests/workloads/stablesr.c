@@ -1,24 +1,34 @@
-/* stablesr.c - edge-guided super-resolution: SPADE layers and side networks trained through a frozen
- * diffusion U-Net. */
+/* stablesr.c - edge-guided super-resolution: SPADE layers and side networks trained through a
+ * frozen diffusion U-Net. */
 #include "workloads.h"
 
-#define EDGE_FULL                                                                            \
-    .batch = 2, .accumulate = 6, .image = 512, .latent = 64,                                 \
-    .before = {1024, 1024, 1024, 1024, 1024}, .before_down = {512, 256, 64, 16, 4},          \
-    .stem = 64, .after = {256, 256, 256}, .after_down = {128, 64, 16, 4}, .lr = 5e-5
-#define EDGE_TINY                                                                            \
-    .batch = 2, .accumulate = 2, .image = 64, .latent = 8, .before = {8, 8, 8, 8, 8},        \
-    .before_down = {8, 8, 8, 4, 4}, .stem = 8, .after = {16, 16, 16},                        \
-    .after_down = {8, 8, 4, 4}, .lr = 5e-5
+#define EDGE_FULL                                                                              \
+ .batch = 2, .accumulate = 6, .image = 512, .latent = 64,                                      \
+ .before = {1024, 1024, 1024, 1024, 1024}, .before_down = {512, 256, 64, 16, 4}, .stem = 64,   \
+ .after = {256, 256, 256}, .after_down = {128, 64, 16, 4}, .lr = 5e-5
+#define EDGE_TINY                                                                              \
+ .batch = 2, .accumulate = 2, .image = 64, .latent = 8, .before = {8, 8, 8, 8, 8},             \
+ .before_down = {8, 8, 8, 4, 4}, .stem = 8, .after = {16, 16, 16}, .after_down = {8, 8, 4, 4}, \
+ .lr = 5e-5
 
-const sr_config sr_full = {EDGE_FULL, .width = 320, .mult = {1, 2, 4, 4}, .levels = 4,
-                           .attn_levels = 3, .head_dim = 64, .context = {77, 1024},
-                           .struct_width = 256, .struct_mult = {1, 1, 2, 2}, .struct_levels = 4,
-                           .struct_out = 256, .struct_heads = 4, .spade_hidden = 128};
-const sr_config sr_tiny = {EDGE_TINY, .width = 32, .mult = {1, 2}, .levels = 2, .attn_levels = 1,
-                           .head_dim = 16, .context = {7, 16}, .struct_width = 32,
-                           .struct_mult = {1, 2}, .struct_levels = 2, .struct_out = 32,
-                           .struct_heads = 2, .spade_hidden = 16};
+const sr_config sr_full = {EDGE_FULL,
+                           .width = 320,
+                           .mult = {1, 2, 4, 4},
+                           .levels = 4,
+                           .attn_levels = 3,
+                           .head_dim = 64,
+                           .context = {77, 1024},
+                           .struct_width = 256,
+                           .struct_mult = {1, 1, 2, 2},
+                           .struct_levels = 4,
+                           .struct_out = 256,
+                           .struct_heads = 4,
+                           .spade_hidden = 128};
+const sr_config sr_tiny = {EDGE_TINY,          .width = 32,        .mult = {1, 2},
+                           .levels = 2,        .attn_levels = 1,   .head_dim = 16,
+                           .context = {7, 16}, .struct_width = 32, .struct_mult = {1, 2},
+                           .struct_levels = 2, .struct_out = 32,   .struct_heads = 2,
+                           .spade_hidden = 16};
 const sr_config sr_edge_before_full = {EDGE_FULL, .edge_before = true};
 const sr_config sr_edge_before_tiny = {EDGE_TINY, .edge_before = true};
 const sr_config sr_edge_after_tiny = {EDGE_TINY};
@@ -26,8 +36,8 @@ const sr_config sr_edge_after_tiny = {EDGE_TINY};
 static const pl_nn_norm plain;
 static const pl_nn_lin biased, unbiased = {.no_bias = true};
 
-/* ---- edge processor ---------------------------------------------------------------------------- */
-/* Convolution, BatchNorm and ReLU once for each width; *index numbers the layers of a Sequential. */
+/* ---- edge processor ---------------------------------------------------------------------- */
+/* Convolution, BatchNorm, ReLU for each width; *index numbers the layers of a Sequential. */
 static pl_val conv_stage(pl_nn *m, pl_val x, const char *name, int *index, const int64_t *width,
                          int n, pl_nn_conv o, bool last_relu)
 {
@@ -58,7 +68,7 @@ pl_val sr_edge(pl_nn *m, const sr_config *c, pl_val x)
     return x;
 }
 
-/* ---- blocks ------------------------------------------------------------------------------------ */
+/* ---- blocks ------------------------------------------------------------------------------ */
 static pl_val channels_in(pl_nn *m, pl_val x, int64_t *c)
 {
     pl_type t = pl_val_type(m->g, x);
@@ -80,8 +90,8 @@ static pl_val spade(pl_nn *m, const sr_config *c, pl_val h, pl_val map)
 }
 
 /* map: the structure map of h's size, or none in the structure encoder. */
-static pl_val res_block(pl_nn *m, const sr_config *c, pl_val x, pl_val emb, pl_val map, int64_t out,
-                        const char *name)
+static pl_val res_block(pl_nn *m, const sr_config *c, pl_val x, pl_val emb, pl_val map,
+                        int64_t out, const char *name)
 {
     pl_graph *g = m->g;
     int64_t in;
@@ -123,7 +133,8 @@ static pl_val transformer(pl_nn *m, const sr_config *c, pl_val x, pl_val context
     pl_nn_push(m, "block");
     pl_val h = pl_nn_layer_norm(m, y, "norm1", plain);
     y = pl_add(g, y, attention(m, c, h, h, "self_attn"));
-    y = pl_add(g, y, attention(m, c, pl_nn_layer_norm(m, y, "norm2", plain), context, "cross_attn"));
+    y = pl_add(g, y,
+               attention(m, c, pl_nn_layer_norm(m, y, "norm2", plain), context, "cross_attn"));
     h = pl_nn_geglu(m, pl_nn_layer_norm(m, y, "norm3", plain), "gate", 4 * w);
     y = pl_add(g, y, pl_nn_linear(m, h, "shrink", w, biased));
     pl_nn_pop(m);
@@ -139,7 +150,7 @@ static pl_val time_embedding(pl_nn *m, pl_val t, int64_t width)
     return pl_nn_linear(m, e, "time.2", 4 * width, biased);
 }
 
-/* ---- U-Net ------------------------------------------------------------------------------------- */
+/* ---- U-Net ------------------------------------------------------------------------------- */
 typedef struct unet {
     pl_nn *m;
     const sr_config *c;
@@ -172,7 +183,8 @@ pl_val sr_unet(pl_nn *m, const sr_config *c, pl_val x, pl_val t, pl_val context,
             if (i < 2)
                 h = unet_layer(&u, h, level, c->mult[level] * c->width, level < c->attn_levels);
             else
-                h = pl_nn_conv2d(m, h, "resample", c->mult[level] * c->width, work_conv3_down());
+                h = pl_nn_conv2d(m, h, "resample", c->mult[level] * c->width,
+                                 work_conv3_down());
             pl_nn_pop(m);
             skips[n++] = h;
         }
@@ -201,7 +213,7 @@ pl_val sr_unet(pl_nn *m, const sr_config *c, pl_val x, pl_val t, pl_val context,
     return h;
 }
 
-/* ---- structure encoder ------------------------------------------------------------------------- */
+/* ---- structure encoder ------------------------------------------------------------------- */
 /* The qkv channels are ordered head by head, q, k, v within a head. */
 static pl_val self_attention(pl_nn *m, const sr_config *c, pl_val x, const char *name)
 {
@@ -241,15 +253,15 @@ void sr_struct_encoder(pl_nn *m, const sr_config *c, pl_val z, pl_val t, pl_val 
             h = res_block(m, c, h, emb, PL_NO_VAL, w, "6");
         }
         pl_nn_pop(m);
-        maps[level] = res_block(m, c, h, emb, PL_NO_VAL, c->struct_out,
-                                pl_nn_name(m, "outs.%d", level));
+        maps[level] =
+            res_block(m, c, h, emb, PL_NO_VAL, c->struct_out, pl_nn_name(m, "outs.%d", level));
         if (level < top)
             h = pl_nn_conv2d(m, h, pl_nn_name(m, "downs.%d", level), w, work_conv3_down());
     }
     pl_nn_pop(m);
 }
 
-/* ---- training steps ---------------------------------------------------------------------------- */
+/* ---- training steps ---------------------------------------------------------------------- */
 static pl_optim optimiser(const sr_config *c)
 {
     pl_optim o = PL_OPTIM_INIT;
@@ -272,8 +284,8 @@ void sr_edge_step(pl_nn *m, const void *config)
 /* sqrt(a_t) and sqrt(1-a_t) for every t, a = cumulative product of 1-beta, in f64. */
 static void noise_tables(pl_graph *g, pl_val *signal, pl_val *noise)
 {
-    pl_val beta = pl_square(g, pl_nn_linspace(g, PL_F64, 0.029154759474226504,
-                                              0.10954451150103323, 1000));
+    pl_val beta = pl_square(
+        g, pl_nn_linspace(g, PL_F64, 0.029154759474226504, 0.10954451150103323, 1000));
     pl_val keep = pl_exp(g, pl_cumsum(g, pl_log(g, pl_shift(g, pl_neg(g, beta), 1)), 0, false));
     *signal = pl_cast(g, pl_sqrt(g, keep), PL_F32);
     *noise = pl_cast(g, pl_sqrt(g, pl_shift(g, pl_neg(g, keep), 1)), PL_F32);

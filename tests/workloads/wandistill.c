@@ -3,17 +3,44 @@
 
 #include <math.h>
 
-const wan_config wan_full = {.batch = 2, .latent = 64, .hidden = 1024, .depth = 16, .heads = 16,
-                             .text_tokens = 226, .text_dim = 4096, .teacher_dim = 1536,
-                             .teacher_ffn = 8960, .teacher_heads = 12, .teacher_layers = 30,
-                             .teacher_freq = 256, .lr = 1e-5};
-const wan_config wan_small = {.batch = 2, .latent = 16, .hidden = 256, .depth = 4, .heads = 4,
-                              .text_tokens = 226, .text_dim = 4096, .teacher_dim = 1536,
-                              .teacher_ffn = 8960, .teacher_heads = 12, .teacher_layers = 30,
-                              .teacher_freq = 256, .lr = 1e-5};
-const wan_config wan_tiny = {.batch = 2, .latent = 8, .hidden = 32, .depth = 2, .heads = 2,
-                             .text_tokens = 6, .text_dim = 24, .teacher_dim = 48, .teacher_ffn = 64,
-                             .teacher_heads = 2, .teacher_layers = 2, .teacher_freq = 16,
+const wan_config wan_full = {.batch = 2,
+                             .latent = 64,
+                             .hidden = 1024,
+                             .depth = 16,
+                             .heads = 16,
+                             .text_tokens = 226,
+                             .text_dim = 4096,
+                             .teacher_dim = 1536,
+                             .teacher_ffn = 8960,
+                             .teacher_heads = 12,
+                             .teacher_layers = 30,
+                             .teacher_freq = 256,
+                             .lr = 1e-5};
+const wan_config wan_small = {.batch = 2,
+                              .latent = 16,
+                              .hidden = 256,
+                              .depth = 4,
+                              .heads = 4,
+                              .text_tokens = 226,
+                              .text_dim = 4096,
+                              .teacher_dim = 1536,
+                              .teacher_ffn = 8960,
+                              .teacher_heads = 12,
+                              .teacher_layers = 30,
+                              .teacher_freq = 256,
+                              .lr = 1e-5};
+const wan_config wan_tiny = {.batch = 2,
+                             .latent = 8,
+                             .hidden = 32,
+                             .depth = 2,
+                             .heads = 2,
+                             .text_tokens = 6,
+                             .text_dim = 24,
+                             .teacher_dim = 48,
+                             .teacher_ffn = 64,
+                             .teacher_heads = 2,
+                             .teacher_layers = 2,
+                             .teacher_freq = 16,
                              .lr = 1e-4};
 
 static const pl_nn_lin plain;
@@ -26,7 +53,7 @@ static pl_val mlp(pl_nn *m, pl_val x, const char *name, int64_t hidden, int64_t 
     return pl_nn_linear(m, x, pl_nn_name(m, "%s.2", name), out, plain);
 }
 
-/* ---- student ----------------------------------------------------------------------------------- */
+/* ---- student ----------------------------------------------------------------------------- */
 /* x (B,N,hidden); text and time (B,1,hidden). */
 static pl_val student_block(pl_nn *m, const wan_config *c, pl_val x, pl_val text, pl_val time)
 {
@@ -43,11 +70,11 @@ pl_val wan_student(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_v
     pl_graph *g = m->g;
     int64_t h = c->hidden, s = c->latent;
     pl_nn_push(m, "student");
-    pl_val time = pl_nn_time_features(g, t, h, (pl_nn_sinusoid){.sin_first = true,
-                                                                .last_is_full = true});
+    pl_val time =
+        pl_nn_time_features(g, t, h, (pl_nn_sinusoid){.sin_first = true, .last_is_full = true});
     time = pl_unsqueeze(g, mlp(m, time, "time", 4 * h, h, pl_silu), 1);
-    text = pl_unsqueeze(g, pl_nn_linear(m, pl_mean(g, text, PL_AXIS(1), false), "text", h, plain),
-                        1);
+    text = pl_unsqueeze(
+        g, pl_nn_linear(m, pl_mean(g, text, PL_AXIS(1), false), "text", h, plain), 1);
     pl_val x = pl_nn_conv2d(m, latents, "inp", h, work_conv3());
     x = pl_reshape(g, x, PL_DIMS(c->batch, s * s, h));
     for (int i = 0; i < c->depth; i++) {
@@ -61,7 +88,7 @@ pl_val wan_student(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_v
     return x;
 }
 
-/* ---- teacher ----------------------------------------------------------------------------------- */
+/* ---- teacher ----------------------------------------------------------------------------- */
 static pl_val heads_of(pl_graph *g, pl_val x, int heads)
 {
     pl_type t = pl_val_type(g, x);
@@ -69,14 +96,15 @@ static pl_val heads_of(pl_graph *g, pl_val x, int heads)
 }
 
 /* rope: angles, or none for cross-attention. */
-static pl_val teacher_attention(pl_nn *m, const wan_config *c, pl_val x, pl_val source, pl_val rope,
-                                const char *name)
+static pl_val teacher_attention(pl_nn *m, const wan_config *c, pl_val x, pl_val source,
+                                pl_val rope, const char *name)
 {
     pl_graph *g = m->g;
     int64_t d = c->teacher_dim;
     pl_nn_push(m, "%s", name);
     pl_val q = pl_nn_rms_norm(m, pl_nn_linear(m, x, "q", d, plain), "norm_q", (pl_nn_norm){0});
-    pl_val k = pl_nn_rms_norm(m, pl_nn_linear(m, source, "k", d, plain), "norm_k", (pl_nn_norm){0});
+    pl_val k =
+        pl_nn_rms_norm(m, pl_nn_linear(m, source, "k", d, plain), "norm_k", (pl_nn_norm){0});
     pl_val v = heads_of(g, pl_nn_linear(m, source, "v", d, plain), c->teacher_heads);
     q = heads_of(g, q, c->teacher_heads);
     k = heads_of(g, k, c->teacher_heads);
@@ -156,8 +184,8 @@ void wan_step(pl_nn *m, const void *config)
     pl_val text = pl_input(g, "text", PL_TYPE(PL_F32, b, c->text_tokens, c->text_dim));
 
     m->frozen = true;
-    pl_val lifted = pl_nn_conv3d(m, pl_unsqueeze(g, latents, 1), "lift", 16,
-                                 (pl_nn_conv){.kernel = 1});
+    pl_val lifted =
+        pl_nn_conv3d(m, pl_unsqueeze(g, latents, 1), "lift", 16, (pl_nn_conv){.kernel = 1});
     pl_val target = pl_squeeze(g, wan_teacher(m, c, lifted, t, text), 1);
     m->frozen = false;
     pl_val out = work_conv1(m, wan_student(m, c, latents, t, text), "project", 16);

@@ -1,8 +1,8 @@
 /* workloads.h - the training systems of the PyTorch peers as model code on the public API.
  *
  * Each file reads like the peer of the same name: same modules, same names of parameters, same
- * order of operations. test_workloads.c runs them against numbers that PyTorch computed; test_nn.c
- * counts the parameters of the full sizes. Shapes in comments are (B,H,W,C).
+ * order of operations. test_workloads.c runs them against numbers that PyTorch computed;
+ * test_nn.c counts the parameters of the full sizes. Shapes in comments are (B,H,W,C).
  */
 #ifndef PL_TESTS_WORKLOADS_H
 #define PL_TESTS_WORKLOADS_H
@@ -20,7 +20,7 @@ pl_nn_conv work_conv3_down(void);
 /* pl_nn_conv2d with kernel 1 */
 pl_val work_conv1(pl_nn *m, pl_val x, const char *name, int64_t out);
 
-/* ---- lgt --------------------------------------------------------------------------------------- */
+/* ---- lgt --------------------------------------------------------------------------------- */
 typedef struct lgt_config {
     int64_t batch, latent, base, cond, styles, samples, positions, projections;
     int encoder_blocks, decoder_blocks, ode_steps, accumulate;
@@ -33,7 +33,7 @@ pl_val lgt_unet(pl_nn *m, const lgt_config *c, pl_val x, pl_val t, pl_val style,
 void lgt_micro(pl_nn *m, const void *config);
 void lgt_apply(pl_nn *m, const void *config);
 
-/* ---- wandistill -------------------------------------------------------------------------------- */
+/* ---- wandistill -------------------------------------------------------------------------- */
 typedef struct wan_config {
     int64_t batch, latent, hidden, text_tokens, text_dim;
     int64_t teacher_dim, teacher_ffn, teacher_freq;
@@ -45,7 +45,7 @@ pl_val wan_student(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_v
 pl_val wan_teacher(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_val text);
 void wan_step(pl_nn *m, const void *config);
 
-/* ---- stablesr ---------------------------------------------------------------------------------- */
+/* ---- stablesr ---------------------------------------------------------------------------- */
 typedef struct sr_config {
     bool edge_before; /* the original edge processor */
     int64_t batch, image, latent;
@@ -58,14 +58,14 @@ typedef struct sr_config {
 extern const sr_config sr_full, sr_tiny, sr_edge_before_full, sr_edge_before_tiny,
     sr_edge_after_tiny;
 pl_val sr_edge(pl_nn *m, const sr_config *c, pl_val x);
-/* Noise (B,L,L,4) predicted from the fused input (B,L,L,8); struct_map[i] is 2^i times smaller. */
+/* Noise (B,L,L,4) predicted from the fused input (B,L,L,8); map i is 2^i times smaller. */
 pl_val sr_unet(pl_nn *m, const sr_config *c, pl_val x, pl_val t, pl_val context,
                const pl_val *struct_map);
 void sr_struct_encoder(pl_nn *m, const sr_config *c, pl_val z, pl_val t, pl_val *maps);
 void sr_edge_step(pl_nn *m, const void *config);
 void sr_step(pl_nn *m, const void *config);
 
-/* ---- fluxflow ---------------------------------------------------------------------------------- */
+/* ---- fluxflow ---------------------------------------------------------------------------- */
 typedef struct flux_config {
     bool lpips, gan;
     int64_t batch, image, dim, rgb[2], disc_base, vgg[5];
@@ -81,8 +81,8 @@ pl_val flux_expander(pl_nn *m, const flux_config *c, pl_val packed);
 /* One logit a sample (B). */
 pl_val flux_discriminator(pl_nn *m, const flux_config *c, pl_val image, pl_val condition);
 pl_val flux_lpips(pl_nn *m, const flux_config *c, pl_val x, pl_val target);
-void flux_disc_r1(pl_nn *m, const void *config);  /* discriminator step with the penalty */
-void flux_disc(pl_nn *m, const void *config);     /* without */
+void flux_disc_r1(pl_nn *m, const void *config); /* discriminator step with the penalty */
+void flux_disc(pl_nn *m, const void *config);    /* without */
 void flux_generator(pl_nn *m, const void *config);
 
 #endif
