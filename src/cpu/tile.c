@@ -1,8 +1,9 @@
-/* tile.c - compiles a tile program: merges dims, chooses the tile, turns instructions into steps
- * and gives registers to steps. tile_check.c looks at the program before, tile_cut.c deals the
- * space to tasks after. See tile_plan.h for the result, tile_run.c for its execution.
+/* tile.c - compiles a tile program: merges dims, chooses the tile, turns instructions into
+ * steps and gives registers to steps. tile_check.c looks at the program before, tile_cut.c
+ * deals the space to tasks after. See tile_plan.h for the result, tile_run.c for its execution.
  *
- * Nothing decided here changes a result's bits; orders of reductions are fixed in tile_reduce.c.
+ * Nothing decided here changes a result's bits; orders of reductions are fixed in
+ * tile_reduce.c.
  */
 #include "cpu/tile_plan.h"
 
@@ -13,7 +14,8 @@
 enum {
     REGISTER_BYTES = 32 * 1024, /* of a worker, so that they stay in the first caches */
     ROW_CALLS_FROM = 64,        /* rows at least this long are worth a call each */
-    BUSY_FROM = 3               /* whole-tile steps that make a tile busy */
+    BUSY_FROM = 3,              /* whole-tile steps that make a tile busy */
+    READ_ONLY_TILE = 32768      /* elements: nothing to keep near, long columns */
 };
 
 typedef struct build {
@@ -567,26 +569,33 @@ static pl_status lay_out(build *b, int64_t target, const int *from, pl_place *sp
     return PL_OK;
 }
 
+/* Steps that compute or copy whole tiles; with none, memory is only read, by reductions. */
+static int count_work(const pl_tile *t)
+{
+    int work = 0;
+    for (int i = 0; i < t->n_step; i++) {
+        const pl_step *s = &t->step[i];
+        bool quiet = s->stable || (s->code == PL_STEP_LOAD && s->alias);
+        work += s->level == PL_LEVEL_FULL && !quiet;
+    }
+    return work;
+}
+
 static pl_status build_all(build *b, pl_arena *a)
 {
-    static const int64_t targets[] = {4096, 2048, 1024};
+    static const int64_t targets[] = {READ_ONLY_TILE, 4096, 2048, 1024};
     int from[PL_SPACE_RANK];
     pools *pl = pl_arena_new(a, pools, 1);
     pl_place *spare = pl_arena_new(a, pl_place, b->p->n_out + 1);
     if (!pl || !spare) return PL_ERR_MEMORY;
     set_space(b, from);
-    for (int k = 0; k < 3; k++) {
+    for (int k = b->p->row_rank ? 1 : 0; k < 4; k++) {
         PL_TRY(lay_out(b, targets[k], from, spare, pl));
         size_t bytes = b->full_bytes * (size_t)(b->t->tile_t * b->t->inner);
-        if (bytes <= REGISTER_BYTES) break;
+        if (k == 0 ? count_work(b->t) == 0 : bytes <= REGISTER_BYTES) break;
     }
     lay_out_worker(b->t, pl);
-    int work = 0;
-    for (int i = 0; i < b->t->n_step; i++) {
-        const pl_step *s = &b->t->step[i];
-        work += s->level == PL_LEVEL_FULL && !s->stable && s->code != PL_STEP_LOAD;
-    }
-    b->t->busy = work >= BUSY_FROM;
+    b->t->busy = count_work(b->t) >= BUSY_FROM;
     for (int o = 0; o < b->t->n_place; o++) {
         pl_place *q = &b->t->place[o];
         q->acc_at = b->t->acc_bytes;

@@ -398,11 +398,10 @@ static void run_task(void *ctx, int64_t task, int id)
 
 /* ---- the run ----------------------------------------------------------------------- */
 
-enum { FOLD = 1024 }; /* results folded by a task */
-
 typedef struct fold {
     const run *r;
     const pl_place *q;
+    int64_t step;
 } fold;
 
 static void run_fold(void *ctx, int64_t task, int id)
@@ -410,9 +409,9 @@ static void run_fold(void *ctx, int64_t task, int id)
     (void)id;
     const fold *f = ctx;
     const pl_place *q = f->q;
-    int64_t lo = task * FOLD;
+    int64_t lo = task * f->step;
     pl_red_fold(&q->red, (const pl_acc *)(const void *)(f->r->work + q->acc_at), lo,
-                min64(lo + FOLD, q->red.n_out), q->out >= 0 ? f->r->out[q->out] : NULL,
+                min64(lo + f->step, q->red.n_out), q->out >= 0 ? f->r->out[q->out] : NULL,
                 q->out2 >= 0 ? f->r->out[q->out2] : NULL);
 }
 
@@ -422,12 +421,12 @@ static void finish(const run *r)
     for (int o = 0; o < t->n_place; o++) {
         const pl_place *q = &t->place[o];
         if (q->kind != PL_TILE_REDUCE) continue;
-        fold f = {r, q};
+        fold f = {r, q, pl_red_fold_step(&q->red)};
         if (t->empty)
             pl_red_empty(&q->red, q->out >= 0 ? r->out[q->out] : NULL,
                          q->out2 >= 0 ? r->out[q->out2] : NULL);
         else if (!q->red.direct)
-            pl_pool_for((q->red.n_out + FOLD - 1) / FOLD, run_fold, &f);
+            pl_pool_for((q->red.n_out + f.step - 1) / f.step, run_fold, &f);
     }
 }
 

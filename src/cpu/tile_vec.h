@@ -76,11 +76,26 @@ typedef struct pl_vec_acc {
     pl_vec_rows rows[4][PL_N_VECS];
 } pl_vec_acc;
 
+/* Vertical sums and moments of f32, in blocks of rows: f32 inside a block, f64 totals. Rows
+ * [first, first + rows) of a part, `width` columns each. A block that is not full waits in part
+ * and part_sq; moments are about shift, the part's first row, and use all five. */
+enum { PL_VEC_BLOCK_ROWS = 32 };
+typedef struct pl_vec_cols {
+    double *sum, *sq;
+    float *part, *part_sq, *shift;
+} pl_vec_cols;
+typedef void (*pl_vec_block)(const pl_vec_cols *a, const float *x, int64_t first, int64_t rows,
+                             int64_t width);
+typedef struct pl_vec_blocks {
+    pl_vec_block sum, moments;
+} pl_vec_blocks;
+
 typedef struct pl_vec {
     const char *name;
     const pl_vec_map *map[PL_N_VECS];
     const pl_vec_move *move;
     const pl_vec_acc *acc;
+    const pl_vec_blocks *blocks;
 } pl_vec;
 
 /* The best set this machine has, or the one PL_CPU_ISA names if it has that. */
