@@ -149,7 +149,7 @@ static pl_step *new_step(build *b, pl_step_code code, pl_level level, pl_dtype d
     s->dtype = dtype;
     s->cls = pl_vec_class_of(dtype);
     s->slot = -1;
-    s->operand = -1;
+    s->operand = s->map = s->flow = -1;
     s->stable = level == PL_LEVEL_ONE;
     return s;
 }
@@ -303,6 +303,7 @@ static void add_scalar(build *b, const pl_tile_instr *x)
                : low[0] ? PL_VEC_SV
                         : PL_VEC_VV;
     s->fn = t->vec->map[cls]->fn[x->fn][mode];
+    s->map = (int32_t)x->fn;
     s->imm = x->imm;
     s->round = pl_tile_gives_bool(x->fn) ? NULL : rounding(t, x->dtype);
 }
@@ -423,6 +424,12 @@ static void find_uses(pl_tile *t)
         t->step[i].last_use = i;
         for (int k = 0; k < t->step[i].n_arg; k++) t->step[t->step[i].arg[k]].last_use = i;
     }
+    for (int i = 0; i < t->n_step; i++) /* a chain reads its operands at its head */
+        for (int m = t->step[i].flow; m >= 0 && !t->step[i].absorbed; m = t->step[m].flow)
+            for (int k = 0; k < t->step[m].n_arg; k++) {
+                int32_t *last = &t->step[t->step[m].arg[k]].last_use;
+                if (*last < i) *last = i;
+            }
 }
 
 /* An output may be the memory of a densely read operand. A store that comes before the
@@ -469,7 +476,16 @@ static int pool_of(const pl_step *s)
 
 static bool pooled(const pl_tile *t, const pl_step *s)
 {
-    return s->level == PL_LEVEL_FULL && !s->stable && needs_register(t, s);
+    return s->level == PL_LEVEL_FULL && !s->stable && !s->absorbed && needs_register(t, s);
+}
+
+/* Gives back the registers that s reads and step i is the last to need. */
+static void free_args(const pl_tile *t, pools *pl, const pl_step *s, int i)
+{
+    for (int k = 0; k < s->n_arg; k++) {
+        const pl_step *a = &t->step[s->arg[k]];
+        if (a->slot >= 0 && a->last_use == i) pl->busy[pool_of(a)][a->slot] = 0;
+    }
 }
 
 /* Whole-tile registers by liveness: a result may take its dying argument's place. */
@@ -478,10 +494,7 @@ static void give_slots(pl_tile *t, pools *pl)
     memset(pl, 0, sizeof *pl);
     for (int i = 0; i < t->n_step; i++) {
         pl_step *s = &t->step[i];
-        for (int k = 0; k < s->n_arg; k++) {
-            const pl_step *a = &t->step[s->arg[k]];
-            if (a->slot >= 0 && a->last_use == i) pl->busy[pool_of(a)][a->slot] = 0;
-        }
+        for (int m = i; m >= 0; m = t->step[m].flow) free_args(t, pl, &t->step[m], i);
         if (!pooled(t, s)) continue;
         int w = pool_of(s), slot = 0;
         while (pl->busy[w][slot]) slot++;
@@ -562,6 +575,7 @@ static pl_status lay_out(build *b, int64_t target, const int *from, pl_place *sp
     for (int i = 0; i < b->p->n_instr; i++) add_instr(b, i, from);
     for (int o = 0; o < t->n_place; o++) PL_TRY(add_place(b, o));
     sort_places(b, spare);
+    pl_tile_chains(t);
     find_uses(t);
     find_hazards(t);
     give_slots(t, pl);
@@ -575,7 +589,7 @@ static int count_work(const pl_tile *t)
     int work = 0;
     for (int i = 0; i < t->n_step; i++) {
         const pl_step *s = &t->step[i];
-        bool quiet = s->stable || (s->code == PL_STEP_LOAD && s->alias);
+        bool quiet = s->stable || s->absorbed || (s->code == PL_STEP_LOAD && s->alias);
         work += s->level == PL_LEVEL_FULL && !quiet;
     }
     return work;
@@ -620,7 +634,8 @@ static pl_status keep_all(pl_tile *t, pl_arena *a)
     t->step = keep(a, t->step, (size_t)t->n_step, sizeof *t->step);
     t->place = keep(a, t->place, (size_t)t->n_place, sizeof *t->place);
     t->task = keep(a, t->task, (size_t)t->n_task, sizeof *t->task);
-    if (!t->in || !t->step || !t->place || !t->task) return PL_ERR_MEMORY;
+    t->link = keep(a, t->link, (size_t)t->n_link, sizeof *t->link);
+    if (!t->link || !t->in || !t->step || !t->place || !t->task) return PL_ERR_MEMORY;
     for (int i = 0; i < t->n_step; i++) {
         pl_step *s = &t->step[i];
         if (!s->walk) continue;
@@ -642,12 +657,13 @@ static pl_status compile(const pl_tile_program *p, pl_arena *scratch, pl_tile *t
     t->step = pl_arena_new(scratch, pl_step, cap);
     t->place = pl_arena_new(scratch, pl_place, p->n_out + 1);
     t->task = pl_arena_new(scratch, pl_span, PL_TILE_TASKS);
+    t->link = pl_arena_new(scratch, pl_link, cap);
     b.walks = pl_arena_new(scratch, pl_walk, cap);
     b.step_of = pl_arena_new(scratch, int32_t, p->n_instr + 1);
     b.raised = pl_arena_alloc(scratch, sizeof *b.raised * cap);
     b.place_step = pl_arena_new(scratch, int32_t, p->n_out + 1);
-    if (!t->in || !t->step || !t->place || !t->task || !b.walks || !b.step_of || !b.raised ||
-        !b.place_step)
+    if (!t->in || !t->step || !t->place || !t->task || !t->link || !b.walks || !b.step_of ||
+        !b.raised || !b.place_step)
         return PL_ERR_MEMORY;
     return build_all(&b, scratch);
 }

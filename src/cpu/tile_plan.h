@@ -46,6 +46,15 @@ typedef struct pl_walk {
     bool dense;                  /* consecutive elements */
 } pl_walk;
 
+enum { PL_TILE_LINKS = 16 };
+
+/* A function of a chain, and the step that is its other operand. */
+typedef struct pl_link {
+    pl_link_code code;
+    float imm;
+    int32_t arg;
+} pl_link;
+
 typedef struct pl_step {
     pl_step_code code;
     pl_level level;
@@ -53,7 +62,12 @@ typedef struct pl_step {
     pl_vec_class cls;
     bool stable, alias;
     bool per_row; /* MAP: row by row, row values as scalars */
+    bool absorbed; /* part of a later step's chain */
     int32_t n_arg, arg[3];
+    /* Chains (tile_chain.c). flow: the absorbed step before in the chain, or -1, which is
+     * arg[flow_arg]. A head has n_link > 1 links from first_link on, starting at step `from`. */
+    int32_t map; /* the pl_tile_fn of a MAP, or -1 */
+    int32_t n_link, first_link, flow, flow_arg, from;
     int32_t operand; /* LOAD */
     int32_t last_use;
     int32_t slot;             /* register number within its pool; -1: none */
@@ -99,6 +113,8 @@ struct pl_tile {
     pl_reader *in; /* strides of the merged dims */
     pl_step *step;
     pl_place *place; /* by step */
+    pl_link *link;
+    int32_t n_link;
     /* Tasks: flat ranges, or (columns) ranges along dim t taken for all outer indices. */
     bool columns, row_order; /* row_order: outer indices first (some reduction is horizontal) */
     int32_t n_task;
@@ -114,6 +130,12 @@ enum { PL_TILE_TASKS = 128 };
 pl_status pl_tile_check(const pl_tile_program *p) PL_MUST_USE;
 int pl_tile_arity(pl_tile_fn fn);
 bool pl_tile_gives_bool(pl_tile_fn fn);
+/* tile_chain.c: marks chains and fills link[], which has room for one a step. */
+void pl_tile_chains(pl_tile *t);
+static inline bool pl_step_is_chain(const pl_step *s)
+{
+    return !s->absorbed && s->n_link > 1;
+}
 /* tile_cut.c: fills task[], which has room for PL_TILE_TASKS. */
 void pl_tile_cut(pl_tile *t);
 

@@ -177,6 +177,17 @@ static void map(worker *w, const pl_step *s, char *d, int64_t n, int64_t rows)
     s->fn(d, p[0], p[1], p[2], s->per_row ? rows : n, s->imm);
 }
 
+static void chain(worker *w, const pl_step *s, void *d, int64_t n)
+{
+    const pl_tile *t = w->r->t;
+    pl_vec_link link[PL_TILE_LINKS];
+    for (int k = 0; k < s->n_link; k++) {
+        const pl_link *l = &t->link[s->first_link + k];
+        link[k] = (pl_vec_link){l->code, l->imm, w->ptr[l->arg]};
+    }
+    (*t->vec->chain)(d, w->ptr[s->from], link, s->n_link, n);
+}
+
 static void reduce_rows(worker *w, const pl_step *s, char *d, int64_t rows)
 {
     const pl_tile *t = w->r->t;
@@ -212,6 +223,12 @@ static void execute(worker *w, const pl_step *s, int64_t tl, int64_t n)
     switch (s->code) {
     case PL_STEP_IOTA: iota(w, s, tl, d); break;
     case PL_STEP_MAP:
+        if (pl_step_is_chain(s)) {
+            chain(w, s, d, count);
+            break;
+        }
+        map(w, s, d, count, rows);
+        break;
     case PL_STEP_RAISE: map(w, s, d, count, rows); break;
     case PL_STEP_REDUCE: reduce_rows(w, s, d, rows); break;
     case PL_STEP_VAR:
@@ -303,6 +320,7 @@ static void run_tile(worker *w, bool any_late)
     }
     for (int i = 0; i < t->n_step; i++) {
         const pl_step *s = &t->step[i];
+        if (s->absorbed) continue;
         if (s->code == PL_STEP_IMM) {
             const void *value = &s->value;
             memcpy(&w->ptr[i], &value, sizeof value);

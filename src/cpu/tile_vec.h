@@ -90,12 +90,38 @@ typedef struct pl_vec_blocks {
     pl_vec_block sum, moments;
 } pl_vec_blocks;
 
+/* Links of a chain: v becomes v + x[i], v - x[i], x[i] - v, v * x[i]; the same with one element
+ * for all i; functions of v alone. */
+typedef enum pl_link_code {
+    PL_LINK_ADD,
+    PL_LINK_SUB,
+    PL_LINK_RSUB,
+    PL_LINK_MUL,
+    PL_LINK_ADD_S,
+    PL_LINK_SUB_S,
+    PL_LINK_RSUB_S,
+    PL_LINK_MUL_S,
+    PL_LINK_NEG,
+    PL_LINK_SQUARE,
+    PL_LINK_RELU,
+    PL_LINK_LEAKY
+} pl_link_code;
+typedef struct pl_vec_link {
+    pl_link_code code;
+    float imm;
+    const float *x;
+} pl_vec_link;
+/* dst[i] = a[i] through all links. dst may be any of the operands. */
+typedef void (*pl_vec_chain)(float *dst, const float *a, const pl_vec_link *link, int n_link,
+                             int64_t n);
+
 typedef struct pl_vec {
     const char *name;
     const pl_vec_map *map[PL_N_VECS];
     const pl_vec_move *move;
     const pl_vec_acc *acc;
     const pl_vec_blocks *blocks;
+    const pl_vec_chain *chain;
 } pl_vec;
 
 /* The best set this machine has, or the one PL_CPU_ISA names if it has that. */
