@@ -1,9 +1,8 @@
-/* tile.c - compiles a tile program: checks it, merges dims, chooses the tile, turns
- * instructions into steps, gives registers to steps and pieces of the space to tasks. See
- * tile_plan.h for the result and tile_run.c for its execution.
+/* tile.c - compiles a tile program: merges dims, chooses the tile, turns instructions into steps
+ * and gives registers to steps. tile_check.c looks at the program before, tile_cut.c deals the
+ * space to tasks after. See tile_plan.h for the result, tile_run.c for its execution.
  *
- * Nothing decided here changes a result's bits; orders of reductions are fixed in
- * tile_reduce.c.
+ * Nothing decided here changes a result's bits; orders of reductions are fixed in tile_reduce.c.
  */
 #include "cpu/tile_plan.h"
 
@@ -14,9 +13,7 @@
 enum {
     REGISTER_BYTES = 32 * 1024, /* of a worker, so that they stay in the first caches */
     ROW_CALLS_FROM = 64,        /* rows at least this long are worth a call each */
-    BUSY_FROM = 3,              /* whole-tile steps that make a tile busy */
-    MAX_TASKS = 128,
-    MIN_TASK = 8192 /* elements */
+    BUSY_FROM = 3               /* whole-tile steps that make a tile busy */
 };
 
 typedef struct build {
@@ -32,143 +29,7 @@ typedef struct build {
     size_t full_bytes;          /* registers a tile element takes */
 } build;
 
-/* ---- checks
- * ---------------------------------------------------------------------------------- */
-
-#pragma push_macro("PL_SCALAR")
-#undef PL_SCALAR
-enum { RESULT_SAME, RESULT_BOOL };
-static const struct {
-    const char *name;
-    int8_t arity, result;
-} fn_rows[PL_TILE_N_FNS] = {
-#define PL_SCALAR(NAME, name, arity, result) {#name, arity, RESULT_##result},
-#include "ir/scalar.def"
-#undef PL_SCALAR
-};
-#pragma pop_macro("PL_SCALAR")
-
-bool pl_tile_has(pl_tile_fn fn, pl_dtype dtype)
-{
-    if (fn >= PL_TILE_N_FNS || dtype >= PL_N_DTYPES) return false;
-    bool logical = fn == PL_TILE_FN_NOT || fn == PL_TILE_FN_AND || fn == PL_TILE_FN_OR ||
-                   fn == PL_TILE_FN_XOR;
-    if (logical) return dtype == PL_BOOL;
-    bool ordered = fn == PL_TILE_FN_MAX || fn == PL_TILE_FN_MIN || fn == PL_TILE_FN_SELECT ||
-                   fn_rows[fn].result == RESULT_BOOL;
-    if (dtype == PL_BOOL && !ordered) return false;
-    return pl_vec_best()->map[pl_vec_class_of(dtype)]->fn[fn][0] != NULL;
-}
-
-static pl_status check_map(const pl_tile_program *p, int i)
-{
-    const pl_tile_instr *x = &p->instr[i];
-    PL_FAIL_IF(x->fn >= PL_TILE_N_FNS, PL_ERR_ARG, "tile: instruction %d has no function", i);
-    bool select = x->fn == PL_TILE_FN_SELECT;
-    pl_dtype of = p->instr[x->arg[select ? 1 : 0]].dtype;
-    for (int k = 0; k < fn_rows[x->fn].arity; k++) {
-        pl_dtype want = select && k == 0 ? PL_BOOL : of, got = p->instr[x->arg[k]].dtype;
-        PL_FAIL_IF(got != want, PL_ERR_ARG,
-                   "tile: instruction %d (%s): operand %d is %s, not %s", i,
-                   fn_rows[x->fn].name, k, pl_dtype_name(got), pl_dtype_name(want));
-    }
-    pl_dtype result = fn_rows[x->fn].result == RESULT_BOOL ? PL_BOOL : of;
-    PL_FAIL_IF(x->dtype != result, PL_ERR_ARG, "tile: instruction %d (%s) gives %s, not %s", i,
-               fn_rows[x->fn].name, pl_dtype_name(result), pl_dtype_name(x->dtype));
-    PL_FAIL_IF(!pl_tile_has(x->fn, of), PL_ERR_UNSUPPORTED, "tile: no %s of %s",
-               fn_rows[x->fn].name, pl_dtype_name(of));
-    return PL_OK;
-}
-
-static int arity(const pl_tile_instr *x)
-{
-    switch (x->code) {
-    case PL_TILE_SCALAR: return x->fn < PL_TILE_N_FNS ? fn_rows[x->fn].arity : 0;
-    case PL_TILE_CAST:
-    case PL_TILE_ROW_REDUCE:
-    case PL_TILE_ROW_VAR: return 1;
-    case PL_TILE_LOAD:
-    case PL_TILE_IMM:
-    case PL_TILE_IOTA: break;
-    }
-    return 0;
-}
-
-static pl_status check_row(const pl_tile_program *p, int i)
-{
-    const pl_tile_instr *x = &p->instr[i], *src = &p->instr[x->arg[0]];
-    PL_FAIL_IF(p->row_rank == 0, PL_ERR_ARG, "tile: instruction %d needs rows", i);
-    bool moments = x->code == PL_TILE_ROW_VAR || x->reduce == PL_TILE_MOMENTS;
-    if (x->code == PL_TILE_ROW_VAR)
-        PL_FAIL_IF(src->code != PL_TILE_ROW_REDUCE || src->reduce != PL_TILE_MOMENTS,
-                   PL_ERR_ARG, "tile: instruction %d is the variance of no moments", i);
-    PL_FAIL_IF(moments && !pl_dtype_is_float(src->dtype), PL_ERR_UNSUPPORTED,
-               "tile: no moments of %s", pl_dtype_name(src->dtype));
-    PL_FAIL_IF(pl_vec_class_of(x->dtype) != pl_vec_class_of(src->dtype), PL_ERR_ARG,
-               "tile: instruction %d reduces %s to %s", i, pl_dtype_name(src->dtype),
-               pl_dtype_name(x->dtype));
-    return PL_OK;
-}
-
-static pl_status check_instr(const pl_tile_program *p, int i)
-{
-    const pl_tile_instr *x = &p->instr[i];
-    PL_FAIL_IF(x->code > PL_TILE_ROW_VAR || x->dtype >= PL_N_DTYPES, PL_ERR_ARG,
-               "tile: instruction %d has code %d", i, (int)x->code);
-    for (int k = 0; k < arity(x); k++)
-        PL_FAIL_IF(x->arg[k] < 0 || x->arg[k] >= i, PL_ERR_ARG,
-                   "tile: instruction %d reads instruction %d", i, x->arg[k]);
-    if (x->code == PL_TILE_SCALAR) return check_map(p, i);
-    if (x->code == PL_TILE_ROW_REDUCE || x->code == PL_TILE_ROW_VAR) return check_row(p, i);
-    if (x->code == PL_TILE_LOAD)
-        PL_FAIL_IF(x->index < 0 || x->index >= p->n_in || p->in[x->index].dtype != x->dtype,
-                   PL_ERR_ARG, "tile: instruction %d loads operand %d", i, x->index);
-    return PL_OK;
-}
-
-static pl_status check_output(const pl_tile_program *p, int o)
-{
-    const pl_tile_output *x = &p->out[o];
-    PL_FAIL_IF(x->src < 0 || x->src >= p->n_instr || x->dtype >= PL_N_DTYPES ||
-                   x->kind > PL_TILE_REDUCE,
-               PL_ERR_ARG, "tile: output %d of instruction %d", o, x->src);
-    PL_FAIL_IF(x->kind == PL_TILE_ROWS && p->row_rank == 0, PL_ERR_ARG,
-               "tile: output %d needs rows", o);
-    PL_FAIL_IF(x->kind == PL_TILE_REDUCE && x->mask >> p->rank, PL_ERR_ARG,
-               "tile: output %d reduces dims %#x of %d", o, x->mask, p->rank);
-    pl_dtype src = p->instr[x->src].dtype;
-    PL_FAIL_IF(x->kind == PL_TILE_REDUCE && x->reduce == PL_TILE_MOMENTS &&
-                   !pl_dtype_is_float(src),
-               PL_ERR_UNSUPPORTED, "tile: no moments of %s", pl_dtype_name(src));
-    return PL_OK;
-}
-
-static pl_status check(const pl_tile_program *p)
-{
-    PL_FAIL_IF(p->rank < 0 || p->row_rank < 0 || p->row_rank > p->rank || p->n_in < 0 ||
-                   p->n_instr < 0 || p->n_out < 0,
-               PL_ERR_ARG, "tile: rank %d, row rank %d", p->rank, p->row_rank);
-    PL_FAIL_IF(p->rank > PL_TILE_RANK || p->n_in > PL_TILE_INPUTS ||
-                   p->n_out > PL_TILE_OUTPUTS || p->n_instr > PL_TILE_INSTRS,
-               PL_ERR_UNSUPPORTED, "tile: %d dims, %d operands, %d instructions, %d outputs",
-               p->rank, p->n_in, p->n_instr, p->n_out);
-    int64_t total = 1, row = 1;
-    for (int d = 0; d < p->rank; d++) {
-        PL_FAIL_IF(p->dim[d] < 0 || __builtin_mul_overflow(total, p->dim[d], &total),
-                   PL_ERR_ARG, "tile: dim %d is %lld", d, (long long)p->dim[d]);
-        if (d >= p->rank - p->row_rank) row *= p->dim[d];
-    }
-    PL_FAIL_IF(p->row_rank && row > PL_TILE_ROW, PL_ERR_UNSUPPORTED,
-               "tile: rows of %lld elements, at most %d", (long long)row, PL_TILE_ROW);
-    for (int i = 0; i < p->n_in; i++)
-        PL_FAIL_IF(p->in[i].dtype >= PL_N_DTYPES, PL_ERR_ARG, "tile: operand %d", i);
-    for (int i = 0; i < p->n_instr; i++) PL_TRY(check_instr(p, i));
-    for (int o = 0; o < p->n_out; o++) PL_TRY(check_output(p, o));
-    return PL_OK;
-}
-
-/* ---- the space
- * ------------------------------------------------------------------------------- */
+/* ---- the space --------------------------------------------------------------------- */
 
 static bool is_dense(const int64_t *dim, const int64_t *stride, int lo, int hi)
 {
@@ -272,8 +133,7 @@ static void choose_tile(build *b, int64_t target)
     t->tile_t = (t->dim[d] + pieces - 1) / pieces;
 }
 
-/* ---- steps
- * ----------------------------------------------------------------------------------- */
+/* ---- steps ------------------------------------------------------------------------- */
 
 static pl_step *new_step(build *b, pl_step_code code, pl_level level, pl_dtype dtype)
 {
@@ -427,7 +287,7 @@ static int32_t add_map(build *b, pl_dtype dtype, const int32_t *arg, int n, int 
 static void add_scalar(build *b, const pl_tile_instr *x)
 {
     pl_tile *t = b->t;
-    int n = fn_rows[x->fn].arity;
+    int n = pl_tile_arity(x->fn);
     bool select = x->fn == PL_TILE_FN_SELECT;
     int32_t arg[3] = {0};
     for (int k = 0; k < n; k++) arg[k] = b->step_of[x->arg[k]];
@@ -442,7 +302,7 @@ static void add_scalar(build *b, const pl_tile_instr *x)
                         : PL_VEC_VV;
     s->fn = t->vec->map[cls]->fn[x->fn][mode];
     s->imm = x->imm;
-    s->round = fn_rows[x->fn].result == RESULT_SAME ? rounding(t, x->dtype) : NULL;
+    s->round = pl_tile_gives_bool(x->fn) ? NULL : rounding(t, x->dtype);
 }
 
 /* A cast, or the argument itself where its registers hold the result already. */
@@ -501,8 +361,7 @@ static void add_instr(build *b, int i, const int *from)
     b->step_of[i] = b->t->n_step - 1;
 }
 
-/* ---- outputs
- * --------------------------------------------------------------------------------- */
+/* ---- outputs ----------------------------------------------------------------------- */
 
 static pl_status add_place(build *b, int o)
 {
@@ -554,8 +413,7 @@ static void sort_places(build *b, pl_place *spare)
     }
 }
 
-/* ---- registers
- * ------------------------------------------------------------------------------- */
+/* ---- registers --------------------------------------------------------------------- */
 
 static void find_uses(pl_tile *t)
 {
@@ -692,84 +550,7 @@ static void lay_out_worker(pl_tile *t, const pools *pl)
     t->worker_bytes = at + raw;
 }
 
-/* ---- tasks
- * ----------------------------------------------------------------------------------- */
-
-static int64_t next_cut(const pl_tile *t, int64_t x)
-{
-    for (int tries = 0; tries < 64 && x < t->total; tries++) {
-        int64_t y = (x + t->inner - 1) / t->inner * t->inner;
-        for (int o = 0; o < t->n_place; o++)
-            if (t->place[o].kind == PL_TILE_REDUCE) y = pl_red_next_cut(&t->place[o].red, y);
-        if (y == x) return x;
-        x = y;
-    }
-    return t->total;
-}
-
-static void cut_flat(pl_tile *t)
-{
-    int64_t step = t->total / MAX_TASKS;
-    if (step < MIN_TASK) step = MIN_TASK;
-    for (int64_t x = 0; x < t->total;) {
-        int64_t end = t->n_task == MAX_TASKS - 1 ? t->total : next_cut(t, x + step);
-        if (end > t->total) end = t->total;
-        t->task[t->n_task++] = (pl_span){x, end};
-        x = end;
-    }
-}
-
-/* Whether all reductions allow the space to be split along dim t at c, for every outer index:
- * different ranges along t must meet different accumulators. */
-static bool column_cut(const pl_tile *t, int64_t c)
-{
-    int64_t block = t->dim[t->t] * t->inner, at = c * t->inner;
-    for (int o = 0; o < t->n_place; o++) {
-        const pl_red *r = &t->place[o].red;
-        if (t->place[o].kind != PL_TILE_REDUCE) continue;
-        if (r->vertical && r->groups == 1 && r->inner % block == 0) continue;
-        if (block % r->period == 0 && pl_red_next_cut(r, at) == at) continue;
-        if (r->period % block == 0 && r->inner == 1 && block % r->unit == 0 &&
-            at % r->unit == 0)
-            continue;
-        return false;
-    }
-    return true;
-}
-
-/* A reduction over outer dims with many results (a gradient summed over the batch) leaves no
- * flat cuts; ranges along dim t do. */
-static void cut_columns(pl_tile *t)
-{
-    int64_t n = t->dim[t->t], step = n / 64, count = 0, c = 0;
-    if (step < t->tile_t) step = t->tile_t;
-    pl_span span[MAX_TASKS];
-    while (c < n && count < MAX_TASKS) {
-        int64_t end = c + step;
-        int64_t last = end + 1024;
-        while (end < n && end < last && !column_cut(t, end)) end++;
-        if (end < n && !column_cut(t, end)) return;
-        if (end > n) end = n;
-        span[count++] = (pl_span){c, end};
-        c = end;
-    }
-    if (c < n || count <= t->n_task) return;
-    t->columns = true;
-    t->n_task = (int32_t)count;
-    memcpy(t->task, span, sizeof(pl_span) * (size_t)count);
-    for (int o = 0; o < t->n_place; o++)
-        t->row_order |= t->place[o].kind == PL_TILE_REDUCE && !t->place[o].red.vertical;
-}
-
-static void cut_tasks(pl_tile *t)
-{
-    if (t->empty) return;
-    cut_flat(t);
-    if (t->n_task < 16 && t->total >= 4 * MIN_TASK && column_cut(t, 0)) cut_columns(t);
-}
-
-/* ---- compile
- * --------------------------------------------------------------------------------- */
+/* ---- compile ----------------------------------------------------------------------- */
 
 static pl_status lay_out(build *b, int64_t target, const int *from, pl_place *spare, pools *pl)
 {
@@ -811,7 +592,7 @@ static pl_status build_all(build *b, pl_arena *a)
         q->acc_at = b->t->acc_bytes;
         if (q->kind == PL_TILE_REDUCE) b->t->acc_bytes += align64(pl_red_bytes(&q->red));
     }
-    cut_tasks(b->t);
+    pl_tile_cut(b->t);
     return PL_OK;
 }
 
@@ -851,7 +632,7 @@ static pl_status compile(const pl_tile_program *p, pl_arena *scratch, pl_tile *t
     t->in = pl_arena_new(scratch, pl_reader, p->n_in + 1);
     t->step = pl_arena_new(scratch, pl_step, cap);
     t->place = pl_arena_new(scratch, pl_place, p->n_out + 1);
-    t->task = pl_arena_new(scratch, pl_span, MAX_TASKS);
+    t->task = pl_arena_new(scratch, pl_span, PL_TILE_TASKS);
     b.walks = pl_arena_new(scratch, pl_walk, cap);
     b.step_of = pl_arena_new(scratch, int32_t, p->n_instr + 1);
     b.raised = pl_arena_alloc(scratch, sizeof *b.raised * cap);
@@ -864,7 +645,7 @@ static pl_status compile(const pl_tile_program *p, pl_arena *scratch, pl_tile *t
 
 pl_status pl_tile_compile(const pl_tile_program *p, pl_arena *a, pl_tile **out)
 {
-    PL_TRY(check(p));
+    PL_TRY(pl_tile_check(p));
     pl_tile *t = pl_arena_new(a, pl_tile, 1);
     if (!t) return PL_ERR_MEMORY;
     pl_arena scratch = PL_ARENA_INIT;

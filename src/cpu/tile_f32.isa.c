@@ -1,5 +1,4 @@
-/* tile_f32.isa.c - scalar functions over f32 registers (f32, and bf16 and f16 before rounding).
- */
+/* tile_f32.isa.c - scalar functions over f32 registers (f32, and bf16 and f16 before rounding). */
 #include "cpu/tile_map.h"
 #include "cpu/vecmath.h"
 
@@ -13,7 +12,7 @@ MAP1(sign, x != x ? x : (x > 0.0f ? 1.0f : 0.0f) - (x < 0.0f ? 1.0f : 0.0f))
 MAP1(floor_, floorf(x))
 MAP1(round_, rintf(x))
 MAP1(reciprocal, 1.0f / x)
-MAP1(square, x *x)
+MAP1(square, x * x)
 MAP1(sqrt_, sqrtf(x))
 MAP1(rsqrt, 1.0f / sqrtf(x))
 MAP1(exp_, vm_exp(x))
@@ -32,8 +31,8 @@ MAP2(add, x + y)
 MAP2(sub, x - y)
 MAP2(mul, x *y)
 MAP2(div_, x / y)
-MAP2(max_, (x > y) | (x != x) ? x : y)
-MAP2(min_, (x < y) | (x != x) ? x : y)
+MAP2(max_, ((x > y) | (x != x)) ? x : y)
+MAP2(min_, ((x < y) | (x != x)) ? x : y)
 COMPARE_LOOPS
 SELECT_LOOPS
 
@@ -56,8 +55,8 @@ static inline float mod_one(float x, float y)
 }
 MAP2(mod, mod_one(x, y))
 
-/* Functions with a fast path for most arguments and libm for the rest: a block is computed
- * aside, since dst may be the operand, and mended where needed. */
+/* Functions with a fast path for most arguments and libm for the rest: a block is computed aside,
+ * since dst may be the operand, and mended where needed. */
 enum { BLOCK = 256 };
 
 static void trig(float *d, const float *a, int64_t n, bool cosine)

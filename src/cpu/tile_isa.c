@@ -4,22 +4,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SET(isa)                                                                               \
- extern const pl_vec_map pl_vec_f32_##isa, pl_vec_f64_##isa, pl_vec_i32_##isa,                 \
-     pl_vec_i64_##isa, pl_vec_u8_##isa;                                                        \
- extern const pl_vec_move pl_vec_move_##isa;                                                   \
- extern const pl_vec_acc pl_vec_acc_##isa;                                                     \
- static const pl_vec set_##isa = {#isa,                                                        \
-                                  {&pl_vec_f32_##isa, &pl_vec_f64_##isa, &pl_vec_i32_##isa,    \
-                                   &pl_vec_i64_##isa, &pl_vec_u8_##isa},                       \
-                                  &pl_vec_move_##isa,                                          \
-                                  &pl_vec_acc_##isa};
+#define SET(isa)                                                                             \
+    extern const pl_vec_map pl_vec_f32_##isa, pl_vec_f64_##isa, pl_vec_i32_##isa,            \
+        pl_vec_i64_##isa, pl_vec_u8_##isa;                                                   \
+    extern const pl_vec_move pl_vec_move_##isa;                                              \
+    extern const pl_vec_acc pl_vec_acc_##isa;                                                \
+    static const pl_vec set_##isa = {#isa,                                                   \
+                                     {&pl_vec_f32_##isa, &pl_vec_f64_##isa,                  \
+                                      &pl_vec_i32_##isa, &pl_vec_i64_##isa,                  \
+                                      &pl_vec_u8_##isa},                                     \
+                                     &pl_vec_move_##isa,                                     \
+                                     &pl_vec_acc_##isa};
 SET(base)
 SET(avx2)
 SET(avx512)
 
-/* The set uses F16C too, which every processor with AVX2 and FMA has and clang cannot ask for.
- */
+/* The set uses F16C too, which every processor with AVX2 and FMA has and clang cannot ask for. */
 static bool has_avx2(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");

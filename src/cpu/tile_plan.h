@@ -108,4 +108,13 @@ struct pl_tile {
     size_t ptr_at, base_at, changed_at, lanes_at, raw_at; /* in a worker's block */
 };
 
+enum { PL_TILE_TASKS = 128 };
+
+/* tile_check.c */
+pl_status pl_tile_check(const pl_tile_program *p) PL_MUST_USE;
+int pl_tile_arity(pl_tile_fn fn);
+bool pl_tile_gives_bool(pl_tile_fn fn);
+/* tile_cut.c: fills task[], which has room for PL_TILE_TASKS. */
+void pl_tile_cut(pl_tile *t);
+
 #endif
