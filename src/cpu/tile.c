@@ -120,6 +120,15 @@ static void set_space(build *b, int *from)
     }
 }
 
+/* Rows that make a piece of a chain: long enough for a call, and whole vectors if possible. */
+static int64_t choose_brief(int64_t inner)
+{
+    int64_t rows = (384 + inner - 1) / inner;
+    for (int64_t k = rows; k <= 4 * rows; k++)
+        if (k * inner % 128 == 0) return k;
+    return rows;
+}
+
 /* The dim to cut along, and how much of it a tile takes: as near to `target` elements as whole
  * inner dims allow, in pieces of about the same size. */
 static void choose_tile(build *b, int64_t target)
@@ -133,6 +142,7 @@ static void choose_tile(build *b, int64_t target)
     if (most < 1) most = 1;
     int64_t pieces = (t->dim[d] + most - 1) / most;
     t->tile_t = (t->dim[d] + pieces - 1) / pieces;
+    t->brief_t = choose_brief(t->inner);
 }
 
 /* ---- steps ------------------------------------------------------------------------- */
@@ -526,7 +536,7 @@ static size_t full_bytes_of(const pl_tile *t, const pools *pl)
             hot[t->step[i].arg[k]] = 1;
     for (int i = 0; i < t->n_step; i++) {
         const pl_step *s = &t->step[i];
-        if (s->level == PL_LEVEL_FULL && (s->stable || s->alias) && hot[i])
+        if (s->level == PL_LEVEL_FULL && (s->stable || s->alias) && hot[i] && !s->brief)
             each += pl_vec_width(s->cls);
     }
     return each;
@@ -555,7 +565,10 @@ static void lay_out_worker(pl_tile *t, const pools *pl)
             continue;
         }
         if (s->level == PL_LEVEL_FULL && !s->stable) continue; /* straight into an output */
-        size_t count = s->level == PL_LEVEL_FULL ? n : s->level == PL_LEVEL_ROW ? rows : 1;
+        size_t count = s->brief                    ? (size_t)(t->brief_t * t->inner)
+                       : s->level == PL_LEVEL_FULL ? n
+                       : s->level == PL_LEVEL_ROW  ? rows
+                                                   : 1;
         s->at = at;
         at += s->level == PL_LEVEL_FULL
                   ? skewed(count * width)

@@ -77,6 +77,30 @@ static void write_links(pl_tile *t, pl_step *s, int32_t at)
     }
 }
 
+static bool reads_stable(const pl_tile *t, const pl_step *s)
+{
+    for (int k = 0; k < s->n_arg; k++) {
+        const pl_step *a = &t->step[s->arg[k]];
+        if (is_full(a) && a->stable) return true;
+    }
+    return false;
+}
+
+/* Stable values that only chains read, or brief ones. */
+static void find_brief(pl_tile *t)
+{
+    for (int i = 0; i < t->n_step; i++) {
+        pl_step *s = &t->step[i];
+        s->brief =
+            is_full(s) && s->stable && !s->alias && s->n_out == 0 && t->brief_t < t->tile_t;
+    }
+    for (int j = t->n_step - 1; j >= 0; j--) {
+        const pl_step *s = &t->step[j];
+        if (s->chain || s->absorbed || s->brief) continue;
+        for (int k = 0; k < s->n_arg; k++) t->step[s->arg[k]].brief = false;
+    }
+}
+
 void pl_tile_chains(pl_tile *t)
 {
     uint8_t single[PL_TILE_INSTRS * 4 + PL_TILE_OUTPUTS * 3 + 1] = {0};
@@ -99,9 +123,11 @@ void pl_tile_chains(pl_tile *t)
     }
     for (int i = 0; i < t->n_step; i++) {
         pl_step *s = &t->step[i];
-        if (s->absorbed || s->n_link < 2) continue;
+        s->chain = !s->absorbed && (s->n_link > 1 || (s->n_link && reads_stable(t, s)));
+        if (!s->chain) continue;
         write_links(t, s, at);
         at += s->n_link;
     }
     t->n_link = at;
+    find_brief(t);
 }

@@ -7,8 +7,8 @@
  *
  * A value lives at one of three levels: one element for the whole tile, one a row, or the whole
  * tile. A value that does not change along dim t is stable: it is computed when the dims
- * outside t move on, not for every tile. Whole-tile values that are dense in memory are not
- * copied.
+ * outside t move on, not for every tile; a chain goes over a brief one again and again.
+ * Whole-tile values that are dense in memory are not copied.
  */
 #ifndef PL_CPU_TILE_PLAN_H
 #define PL_CPU_TILE_PLAN_H
@@ -61,11 +61,13 @@ typedef struct pl_step {
     pl_dtype dtype;
     pl_vec_class cls;
     bool stable, alias;
-    bool per_row; /* MAP: row by row, row values as scalars */
+    bool per_row;  /* MAP: row by row, row values as scalars */
+    bool chain;    /* the head of a chain */
     bool absorbed; /* part of a later step's chain */
+    bool brief;    /* stable, and only chains read it: brief_t indices along t are enough */
     int32_t n_arg, arg[3];
     /* Chains (tile_chain.c). flow: the absorbed step before in the chain, or -1, which is
-     * arg[flow_arg]. A head has n_link > 1 links from first_link on, starting at step `from`. */
+     * arg[flow_arg]. A head has n_link links from first_link on, starting at step `from`. */
     int32_t map; /* the pl_tile_fn of a MAP, or -1 */
     int32_t n_link, first_link, flow, flow_arg, from;
     int32_t operand; /* LOAD */
@@ -109,6 +111,7 @@ struct pl_tile {
     int32_t rank, t;
     int64_t dim[PL_SPACE_RANK];
     int64_t total, inner, tile_t, row; /* row: elements of a row; 0 without row mode */
+    int64_t brief_t;
     int32_t n_in, n_step, n_place;
     pl_reader *in; /* strides of the merged dims */
     pl_step *step;
@@ -132,10 +135,6 @@ int pl_tile_arity(pl_tile_fn fn);
 bool pl_tile_gives_bool(pl_tile_fn fn);
 /* tile_chain.c: marks chains and fills link[], which has room for one a step. */
 void pl_tile_chains(pl_tile *t);
-static inline bool pl_step_is_chain(const pl_step *s)
-{
-    return !s->absorbed && s->n_link > 1;
-}
 /* tile_cut.c: fills task[], which has room for PL_TILE_TASKS. */
 void pl_tile_cut(pl_tile *t);
 
