@@ -88,6 +88,7 @@ static pl_status copy_node(expander *e, uint32_t node, uint32_t *out)
     const pl_node_rec *r = &e->in->nodes[node];
     pl_graph *g = e->x->g;
     g->scope = r->scope; /* scopes are copied with their numbers */
+    g->backward = r->backward;
     *out = pl_build(g, r->op, r->attr, r->n_in, e->args, NULL).id;
     return *out ? PL_OK : pl_graph_status(g);
 }
@@ -268,6 +269,7 @@ static pl_status expand(expander *e, const uint32_t *list, uint32_t n)
     for (uint32_t i = 0; i < n; i++) PL_TRY(add_run(e, list[i]));
     PL_TRY(copy_effects(e));
     e->x->g->scope = 0;
+    e->x->g->backward = false;
     return index_outputs(e->x);
 }
 

@@ -254,8 +254,10 @@ static pl_status list_of(pl_fit *f, const pl_remat_plan *plan, pl_arena *mem, ui
 }
 
 /* ---- candidates ------------------------------------------------------------------------------- */
-/* Asks the core for a plan within `budget` of its own bytes. *found is NULL when it has none. */
-static pl_status ask_core(pl_fit *f, uint64_t budget, uint64_t effort, candidate **found)
+/* Asks the core for a plan within `budget` of its own bytes. *found is NULL when it has none.
+ * alone: nothing found before is looked at, so that the answer depends on the budget only. */
+static pl_status ask_core(pl_fit *f, uint64_t budget, uint64_t effort, bool alone,
+                          candidate **found)
 {
     const pl_remat_plan *pool[MAX_CANDIDATES];
     for (uint32_t i = 0; i < f->n_cand; i++) pool[i] = f->cand[i].plan;
@@ -264,7 +266,7 @@ static pl_status ask_core(pl_fit *f, uint64_t budget, uint64_t effort, candidate
     o.effort = effort;
     o.seed = f->base->opts->seed + 1;
     o.pool = pool;
-    o.n_pool = f->n_cand;
+    o.n_pool = alone ? 0 : f->n_cand;
     o.off = PL_REMAT_NO_EXACT;
     *found = NULL;
     if (f->n_cand == MAX_CANDIDATES) return PL_OK;
@@ -315,7 +317,7 @@ pl_status pl_fit_minimum(pl_fit *f, uint64_t *arena_bytes)
         o.seed = f->base->opts->seed + 1;
         f->minimum = f->base->keep_all->arena_bytes;
         PL_TRY(pl_remat_minimum(&f->core, &o, &least));
-        PL_TRY(ask_core(f, least, 0, &c));
+        PL_TRY(ask_core(f, least, 0, true, &c));
         if (c) {
             PL_TRY(make_fitted(f, c, NULL));
             if (c->arena < f->minimum) f->minimum = c->arena;
@@ -362,7 +364,7 @@ static pl_status turn_up(pl_fit *f, uint64_t budget, uint64_t effort, uint64_t g
         uint64_t next = at + (budget - c->peak);
         if (next >= bad || next - at < budget / 500) break;
         at = next;
-        PL_TRY(ask_core(f, at, effort, &c));
+        PL_TRY(ask_core(f, at, effort, false, &c));
         if (c && c->peak <= budget)
             good = at;
         else
@@ -370,7 +372,7 @@ static pl_status turn_up(pl_fit *f, uint64_t budget, uint64_t effort, uint64_t g
     }
     for (int i = 0; i < HALVINGS && bad > good && bad - good > budget / 200; i++) {
         at = good + (bad - good) / 2;
-        PL_TRY(ask_core(f, at, effort, &c));
+        PL_TRY(ask_core(f, at, effort, false, &c));
         if (c && c->peak <= budget)
             good = at;
         else
@@ -384,7 +386,7 @@ pl_status pl_fit_solve(pl_fit *f, uint64_t arena_budget, uint64_t effort, pl_fit
     candidate *c = NULL;
     uint64_t unused, good = arena_budget;
     if (arena_budget < f->bound) return refuse(f, arena_budget);
-    PL_TRY(ask_core(f, arena_budget, effort, &c));
+    PL_TRY(ask_core(f, arena_budget, effort, false, &c));
     if (!c) {
         PL_TRY(pl_fit_minimum(f, &unused));
         good = f->n_cand ? f->cand[0].plan->peak_bytes : arena_budget;
