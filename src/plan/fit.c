@@ -24,6 +24,7 @@ typedef struct candidate {
     pl_remat_plan *plan;
     uint64_t peak;  /* true bytes alive at once */
     uint64_t arena; /* after packing; 0 = not packed yet */
+    bool alone;     /* found without looking at others: found again in any process */
 } candidate;
 
 struct pl_fit {
@@ -270,7 +271,7 @@ static pl_status ask_core(pl_fit *f, uint64_t budget, uint64_t effort, bool alon
     o.off = PL_REMAT_NO_EXACT;
     *found = NULL;
     if (f->n_cand == MAX_CANDIDATES) return PL_OK;
-    candidate c = {0};
+    candidate c = {.alone = alone};
     pl_status rc = pl_remat_solve(&f->core, &o, &c.plan);
     if (rc == PL_ERR_FIT) return PL_OK;
     PL_TRY(rc);
@@ -307,18 +308,45 @@ static pl_status make_fitted(pl_fit *f, candidate *c, pl_fitted **out)
 }
 
 /* ---- the minimum ------------------------------------------------------------------------------ */
+/* Of those that any process finds. */
+static candidate *least_peak(pl_fit *f)
+{
+    candidate *best = NULL;
+    for (uint32_t i = 0; i < f->n_cand; i++)
+        if (f->cand[i].alone && (!best || f->cand[i].peak < best->peak)) best = &f->cand[i];
+    return best;
+}
+
+/* Halves the core's budget towards its bound. Earlier finds are left out of it, so that another
+ * process that looks for the minimum first finds the same plans. */
+static pl_status shrink(pl_fit *f)
+{
+    enum { ROUNDS = 9 };
+    uint64_t lo, hi = f->core_keep_all;
+    uint32_t op;
+    PL_TRY(pl_remat_bound(&f->core, &lo, &op));
+    for (int i = 0; i < ROUNDS && hi > lo && hi - lo > hi / 400; i++) {
+        uint64_t at = i ? lo + (hi - lo) / 2 : lo;
+        candidate *c;
+        PL_TRY(ask_core(f, at, 0, true, &c));
+        if (!c)
+            lo = at;
+        else if (c->plan->peak_bytes < hi)
+            hi = c->plan->peak_bytes;
+        else
+            break;
+        if (!i && c) break;
+    }
+    return PL_OK;
+}
+
 pl_status pl_fit_minimum(pl_fit *f, uint64_t *arena_bytes)
 {
     if (!f->knows_minimum) {
-        uint64_t least;
-        candidate *c = NULL;
-        pl_remat_opts o = PL_REMAT_OPTS_INIT;
-        o.off = PL_REMAT_NO_EXACT;
-        o.seed = f->base->opts->seed + 1;
+        PL_TRY(shrink(f));
+        candidate *c = least_peak(f);
         f->minimum = f->base->keep_all->arena_bytes;
-        PL_TRY(pl_remat_minimum(&f->core, &o, &least));
-        PL_TRY(ask_core(f, least, 0, true, &c));
-        if (c) {
+        if (c && c->peak < f->minimum) {
             PL_TRY(make_fitted(f, c, NULL));
             if (c->arena < f->minimum) f->minimum = c->arena;
         }
@@ -381,6 +409,23 @@ static pl_status turn_up(pl_fit *f, uint64_t budget, uint64_t effort, uint64_t g
     return PL_OK;
 }
 
+/* The cheapest candidate that stays within the budget with offsets and all; NULL: none does. */
+static pl_status pack_cheapest(pl_fit *f, uint64_t budget, pl_fitted **out)
+{
+    candidate *c;
+    *out = NULL;
+    while ((c = cheapest(f, budget)) != NULL) {
+        pl_fitted *t;
+        PL_TRY(make_fitted(f, c, &t));
+        if (c->arena <= budget) {
+            *out = t;
+            return PL_OK;
+        }
+        pl_fitted_free(t); /* its arena is known now: the next cheapest */
+    }
+    return PL_OK;
+}
+
 pl_status pl_fit_solve(pl_fit *f, uint64_t arena_budget, uint64_t effort, pl_fitted **out)
 {
     candidate *c = NULL;
@@ -389,18 +434,12 @@ pl_status pl_fit_solve(pl_fit *f, uint64_t arena_budget, uint64_t effort, pl_fit
     PL_TRY(ask_core(f, arena_budget, effort, false, &c));
     if (!c) {
         PL_TRY(pl_fit_minimum(f, &unused));
-        good = f->n_cand ? f->cand[0].plan->peak_bytes : arena_budget;
+        if ((c = least_peak(f)) != NULL) good = c->plan->peak_bytes;
     }
     PL_TRY(turn_up(f, arena_budget, effort, good));
-    while ((c = cheapest(f, arena_budget)) != NULL) {
-        pl_fitted *t;
-        PL_TRY(make_fitted(f, c, &t));
-        if (c->arena <= arena_budget) {
-            *out = t;
-            return PL_OK;
-        }
-        pl_fitted_free(t); /* its arena is known now: the next cheapest */
-    }
+    PL_TRY(pack_cheapest(f, arena_budget, out));
+    if (*out) return PL_OK;
     PL_TRY(pl_fit_minimum(f, &unused));
-    return refuse(f, arena_budget);
+    PL_TRY(pack_cheapest(f, arena_budget, out));
+    return *out ? PL_OK : refuse(f, arena_budget);
 }
