@@ -41,13 +41,15 @@ static void find_segments(segments *s)
                          : r->checkpoint         ? i
                                                  : 0;
     }
+    /* A group may hold forward and backward nodes; it is forward when anything it gives is. */
     for (uint32_t i = 0; i < s->n; i++) {
         const pl_unit *u = &s->units->unit[s->order[i]];
-        bool forward = true;
-        for (uint32_t k = 0; k < u->n_nodes; k++) forward &= !s->g->nodes[u->nodes[k]].backward;
-        s->forward[s->order[i]] = forward;
-        if (forward)
-            s->of_unit[s->order[i]] = s->of_scope[s->g->nodes[u->nodes[u->n_nodes - 1]].scope];
+        for (uint32_t k = 0; k < u->n_out && !s->forward[s->order[i]]; k++) {
+            const pl_node_rec *r = pl_node_get(s->g, pl_producer(s->g, u->out[k]));
+            if (r->backward) continue;
+            s->forward[s->order[i]] = true;
+            s->of_unit[s->order[i]] = s->of_scope[r->scope];
+        }
     }
 }
 
