@@ -268,7 +268,7 @@ static pl_status ask_core(pl_fit *f, uint64_t budget, uint64_t effort, bool alon
     o.seed = f->base->opts->seed + 1;
     o.pool = pool;
     o.n_pool = alone ? 0 : f->n_cand;
-    o.off = PL_REMAT_NO_EXACT;
+    o.off = PL_REMAT_NO_EXACT | PL_REMAT_NO_MINIMUM;
     *found = NULL;
     if (f->n_cand == MAX_CANDIDATES) return PL_OK;
     candidate c = {.alone = alone};
@@ -382,17 +382,17 @@ static candidate *cheapest(pl_fit *f, uint64_t budget)
 }
 
 /* Turns the core's budget up while the true peak allows it: first by the difference, which is
- * nearly constant, then by halving. */
+ * nearly constant, then by halving. Last, some search where that led. */
 static pl_status turn_up(pl_fit *f, uint64_t budget, uint64_t effort, uint64_t good)
 {
-    enum { STEPS = 5, HALVINGS = 4 };
+    enum { STEPS = 4, HALVINGS = 3 };
     uint64_t bad = f->core_keep_all, at = good;
     candidate *c = cheapest(f, budget);
     for (int i = 0; i < STEPS && c && c->peak <= budget; i++) {
         uint64_t next = at + (budget - c->peak);
         if (next >= bad || next - at < budget / 500) break;
         at = next;
-        PL_TRY(ask_core(f, at, effort, false, &c));
+        PL_TRY(ask_core(f, at, 0, false, &c));
         if (c && c->peak <= budget)
             good = at;
         else
@@ -400,13 +400,13 @@ static pl_status turn_up(pl_fit *f, uint64_t budget, uint64_t effort, uint64_t g
     }
     for (int i = 0; i < HALVINGS && bad > good && bad - good > budget / 200; i++) {
         at = good + (bad - good) / 2;
-        PL_TRY(ask_core(f, at, effort, false, &c));
+        PL_TRY(ask_core(f, at, 0, false, &c));
         if (c && c->peak <= budget)
             good = at;
         else
             bad = at;
     }
-    return PL_OK;
+    return effort ? ask_core(f, good, effort, false, &c) : PL_OK;
 }
 
 /* The cheapest candidate that stays within the budget with offsets and all; NULL: none does. */
@@ -431,7 +431,7 @@ pl_status pl_fit_solve(pl_fit *f, uint64_t arena_budget, uint64_t effort, pl_fit
     candidate *c = NULL;
     uint64_t unused, good = arena_budget;
     if (arena_budget < f->bound) return refuse(f, arena_budget);
-    PL_TRY(ask_core(f, arena_budget, effort, false, &c));
+    PL_TRY(ask_core(f, arena_budget, 0, false, &c));
     if (!c) {
         PL_TRY(pl_fit_minimum(f, &unused));
         if ((c = least_peak(f)) != NULL) good = c->plan->peak_bytes;

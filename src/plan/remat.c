@@ -455,6 +455,8 @@ static pl_status find_minimum(const pl__remat *m, const pl_remat_opts *opts, uin
 static pl_status fail_unfound(const pl__remat *m, const pl_remat_opts *opts)
 {
     uint64_t least = 0;
+    PL_FAIL_IF(opts->off & PL_REMAT_NO_MINIMUM, PL_ERR_FIT, "no plan found for %llu bytes",
+               (unsigned long long)opts->budget_bytes);
     PL_TRY(find_minimum(m, opts, &least));
     PL_FAIL(PL_ERR_FIT,
             "no plan found for %llu bytes; the smallest budget with one is %llu bytes",

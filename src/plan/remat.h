@@ -69,6 +69,7 @@ enum pl_remat_off {
     PL_REMAT_NO_FILL = 1 << 2,   /* undoing recomputation where room is left */
     PL_REMAT_NO_SEARCH = 1 << 3, /* perturbed weights */
     PL_REMAT_NO_EXACT = 1 << 4,  /* best-first search on small problems */
+    PL_REMAT_NO_MINIMUM = 1 << 5, /* telling the smallest budget when nothing fits */
 };
 
 typedef struct pl_remat_opts {
