@@ -11,6 +11,7 @@
  */
 #include "plimsoll_nn.h"
 #include "plimsoll_optim.h"
+#include "plimsoll_unstable.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,6 +38,17 @@ static void check(pl_status rc)
     exit(1);
 }
 
+/* Where the time goes, on stderr. */
+static void profile(pl_session *s, pl_program *p)
+{
+    char *text;
+    check(pl_session_profile(s, true));
+    for (int i = 0; i < 20; i++) check(pl_session_run(s, p));
+    check(pl_session_profile_text(s, p, 12, &text));
+    fputs(text, stderr);
+    pl_text_free(text);
+}
+
 /* Takes the graph, runs it, returns the median time of a run. */
 static double time_graph(pl_store *store, pl_graph *g)
 {
@@ -56,6 +68,7 @@ static double time_graph(pl_store *store, pl_graph *g)
         check(pl_session_run(s, p));
         t[n++] = now_ms() - a;
     }
+    if (getenv("PL_BENCH_PROFILE")) profile(s, p);
     qsort(t, (size_t)n, sizeof t[0], ascending);
     pl_session_free(s);
     pl_program_free(p);

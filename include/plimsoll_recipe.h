@@ -31,7 +31,7 @@ PL_API pl_store *pl_builder_store(pl_builder *b);
 /* The training program as a layer context (plimsoll_nn.h); inputs have the micro-batch as their
  * first dimension. The context is the builder's, who finishes and frees it. */
 PL_API pl_nn *pl_builder_train(pl_builder *b);
-/* The evaluation program, over the same weights; made by the first call. Its scalar outputs are
+/* The evaluation program, over the same weights; there is none unless this is called. Its scalar outputs are
  * averaged over the evaluation batches and reported under their names. */
 PL_API pl_nn *pl_builder_eval(pl_builder *b);
 PL_API int64_t pl_builder_batch(const pl_builder *b); /* samples a run: key `batch` */

@@ -164,8 +164,8 @@ cli_result cli_run_terminal(const char *command, const char *wait_for, double ki
         ssize_t k = n + 1 < sizeof text ? read(fd, text + n, sizeof text - 1 - n) : -1;
         if (k > 0) n += (size_t)k;
         text[n] = 0;
-        if (!seen && wait_for && strstr(text, wait_for)) seen = now();
-        if (seen && kill_after > 0 && !killed && now() - seen > kill_after)
+        if (seen == 0 && wait_for && strstr(text, wait_for)) seen = now();
+        if (seen > 0 && kill_after > 0 && !killed && now() - seen > kill_after)
             killed = kill(pid, SIGINT) == 0;
         if (k <= 0 && waitpid(pid, &status, WNOHANG) == pid) break;
         if (now() - began > LIMIT_S) {

@@ -47,6 +47,11 @@ pl_status lab_open(lab *l)
         pl_graph *g = l->graph[i];
         l->graph[i] = NULL; /* the compiler takes it, whatever comes of it */
         PL_TRY(pl_compile(g, &o, &l->program[i]));
+        const pl_plan_info *plan = pl_program_plan(l->program[i]);
+        PL_FAIL_IF((double)plan->arena_bytes > 1.01 * (double)plan->live_bound_bytes, PL_ERR_PLAN,
+                   "arena %llu is more than 1.01 x the %llu bytes alive at once",
+                   (unsigned long long)plan->arena_bytes,
+                   (unsigned long long)plan->live_bound_bytes);
     }
     PL_TRY(pl_session_new(l->store, l->n, l->program, &l->session));
     for (int i = 0; i < pl_store_count(l->store); i++)

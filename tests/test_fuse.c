@@ -1,5 +1,5 @@
-/* test_fuse.c - the partition into units: sound on random graphs, the same bits however nodes are
- * grouped, and the groups one expects of the usual pieces of a network. */
+/* test_fuse.c - the partition into units: sound on random graphs, the same bits however nodes
+ * are grouped, and the groups one expects of the usual pieces of a network. */
 #include "pass/fuse.h"
 
 #include "base/sys.h"
@@ -50,7 +50,7 @@ static bool sound(const pl_graph *g, const pl_units *us)
     return ok;
 }
 
-/* ---- running units by hand -------------------------------------------------------------------- */
+/* ---- running units by hand --------------------------------------------------------- */
 
 typedef struct memory {
     void **at; /* per value */
@@ -161,7 +161,7 @@ TEST(fuse_never_changes_bits)
     }
 }
 
-/* ---- the usual pieces -------------------------------------------------------------------------- */
+/* ---- the usual pieces -------------------------------------------------------------- */
 
 typedef struct bench {
     pl_store *store;
@@ -229,7 +229,8 @@ TEST(fuse_layer_norm_is_one_group)
     end(&b);
 }
 
-/* Statistics over the batch need two passes; the small arithmetic between goes into the second. */
+/* Statistics over the batch need two passes; the small arithmetic between goes into the second.
+ */
 TEST(fuse_batch_norm_is_two_groups)
 {
     bench b = begin();
@@ -262,7 +263,8 @@ TEST(fuse_reductions_beside_a_store)
 {
     bench b = begin();
     pl_graph *g = b.g;
-    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 50, 32)), d = pl_input(g, "d", PL_TYPE(PL_F32, 50, 32));
+    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 50, 32)),
+           d = pl_input(g, "d", PL_TYPE(PL_F32, 50, 32));
     pl_val m = pl_mul(g, d, pl_cast(g, pl_gt(g, x, pl_full_like(g, x, 0)), PL_F32));
     pl_output(g, "dx", m);
     pl_output(g, "db", pl_sum(g, m, PL_AXIS(0), false));
@@ -278,7 +280,8 @@ TEST(fuse_repeats_cheap_producers)
 {
     bench b = begin();
     pl_graph *g = b.g;
-    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 40, 64)), w = pl_input(g, "w", PL_TYPE(PL_F32, 64, 64));
+    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 40, 64)),
+           w = pl_input(g, "w", PL_TYPE(PL_F32, 64, 64));
     pl_val u = pl_matmul(g, x, w, false, false);
     pl_val y = pl_mul(g, u, pl_sigmoid(g, u));
     pl_val z = pl_matmul(g, y, w, false, false);
@@ -305,6 +308,23 @@ TEST(fuse_groups_are_convex)
     pl_val k = pl_matmul(g, a, a, false, false);
     pl_output(g, "y", pl_add(g, pl_tanh(g, a), k));
     CHECK_INT(units_of(&b), 3);
+    end(&b);
+}
+
+/* More operands and nodes than one group takes: several groups, no failure. */
+TEST(fuse_keeps_to_the_limits)
+{
+    bench b = begin();
+    pl_val sum = PL_NO_VAL;
+    for (int i = 0; i < 150; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "x%d", i);
+        pl_val x = pl_tanh(b.g, pl_input(b.g, name, PL_TYPE(PL_F32, 30)));
+        sum = i ? pl_add(b.g, sum, x) : x;
+    }
+    pl_output(b.g, "y", sum);
+    uint32_t n = units_of(&b);
+    CHECK(n >= 3 && n <= 12);
     end(&b);
 }
 

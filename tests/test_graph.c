@@ -148,6 +148,7 @@ static bool refuses(const char *text, const char *says)
 TEST(bad_graph_text_is_refused_with_its_place)
 {
     CHECK(refuses("graph\n", "1:1"));
+    CHECK(refuses(HEAD "junk # comment\n", "no op of this name"));
     CHECK(refuses(HEAD "%1 = nothing : f32[2]\n", "no op of this name"));
     CHECK(refuses(HEAD "%2 = fill {dtype=f32, shape=[2]} : f32[2]\n", "numbered in order"));
     CHECK(refuses(HEAD "%1 = neg(%3) : f32[2]\n", "before its definition"));

@@ -1,5 +1,5 @@
-/* test_tile.c - the tile interpreter against double precision, against itself cut differently, and
- * on every instruction set.
+/* test_tile.c - the tile interpreter against double precision, against itself cut differently,
+ * and on every instruction set.
  *
  * Programs are built with the small helpers below and run on guarded buffers: bytes around each
  * output and around the workspace must survive.
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- programs -------------------------------------------------------------------------------- */
+/* ---- programs ---------------------------------------------------------------------- */
 
 typedef struct prog {
     pl_tile_program p;
@@ -132,7 +132,8 @@ static int st_reduce(prog *g, pl_tile_reduce_fn f, int a, uint32_t mask)
     return o;
 }
 
-/* Runs with guard bytes around outputs and workspace; false (and a failure) when one is touched. */
+/* Runs with guard bytes around outputs and workspace; false (and a failure) when one is
+ * touched. */
 enum { GUARD = 64 };
 static bool run_guarded(const pl_tile_program *p, const void *const *in, void *const *out,
                         const size_t *bytes, int n_out)
@@ -160,7 +161,8 @@ static bool run_guarded(const pl_tile_program *p, const void *const *in, void *c
     bool ok = pl_sys_counts_get().allocs == before;
     for (int o = 0; o < n_out; o++) {
         char *b = (char *)own[o] - GUARD;
-        for (size_t i = 0; i < GUARD; i++) ok &= b[i] == 0x5A && b[GUARD + bytes[o] + i] == 0x5A;
+        for (size_t i = 0; i < GUARD; i++)
+            ok &= b[i] == 0x5A && b[GUARD + bytes[o] + i] == 0x5A;
         memcpy(out[o], own[o], bytes[o]);
         pl_sys_free(b);
     }
@@ -172,7 +174,8 @@ static bool run_guarded(const pl_tile_program *p, const void *const *in, void *c
     return ok;
 }
 
-/* Runs a program whose first outputs are full stores or reductions with room for every element. */
+/* Runs a program whose first outputs are full stores or reductions with room for every element.
+ */
 static bool run_prog(const prog *g, const void *const *in, void *const *out)
 {
     size_t bytes[PL_TILE_OUTPUTS + 1];
@@ -204,9 +207,12 @@ static void noise(pl_dtype d, void *x, int64_t n, uint64_t *seed)
 {
     for (int64_t i = 0; i < n; i++) {
         double v = pl_test_noise(seed) * 2.0;
-        if (d == PL_BOOL) v = v > 0;
-        else if (d == PL_U8) v = floor(fabs(v) * 100.0);
-        else if (!pl_dtype_is_float(d)) v = floor(v * 1000.0);
+        if (d == PL_BOOL)
+            v = v > 0;
+        else if (d == PL_U8)
+            v = floor(fabs(v) * 100.0);
+        else if (!pl_dtype_is_float(d))
+            v = floor(v * 1000.0);
         pl_elem_set(d, x, i, v);
     }
 }
@@ -228,7 +234,7 @@ static bool same_bits(pl_dtype d, const void *a, const void *b, int64_t n)
 
 static const char *const isas[] = {"base", "avx2", "avx512"};
 
-/* ---- scalar functions ------------------------------------------------------------------------ */
+/* ---- scalar functions -------------------------------------------------------------- */
 
 static double sigmoid_ref(double x)
 {
@@ -290,7 +296,8 @@ static double fn_ref(pl_tile_fn f, double x, double y)
     return 0.0;
 }
 
-/* Allowed error in f32 ulps. The tanh form of GELU magnifies the rounding of its inner argument. */
+/* Allowed error in f32 ulps. The tanh form of GELU magnifies the rounding of its inner
+ * argument. */
 static double ulps_of(pl_tile_fn f)
 {
     switch (f) {
@@ -323,8 +330,8 @@ enum { N_HARD = 24, N_MAP = 20000 };
 static void fill_hard(float *x, int64_t n, uint64_t seed, double top)
 {
     static const float hard[N_HARD] = {
-        0.0f,      -0.0f,   1.0f,      -1.0f,     0.5f,      -0.5f,    2.5f,    -2.5f,
-        1e-40f,    -1e-40f, 1.4e-45f,  FLT_MIN,   -FLT_MIN,  FLT_MAX,  -FLT_MAX, INFINITY,
+        0.0f,      -0.0f,   1.0f,      -1.0f,     0.5f,      -0.5f,       2.5f,        -2.5f,
+        1e-40f,    -1e-40f, 1.4e-45f,  FLT_MIN,   -FLT_MIN,  FLT_MAX,     -FLT_MAX,    INFINITY,
         -INFINITY, NAN,     88.72284f, -87.3366f, -103.972f, 16777216.0f, 3.14159274f, 0.625f};
     for (int64_t i = 0; i < n; i++) {
         double e = pl_test_noise(&seed), s = pl_test_noise(&seed);
@@ -373,8 +380,8 @@ TEST(tile_functions_of_f32_are_accurate)
         for (int i = 0; i < N_MAP; i++) {
             double want = fn_ref((pl_tile_fn)f, (double)x[i], (double)y[i]);
             CHECK_MSG(close32((pl_tile_fn)f, (double)x[i], (double)z[i], want),
-                      "fn %d of %.9g, %.9g: %.9g, wanted %.9g",
-                      f, (double)x[i], (double)y[i], (double)z[i], want);
+                      "fn %d of %.9g, %.9g: %.9g, wanted %.9g", f, (double)x[i], (double)y[i],
+                      (double)z[i], want);
         }
         pl_sys_free(g);
     }
@@ -400,7 +407,8 @@ TEST(tile_functions_of_f64_follow_libm)
         for (int i = 0; i < N_MAP; i++) {
             double want = fn_ref((pl_tile_fn)f, x[i], y[i]), err = fabs(z[i] - want);
             double tol = f == PL_TILE_FN_GELU_TANH ? 1e-11 : 4e-15;
-            bool ok = want != want ? z[i] != z[i] : z[i] == want || err <= tol * fabs(want) + 1e-307;
+            bool ok =
+                want != want ? z[i] != z[i] : z[i] == want || err <= tol * fabs(want) + 1e-307;
             CHECK_MSG(ok, "fn %d of %.17g, %.17g: %.17g, wanted %.17g", f, x[i], y[i], z[i],
                       want);
         }
@@ -470,7 +478,8 @@ TEST(tile_functions_of_integers)
             }
             pl_sys_free(g);
         }
-    int32_t edge[6] = {INT32_MIN, -1, INT32_MIN, 0, 7, -7}, by[6] = {-1, INT32_MIN, 0, 0, -2, 2};
+    int32_t edge[6] = {INT32_MIN, -1, INT32_MIN, 0, 7, -7},
+            by[6] = {-1, INT32_MIN, 0, 0, -2, 2};
     int32_t q[6], m[6];
     prog *g = prog_new(1, (int64_t[]){6}, 0);
     int a = ld(g, PL_I32, 0), b = ld(g, PL_I32, 0);
@@ -488,8 +497,8 @@ TEST(tile_functions_of_integers)
 
 TEST(tile_casts)
 {
-    double v[] = {0, -0.5, 1.5, 2.5, -3.9, 255.7, 300, -1, 1e10, -1e10, 1e20, -1e20, (double)NAN,
-                  (double)INFINITY};
+    double v[] = {0,  -0.5, 1.5,   2.5,  -3.9,  255.7,       300,
+                  -1, 1e10, -1e10, 1e20, -1e20, (double)NAN, (double)INFINITY};
     enum { N = sizeof v / sizeof *v };
     int32_t i32[N];
     int64_t i64[N];
@@ -503,7 +512,9 @@ TEST(tile_casts)
     CHECK(run_prog(g, (const void *[]){v}, (void *[]){i32, i64, u8, b, f, h}));
     for (int i = 0; i < N; i++) {
         double t = v[i] != v[i] ? 0 : trunc(v[i]);
-        CHECK_INT(i32[i], t > 2147483647.0 ? INT32_MAX : t < -2147483648.0 ? INT32_MIN : (int32_t)t);
+        CHECK_INT(i32[i], t > 2147483647.0    ? INT32_MAX
+                          : t < -2147483648.0 ? INT32_MIN
+                                              : (int32_t)t);
         CHECK_INT(i64[i], t > 9e18 ? INT64_MAX : t < -9e18 ? INT64_MIN : (int64_t)t);
         CHECK_INT(u8[i], t > 255 ? 255 : t < 0 ? 0 : (uint8_t)t);
         CHECK_INT(b[i], v[i] != 0);
@@ -536,7 +547,7 @@ TEST(tile_halves_convert_all_values)
     unsetenv("PL_CPU_ISA");
 }
 
-/* ---- instruction sets, threads --------------------------------------------------------------- */
+/* ---- instruction sets, threads ----------------------------------------------------- */
 
 TEST(tile_every_isa_gives_the_same_bits)
 {
@@ -568,7 +579,7 @@ TEST(tile_every_isa_gives_the_same_bits)
     for (int i = 0; i < 3; i++) pl_sys_free(z[i]);
 }
 
-/* ---- reductions ------------------------------------------------------------------------------ */
+/* ---- reductions -------------------------------------------------------------------- */
 
 typedef struct space {
     int rank;
@@ -676,12 +687,16 @@ static bool check_space(const space *s, pl_dtype d, double offset)
             double got = pl_elem_get(d, out[r], i), want = ref[r][i];
             if (n == 0 && r == 1 && d == PL_I32) want = INT32_MIN;
             if (n == 0 && r == 2 && d == PL_I32) want = INT32_MAX;
-            double scale = r == 4 ? fabs(want) * 20 + offset * offset * 1e-13
-                                  : r == 0 || r == 3 ? fabs(want) * 2 + 1e-7 : fabs(want);
-            if (n == 0 && r > 2) ok = got != got;
-            else ok = got == want || fabs(got - want) <= eps * scale;
+            double scale = r == 4             ? fabs(want) * 20 + offset * offset * 1e-13
+                           : r == 0 || r == 3 ? fabs(want) * 2 + 1e-7
+                                              : fabs(want);
+            if (n == 0 && r > 2)
+                ok = got != got;
+            else
+                ok = got == want || fabs(got - want) <= eps * scale;
             if (!ok)
-                pl_test_fail(__FILE__, __LINE__, "%s rank %d mask %u result %d [%lld]: %.9g, wanted %.9g",
+                pl_test_fail(__FILE__, __LINE__,
+                             "%s rank %d mask %u result %d [%lld]: %.9g, wanted %.9g",
                              pl_dtype_name(d), s->rank, s->mask, r, (long long)i, got, want);
         }
     pl_sys_free(g), pl_sys_free(x);
@@ -771,7 +786,8 @@ TEST(tile_nan_and_infinity_in_reductions)
     x[7] = INFINITY;
     prog *g = prog_new(1, (int64_t[]){40}, 0);
     int a = ld(g, PL_F32, 0);
-    st_reduce(g, PL_TILE_SUM, a, 1), st_reduce(g, PL_TILE_MAX, a, 1), st_reduce(g, PL_TILE_MIN, a, 1);
+    st_reduce(g, PL_TILE_SUM, a, 1), st_reduce(g, PL_TILE_MAX, a, 1),
+        st_reduce(g, PL_TILE_MIN, a, 1);
     void *o[] = {&out[0], &out[1], &out[2]};
     CHECK(run_prog(g, (const void *[]){x}, o));
     CHECK(isinf(out[0]) && isinf(out[1]) && out[2] == -20.0f);
@@ -781,13 +797,14 @@ TEST(tile_nan_and_infinity_in_reductions)
     pl_sys_free(g);
 }
 
-/* ---- rows ------------------------------------------------------------------------------------ */
+/* ---- rows -------------------------------------------------------------------------- */
 
 static prog *softmax_prog(int64_t rows, int64_t n)
 {
     prog *g = prog_new(2, (int64_t[]){rows, n}, 1);
     int x = ld(g, PL_F32, 0);
-    int e = map2(g, PL_TILE_FN_EXP, map2(g, PL_TILE_FN_SUB, x, row_reduce(g, PL_TILE_MAX, x)), 0);
+    int e =
+        map2(g, PL_TILE_FN_EXP, map2(g, PL_TILE_FN_SUB, x, row_reduce(g, PL_TILE_MAX, x)), 0);
     st(g, map2(g, PL_TILE_FN_DIV, e, row_reduce(g, PL_TILE_SUM, e)));
     return g;
 }
@@ -823,7 +840,8 @@ TEST(tile_layer_norm_in_one_pass)
         float *x = buf(rows * n), *y = buf(rows * n), *w = buf(n), *b = buf(n);
         float *mean = buf(rows), *var = buf(rows), *em = buf(rows), *ev = buf(rows);
         uint64_t seed = 3;
-        noise(PL_F32, x, rows * n, &seed), noise(PL_F32, w, n, &seed), noise(PL_F32, b, n, &seed);
+        noise(PL_F32, x, rows * n, &seed), noise(PL_F32, w, n, &seed),
+            noise(PL_F32, b, n, &seed);
         prog *g = prog_new(2, (int64_t[]){rows, n}, 1);
         int l = ld(g, PL_F32, 0), m = row_reduce(g, PL_TILE_MOMENTS, l), v = row_var(g, m);
         int r = map2(g, PL_TILE_FN_RSQRT, map2(g, PL_TILE_FN_ADD, v, imm(g, PL_F32, 1e-5)), 0);
@@ -844,7 +862,7 @@ TEST(tile_layer_norm_in_one_pass)
     }
 }
 
-/* ---- fused against unfused ------------------------------------------------------------------- */
+/* ---- fused against unfused --------------------------------------------------------- */
 
 typedef struct rnd {
     uint64_t s;
@@ -856,11 +874,11 @@ static int pick(rnd *r, int n)
     return k < n ? k : n - 1;
 }
 
-static const pl_tile_fn fns1[] = {PL_TILE_FN_NEG,  PL_TILE_FN_SQUARE, PL_TILE_FN_TANH,
+static const pl_tile_fn fns1[] = {PL_TILE_FN_NEG,  PL_TILE_FN_SQUARE,     PL_TILE_FN_TANH,
                                   PL_TILE_FN_GELU, PL_TILE_FN_LEAKY_RELU, PL_TILE_FN_SIGMOID,
                                   PL_TILE_FN_SIN,  PL_TILE_FN_ABS};
-static const pl_tile_fn fns2[] = {PL_TILE_FN_ADD, PL_TILE_FN_SUB, PL_TILE_FN_MUL, PL_TILE_FN_MAX,
-                                  PL_TILE_FN_MIN};
+static const pl_tile_fn fns2[] = {PL_TILE_FN_ADD, PL_TILE_FN_SUB, PL_TILE_FN_MUL,
+                                  PL_TILE_FN_MAX, PL_TILE_FN_MIN};
 
 /* A random program over a random space, with operands of all patterns. */
 static prog *random_prog(rnd *r, bool rows, int64_t *in_elems)
@@ -891,14 +909,19 @@ static prog *random_prog(rnd *r, bool rows, int64_t *in_elems)
     g->instr[g->p.n_instr++] = (pl_tile_instr){.code = PL_TILE_IOTA, .dtype = d, .imm = 0.5};
     for (int k = 0; k < rank; k++) g->instr[g->p.n_instr - 1].step[k] = pick(r, 3) * 0.125;
     for (int i = 0; i < n; i++) {
-        int m = g->p.n_instr, a = pick(r, m), b = pick(r, m), c = pick(r, m), kind = pick(r, 12);
+        int m = g->p.n_instr, a = pick(r, m), b = pick(r, m), c = pick(r, m),
+            kind = pick(r, 12);
         while (g->instr[a].dtype != d) a--;
         while (g->instr[b].dtype != d) b--;
         while (g->instr[c].dtype != d) c--;
-        if (kind < 4) map2(g, fns1[pick(r, 8)], a, 0);
-        else if (kind < 8) map2(g, fns2[pick(r, 5)], a, b);
-        else if (kind == 8) map3(g, PL_TILE_FN_SELECT, map2(g, PL_TILE_FN_LT, a, b), b, c);
-        else if (kind == 9) cast(g, d, cast(g, PL_I32, a));
+        if (kind < 4)
+            map2(g, fns1[pick(r, 8)], a, 0);
+        else if (kind < 8)
+            map2(g, fns2[pick(r, 5)], a, b);
+        else if (kind == 8)
+            map3(g, PL_TILE_FN_SELECT, map2(g, PL_TILE_FN_LT, a, b), b, c);
+        else if (kind == 9)
+            cast(g, d, cast(g, PL_I32, a));
         else if (rows) {
             int x = row_reduce(g, (pl_tile_reduce_fn)pick(r, 4), a);
             if (g->instr[x].reduce == PL_TILE_MOMENTS) row_var(g, x);
@@ -925,8 +948,9 @@ static bool run_unfused(const prog *g, const void *const *in, void **val)
             src[0] = val[a];
             row_var(h, row_reduce(h, PL_TILE_MOMENTS, ld(h, g->instr[a].dtype, 0)));
         } else {
-            int n = x->code == PL_TILE_SCALAR ? fn_arity(x->fn)
-                    : x->code == PL_TILE_IMM || x->code == PL_TILE_IOTA ? 0 : 1;
+            int n = x->code == PL_TILE_SCALAR                           ? fn_arity(x->fn)
+                    : x->code == PL_TILE_IMM || x->code == PL_TILE_IOTA ? 0
+                                                                        : 1;
             for (int k = 0; k < n; k++) {
                 ld(h, g->instr[x->arg[k]].dtype, 0);
                 src[k] = val[x->arg[k]];
@@ -980,9 +1004,10 @@ TEST(tile_fused_is_unfused)
     for (int i = 1; i <= n; i++) CHECK(fused_case((uint64_t)i));
 }
 
-/* ---- in place, errors ------------------------------------------------------------------------ */
+/* ---- in place, errors -------------------------------------------------------------- */
 
-/* One Adam-like step: three outputs over three of four inputs, read after others are written. */
+/* One Adam-like step: three outputs over three of four inputs, read after others are written.
+ */
 TEST(tile_in_place)
 {
     enum { N = 50000 };
@@ -993,11 +1018,13 @@ TEST(tile_in_place)
     noise(PL_F32, m[0], N, &seed), noise(PL_F32, v[0], N, &seed), noise(PL_F32, p[0], N, &seed);
     memcpy(m[1], m[0], N * 4), memcpy(v[1], v[0], N * 4), memcpy(p[1], p[0], N * 4);
     prog *g = prog_new(1, (int64_t[]){N}, 0);
-    int lm = ld(g, PL_F32, 0), lv = ld(g, PL_F32, 0), lp = ld(g, PL_F32, 0), lg = ld(g, PL_F32, 0);
+    int lm = ld(g, PL_F32, 0), lv = ld(g, PL_F32, 0), lp = ld(g, PL_F32, 0),
+        lg = ld(g, PL_F32, 0);
     int m2 = map2(g, PL_TILE_FN_ADD, map2(g, PL_TILE_FN_MUL, lm, imm(g, PL_F32, 0.9)), lg);
     int v2 = map2(g, PL_TILE_FN_ADD, lv, map2(g, PL_TILE_FN_SQUARE, lg, 0));
     st(g, m2), st(g, v2);
-    st(g, map2(g, PL_TILE_FN_SUB, map2(g, PL_TILE_FN_ADD, lp, lm), map2(g, PL_TILE_FN_DIV, m2, v2)));
+    st(g, map2(g, PL_TILE_FN_SUB, map2(g, PL_TILE_FN_ADD, lp, lm),
+               map2(g, PL_TILE_FN_DIV, m2, v2)));
     CHECK(pl_tile_inplace(&g->p, 0, 0));
     pl_arena a = PL_ARENA_INIT;
     pl_tile *t;

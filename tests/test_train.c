@@ -213,7 +213,7 @@ TEST(train_sampling_is_a_permutation)
 static pl_status open_to_step(void)
 {
     pl_run *run = NULL;
-    pl_status rc = open_small(NULL, &run);
+    pl_status rc = open_small("frames=1", &run);
     if (rc != PL_OK) return rc;
     pl_step_info info;
     rc = pl_run_build(run);

@@ -1,5 +1,5 @@
-/* group.c - see group.h. The form and the tile program say the same in two vocabularies: the first
- * belongs to the graph, the second to a machine; this file is the dictionary.
+/* group.c - see group.h. The form and the tile program say the same in two vocabularies: the
+ * first belongs to the graph, the second to a machine; this file is the dictionary.
  */
 #include "cpu/group.h"
 
@@ -17,9 +17,9 @@ _Static_assert((int)PL_FORM_RANK == (int)PL_TILE_RANK, "dims of a space");
 typedef struct group {
     pl_arena arena;
     pl_tile *tile;
-    uint32_t n_unit_in, n_unit_out;
-    uint32_t *in;   /* per operand: which of the unit's inputs */
-    pl_tile_program program;
+    uint32_t n_unit_in;
+    int32_t n_in;
+    uint32_t *in;  /* per operand: which of the unit's inputs */
     bool *inplace; /* [unit output][unit input] */
 } group;
 
@@ -61,11 +61,13 @@ static pl_tile_instr instr_of(const pl_form_instr *x)
     return y;
 }
 
-static pl_status translate(const pl_graph *g, const pl_unit *u, const pl_form *f, group *k)
+static pl_status translate(const pl_graph *g, const pl_unit *u, const pl_form *f, group *k,
+                           pl_arena *a, pl_tile_program *p)
 {
-    pl_tile_operand *in = pl_arena_new(&k->arena, pl_tile_operand, f->n_in + 1);
-    pl_tile_instr *instr = pl_arena_new(&k->arena, pl_tile_instr, f->n_instr + 1);
-    pl_tile_output *out = pl_arena_new(&k->arena, pl_tile_output, f->n_out + 1);
+    pl_tile_operand *in = pl_arena_new(a, pl_tile_operand, f->n_in + 1);
+    pl_tile_instr *instr = pl_arena_new(a, pl_tile_instr, f->n_instr + 1);
+    pl_tile_output *out = pl_arena_new(a, pl_tile_output, f->n_out + 1);
+    k->n_in = f->n_in;
     k->in = pl_arena_new(&k->arena, uint32_t, f->n_in + 1);
     if (!in || !instr || !out || !k->in) return PL_ERR_MEMORY;
     for (int i = 0; i < f->n_in; i++) {
@@ -83,7 +85,6 @@ static pl_status translate(const pl_graph *g, const pl_unit *u, const pl_form *f
                                   .out2 = f->out[i].out2,
                                   .reduce = (pl_tile_reduce_fn)f->out[i].reduce,
                                   .mask = f->out[i].mask};
-    pl_tile_program *p = &k->program;
     *p = (pl_tile_program){.rank = f->rank,
                            .row_rank = f->row_rank,
                            .n_in = f->n_in,
@@ -97,29 +98,29 @@ static pl_status translate(const pl_graph *g, const pl_unit *u, const pl_form *f
 }
 
 /* An input may become an output when its one reading is the output's own position. */
-static pl_status find_inplace(group *k)
+static pl_status find_inplace(const pl_unit *u, const pl_tile_program *p, group *k)
 {
-    k->inplace = pl_arena_new(&k->arena, bool, (size_t)k->n_unit_in * k->n_unit_out + 1);
+    k->n_unit_in = u->n_in;
+    k->inplace = pl_arena_new(&k->arena, bool, (size_t)u->n_in * u->n_out + 1);
     if (!k->inplace) return PL_ERR_MEMORY;
-    for (int o = 0; o < k->program.n_out; o++)
-        for (int i = 0; i < k->program.n_in; i++) {
+    for (int o = 0; o < p->n_out; o++)
+        for (int i = 0; i < p->n_in; i++) {
             bool alone = true;
-            for (int j = 0; j < k->program.n_in; j++) alone &= j == i || k->in[j] != k->in[i];
-            if (alone && pl_tile_inplace(&k->program, i, o))
-                k->inplace[(uint32_t)k->program.out[o].out * k->n_unit_in + k->in[i]] = true;
+            for (int j = 0; j < p->n_in; j++) alone &= j == i || k->in[j] != k->in[i];
+            if (alone && pl_tile_inplace(p, i, o))
+                k->inplace[(uint32_t)p->out[o].out * u->n_in + k->in[i]] = true;
         }
     return PL_OK;
 }
 
-static pl_status build(const pl_graph *g, const pl_unit *u, group *k)
+static pl_status build(const pl_graph *g, const pl_unit *u, pl_arena *scratch, group *k)
 {
     pl_form f;
-    PL_TRY(pl_form_make(g, u, &k->arena, &f));
-    PL_TRY(translate(g, u, &f, k));
-    PL_TRY(pl_tile_compile(&k->program, &k->arena, &k->tile));
-    k->n_unit_in = u->n_in;
-    k->n_unit_out = u->n_out;
-    return find_inplace(k);
+    pl_tile_program p;
+    PL_TRY(pl_form_make(g, u, scratch, &f));
+    PL_TRY(translate(g, u, &f, k, scratch, &p));
+    PL_TRY(pl_tile_compile(&p, &k->arena, &k->tile));
+    return find_inplace(u, &p, k);
 }
 
 static void group_release(void *prep)
@@ -134,7 +135,9 @@ pl_status pl_group_prepare(const pl_graph *g, const pl_unit *u, void **prep, siz
 {
     group *k = pl_sys_alloc(sizeof *k);
     if (!k) return PL_ERR_MEMORY;
-    pl_status rc = build(g, u, k);
+    pl_arena scratch = PL_ARENA_INIT;
+    pl_status rc = build(g, u, &scratch, k);
+    pl_arena_release(&scratch);
     if (rc != PL_OK) {
         group_release(k);
         return rc;
@@ -148,7 +151,7 @@ static pl_status group_run(const pl_call *c)
 {
     const group *k = c->prep;
     const void *in[PL_TILE_INPUTS];
-    for (int i = 0; i < k->program.n_in; i++) in[i] = c->in[k->in[i]];
+    for (int i = 0; i < k->n_in; i++) in[i] = c->in[k->in[i]];
     pl_tile_run(k->tile, in, c->out, c->work);
     return PL_OK;
 }

@@ -1,6 +1,6 @@
-/* tile.c - compiles a tile program: checks it, merges dims, chooses the tile, turns instructions
- * into steps, gives registers to steps and pieces of the space to tasks. See tile_plan.h for the
- * result and tile_run.c for its execution.
+/* tile.c - compiles a tile program: merges dims, chooses the tile, turns instructions into steps
+ * and gives registers to steps. tile_check.c looks at the program before, tile_cut.c deals the
+ * space to tasks after. See tile_plan.h for the result, tile_run.c for its execution.
  *
  * Nothing decided here changes a result's bits; orders of reductions are fixed in tile_reduce.c.
  */
@@ -13,158 +13,23 @@
 enum {
     REGISTER_BYTES = 32 * 1024, /* of a worker, so that they stay in the first caches */
     ROW_CALLS_FROM = 64,        /* rows at least this long are worth a call each */
-    BUSY_FROM = 3,              /* whole-tile steps that make a tile busy */
-    MAX_TASKS = 128,
-    MIN_TASK = 8192 /* elements */
+    BUSY_FROM = 3               /* whole-tile steps that make a tile busy */
 };
 
 typedef struct build {
     const pl_tile_program *p;
     pl_tile *t;
-    int32_t *step_of;            /* per instruction */
-    int32_t (*raised)[3];        /* per step and level: the step that raises it, or -1 */
-    int32_t *place_step;         /* per place */
+    int32_t *step_of;     /* per instruction */
+    int32_t (*raised)[3]; /* per step and level: the step that raises it, or -1 */
+    int32_t *place_step;  /* per place */
     pl_walk *walks;
-    int32_t cap;                 /* of steps */
-    int32_t row_dim;             /* first dim of the row; rank without rows */
-    int64_t dim[PL_SPACE_RANK];  /* merged space */
-    size_t full_bytes;           /* registers a tile element takes */
+    int32_t cap;                /* of steps */
+    int32_t row_dim;            /* first dim of the row; rank without rows */
+    int64_t dim[PL_SPACE_RANK]; /* merged space */
+    size_t full_bytes;          /* registers a tile element takes */
 } build;
 
-/* ---- checks ---------------------------------------------------------------------------------- */
-
-#pragma push_macro("PL_SCALAR")
-#undef PL_SCALAR
-enum { RESULT_SAME, RESULT_BOOL };
-static const struct {
-    const char *name;
-    int8_t arity, result;
-} fn_rows[PL_TILE_N_FNS] = {
-#define PL_SCALAR(NAME, name, arity, result) {#name, arity, RESULT_##result},
-#include "ir/scalar.def"
-#undef PL_SCALAR
-};
-#pragma pop_macro("PL_SCALAR")
-
-bool pl_tile_has(pl_tile_fn fn, pl_dtype dtype)
-{
-    if (fn >= PL_TILE_N_FNS || dtype >= PL_N_DTYPES) return false;
-    bool logical = fn == PL_TILE_FN_NOT || fn == PL_TILE_FN_AND || fn == PL_TILE_FN_OR ||
-                   fn == PL_TILE_FN_XOR;
-    if (logical) return dtype == PL_BOOL;
-    bool ordered = fn == PL_TILE_FN_MAX || fn == PL_TILE_FN_MIN || fn == PL_TILE_FN_SELECT ||
-                   fn_rows[fn].result == RESULT_BOOL;
-    if (dtype == PL_BOOL && !ordered) return false;
-    return pl_vec_best()->map[pl_vec_class_of(dtype)]->fn[fn][0] != NULL;
-}
-
-static pl_status check_map(const pl_tile_program *p, int i)
-{
-    const pl_tile_instr *x = &p->instr[i];
-    PL_FAIL_IF(x->fn >= PL_TILE_N_FNS, PL_ERR_ARG, "tile: instruction %d has no function", i);
-    bool select = x->fn == PL_TILE_FN_SELECT;
-    pl_dtype of = p->instr[x->arg[select ? 1 : 0]].dtype;
-    for (int k = 0; k < fn_rows[x->fn].arity; k++) {
-        pl_dtype want = select && k == 0 ? PL_BOOL : of, got = p->instr[x->arg[k]].dtype;
-        PL_FAIL_IF(got != want, PL_ERR_ARG, "tile: instruction %d (%s): operand %d is %s, not %s",
-                   i, fn_rows[x->fn].name, k, pl_dtype_name(got), pl_dtype_name(want));
-    }
-    pl_dtype result = fn_rows[x->fn].result == RESULT_BOOL ? PL_BOOL : of;
-    PL_FAIL_IF(x->dtype != result, PL_ERR_ARG, "tile: instruction %d (%s) gives %s, not %s", i,
-               fn_rows[x->fn].name, pl_dtype_name(result), pl_dtype_name(x->dtype));
-    PL_FAIL_IF(!pl_tile_has(x->fn, of), PL_ERR_UNSUPPORTED, "tile: no %s of %s",
-               fn_rows[x->fn].name, pl_dtype_name(of));
-    return PL_OK;
-}
-
-static int arity(const pl_tile_instr *x)
-{
-    switch (x->code) {
-    case PL_TILE_SCALAR: return x->fn < PL_TILE_N_FNS ? fn_rows[x->fn].arity : 0;
-    case PL_TILE_CAST:
-    case PL_TILE_ROW_REDUCE:
-    case PL_TILE_ROW_VAR: return 1;
-    case PL_TILE_LOAD:
-    case PL_TILE_IMM:
-    case PL_TILE_IOTA: break;
-    }
-    return 0;
-}
-
-static pl_status check_row(const pl_tile_program *p, int i)
-{
-    const pl_tile_instr *x = &p->instr[i], *src = &p->instr[x->arg[0]];
-    PL_FAIL_IF(p->row_rank == 0, PL_ERR_ARG, "tile: instruction %d needs rows", i);
-    bool moments = x->code == PL_TILE_ROW_VAR || x->reduce == PL_TILE_MOMENTS;
-    if (x->code == PL_TILE_ROW_VAR)
-        PL_FAIL_IF(src->code != PL_TILE_ROW_REDUCE || src->reduce != PL_TILE_MOMENTS, PL_ERR_ARG,
-                   "tile: instruction %d is the variance of no moments", i);
-    PL_FAIL_IF(moments && !pl_dtype_is_float(src->dtype), PL_ERR_UNSUPPORTED,
-               "tile: no moments of %s", pl_dtype_name(src->dtype));
-    PL_FAIL_IF(pl_vec_class_of(x->dtype) != pl_vec_class_of(src->dtype), PL_ERR_ARG,
-               "tile: instruction %d reduces %s to %s", i, pl_dtype_name(src->dtype),
-               pl_dtype_name(x->dtype));
-    return PL_OK;
-}
-
-static pl_status check_instr(const pl_tile_program *p, int i)
-{
-    const pl_tile_instr *x = &p->instr[i];
-    PL_FAIL_IF(x->code > PL_TILE_ROW_VAR || x->dtype >= PL_N_DTYPES, PL_ERR_ARG,
-               "tile: instruction %d has code %d", i, (int)x->code);
-    for (int k = 0; k < arity(x); k++)
-        PL_FAIL_IF(x->arg[k] < 0 || x->arg[k] >= i, PL_ERR_ARG,
-                   "tile: instruction %d reads instruction %d", i, x->arg[k]);
-    if (x->code == PL_TILE_SCALAR) return check_map(p, i);
-    if (x->code == PL_TILE_ROW_REDUCE || x->code == PL_TILE_ROW_VAR) return check_row(p, i);
-    if (x->code == PL_TILE_LOAD)
-        PL_FAIL_IF(x->index < 0 || x->index >= p->n_in || p->in[x->index].dtype != x->dtype,
-                   PL_ERR_ARG, "tile: instruction %d loads operand %d", i, x->index);
-    return PL_OK;
-}
-
-static pl_status check_output(const pl_tile_program *p, int o)
-{
-    const pl_tile_output *x = &p->out[o];
-    PL_FAIL_IF(x->src < 0 || x->src >= p->n_instr || x->dtype >= PL_N_DTYPES ||
-                   x->kind > PL_TILE_REDUCE,
-               PL_ERR_ARG, "tile: output %d of instruction %d", o, x->src);
-    PL_FAIL_IF(x->kind == PL_TILE_ROWS && p->row_rank == 0, PL_ERR_ARG,
-               "tile: output %d needs rows", o);
-    PL_FAIL_IF(x->kind == PL_TILE_REDUCE && x->mask >> p->rank, PL_ERR_ARG,
-               "tile: output %d reduces dims %#x of %d", o, x->mask, p->rank);
-    pl_dtype src = p->instr[x->src].dtype;
-    PL_FAIL_IF(x->kind == PL_TILE_REDUCE && x->reduce == PL_TILE_MOMENTS &&
-                   !pl_dtype_is_float(src),
-               PL_ERR_UNSUPPORTED, "tile: no moments of %s", pl_dtype_name(src));
-    return PL_OK;
-}
-
-static pl_status check(const pl_tile_program *p)
-{
-    PL_FAIL_IF(p->rank < 0 || p->row_rank < 0 || p->row_rank > p->rank || p->n_in < 0 ||
-                   p->n_instr < 0 || p->n_out < 0,
-               PL_ERR_ARG, "tile: rank %d, row rank %d", p->rank, p->row_rank);
-    PL_FAIL_IF(p->rank > PL_TILE_RANK || p->n_in > PL_TILE_INPUTS ||
-                   p->n_out > PL_TILE_OUTPUTS || p->n_instr > PL_TILE_INSTRS,
-               PL_ERR_UNSUPPORTED, "tile: %d dims, %d operands, %d instructions, %d outputs",
-               p->rank, p->n_in, p->n_instr, p->n_out);
-    int64_t total = 1, row = 1;
-    for (int d = 0; d < p->rank; d++) {
-        PL_FAIL_IF(p->dim[d] < 0 || __builtin_mul_overflow(total, p->dim[d], &total),
-                   PL_ERR_ARG, "tile: dim %d is %lld", d, (long long)p->dim[d]);
-        if (d >= p->rank - p->row_rank) row *= p->dim[d];
-    }
-    PL_FAIL_IF(p->row_rank && row > PL_TILE_ROW, PL_ERR_UNSUPPORTED,
-               "tile: rows of %lld elements, at most %d", (long long)row, PL_TILE_ROW);
-    for (int i = 0; i < p->n_in; i++)
-        PL_FAIL_IF(p->in[i].dtype >= PL_N_DTYPES, PL_ERR_ARG, "tile: operand %d", i);
-    for (int i = 0; i < p->n_instr; i++) PL_TRY(check_instr(p, i));
-    for (int o = 0; o < p->n_out; o++) PL_TRY(check_output(p, o));
-    return PL_OK;
-}
-
-/* ---- the space ------------------------------------------------------------------------------- */
+/* ---- the space --------------------------------------------------------------------- */
 
 static bool is_dense(const int64_t *dim, const int64_t *stride, int lo, int hi)
 {
@@ -199,8 +64,9 @@ static bool mergeable(const pl_tile_program *p, int outer, int inner)
     return true;
 }
 
-/* Fills from[k], the program's innermost dim of merged dim k, and the merged sizes. With rows that
- * are the whole space a dim of size 1 goes in front (from = -1), for tiles to be cut along. */
+/* Fills from[k], the program's innermost dim of merged dim k, and the merged sizes. With rows
+ * that are the whole space a dim of size 1 goes in front (from = -1), for tiles to be cut
+ * along. */
 static void merge_dims(build *b, int *from)
 {
     const pl_tile_program *p = b->p;
@@ -267,7 +133,7 @@ static void choose_tile(build *b, int64_t target)
     t->tile_t = (t->dim[d] + pieces - 1) / pieces;
 }
 
-/* ---- steps ----------------------------------------------------------------------------------- */
+/* ---- steps ------------------------------------------------------------------------- */
 
 static pl_step *new_step(build *b, pl_step_code code, pl_level level, pl_dtype dtype)
 {
@@ -288,8 +154,9 @@ static pl_step *new_step(build *b, pl_step_code code, pl_level level, pl_dtype d
 
 static pl_vec_fn rounding(const pl_tile *t, pl_dtype d)
 {
-    return d == PL_BF16 ? t->vec->move->round_bf16
-                        : d == PL_F16 ? t->vec->move->round_f16 : NULL;
+    return d == PL_BF16  ? t->vec->move->round_bf16
+           : d == PL_F16 ? t->vec->move->round_f16
+                         : NULL;
 }
 
 /* The walk of dims [t, end) with neighbours merged; dim t, whose extent varies, stays first. */
@@ -314,7 +181,8 @@ static pl_walk *new_walk(build *b, const int64_t *stride, const double *step, in
         w->stride[w->rank] = s;
         w->step[w->rank++] = step ? step[d] : 0.0;
     }
-    /* Dense: [t, inner] in steps of one element; a tile of one index along t needs no stride. */
+    /* Dense: [t, inner] in steps of one element; a tile of one index along t needs no stride.
+     */
     int64_t inner = w->rank > 1 ? w->size[1] : 1;
     w->dense = stride && w->rank <= 2 && (w->rank == 1 || w->stride[1] == 1) &&
                (w->stride[0] == inner || (t->tile_t == 1 && w->rank == 2));
@@ -372,7 +240,7 @@ static void add_iota(build *b, const pl_tile_instr *x, const int *from)
     s->imm = x->imm;
     s->round = rounding(t, x->dtype);
     s->stable = step[t->t] == 0.0;
-    for (int d = 0; d <= t->t; d++) s->outer_step[d] = step[d];
+    for (int d = 0; d <= t->t; d++) w->outer[d] = step[d];
 }
 
 /* The step that holds src's value at `level` or above. */
@@ -419,7 +287,7 @@ static int32_t add_map(build *b, pl_dtype dtype, const int32_t *arg, int n, int 
 static void add_scalar(build *b, const pl_tile_instr *x)
 {
     pl_tile *t = b->t;
-    int n = fn_rows[x->fn].arity;
+    int n = pl_tile_arity(x->fn);
     bool select = x->fn == PL_TILE_FN_SELECT;
     int32_t arg[3] = {0};
     for (int k = 0; k < n; k++) arg[k] = b->step_of[x->arg[k]];
@@ -427,12 +295,14 @@ static void add_scalar(build *b, const pl_tile_instr *x)
     pl_step *s = &t->step[add_map(b, x->dtype, arg, n, n == 1 || select ? 1 : 0)];
     bool low[3] = {false, false, false};
     for (int k = 0; k < n; k++) low[k] = t->step[s->arg[k]].level < s->level;
-    int mode = select ? low[2] + 2 * low[1] : n == 1 ? 0 : low[1] ? PL_VEC_VS
-                                                       : low[0]   ? PL_VEC_SV
-                                                                  : PL_VEC_VV;
+    int mode = select   ? low[2] + 2 * low[1]
+               : n == 1 ? 0
+               : low[1] ? PL_VEC_VS
+               : low[0] ? PL_VEC_SV
+                        : PL_VEC_VV;
     s->fn = t->vec->map[cls]->fn[x->fn][mode];
     s->imm = x->imm;
-    s->round = fn_rows[x->fn].result == RESULT_SAME ? rounding(t, x->dtype) : NULL;
+    s->round = pl_tile_gives_bool(x->fn) ? NULL : rounding(t, x->dtype);
 }
 
 /* A cast, or the argument itself where its registers hold the result already. */
@@ -482,8 +352,8 @@ static void add_instr(build *b, int i, const int *from)
     case PL_TILE_IOTA: add_iota(b, x, from); break;
     case PL_TILE_SCALAR: add_scalar(b, x); break;
     case PL_TILE_CAST:
-        b->step_of[i] = cast_step(b, b->step_of[x->arg[0]], b->p->instr[x->arg[0]].dtype,
-                                  x->dtype, false);
+        b->step_of[i] =
+            cast_step(b, b->step_of[x->arg[0]], b->p->instr[x->arg[0]].dtype, x->dtype, false);
         return;
     case PL_TILE_ROW_REDUCE: add_row_reduce(b, x); break;
     case PL_TILE_ROW_VAR: add_row_var(b, x); break;
@@ -491,7 +361,7 @@ static void add_instr(build *b, int i, const int *from)
     b->step_of[i] = b->t->n_step - 1;
 }
 
-/* ---- outputs --------------------------------------------------------------------------------- */
+/* ---- outputs ----------------------------------------------------------------------- */
 
 static pl_status add_place(build *b, int o)
 {
@@ -510,10 +380,10 @@ static pl_status add_place(build *b, int o)
         pl_red_plan(&q->red, x->reduce, from, x->dtype, b->p->rank, b->p->dim, x->mask);
         return PL_OK;
     }
-    q->store = x->dtype == PL_BF16  ? t->vec->move->store_bf16
-               : x->dtype == PL_F16 ? t->vec->move->store_f16
-                                    : t->vec->move->cast[pl_vec_class_of(x->dtype)]
-                                                        [pl_vec_class_of(x->dtype)];
+    q->store = x->dtype == PL_BF16 ? t->vec->move->store_bf16
+               : x->dtype == PL_F16
+                   ? t->vec->move->store_f16
+                   : t->vec->move->cast[pl_vec_class_of(x->dtype)][pl_vec_class_of(x->dtype)];
     src = cast_step(b, src, from, x->dtype, false);
     if (x->kind == PL_TILE_STORE) {
         src = raise_to(b, src, PL_LEVEL_FULL);
@@ -543,7 +413,7 @@ static void sort_places(build *b, pl_place *spare)
     }
 }
 
-/* ---- registers ------------------------------------------------------------------------------- */
+/* ---- registers --------------------------------------------------------------------- */
 
 static void find_uses(pl_tile *t)
 {
@@ -553,8 +423,9 @@ static void find_uses(pl_tile *t)
     }
 }
 
-/* An output may be the memory of a densely read operand. A store that comes before the operand's
- * last use would destroy it, so it must be able to wait to the tile's end in a register. */
+/* An output may be the memory of a densely read operand. A store that comes before the
+ * operand's last use would destroy it, so it must be able to wait to the tile's end in a
+ * register. */
 static void find_hazards(pl_tile *t)
 {
     for (int i = 0; i < t->n_step; i++) {
@@ -623,8 +494,8 @@ static size_t align64(size_t x)
     return (x + 63) & ~(size_t)63;
 }
 
-/* Registers a multiple of 4 KiB apart would fight: a load is taken to depend on a store to the same
- * place in another page. */
+/* Registers a multiple of 4 KiB apart would fight: a load is taken to depend on a store to the
+ * same place in another page. */
 static size_t skewed(size_t bytes)
 {
     return align64(bytes) + 192;
@@ -679,82 +550,7 @@ static void lay_out_worker(pl_tile *t, const pools *pl)
     t->worker_bytes = at + raw;
 }
 
-/* ---- tasks ----------------------------------------------------------------------------------- */
-
-static int64_t next_cut(const pl_tile *t, int64_t x)
-{
-    for (int tries = 0; tries < 64 && x < t->total; tries++) {
-        int64_t y = (x + t->inner - 1) / t->inner * t->inner;
-        for (int o = 0; o < t->n_place; o++)
-            if (t->place[o].kind == PL_TILE_REDUCE) y = pl_red_next_cut(&t->place[o].red, y);
-        if (y == x) return x;
-        x = y;
-    }
-    return t->total;
-}
-
-static void cut_flat(pl_tile *t)
-{
-    int64_t step = t->total / MAX_TASKS;
-    if (step < MIN_TASK) step = MIN_TASK;
-    for (int64_t x = 0; x < t->total;) {
-        int64_t end = t->n_task == MAX_TASKS - 1 ? t->total : next_cut(t, x + step);
-        if (end > t->total) end = t->total;
-        t->task[t->n_task++] = (pl_span){x, end};
-        x = end;
-    }
-}
-
-/* Whether all reductions allow the space to be split along dim t at c, for every outer index:
- * different ranges along t must meet different accumulators. */
-static bool column_cut(const pl_tile *t, int64_t c)
-{
-    int64_t block = t->dim[t->t] * t->inner, at = c * t->inner;
-    for (int o = 0; o < t->n_place; o++) {
-        const pl_red *r = &t->place[o].red;
-        if (t->place[o].kind != PL_TILE_REDUCE) continue;
-        if (r->vertical && r->groups == 1 && r->inner % block == 0) continue;
-        if (block % r->period == 0 && pl_red_next_cut(r, at) == at) continue;
-        if (r->period % block == 0 && r->inner == 1 && block % r->unit == 0 &&
-            at % r->unit == 0)
-            continue;
-        return false;
-    }
-    return true;
-}
-
-/* A reduction over outer dims with many results (a gradient summed over the batch) leaves no flat
- * cuts; ranges along dim t do. */
-static void cut_columns(pl_tile *t)
-{
-    int64_t n = t->dim[t->t], step = n / 64, count = 0, c = 0;
-    if (step < t->tile_t) step = t->tile_t;
-    pl_span span[MAX_TASKS];
-    while (c < n && count < MAX_TASKS) {
-        int64_t end = c + step;
-        int64_t last = end + 1024;
-        while (end < n && end < last && !column_cut(t, end)) end++;
-        if (end < n && !column_cut(t, end)) return;
-        if (end > n) end = n;
-        span[count++] = (pl_span){c, end};
-        c = end;
-    }
-    if (c < n || count <= t->n_task) return;
-    t->columns = true;
-    t->n_task = (int32_t)count;
-    memcpy(t->task, span, sizeof(pl_span) * (size_t)count);
-    for (int o = 0; o < t->n_place; o++)
-        t->row_order |= t->place[o].kind == PL_TILE_REDUCE && !t->place[o].red.vertical;
-}
-
-static void cut_tasks(pl_tile *t)
-{
-    if (t->empty) return;
-    cut_flat(t);
-    if (t->n_task < 16 && t->total >= 4 * MIN_TASK && column_cut(t, 0)) cut_columns(t);
-}
-
-/* ---- compile --------------------------------------------------------------------------------- */
+/* ---- compile ----------------------------------------------------------------------- */
 
 static pl_status lay_out(build *b, int64_t target, const int *from, pl_place *spare, pools *pl)
 {
@@ -796,35 +592,68 @@ static pl_status build_all(build *b, pl_arena *a)
         q->acc_at = b->t->acc_bytes;
         if (q->kind == PL_TILE_REDUCE) b->t->acc_bytes += align64(pl_red_bytes(&q->red));
     }
-    cut_tasks(b->t);
+    pl_tile_cut(b->t);
     return PL_OK;
+}
+
+/* A copy of n items in the arena; NULL when out of memory. */
+static void *keep(pl_arena *a, const void *from, size_t n, size_t size)
+{
+    void *to = pl_arena_alloc(a, (n + 1) * size);
+    if (to && n) memcpy(to, from, n * size);
+    return to;
+}
+
+/* The layout is made in arrays with room to spare; what stays has the exact size. */
+static pl_status keep_all(pl_tile *t, pl_arena *a)
+{
+    t->in = keep(a, t->in, (size_t)t->n_in, sizeof *t->in);
+    t->step = keep(a, t->step, (size_t)t->n_step, sizeof *t->step);
+    t->place = keep(a, t->place, (size_t)t->n_place, sizeof *t->place);
+    t->task = keep(a, t->task, (size_t)t->n_task, sizeof *t->task);
+    if (!t->in || !t->step || !t->place || !t->task) return PL_ERR_MEMORY;
+    for (int i = 0; i < t->n_step; i++) {
+        pl_step *s = &t->step[i];
+        if (!s->walk) continue;
+        s->walk = keep(a, s->walk, 1, sizeof *s->walk);
+        if (!s->walk) return PL_ERR_MEMORY;
+    }
+    return PL_OK;
+}
+
+static pl_status compile(const pl_tile_program *p, pl_arena *scratch, pl_tile *t)
+{
+    build b = {.p = p, .t = t};
+    size_t cap = 4 * (size_t)p->n_instr + 3 * (size_t)p->n_out + 1;
+    b.cap = (int32_t)cap;
+    t->vec = pl_vec_best();
+    t->n_in = p->n_in;
+    t->n_place = p->n_out;
+    t->in = pl_arena_new(scratch, pl_reader, p->n_in + 1);
+    t->step = pl_arena_new(scratch, pl_step, cap);
+    t->place = pl_arena_new(scratch, pl_place, p->n_out + 1);
+    t->task = pl_arena_new(scratch, pl_span, PL_TILE_TASKS);
+    b.walks = pl_arena_new(scratch, pl_walk, cap);
+    b.step_of = pl_arena_new(scratch, int32_t, p->n_instr + 1);
+    b.raised = pl_arena_alloc(scratch, sizeof *b.raised * cap);
+    b.place_step = pl_arena_new(scratch, int32_t, p->n_out + 1);
+    if (!t->in || !t->step || !t->place || !t->task || !b.walks || !b.step_of || !b.raised ||
+        !b.place_step)
+        return PL_ERR_MEMORY;
+    return build_all(&b, scratch);
 }
 
 pl_status pl_tile_compile(const pl_tile_program *p, pl_arena *a, pl_tile **out)
 {
-    PL_TRY(check(p));
-    build b = {.p = p};
-    size_t cap = 4 * (size_t)p->n_instr + 3 * (size_t)p->n_out + 1;
-    b.cap = (int32_t)cap;
-    pl_tile *t = b.t = pl_arena_new(a, pl_tile, 1);
+    PL_TRY(pl_tile_check(p));
+    pl_tile *t = pl_arena_new(a, pl_tile, 1);
     if (!t) return PL_ERR_MEMORY;
-    t->vec = pl_vec_best();
-    t->n_in = p->n_in;
-    t->n_place = p->n_out;
-    t->in = pl_arena_new(a, pl_reader, p->n_in + 1);
-    t->step = pl_arena_new(a, pl_step, cap);
-    t->place = pl_arena_new(a, pl_place, p->n_out + 1);
-    t->task = pl_arena_new(a, pl_span, MAX_TASKS);
-    b.walks = pl_arena_new(a, pl_walk, cap);
-    b.step_of = pl_arena_new(a, int32_t, p->n_instr + 1);
-    b.raised = pl_arena_alloc(a, sizeof *b.raised * cap);
-    b.place_step = pl_arena_new(a, int32_t, p->n_out + 1);
-    if (!t->in || !t->step || !t->place || !t->task || !b.walks || !b.step_of || !b.raised ||
-        !b.place_step)
-        return PL_ERR_MEMORY;
-    PL_TRY(build_all(&b, a));
-    *out = t;
-    return PL_OK;
+    pl_arena scratch = PL_ARENA_INIT;
+    pl_status rc = compile(p, &scratch, t);
+    if (rc == PL_OK) rc = keep_all(t, a);
+    pl_arena_release(&scratch);
+    if (rc == PL_OK) *out = t;
+    return rc;
 }
 
 size_t pl_tile_work_bytes(const pl_tile *t)

@@ -1,13 +1,14 @@
 /* tile_plan.h - a compiled tile program: what tile.c makes and tile_run.c executes.
  *
- * The space, with size-1 dims dropped and dims merged where every operand allows it, is cut at one
- * dim: a tile takes up to `tile_t` indices of dim `t` and all of the dims inside (`inner`
+ * The space, with size-1 dims dropped and dims merged where every operand allows it, is cut at
+ * one dim: a tile takes up to `tile_t` indices of dim `t` and all of the dims inside (`inner`
  * elements), so tiles are contiguous in row-major order. In row mode the dims inside hold whole
  * rows.
  *
  * A value lives at one of three levels: one element for the whole tile, one a row, or the whole
- * tile. A value that does not change along dim t is stable: it is computed when the dims outside t
- * move on, not for every tile. Whole-tile values that are dense in memory are not copied.
+ * tile. A value that does not change along dim t is stable: it is computed when the dims
+ * outside t move on, not for every tile. Whole-tile values that are dense in memory are not
+ * copied.
  */
 #ifndef PL_CPU_TILE_PLAN_H
 #define PL_CPU_TILE_PLAN_H
@@ -41,7 +42,8 @@ typedef struct pl_walk {
     int64_t size[PL_SPACE_RANK]; /* [0] is the tile's extent along t, given at run time */
     int64_t stride[PL_SPACE_RANK];
     double step[PL_SPACE_RANK];
-    bool dense; /* consecutive elements */
+    double outer[PL_SPACE_RANK]; /* iota: steps of the dims up to t */
+    bool dense;                  /* consecutive elements */
 } pl_walk;
 
 typedef struct pl_step {
@@ -50,18 +52,17 @@ typedef struct pl_step {
     pl_dtype dtype;
     pl_vec_class cls;
     bool stable, alias;
-    bool per_row;   /* MAP: row by row, row values as scalars */
+    bool per_row; /* MAP: row by row, row values as scalars */
     int32_t n_arg, arg[3];
     int32_t operand; /* LOAD */
     int32_t last_use;
-    int32_t slot;       /* register number within its pool; -1: none */
-    size_t at;          /* of the register in a worker's memory */
+    int32_t slot;             /* register number within its pool; -1: none */
+    size_t at;                /* of the register in a worker's memory */
     int32_t first_out, n_out; /* outputs fed by this step */
     pl_vec_fn fn, round;      /* round: NULL, or applied to the result */
     double imm;
     pl_tile_reduce_fn reduce;
-    pl_walk *walk;    /* LOAD, IOTA */
-    double outer_step[PL_SPACE_RANK]; /* IOTA: of the dims up to t */
+    pl_walk *walk; /* LOAD, IOTA */
     union {
         float f;
         double d;
@@ -75,8 +76,9 @@ typedef struct pl_place {
     pl_tile_out_kind kind;
     int32_t out, out2;
     size_t width;
-    bool direct;    /* STORE: the step may compute into the output */
-    uint64_t hazard; /* STORE: operands read after the step; if one is this memory, store late */
+    bool direct; /* STORE: the step may compute into the output */
+    uint64_t
+        hazard; /* STORE: operands read after the step; if one is this memory, store late */
     pl_vec_fn store; /* memory conversion; NULL: a plain copy */
     pl_red red;
     size_t acc_at;
@@ -105,5 +107,14 @@ struct pl_tile {
     size_t acc_bytes, worker_bytes;
     size_t ptr_at, base_at, changed_at, lanes_at, raw_at; /* in a worker's block */
 };
+
+enum { PL_TILE_TASKS = 128 };
+
+/* tile_check.c */
+pl_status pl_tile_check(const pl_tile_program *p) PL_MUST_USE;
+int pl_tile_arity(pl_tile_fn fn);
+bool pl_tile_gives_bool(pl_tile_fn fn);
+/* tile_cut.c: fills task[], which has room for PL_TILE_TASKS. */
+void pl_tile_cut(pl_tile *t);
 
 #endif

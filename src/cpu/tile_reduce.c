@@ -1,5 +1,5 @@
-/* tile_reduce.c - see tile_reduce.h. Everything that decides an order is in pl_red_plan, close_block
- * and the fold; the loops in tile_acc.isa.c follow.
+/* tile_reduce.c - see tile_reduce.h. Everything that decides an order is in pl_red_plan,
+ * close_block and the fold; the loops in tile_acc.isa.c follow.
  */
 #include "cpu/tile_reduce.h"
 
@@ -13,7 +13,7 @@ static bool is_float(pl_vec_class c)
     return c == PL_VEC_F32 || c == PL_VEC_F64;
 }
 
-/* ---- plan ------------------------------------------------------------------------------------ */
+/* ---- plan -------------------------------------------------------------------------- */
 
 static void find_runs(pl_red *r, int rank, const int64_t *dim, uint32_t mask)
 {
@@ -123,7 +123,7 @@ int64_t pl_red_next_cut(const pl_red *r, int64_t x)
     return o * r->period + min64(rest, r->period);
 }
 
-/* ---- combining ------------------------------------------------------------------------------- */
+/* ---- combining --------------------------------------------------------------------- */
 
 /* A partial result: a value, or the moments of n elements. */
 typedef struct partial {
@@ -145,12 +145,16 @@ static pl_acc merge_value(pl_tile_reduce_fn fn, pl_vec_class cls, pl_acc a, pl_a
 {
     if (is_float(cls)) {
         bool take = fn == PL_TILE_MAX ? b.f > a.f : b.f < a.f;
-        if (fn == PL_TILE_SUM) a.f += b.f;
-        else if (take || b.f != b.f) a = b;
+        if (fn == PL_TILE_SUM)
+            a.f += b.f;
+        else if (take || b.f != b.f)
+            a = b;
         return a;
     }
-    if (fn == PL_TILE_SUM) a.i = (int64_t)((uint64_t)a.i + (uint64_t)b.i);
-    else if (fn == PL_TILE_MAX ? b.i > a.i : b.i < a.i) a = b;
+    if (fn == PL_TILE_SUM)
+        a.i = (int64_t)((uint64_t)a.i + (uint64_t)b.i);
+    else if (fn == PL_TILE_MAX ? b.i > a.i : b.i < a.i)
+        a = b;
     return a;
 }
 
@@ -161,8 +165,10 @@ static void merge(pl_tile_reduce_fn fn, pl_vec_class cls, partial *a, const part
         *a = *b;
         return;
     }
-    if (fn == PL_TILE_MOMENTS) merge_moments(a, b);
-    else a->v = merge_value(fn, cls, a->v, b->v);
+    if (fn == PL_TILE_MOMENTS)
+        merge_moments(a, b);
+    else
+        a->v = merge_value(fn, cls, a->v, b->v);
 }
 
 /* Shifted sums to moments. Rounding can leave a sum of squares below zero by an ulp. */
@@ -177,12 +183,14 @@ static pl_acc identity(pl_tile_reduce_fn fn, pl_vec_class cls)
 {
     pl_acc a;
     const double inf = (double)INFINITY;
-    if (is_float(cls)) a.f = fn == PL_TILE_MAX ? -inf : fn == PL_TILE_MIN ? inf : 0.0;
-    else a.i = fn == PL_TILE_MAX ? INT64_MIN : fn == PL_TILE_MIN ? INT64_MAX : 0;
+    if (is_float(cls))
+        a.f = fn == PL_TILE_MAX ? -inf : fn == PL_TILE_MIN ? inf : 0.0;
+    else
+        a.i = fn == PL_TILE_MAX ? INT64_MIN : fn == PL_TILE_MIN ? INT64_MAX : 0;
     return a;
 }
 
-/* ---- results --------------------------------------------------------------------------------- */
+/* ---- results ----------------------------------------------------------------------- */
 
 static int64_t clamp_to(pl_dtype d, int64_t x)
 {
@@ -197,18 +205,27 @@ void pl_red_put(pl_vec_class cls, pl_dtype d, void *out, int64_t i, pl_acc value
     if (!out) return;
     if (is_float(cls)) {
         float f = (float)value.f;
-        if (d == PL_F32) ((float *)out)[i] = f;
-        else if (d == PL_F64) ((double *)out)[i] = cls == PL_VEC_F64 ? value.f : (double)f;
-        else if (d == PL_BF16) ((uint16_t *)out)[i] = pl_f32_to_bf16(f);
-        else if (d == PL_F16) ((uint16_t *)out)[i] = pl_f32_to_f16(f);
-        else pl_elem_set(d, out, i, value.f);
+        if (d == PL_F32)
+            ((float *)out)[i] = f;
+        else if (d == PL_F64)
+            ((double *)out)[i] = cls == PL_VEC_F64 ? value.f : (double)f;
+        else if (d == PL_BF16)
+            ((uint16_t *)out)[i] = pl_f32_to_bf16(f);
+        else if (d == PL_F16)
+            ((uint16_t *)out)[i] = pl_f32_to_f16(f);
+        else
+            pl_elem_set(d, out, i, value.f);
         return;
     }
     int64_t x = value.i;
-    if (d == PL_I32) ((int32_t *)out)[i] = (int32_t)clamp_to(d, x);
-    else if (d == PL_I64) ((int64_t *)out)[i] = x;
-    else if (d == PL_U8 || d == PL_BOOL) ((uint8_t *)out)[i] = (uint8_t)clamp_to(d, x);
-    else pl_elem_set(d, out, i, (double)x);
+    if (d == PL_I32)
+        ((int32_t *)out)[i] = (int32_t)clamp_to(d, x);
+    else if (d == PL_I64)
+        ((int64_t *)out)[i] = x;
+    else if (d == PL_U8 || d == PL_BOOL)
+        ((uint8_t *)out)[i] = (uint8_t)clamp_to(d, x);
+    else
+        pl_elem_set(d, out, i, (double)x);
 }
 
 /* A smallest or largest of nothing in a narrow integer type is that type's end. */
@@ -246,7 +263,7 @@ static void put_partial(const pl_red *r, void *out, void *out2, int64_t i, const
     put_row(r->fn, r->cls, &s, i, p);
 }
 
-/* ---- accumulating ---------------------------------------------------------------------------- */
+/* ---- accumulating ------------------------------------------------------------------ */
 
 static void open_block(pl_tile_reduce_fn fn, pl_vec_class cls, pl_acc *lanes, const void *x)
 {
@@ -344,10 +361,12 @@ static void take_vertical(const pl_red *r, const pl_vec *v, pl_acc *acc, const c
     pl_acc *a = acc + (o * r->parts + p) * width;
     while (n > 0) {
         int64_t rows = 1, m = width;
-        if (c != 0 || n < width || q < width) m = min64(n, width - c);
-        else rows = n / width;
+        if (c != 0 || n < width || q < width)
+            m = min64(n, width - c);
+        else
+            rows = n / width;
         pl_vec_vert fn = q < width ? r->fn == PL_TILE_MOMENTS ? v->acc->start[r->fn][r->cls]
-                                                             : v->acc->start[0][r->cls]
+                                                              : v->acc->start[0][r->cls]
                                    : v->acc->vert[r->fn][r->cls];
         fn(a + c, r->n_acc, x, rows, m);
         c = 0;
@@ -375,15 +394,17 @@ void pl_red_take(const pl_red *r, const pl_vec *v, pl_acc *acc, pl_acc *lanes, c
     while (n > 0) {
         int64_t rest = at % r->period, end = (rest / r->unit + 1) * r->unit;
         int64_t m = min64(n, min64(end, r->period) - rest);
-        if (r->vertical) take_vertical(r, v, acc, p, at, m);
-        else take_horizontal(r, v, acc, lanes, p, at, m, out, out2);
+        if (r->vertical)
+            take_vertical(r, v, acc, p, at, m);
+        else
+            take_horizontal(r, v, acc, lanes, p, at, m, out, out2);
         p += (size_t)m * width;
         at += m;
         n -= m;
     }
 }
 
-/* ---- folding --------------------------------------------------------------------------------- */
+/* ---- folding ----------------------------------------------------------------------- */
 
 /* Elements behind accumulator (part p, group j). */
 static int64_t rows_behind(const pl_red *r, int64_t p, int64_t j)
@@ -404,7 +425,8 @@ static void run_strides(const pl_red *r, int64_t *stride)
 {
     int64_t s = 1;
     for (int i = r->n_runs - 1; i >= 0; i--) {
-        if (i == r->along) s = r->parts * r->groups * r->inner;
+        if (i == r->along)
+            s = r->parts * r->groups * r->inner;
         else {
             stride[i] = s;
             s *= r->run[i];
@@ -412,9 +434,10 @@ static void run_strides(const pl_red *r, int64_t *stride)
     }
 }
 
-/* Steps the coordinates of the reduced runs in [lo, hi), and *at with them; false at the end. */
-static bool next_reduced(const pl_red *r, const int64_t *stride, int lo, int hi,
-                         int64_t *coord, int64_t *at)
+/* Steps the coordinates of the reduced runs in [lo, hi), and *at with them; false at the end.
+ */
+static bool next_reduced(const pl_red *r, const int64_t *stride, int lo, int hi, int64_t *coord,
+                         int64_t *at)
 {
     for (int i = hi - 1; i >= lo; i--) {
         if (!r->reduced[i]) continue;

@@ -1,23 +1,23 @@
 /* tile_reduce.h - reductions in a fixed order, fed by pieces of the space in any cutting.
  *
- * A reduction is planned from sizes and mask alone. Dims of size 1 are dropped and neighbours with
- * the same mask bit merged, which leaves runs that alternate between kept and reduced; one reduced
- * run is accumulated element by element and gives partial results, few in number, which are folded
- * at the end over the parts and over the other reduced runs.
+ * A reduction is planned from sizes and mask alone. Dims of size 1 are dropped and neighbours
+ * with the same mask bit merged, which leaves runs that alternate between kept and reduced; one
+ * reduced run is accumulated element by element and gives partial results, few in number, which
+ * are folded at the end over the parts and over the other reduced runs.
  *
- *   horizontal  [outer, len]         the innermost run is reduced: blocks of PL_RED_BLOCK elements,
- *                                    in each 16 lanes (position modulo 16), combined as a tree
- *   vertical    [outer, len, inner]  rows of `inner` elements are added into accumulators; short
- *                                    rows are taken `groups` at a time to fill vectors. len is cut
- *                                    into parts of part_rows rows, each with its accumulators
+ *   horizontal  [outer, len]         the innermost run is reduced: blocks of PL_RED_BLOCK
+ * elements, in each 16 lanes (position modulo 16), combined as a tree vertical    [outer, len,
+ * inner]  rows of `inner` elements are added into accumulators; short rows are taken `groups`
+ * at a time to fill vectors. len is cut into parts of part_rows rows, each with its
+ * accumulators
  *
- * Example: [N,HW,G,C/G] over {1,3} has runs N | HW | G | C/G: vertical along HW with inner = C, then
- * folded over the parts and over C/G.
+ * Example: [N,HW,G,C/G] over {1,3} has runs N | HW | G | C/G: vertical along HW with inner = C,
+ * then folded over the parts and over C/G.
  *
  * All positions are flat positions in the row-major space. Accumulators of different parts are
- * independent, so the space may be given to threads in pieces that end where pl_red_next_cut says;
- * inside a piece elements come in increasing position (of each accumulator: vertical) and may be
- * cut anywhere.
+ * independent, so the space may be given to threads in pieces that end where pl_red_next_cut
+ * says; inside a piece elements come in increasing position (of each accumulator: vertical) and
+ * may be cut anywhere.
  */
 #ifndef PL_CPU_TILE_REDUCE_H
 #define PL_CPU_TILE_REDUCE_H
@@ -36,13 +36,13 @@ typedef struct pl_red {
     pl_vec_class cls; /* of the source */
     pl_dtype dtype;   /* of the result */
     bool vertical;
-    bool direct; /* a block is a whole result: written at once, no accumulators */
+    bool direct;           /* a block is a whole result: written at once, no accumulators */
     int32_t n_runs, along; /* along: the run that is accumulated */
     int64_t run[PL_TILE_RANK + 1];
     bool reduced[PL_TILE_RANK + 1];
     int64_t outer, len, inner;
     int64_t part_rows, parts, groups;
-    int64_t period, unit; /* elements of [len, inner] and of one part */
+    int64_t period, unit;  /* elements of [len, inner] and of one part */
     int64_t n_acc, planes; /* planes of n_acc accumulators */
     int64_t n_out;         /* results */
 } pl_red;
@@ -56,8 +56,8 @@ static inline size_t pl_red_bytes(const pl_red *r)
 /* The smallest position >= x where a piece may end. */
 int64_t pl_red_next_cut(const pl_red *r, int64_t x);
 
-/* Takes x[0, n), the elements at positions [at, at + n). lanes: PL_RED_LANES of the calling thread,
- * kept between calls. out, out2: results, used when direct; NULL if not wanted. */
+/* Takes x[0, n), the elements at positions [at, at + n). lanes: PL_RED_LANES of the calling
+ * thread, kept between calls. out, out2: results, used when direct; NULL if not wanted. */
 void pl_red_take(const pl_red *r, const pl_vec *v, pl_acc *acc, pl_acc *lanes, const void *x,
                  int64_t at, int64_t n, void *out, void *out2);
 /* Folds the accumulators of results [lo, hi); nothing to do when direct. */
@@ -66,7 +66,8 @@ void pl_red_fold(const pl_red *r, const pl_acc *acc, int64_t lo, int64_t hi, voi
 /* Results of an empty space. */
 void pl_red_empty(const pl_red *r, void *out, void *out2);
 
-/* Where results of rows go: element r of out, and of out2 for the variance; NULL: not wanted. */
+/* Where results of rows go: element r of out, and of out2 for the variance; NULL: not wanted.
+ */
 typedef struct pl_row_sink {
     pl_dtype dtype;
     void *out, *out2;

@@ -1,7 +1,7 @@
 /* tile_run.c - executes a compiled tile program.
  *
- * A run deals tasks to the pool. A worker walks its task tile by tile; for each tile it finds the
- * operands' first elements and executes the steps. ptr[s] is where step s's value starts: a
+ * A run deals tasks to the pool. A worker walks its task tile by tile; for each tile it finds
+ * the operands' first elements and executes the steps. ptr[s] is where step s's value starts: a
  * register, an operand's memory or an output's. At the end accumulators are folded.
  */
 #include "base/pool.h"
@@ -25,11 +25,11 @@ typedef struct worker {
     int64_t *base;    /* per operand: its element at the tile's start */
     uint8_t *changed; /* per step: not what it was in the tile before; [n_step]: set up */
     pl_acc *lanes;
-    int64_t at, n, tl; /* tile: position, elements, extent along t */
+    int64_t at, n, tl;            /* tile: position, elements, extent along t */
     int64_t index[PL_SPACE_RANK]; /* outer indices, and the first along t */
-    int64_t outer;    /* the outer indices as one number */
-    bool moved;       /* it is another than in the tile before */
-    bool ahead;       /* a tile of the same size follows in memory */
+    int64_t outer;                /* the outer indices as one number */
+    bool moved;                   /* it is another than in the tile before */
+    bool ahead;                   /* a tile of the same size follows in memory */
 } worker;
 
 static int64_t min64(int64_t a, int64_t b)
@@ -37,8 +37,8 @@ static int64_t min64(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Memory of the tile after this one: steps in between give it time to arrive, and the hardware's
- * own prefetch stops at every page. */
+/* Memory of the tile after this one: steps in between give it time to arrive, and the
+ * hardware's own prefetch stops at every page. */
 static void fetch_ahead(const char *p, size_t bytes, bool write)
 {
     if (write)
@@ -47,7 +47,7 @@ static void fetch_ahead(const char *p, size_t bytes, bool write)
         for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 2);
 }
 
-/* ---- loads ----------------------------------------------------------------------------------- */
+/* ---- loads ------------------------------------------------------------------------- */
 
 static void gather(char *d, const char *s, int64_t n, int64_t stride, size_t width)
 {
@@ -55,12 +55,12 @@ static void gather(char *d, const char *s, int64_t n, int64_t stride, size_t wid
         memcpy(d, s, (size_t)n * width);
         return;
     }
-#define GATHER(W)                                                                            \
-    do {                                                                                     \
-        W *to = (W *)(void *)d;                                                              \
-        const W *from = (const W *)(const void *)s;                                          \
-        for (int64_t i = 0; i < n; i++) to[i] = from[i * stride];                            \
-    } while (0)
+#define GATHER(W)                                                                              \
+ do {                                                                                          \
+  W *to = (W *)(void *)d;                                                                      \
+  const W *from = (const W *)(const void *)s;                                                  \
+  for (int64_t i = 0; i < n; i++) to[i] = from[i * stride];                                    \
+ } while (0)
     switch (width) {
     case 1: GATHER(uint8_t); break;
     case 2: GATHER(uint16_t); break;
@@ -107,8 +107,8 @@ static void load(worker *w, const pl_step *s, int64_t tl, int64_t n, const char 
     char *raw = w->mem + w->r->t->raw_at;
     bool plain = s->walk->dense || s->level == PL_LEVEL_ONE;
     if (!plain) spread(s->walk, tl, raw, src, width);
-    s->fn(w->ptr[s - w->r->t->step], plain ? src : raw, NULL, NULL,
-          count_of(w->r->t, s, n), 0.0);
+    s->fn(w->ptr[s - w->r->t->step], plain ? src : raw, NULL, NULL, count_of(w->r->t, s, n),
+          0.0);
 }
 
 static void put_number(const pl_step *s, char *d, int64_t i, double x)
@@ -126,7 +126,7 @@ static void iota(worker *w, const pl_step *s, int64_t tl, char *d)
 {
     const pl_walk *k = s->walk;
     double base = s->imm;
-    for (int i = 0; i <= w->r->t->t; i++) base += (double)w->index[i] * s->outer_step[i];
+    for (int i = 0; i <= w->r->t->t; i++) base += (double)w->index[i] * k->outer[i];
     int64_t at[PL_SPACE_RANK] = {0}, i = 0;
     if (s->level == PL_LEVEL_ONE) {
         put_number(s, d, 0, base);
@@ -145,7 +145,7 @@ static void iota(worker *w, const pl_step *s, int64_t tl, char *d)
     }
 }
 
-/* ---- steps ----------------------------------------------------------------------------------- */
+/* ---- steps ------------------------------------------------------------------------- */
 
 static void map_rows(worker *w, const pl_step *s, char *d, int64_t rows)
 {
@@ -239,7 +239,7 @@ static void do_load(worker *w, const pl_step *s, int i, bool fresh, const int64_
     load(w, s, s->stable ? t->tile_t : w->tl, s->stable ? t->tile_t * t->inner : w->n, src);
 }
 
-/* ---- outputs --------------------------------------------------------------------------------- */
+/* ---- outputs ----------------------------------------------------------------------- */
 
 static void store(const worker *w, const pl_place *q, const void *src)
 {
@@ -274,7 +274,8 @@ static void store_late(const worker *w)
             if (w->r->late[o]) store(w, &t->place[o], w->ptr[i]);
 }
 
-/* The step's register for this tile: an output's memory where it may compute straight into it. */
+/* The step's register for this tile: an output's memory where it may compute straight into it.
+ */
 static void aim(worker *w, const pl_step *s, int i)
 {
     const pl_tile *t = w->r->t;
@@ -289,7 +290,7 @@ static void aim(worker *w, const pl_step *s, int i)
     }
 }
 
-/* ---- tiles ----------------------------------------------------------------------------------- */
+/* ---- tiles ------------------------------------------------------------------------- */
 
 static void run_tile(worker *w, bool any_late)
 {
@@ -308,14 +309,17 @@ static void run_tile(worker *w, bool any_late)
             w->changed[i] = fresh;
         } else if (s->stable) {
             w->ptr[i] = w->mem + s->at;
-            if (s->code == PL_STEP_LOAD) do_load(w, s, i, fresh, base);
+            if (s->code == PL_STEP_LOAD)
+                do_load(w, s, i, fresh, base);
             else if ((w->changed[i] = fresh || args_changed(w, s)))
                 execute(w, s, t->tile_t, t->tile_t * t->inner);
         } else {
             aim(w, s, i);
             w->changed[i] = 1;
-            if (s->code == PL_STEP_LOAD) do_load(w, s, i, fresh, base);
-            else execute(w, s, w->tl, w->n);
+            if (s->code == PL_STEP_LOAD)
+                do_load(w, s, i, fresh, base);
+            else
+                execute(w, s, w->tl, w->n);
         }
         if (s->n_out) feed(w, s, i);
     }
@@ -386,11 +390,13 @@ static void run_task(void *ctx, int64_t task, int id)
                 .outer = -1};
     bool any_late = false;
     for (int o = 0; o < t->n_place; o++) any_late |= r->late[o];
-    if (t->columns) run_columns(&w, t->task[task], any_late);
-    else run_flat(&w, t->task[task], any_late);
+    if (t->columns)
+        run_columns(&w, t->task[task], any_late);
+    else
+        run_flat(&w, t->task[task], any_late);
 }
 
-/* ---- the run --------------------------------------------------------------------------------- */
+/* ---- the run ----------------------------------------------------------------------- */
 
 enum { FOLD = 1024 }; /* results folded by a task */
 
@@ -420,7 +426,8 @@ static void finish(const run *r)
         if (t->empty)
             pl_red_empty(&q->red, q->out >= 0 ? r->out[q->out] : NULL,
                          q->out2 >= 0 ? r->out[q->out2] : NULL);
-        else if (!q->red.direct) pl_pool_for((q->red.n_out + FOLD - 1) / FOLD, run_fold, &f);
+        else if (!q->red.direct)
+            pl_pool_for((q->red.n_out + FOLD - 1) / FOLD, run_fold, &f);
     }
 }
 
@@ -450,8 +457,8 @@ void pl_tile_run(const pl_tile *t, const void *const *in, void *const *out, void
     if (!t->empty) {
         int threads = pl_pool_threads();
         for (int i = 0; i < threads; i++)
-            r.workers[align64(t->worker_bytes) * (size_t)i + t->changed_at + (size_t)t->n_step] =
-                0;
+            r.workers[align64(t->worker_bytes) * (size_t)i + t->changed_at +
+                      (size_t)t->n_step] = 0;
         pl_pool_for(t->n_task, run_task, &r);
     }
     finish(&r);

@@ -3,8 +3,8 @@
  * Plain IEEE operations in a fixed order and no contraction, so every instruction set gives the
  * same bits. Polynomials are weighted minimax fits (iteratively reweighted least squares in
  * double); bounds below are the fit's relative error, and tests/test_tile.c checks the whole
- * function against double precision over all exponents. Functions whose argument needs more than
- * f32 (sin, cos, pow) reduce it in double; far arguments are left to libm by the caller.
+ * function against double precision over all exponents. Functions whose argument needs more
+ * than f32 (sin, cos, pow) reduce it in double; far arguments are left to libm by the caller.
  */
 #ifndef PL_CPU_VECMATH_H
 #define PL_CPU_VECMATH_H
@@ -52,8 +52,9 @@ static inline float vm_pow2(uint32_t n)
     return vm_float((n + 127u) << 23);
 }
 
-/* e^x: x = n ln2 + r, |r| <= ln2/2. Adding 1.5*2^23 rounds to an integer and leaves it in the low
- * bits. 2^n is applied in two halves, so results reach subnormals and infinity. Fit 3e-9. */
+/* e^x: x = n ln2 + r, |r| <= ln2/2. Adding 1.5*2^23 rounds to an integer and leaves it in the
+ * low bits. 2^n is applied in two halves, so results reach subnormals and infinity. Fit 3e-9.
+ */
 static inline float vm_exp(float x)
 {
     const float magic = 12582912.0f;
@@ -150,9 +151,9 @@ static inline float vm_softplus(float x)
     return m + vm_log1p_unit(vm_exp(-fabsf(x)));
 }
 
-/* erfc(t) for t in [0, 11]: e^(-t^2) P(u)/(1+2t), u = (t-2)/(t+2); fit 1.5e-8. The square is what
- * the caller makes of t's origin a: t^2 = scale*a^2, formed exactly as hi + lo with a 12-bit head,
- * because e^x magnifies the rounding of a large argument. */
+/* erfc(t) for t in [0, 11]: e^(-t^2) P(u)/(1+2t), u = (t-2)/(t+2); fit 1.5e-8. The square is
+ * what the caller makes of t's origin a: t^2 = scale*a^2, formed exactly as hi + lo with a
+ * 12-bit head, because e^x magnifies the rounding of a large argument. */
 static inline float vm_erfc_pos(float t, float a, float scale)
 {
     float h = vm_float(vm_bits(a) & 0xfffff000u);
@@ -190,7 +191,8 @@ static inline float vm_erf(float x)
     return a < 1.0f ? near : far;
 }
 
-/* x times the normal distribution's integral, whose left tail comes from erfc: no cancellation. */
+/* x times the normal distribution's integral, whose left tail comes from erfc: no cancellation.
+ */
 static inline float vm_gelu(float x)
 {
     float a = fabsf(x);
@@ -216,7 +218,8 @@ static inline float vm_trig(float x, uint64_t shift)
     const double magic = 6755399441055744.0; /* 1.5 * 2^52 */
     double t = (double)x * 0.63661977236758134 + magic;
     double n = t - magic;
-    float r = (float)(((double)x - n * 1.57079632673412561417) - n * 6.07710050650619224932e-11);
+    float r =
+        (float)(((double)x - n * 1.57079632673412561417) - n * 6.07710050650619224932e-11);
     uint64_t q = vm_bits64(t) + shift;
     float z = r * r;
     float s = 2.726318824e-6f;
@@ -242,8 +245,8 @@ static inline float vm_cos(float x)
     return vm_trig(x, 1);
 }
 
-/* x^y = e^(y log x) in double for finite x > 0; fits 8e-14 and 5e-11. The caller sends the rest to
- * libm. */
+/* x^y = e^(y log x) in double for finite x > 0; fits 8e-14 and 5e-11. The caller sends the rest
+ * to libm. */
 static inline float vm_pow(float x, float y)
 {
     uint64_t u = vm_bits64((double)x) - 0x3fe6a09e667f3bcdu;
@@ -275,7 +278,7 @@ static inline float vm_pow(float x, float y)
     return (float)(q * vm_double((vm_bits64(t) + 1023u) << 52));
 }
 
-/* ---- 16-bit floats ---------------------------------------------------------------------------- */
+/* ---- 16-bit floats ----------------------------------------------------------------- */
 /* The f32 nearest to x that bf16 can hold; ties to even, NaN stays NaN. */
 static inline float vm_round_bf16(float x)
 {
@@ -288,7 +291,8 @@ static inline float vm_round_bf16(float x)
 static inline float vm_f16_to_f32(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, em = h & 0x7fffu;
-    /* Normal numbers move the exponent's bias by a product, which also normalises subnormals. */
+    /* Normal numbers move the exponent's bias by a product, which also normalises subnormals.
+     */
     float f = vm_float(em << 13) * 5.19229686e33f; /* 2^112 */
     uint32_t special = 0x7f800000u | (em << 13);
     special |= em > 0x7c00u ? 0x00400000u : 0u;

@@ -51,7 +51,7 @@ bool pl_amap_is_identity(const pl_amap *m)
 
 typedef struct walker {
     int rank;
-    const int64_t *dim, *step; /* the tensor's dims and what a step along each reads */
+    const int64_t *dim, *step;   /* the tensor's dims and what a step along each reads */
     int64_t dense[PL_AMAP_RUNS]; /* its row-major strides */
     int64_t reach[PL_AMAP_RUNS]; /* largest coordinate so far */
 } walker;
@@ -127,7 +127,7 @@ bool pl_amap_compose(const pl_amap *m, const pl_amap *inner, pl_amap *out)
     return walk(&w, m, inner->offset, out);
 }
 
-/* ---- grids ------------------------------------------------------------------------------------ */
+/* ---- grids ------------------------------------------------------------------------- */
 
 pl_grid pl_grid_new(int64_t elems)
 {

@@ -1,8 +1,9 @@
 /* form.c - builds the expression of a group: see form.h.
  *
  * Two walks. Backwards, each core node asks for its operands through its own map; readings are
- * followed through inline nodes to a core node, which gets its map so, or to a value from outside.
- * All maps go into one grid, whose dims are the space. Forwards, instructions are written.
+ * followed through inline nodes to a core node, which gets its map so, or to a value from
+ * outside. All maps go into one grid, whose dims are the space. Forwards, instructions are
+ * written.
  */
 #include "ir/form.h"
 
@@ -11,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- roles ------------------------------------------------------------------------------------ */
+/* ---- roles ------------------------------------------------------------------------- */
 
 void pl_node_affine(const pl_graph *g, uint32_t node, pl_affine *out)
 {
@@ -38,9 +39,12 @@ int64_t pl_node_row(const pl_graph *g, uint32_t node)
     bool outside = false; /* a kept dim has been passed */
     for (int d = t->rank - 1; d >= 0; d--) {
         if (t->dim[d] == 1) continue;
-        if (!(r.axes >> d & 1u)) outside = true;
-        else if (outside) return 0;
-        else row *= t->dim[d];
+        if (!(r.axes >> d & 1u))
+            outside = true;
+        else if (outside)
+            return 0;
+        else
+            row *= t->dim[d];
     }
     return row;
 }
@@ -77,7 +81,7 @@ pl_role pl_role_of(const pl_graph *g, uint32_t node)
     if (f & PL_OP_FILL) return PL_ROLE_FILL;
     if (f & PL_OP_REDUCE)
         return pl_type_elems(pl_type_of(g, pl_node_in(g, node)[0])) ? PL_ROLE_REDUCE
-                                                                   : PL_ROLE_KERNEL;
+                                                                    : PL_ROLE_KERNEL;
     if (f & PL_OP_AFFINE) {
         pl_type in[1], out[PL_MAX_OUT];
         pl_call c;
@@ -89,7 +93,7 @@ pl_role pl_role_of(const pl_graph *g, uint32_t node)
     return PL_ROLE_KERNEL;
 }
 
-/* ---- what the unit holds ---------------------------------------------------------------------- */
+/* ---- what the unit holds ----------------------------------------------------------- */
 
 typedef struct member {
     uint32_t node;
@@ -124,7 +128,8 @@ static member *member_of(const maker *k, uint32_t val)
     return s ? &k->m[s - 1] : NULL;
 }
 
-/* Follows a reading through inline members to a constant, a core member or a value from outside. */
+/* Follows a reading through inline members to a constant, a core member or a value from
+ * outside. */
 static bool follow(const maker *k, uint32_t *val, pl_amap *map)
 {
     for (;;) {
@@ -160,7 +165,7 @@ static bool coordinate(const maker *k, uint32_t val, const pl_amap *map, int d, 
     return pl_amap_through(map, t->rank, t->dim, &a, out);
 }
 
-/* ---- backwards: maps --------------------------------------------------------------------------- */
+/* ---- backwards: maps --------------------------------------------------------------- */
 
 static bool ask_fill(maker *k, const member *m, uint32_t val, const pl_amap *map)
 {
@@ -227,7 +232,7 @@ static bool find_maps(maker *k)
     return true;
 }
 
-/* ---- forwards: instructions --------------------------------------------------------------------- */
+/* ---- forwards: instructions -------------------------------------------------------- */
 
 static pl_form_instr *emit(maker *k, pl_form_code code, pl_dtype d)
 {
@@ -327,7 +332,7 @@ static bool emit_reduce(maker *k, member *m)
     return true;
 }
 
-/* ---- outputs ------------------------------------------------------------------------------------ */
+/* ---- outputs ----------------------------------------------------------------------- */
 
 static void put_reduction(maker *k, const member *m, uint32_t which, int32_t out)
 {
@@ -352,8 +357,10 @@ static void put_reduction(maker *k, const member *m, uint32_t which, int32_t out
                               .reduce = red.fn,
                               .mask = mask};
     }
-    if (which) o->out2 = out;
-    else o->out = out;
+    if (which)
+        o->out2 = out;
+    else
+        o->out = out;
 }
 
 static bool put_output(maker *k, uint32_t i)
@@ -384,7 +391,7 @@ static bool put_output(maker *k, uint32_t i)
     return true;
 }
 
-/* ---- the form ----------------------------------------------------------------------------------- */
+/* ---- the form ---------------------------------------------------------------------- */
 
 static pl_status list_members(maker *k, pl_arena *a)
 {
@@ -404,8 +411,8 @@ static pl_status list_members(maker *k, pl_arena *a)
         if (!pl_role_core(m->role)) continue;
         bool red = m->role == PL_ROLE_REDUCE;
         const pl_node_rec *r = pl_node_get(k->g, m->node);
-        int64_t n = pl_type_elems(
-            pl_type_of(k->g, red ? pl_node_in(k->g, m->node)[0] : r->out));
+        int64_t n =
+            pl_type_elems(pl_type_of(k->g, red ? pl_node_in(k->g, m->node)[0] : r->out));
         if (!any || n > k->elems) k->elems = n;
         any = true;
         if (red) m->row = pl_node_row(k->g, m->node);

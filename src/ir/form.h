@@ -1,12 +1,12 @@
 /* form.h - a group as an expression over one iteration space: what every backend lowers.
  *
- * Nodes of a group play roles. Core nodes compute: a map of elements, or a reduction. Inline nodes
- * only say how to read (a constant, an affine reading, the same bytes in another shape); they vanish
- * into strides. The space has as many positions as the largest value; a value of that size is
- * computed at its own position. A smaller value is computed wherever it is read, through an affine
- * map (amap.h): values of one element a row after a reduction inside the row, or vectors that are
- * broadcast. A reduction reads the whole space; its result leaves the group, or, when it is over
- * the innermost dims (a row), may be used inside.
+ * Nodes of a group play roles. Core nodes compute: a map of elements, or a reduction. Inline
+ * nodes only say how to read (a constant, an affine reading, the same bytes in another shape);
+ * they vanish into strides. The space has as many positions as the largest value; a value of
+ * that size is computed at its own position. A smaller value is computed wherever it is read,
+ * through an affine map (amap.h): values of one element a row after a reduction inside the row,
+ * or vectors that are broadcast. A reduction reads the whole space; its result leaves the
+ * group, or, when it is over the innermost dims (a row), may be used inside.
  */
 #ifndef PL_IR_FORM_H
 #define PL_IR_FORM_H
@@ -86,7 +86,8 @@ typedef struct pl_form {
     pl_form_output *out;
 } pl_form;
 
-/* Arrays live in the arena. ERR_UNSUPPORTED: the nodes are no group (fuse.c makes none such). */
+/* Arrays live in the arena. ERR_UNSUPPORTED: the nodes are no group (fuse.c makes none such).
+ */
 pl_status pl_form_make(const pl_graph *g, const pl_unit *u, pl_arena *a,
                        pl_form *out) PL_MUST_USE;
 

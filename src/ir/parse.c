@@ -434,8 +434,9 @@ static pl_status graph_text(scan *s, pl_val *in)
     s->p += sizeof head - 1;
     while (blanks(s), s->p < s->end) {
         const char *line = s->p, *w;
-        size_t n = word(s, &w);
-        if (at(s, '#')) {
+        bool comment = at(s, '#');
+        size_t n = comment ? 0 : word(s, &w);
+        if (comment) {
             while (s->p < s->end && *s->p != '\n') s->p++;
         } else if (word_is(w, n, "slot")) {
             PL_TRY(slot_line(s));

@@ -43,6 +43,7 @@ static void record(pl_nn *m, pl_status code, const char *text)
     struct pl_nn_state *s = m->state;
     if (s->status != PL_OK) return;
     s->status = code;
+    s->first = !pl_graph_error(m->g)[0];
     snprintf(s->error, sizeof s->error, "%s%s%s", s->path, s->len ? ": " : "", text);
 }
 
@@ -277,6 +278,8 @@ pl_status pl_nn_finish(pl_nn *m)
         pl_val one = pl_iota(g, pl_val_type(g, s->key), 0);
         pl_assign(g, pl_store_find(pl_graph_store(g), "rng"), pl_add(g, s->key, one));
     }
+    /* Whichever came first is the cause; the other may be its consequence (a missing input). */
+    PL_FAIL_IF(s->status != PL_OK && s->first, s->status, "%s", s->error);
     PL_FAIL_IF(pl_graph_status(g) != PL_OK, pl_graph_status(g), "%s", pl_graph_error(g));
     PL_FAIL_IF(s->status != PL_OK, s->status, "%s", s->error);
     return PL_OK;

@@ -30,6 +30,7 @@ struct pl_nn_state {
     pl_val key; /* none: not read */
     bool finished;
     pl_status status;
+    bool first; /* the graph had no error of its own when status was recorded */
     char error[PL_NN_PATH + 320];
 };
 

@@ -1,8 +1,10 @@
 /* norm.c - group, layer, RMS and batch normalisation, from moments and elementwise ops.
  *
  * All are y = (x - mean) * rsqrt(var + eps) * weight + bias with the biased variance; they
- * differ in what is averaged. BatchNorm in training also moves its running statistics, with the
- * unbiased variance, and counts its calls, through the context's chain.
+ * differ in what is averaged. Where the statistics are vectors along the channels (BatchNorm,
+ * GroupNorm) rsqrt and weight are multiplied first, on the vectors, so that the large tensor
+ * sees three operations, and so do its gradients. BatchNorm in training also moves its running
+ * statistics, with the unbiased variance, and counts its calls, through the context's chain.
  */
 #include "nn/nn.h"
 
@@ -25,7 +27,38 @@ static double eps_of(pl_nn_norm o, double fallback)
     return o.eps > 0 ? o.eps : fallback;
 }
 
-/* [N, positions, groups, C/groups], moments over positions and the channels of a group. */
+/* x with statistics that broadcast along everything but the channels. */
+static pl_val channelwise(pl_nn *m, pl_val x, pl_val mean, pl_val var, int64_t c, double eps,
+                          bool with_affine)
+{
+    pl_graph *g = m->g;
+    pl_type t = PL_TYPE(m->dtype, c);
+    pl_val scale = pl_rsqrt(g, pl_shift(g, var, eps));
+    if (!with_affine) return pl_mul(g, pl_sub(g, x, mean), scale);
+    pl_val weight = pl__nn_param(m, "weight", t, (pl_init){PL_INIT_CONST, 1, 0}, NULL);
+    pl_val bias = pl__nn_param(m, "bias", t, (pl_init){PL_INIT_CONST, 0, 0}, NULL);
+    return pl_add(g, pl_mul(g, pl_sub(g, x, mean), pl_mul(g, scale, weight)), bias);
+}
+
+/* Moments of a group from those of its channels [N, 1, groups, C/groups], which one pass along
+ * contiguous channels gives: the mean of means, and the mean of variances plus the variance of
+ * means. Both come back spread over the channels again, [N, 1, C]. */
+static void group_moments(pl_graph *g, pl_val x, int64_t groups, pl_val *mean, pl_val *var)
+{
+    pl_type t = pl_val_type(g, x); /* [N, positions, C] */
+    int64_t c = t.dim[2];
+    pl_val m, v;
+    pl_moments(g, x, PL_AXIS(1), true, &m, &v);
+    m = pl_reshape(g, m, PL_DIMS(t.dim[0], 1, groups, c / groups));
+    v = pl_reshape(g, v, PL_DIMS(t.dim[0], 1, groups, c / groups));
+    pl_val center = pl_mean(g, m, PL_AXIS(3), true);
+    pl_val spread = pl_add(g, v, pl_square(g, pl_sub(g, m, center)));
+    spread = pl_mean(g, spread, PL_AXIS(3), true);
+    const int64_t wide[] = {t.dim[0], 1, groups, c / groups};
+    *mean = pl_reshape(g, pl_broadcast(g, center, 4, wide), PL_DIMS(t.dim[0], 1, c));
+    *var = pl_reshape(g, pl_broadcast(g, spread, 4, wide), PL_DIMS(t.dim[0], 1, c));
+}
+
 pl_val pl_nn_group_norm(pl_nn *m, pl_val x, const char *name, int64_t groups, pl_nn_norm o)
 {
     if (!pl_val_ok(x)) return x;
@@ -36,12 +69,11 @@ pl_val pl_nn_group_norm(pl_nn *m, pl_val x, const char *name, int64_t groups, pl
         return pl_nn_fail(m, PL_ERR_SHAPE, "%s: %lld channels in %lld groups", name,
                           (long long)c, (long long)groups);
     pl_nn_push(m, "%s", name);
-    pl_val mean, var, y = pl_reshape(g, x, PL_DIMS(t.dim[0], -1, groups, c / groups));
-    pl_moments(g, y, PL_AXIS(1) | PL_AXIS(3), true, &mean, &var);
-    y = pl_reshape(g, standard(g, y, mean, var, eps_of(o, 1e-5)), t.rank, t.dim);
-    if (!o.no_affine) y = affine(m, y, c, true);
+    pl_val mean, var, y = pl_reshape(g, x, PL_DIMS(t.dim[0], -1, c));
+    group_moments(g, y, groups, &mean, &var);
+    y = channelwise(m, y, mean, var, c, eps_of(o, 1e-5), !o.no_affine);
     pl_nn_pop(m);
-    return y;
+    return pl_reshape(g, y, t.rank, t.dim);
 }
 
 pl_val pl_nn_layer_norm(pl_nn *m, pl_val x, const char *name, pl_nn_norm o)
@@ -95,8 +127,7 @@ pl_val pl_nn_batch_norm(pl_nn *m, pl_val x, const char *name, pl_nn_norm o)
         pl_val count = pl_nn_read(m, count_slot);
         pl_nn_update(m, count_slot, pl_shift(g, count, 1));
     }
-    pl_val y = standard(g, x, mean, var, eps_of(o, 1e-5));
-    if (!o.no_affine) y = affine(m, y, c, true);
+    pl_val y = channelwise(m, x, mean, var, c, eps_of(o, 1e-5), !o.no_affine);
     pl_nn_pop(m);
     return y;
 }

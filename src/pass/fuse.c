@@ -1,19 +1,18 @@
 /* fuse.c - which nodes run together.
  *
- * A unit is a kernel or a group; a group is one pass over memory whatever it holds, so the aim is
- * few groups and few values between them. Three stages, each near linear:
+ * A unit is a kernel or a group; a group is one pass over memory whatever it holds, so the aim
+ * is few groups and few values between them. Three stages, each near linear:
  *
- *   form    nodes in order; a core node (map, reduction) joins the group of its newest operand, or
- *           the newest group that reads the same value, else it starts one
- *   merge   a group whose results only one other group reads moves into it, unless that keeps more
- *           bytes alive than it saves
- *   repeat  a value stored by one group for another is computed again there instead, when what it
- *           is made of is alive there anyway (or no larger); so equal expressions of forward and
+ *   form    nodes in order; a core node (map, reduction) joins the group of its newest operand,
+ * or the newest group that reads the same value, else it starts one merge   a group whose
+ * results only one other group reads moves into it, unless that keeps more bytes alive than it
+ * saves repeat  a value stored by one group for another is computed again there instead, when
+ * what it is made of is alive there anyway (or no larger); so equal expressions of forward and
  *           backward, which simplify has made one node, cost no memory
  *
- * Inline nodes (constants, broadcasts, slices, reshapes) belong to whoever reads them and get memory
- * only when a kernel or an effect does. See form.h for what a group can express, fuse_int.h for the
- * invariant that keeps units a DAG.
+ * Inline nodes (constants, broadcasts, slices, reshapes) belong to whoever reads them and get
+ * memory only when a kernel or an effect does. See form.h for what a group can express,
+ * fuse_int.h for the invariant that keeps units a DAG.
  *
  * A joining node must fit the group's space: same number of elements (or one a row, after a
  * reduction over rows), readings that nest with the others' (pl_grid), the same row.
@@ -24,7 +23,7 @@
 
 #include <string.h>
 
-/* ---- readings --------------------------------------------------------------------------------- */
+/* ---- readings ---------------------------------------------------------------------- */
 
 void pl_fuse_root(const pl_fuser *f, uint32_t *val, pl_amap *map)
 {
@@ -74,7 +73,7 @@ bool pl_fuse_add_fill(const pl_fuser *f, pl_grid *grid, uint32_t val, const pl_a
     return true;
 }
 
-/* ---- joining ---------------------------------------------------------------------------------- */
+/* ---- joining ----------------------------------------------------------------------- */
 
 typedef struct fit {
     pl_grid grid;
@@ -83,8 +82,8 @@ typedef struct fit {
 } fit;
 
 /* A member read at `map` by another member: the whole space, or the row's value. */
-static bool fits_member(const pl_fuser *f, const pl_fgroup *g, uint32_t node, const pl_amap *map,
-                        fit *t)
+static bool fits_member(const pl_fuser *f, const pl_fgroup *g, uint32_t node,
+                        const pl_amap *map, fit *t)
 {
     if (f->stand[node] == PL_STAND_FULL) return pl_amap_is_identity(map);
     int64_t row = f->role[node] == PL_ROLE_REDUCE ? pl_node_row(f->g, node) : g->row;
@@ -136,7 +135,8 @@ static bool fits(const pl_fuser *f, uint32_t id, uint32_t node, fit *t)
     const pl_fgroup *g = &f->groups[id];
     const pl_node_rec *r = pl_node_get(f->g, node);
     int64_t n = span_of(f, node);
-    if (g->n_nodes >= f->o->max_nodes) return false;
+    if (g->n_nodes >= f->o->max_nodes || g->n_loads + r->n_in > f->o->max_operands)
+        return false;
     *t = (fit){g->grid, g->row, PL_STAND_FULL};
     pl_amap map = pl_amap_identity(g->elems);
     if (f->role[node] == PL_ROLE_REDUCE) {
@@ -163,8 +163,10 @@ static void join(pl_fuser *f, uint32_t id, uint32_t node, const fit *t)
     const pl_node_rec *r = pl_node_get(f->g, node);
     g->grid = t->grid;
     g->row = t->row;
-    if (g->n_nodes++) f->next[g->last] = node;
-    else g->first = node;
+    if (g->n_nodes++)
+        f->next[g->last] = node;
+    else
+        g->first = node;
     g->last = node;
     f->next[node] = PL_NONE;
     f->group[node] = id;
@@ -174,7 +176,11 @@ static void join(pl_fuser *f, uint32_t id, uint32_t node, const fit *t)
         uint32_t val = pl_node_in(f->g, node)[i];
         pl_amap map = pl_fuse_map(f, g, node);
         pl_fuse_root(f, &val, &map);
-        if (pl_amap_is_identity(&map)) f->reader[val] = id;
+        uint32_t p = pl_producer(f->g, val);
+        bool whole = pl_amap_is_identity(&map);
+        if (f->role[p] != PL_ROLE_FILL && f->group[p] != id && !(whole && f->reader[val] == id))
+            g->n_loads++;
+        if (whole) f->reader[val] = id;
     }
 }
 
@@ -189,7 +195,7 @@ static uint32_t new_group(pl_fuser *f, int64_t elems)
     return f->n_groups++;
 }
 
-/* ---- units that are no groups ------------------------------------------------------------------ */
+/* ---- units that are no groups ------------------------------------------------------ */
 
 static void add_single(pl_fuser *f, uint32_t node)
 {
@@ -224,10 +230,10 @@ static void place_kernel(pl_fuser *f, uint32_t node)
     f->last_kernel = f->count;
 }
 
-/* ---- core nodes --------------------------------------------------------------------------------- */
+/* ---- core nodes -------------------------------------------------------------------- */
 
-/* The newest group among the operands' roots, if nothing newer is read; else the newest group that
- * reads one of them whole and that no kernel has followed. */
+/* The newest group among the operands' roots, if nothing newer is read; else the newest group
+ * that reads one of them whole and that no kernel has followed. */
 static void place_core(pl_fuser *f, uint32_t node)
 {
     const pl_node_rec *r = pl_node_get(f->g, node);
@@ -271,9 +277,9 @@ void pl_fuse_form(pl_fuser *f)
 {
     for (uint32_t n = 1; n < f->g->n_nodes; n++) {
         if (!f->needed[n]) continue;
-        if (pl_role_core(f->role[n])) place_core(f, n);
-        else if (f->role[n] == PL_ROLE_KERNEL ||
-                 pl_node_get(f->g, n)->op->flags & PL_OP_EFFECT)
+        if (pl_role_core(f->role[n]))
+            place_core(f, n);
+        else if (f->role[n] == PL_ROLE_KERNEL || pl_node_get(f->g, n)->op->flags & PL_OP_EFFECT)
             place_kernel(f, n);
         else if (pl_role_inline(f->role[n]) && f->role[n] != PL_ROLE_FILL) {
             uint32_t out = pl_node_get(f->g, n)->out;
@@ -282,7 +288,7 @@ void pl_fuse_form(pl_fuser *f)
     }
 }
 
-/* ---- the pass ---------------------------------------------------------------------------------- */
+/* ---- the pass ---------------------------------------------------------------------- */
 
 static void find_roles(pl_fuser *f)
 {

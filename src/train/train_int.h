@@ -15,7 +15,7 @@ struct pl_builder {
     pl_nn *train, *eval;          /* layer contexts over the two graphs */
     pl_graph *train_graph, *eval_graph;
     bool replay;                  /* draws are inputs; gradients are outputs */
-    bool minimised;
+    bool minimised, wants_eval;
 };
 
 /* Runs the recipe's build and finishes both graphs. On failure nothing is left. */

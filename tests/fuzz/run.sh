@@ -23,7 +23,7 @@ for name; do
     limit="-max_total_time=$seconds"
     [ "$seconds" -gt 0 ] || limit="-runs=0"
     echo "fuzz_$name: $seconds s"
-    "$bin" "$limit" -timeout=10 -rss_limit_mb=2048 -max_len=65536 -print_final_stats=1 \
+    "$bin" "$limit" -timeout=60 -rss_limit_mb=2048 -max_len=65536 -print_final_stats=1 \
         -artifact_prefix="build/fuzz/$name-" "build/fuzz/found/$name" "tests/fuzz/corpus/$name" \
         >"build/fuzz/$name.log" 2>&1 || {
         tail -40 "build/fuzz/$name.log"
