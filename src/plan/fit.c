@@ -15,6 +15,7 @@
 #include "base/sys.h"
 #include "plan/plan_int.h"
 #include "plan/remat.h"
+#include "plan/segment.h"
 
 #include <string.h>
 
@@ -33,6 +34,7 @@ struct pl_fit {
     pl_problem q;
     uint32_t *task_at; /* op of the core -> task */
     pl_remat_problem core;
+    pl_remat_plan marked; /* the segments that the model marks, as a seed; n = 0: none */
     candidate cand[MAX_CANDIDATES];
     uint32_t n_cand;
     uint64_t bound, core_keep_all, minimum;
@@ -115,6 +117,28 @@ static pl_status describe_tasks(pl_fit *f)
     return list_rows(f, &q->writes, &f->core.out_at, &f->core.out);
 }
 
+/* The model's own segments compete with what the core finds, so nothing found is worse. */
+static pl_status seed_segments(pl_fit *f)
+{
+    const pl_fit_base *b = f->base;
+    const pl_plan *all = b->keep_all;
+    uint32_t *list, n;
+    uint32_t *op_of = pl_arena_new(&f->mem, uint32_t, b->units->n + 1);
+    if (!op_of) return PL_ERR_MEMORY;
+    PL_TRY(pl_segment_list(b->g, b->units, all->order, all->n_order, &f->mem, &list, &n));
+    if (n == all->n_order) return PL_OK;
+    for (uint32_t i = 0; i < all->n_order; i++) op_of[all->order[i]] = i;
+    for (uint32_t i = 0; i < n; i++) {
+        list[i] = op_of[list[i]];
+        /* the core refuses to repeat what must run once: then this is no seed */
+        if (i && (f->core.op_flags[list[i]] & PL_REMAT_ONCE))
+            for (uint32_t k = 0; k < i; k++)
+                if (list[k] == list[i]) return PL_OK;
+    }
+    f->marked = (pl_remat_plan){.n = n, .op = list, .strategy = "marked segments"};
+    return PL_OK;
+}
+
 /* ---- the lower bound -------------------------------------------------------------------------- */
 /* Bytes of the arena without which a task cannot run: all it reads and writes, less what an output
  * may take over from an input, and its scratch. */
@@ -161,6 +185,7 @@ static pl_status fit_init(pl_fit *f)
     PL_TRY(pl_problem_slots(&f->q, &f->mem));
     PL_TRY(describe_storages(f));
     PL_TRY(describe_tasks(f));
+    PL_TRY(seed_segments(f));
     find_bound(f);
     return pl_remat_keep_all(&f->core, &f->core_keep_all);
 }
@@ -260,14 +285,15 @@ static pl_status list_of(pl_fit *f, const pl_remat_plan *plan, pl_arena *mem, ui
 static pl_status ask_core(pl_fit *f, uint64_t budget, uint64_t effort, bool alone,
                           candidate **found)
 {
-    const pl_remat_plan *pool[MAX_CANDIDATES];
-    for (uint32_t i = 0; i < f->n_cand; i++) pool[i] = f->cand[i].plan;
+    const pl_remat_plan *pool[MAX_CANDIDATES + 1] = {&f->marked};
+    uint32_t marked = f->marked.n > 0;
+    for (uint32_t i = 0; i < f->n_cand; i++) pool[marked + i] = f->cand[i].plan;
     pl_remat_opts o = PL_REMAT_OPTS_INIT;
     o.budget_bytes = budget;
     o.effort = effort;
     o.seed = f->base->opts->seed + 1;
     o.pool = pool;
-    o.n_pool = alone ? 0 : f->n_cand;
+    o.n_pool = alone ? marked : marked + f->n_cand;
     o.off = PL_REMAT_NO_EXACT | PL_REMAT_NO_MINIMUM;
     *found = NULL;
     if (f->n_cand == MAX_CANDIDATES) return PL_OK;
