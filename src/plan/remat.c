@@ -297,14 +297,8 @@ static pl_status compete(pl__remat_best *b)
     if (b->optimal) return PL_OK;
     PL_TRY(offer_pool(b));
     if (!(off & PL_REMAT_NO_CHAIN)) PL_TRY(pl__remat_chain(b));
-    pl__remat_sim *sim;
-    PL_TRY(pl__remat_sim_new(b->m, &sim));
-    pl_status s = pl__remat_grid(b, sim);
-    if (s == PL_OK && !(off & PL_REMAT_NO_EXACT)) s = pl__remat_exact(b);
-    if (s == PL_OK && !b->optimal && !(off & PL_REMAT_NO_SEARCH) && b->opts->effort)
-        s = pl__remat_search(b, sim);
-    pl__remat_sim_free(sim);
-    return s;
+    PL_TRY(pl__remat_simulate(b));
+    return off & PL_REMAT_NO_EXACT ? PL_OK : pl__remat_exact(b);
 }
 
 static pl_status best_init(pl__remat_best *b, const pl__remat *m, const pl_remat_opts *opts)

@@ -35,8 +35,13 @@ enum {
     N_MARKS = 24,     /* checkpoints along the order */
     MAX_BREAKS = 64,  /* locks given up for one op of the order */
     LONG_RUN = 12,    /* a run of more than this many instructions an op has failed */
-    DIRTY_UP = 1,     /* cost of dropped ancestors */
-    DIRTY_DOWN = 2,   /* next use, cost of dropped descendants */
+    /* What a cached walk may have missed. "More": only drops, so that the true score is at least
+     * the cached one; "less": something came back, and it may be lower. */
+    UP_MORE = 1,
+    UP_LESS = 2,
+    DOWN_MORE = 4,
+    DOWN_LESS = 8,
+    ALL_DIRTY = UP_LESS | DOWN_LESS,
 };
 #define NEVER UINT32_MAX
 
@@ -72,6 +77,7 @@ struct pl__remat_sim {
     float *weight;       /* of each root */
     float *by_size;      /* of each root: bytes^-B */
     float size_power;    /* that by_size was made for */
+    float *own;          /* of each root: cost of its op, infinite if it cannot run again */
     uint32_t *lock;      /* of each root: serial of the last locking that had it */
     uint32_t locking;
     uint8_t *evictable;  /* of each root */
@@ -121,8 +127,11 @@ static void save_state(state *to, uint8_t *to_block, const state *from, const ui
 static void set_evictable(pl__remat_sim *s)
 {
     const pl__remat *m = s->m;
-    for (uint32_t v = 0; v < m->n_vals; v++)
+    for (uint32_t v = 0; v < m->n_vals; v++) {
+        uint32_t op = m->writer[v];
         s->evictable[v] = m->root[v] == v && !m->pinned[v] && !m->end[v] && m->bytes[v] > 0;
+        s->own[v] = op == PL_REMAT_NONE || m->once[op] ? INFINITY : (float)m->cost[op];
+    }
 }
 
 pl_status pl__remat_sim_new(const pl__remat *m, pl__remat_sim **out)
@@ -138,6 +147,7 @@ pl_status pl__remat_sim_new(const pl__remat *m, pl__remat_sim **out)
         ok = (s->mark_block[i] = pl_arena_alloc(a, s->block_bytes)) != NULL;
     s->weight = pl_arena_new(a, float, n);
     s->by_size = pl_arena_new(a, float, n);
+    s->own = pl_arena_new(a, float, n);
     s->lock = pl_arena_new(a, uint32_t, n);
     s->evictable = pl_arena_new(a, uint8_t, n);
     s->walk_root = pl_arena_new(a, uint32_t, n);
@@ -146,7 +156,7 @@ pl_status pl__remat_sim_new(const pl__remat *m, pl__remat_sim **out)
     s->frames = pl_arena_new(a, uint32_t, m->n_ops + 1);
     s->first_drop = pl_arena_new(a, uint32_t, n);
     s->kept_drops = pl_arena_new(a, uint16_t, n);
-    if (!ok || !s->weight || !s->by_size || !s->lock || !s->evictable || !s->walk_root ||
+    if (!ok || !s->weight || !s->by_size || !s->own || !s->lock || !s->evictable || !s->walk_root ||
         !s->walk_op || !s->stack || !s->frames || !s->first_drop || !s->kept_drops) {
         pl__remat_sim_free(s);
         return PL_ERR_MEMORY;
@@ -254,12 +264,13 @@ static void walk_down(pl__remat_sim *s, uint32_t r)
     s->st.down[r] = (float)cost;
 }
 
-/* r has come or gone: whose cached walks pass through it? */
-static void mark_dirty(pl__remat_sim *s, uint32_t r)
+/* r has gone or come back: whose cached walks pass through it? */
+static void mark_dirty(pl__remat_sim *s, uint32_t r, bool gone)
 {
     const pl__remat *m = s->m;
     uint32_t n = 0, walk = ++s->walk;
-    s->st.dirty[r] = DIRTY_UP | DIRTY_DOWN;
+    uint8_t up = gone ? UP_MORE : UP_LESS, down = gone ? DOWN_MORE : DOWN_LESS;
+    s->st.dirty[r] = ALL_DIRTY;
     s->stack[n++] = r;
     while (n) {
         uint32_t q = s->stack[--n];
@@ -268,7 +279,7 @@ static void mark_dirty(pl__remat_sim *s, uint32_t r)
             s->work++;
             if (s->walk_root[d] == walk) continue;
             s->walk_root[d] = walk;
-            if (s->st.have[d]) s->st.dirty[d] |= DIRTY_UP;
+            if (s->st.have[d]) s->st.dirty[d] |= up;
             else if (is_dropped(s, d)) s->stack[n++] = d;
         }
     }
@@ -281,7 +292,7 @@ static void mark_dirty(pl__remat_sim *s, uint32_t r)
             s->work++;
             if (s->walk_root[q] == walk) continue;
             s->walk_root[q] = walk;
-            if (s->st.have[q]) s->st.dirty[q] |= DIRTY_DOWN;
+            if (s->st.have[q]) s->st.dirty[q] |= down;
             else s->stack[n++] = q;
         }
     }
@@ -290,8 +301,10 @@ static void mark_dirty(pl__remat_sim *s, uint32_t r)
 static void refresh(pl__remat_sim *s, uint32_t r)
 {
     uint8_t d = s->st.dirty[r];
-    if (d & DIRTY_UP) s->st.up[r] = walk_up(s, r);
-    if (d & DIRTY_DOWN || s->st.next[r] < s->st.pos) walk_down(s, r);
+    if (d & (DOWN_MORE | DOWN_LESS) || s->st.next[r] < s->st.pos) walk_down(s, r);
+    s->st.dirty[r] &= UP_MORE | UP_LESS;
+    if (s->st.next[r] == NEVER || !s->st.dirty[r]) return;
+    s->st.up[r] = walk_up(s, r);
     s->st.dirty[r] = 0;
 }
 
@@ -372,28 +385,60 @@ static float gap_factor(const pl__remat_sim *s, uint32_t next)
     return g == 0.5f ? root : sqrtf(root);
 }
 
-/* The least score among the candidates of at least that many bytes, or NONE. Those that nobody
- * wants score below zero. */
+/* Storages that nobody wants score below zero; of those, the cheap and large ones go first,
+ * without regard to ancestors, as most of them are never wanted again. */
+static float score_of(const pl__remat_sim *s, uint32_t r, float up, float down, uint32_t next)
+{
+    if (next == NEVER) return -1 / (1 + s->own[r] * s->by_size[r]);
+    return s->weight[r] * (up + s->set.kin * down) * s->by_size[r] / gap_factor(s, next);
+}
+
+/* At most the score that a refresh would give. */
+static float least_score(const pl__remat_sim *s, uint32_t r)
+{
+    uint8_t d = s->st.dirty[r];
+    uint32_t next = s->st.next[r];
+    float up = d & UP_LESS ? s->own[r] : s->st.up[r], down = s->st.down[r];
+    if (d & DOWN_LESS || next < s->st.pos) {
+        down = 0;
+        next = next_use(s, r);
+    }
+    return score_of(s, r, up, down, next);
+}
+
+/* The walk up matters only to those that are wanted. */
+static bool is_stale(const pl__remat_sim *s, uint32_t r)
+{
+    uint8_t matters = s->st.next[r] == NEVER ? DOWN_MORE | DOWN_LESS : 0xff;
+    return s->st.dirty[r] & matters || s->st.next[r] < s->st.pos;
+}
+
+static bool is_open(const pl__remat_sim *s, uint32_t r, uint64_t least)
+{
+    return s->lock[r] != s->locking && s->m->bytes[r] >= least;
+}
+
+/* The least score among the candidates of at least that many bytes, or NONE; ties go to the
+ * lower number. The clean ones are compared first, so that most of the others need no walk. */
 static uint32_t pick(pl__remat_sim *s, uint64_t least)
 {
     uint32_t best = PL_REMAT_NONE;
     float best_score = INFINITY;
-    for (uint32_t i = 0; i < s->st.n_cand; i++) {
-        uint32_t r = s->st.cand[i];
-        if (s->lock[r] == s->locking || s->m->bytes[r] < least) continue;
-        if (s->st.dirty[r] || s->st.next[r] < s->st.pos) refresh(s, r);
-        float score;
-        if (s->st.next[r] == NEVER)
-            score = -1 / (1 + s->st.up[r] * s->by_size[r]);
-        else
-            score = s->weight[r] * (s->st.up[r] + s->set.kin * s->st.down[r]) * s->by_size[r] /
-                    gap_factor(s, s->st.next[r]);
-        if (score < best_score || (score == best_score && score < INFINITY && r < best)) {
-            best_score = score;
-            best = r;
+    for (int clean = 1; clean >= 0; clean--) {
+        for (uint32_t i = 0; i < s->st.n_cand; i++) {
+            uint32_t r = s->st.cand[i];
+            bool stale = is_stale(s, r);
+            if (stale == clean || !is_open(s, r, least)) continue;
+            if (stale && least_score(s, r) > best_score) continue;
+            if (stale) refresh(s, r);
+            float score = score_of(s, r, s->st.up[r], s->st.down[r], s->st.next[r]);
+            if (score < best_score || (score == best_score && score < INFINITY && r < best)) {
+                best_score = score;
+                best = r;
+            }
         }
     }
-    s->work += 4 * (uint64_t)s->st.n_cand;
+    s->work += 8 * (uint64_t)s->st.n_cand;
     return best;
 }
 
@@ -419,7 +464,7 @@ static void evict(pl__remat_sim *s, uint32_t r)
     if (s->st.next[r] != NEVER && s->st.drops[r] < UINT16_MAX) s->st.drops[r]++;
     if (s->first_drop[r] > s->st.pos) s->first_drop[r] = s->st.pos;
     drop(s, r);
-    mark_dirty(s, r);
+    mark_dirty(s, r, true);
 }
 
 /* Gives up the largest input of a computation that waits for the one at the top. */
@@ -441,7 +486,7 @@ static bool break_lock(pl__remat_sim *s)
     }
     if (best == PL_REMAT_NONE) return false;
     refresh(s, best);
-    if (isinf(s->st.up[best])) return false;
+    if (isinf(walk_up(s, best))) return false;
     s->breaks++;
     evict(s, best);
     return true;
@@ -495,8 +540,8 @@ static pl_status execute(pl__remat_sim *s, uint32_t op, bool *ok)
             if (!s->st.have[v]) s->st.alive += m->bytes[v];
             s->st.have[v] = 1;
             add_candidate(s, v);
-            if (again) mark_dirty(s, v);
-            else s->st.dirty[v] = DIRTY_UP | DIRTY_DOWN;
+            if (again) mark_dirty(s, v, false);
+            else s->st.dirty[v] = ALL_DIRTY;
         }
         s->st.have[v] = 1;
     }
@@ -537,7 +582,7 @@ static void start(pl__remat_sim *s)
     memset(s->first_drop, 0xff, n * sizeof *s->first_drop);
     for (uint32_t v = 0; v < n; v++) {
         s->st.cand_at[v] = PL_REMAT_NONE;
-        s->st.dirty[v] = DIRTY_UP | DIRTY_DOWN;
+        s->st.dirty[v] = ALL_DIRTY;
         s->st.use[v] = m->uses.at[v];
         if (m->writer[v] != PL_REMAT_NONE) continue;
         s->st.have[v] = 1;
