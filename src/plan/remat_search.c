@@ -123,7 +123,7 @@ static void list_dropped(search *s)
         if (drops[v]) s->dropped[s->n_dropped++] = v;
 }
 
-/* New weights for some dropped storages, e^-2.5 to e^2.5 times the old. */
+/* New weights for some dropped storages, e^-1.5 to e^1.5 times the old. */
 static void perturb(search *s)
 {
     uint32_t n = 1 + (uint32_t)(draw(s) % MAX_CHANGES);
@@ -131,7 +131,7 @@ static void perturb(search *s)
     for (uint32_t i = 0; i < n; i++) {
         uint32_t v = s->dropped[draw(s) % s->n_dropped];
         s->was[i] = s->weight[v];
-        s->weight[v] *= (float)exp(5 * draw_unit(s) - 2.5);
+        s->weight[v] *= (float)exp(3 * draw_unit(s) - 1.5);
         s->changed[s->n_old + s->n_changed++] = v;
     }
 }
