@@ -12,16 +12,21 @@
 typedef struct seen {
     uint64_t key; /* ops done << 32 | storages there, plus one in the top bit: never 0 */
     uint32_t cost;
-    uint32_t next; /* in its bucket */
     bool closed;
 } seen;
+
+typedef struct entry {
+    uint32_t state, next;
+} entry;
 
 typedef struct oracle {
     const pl_remat_problem *p;
     uint64_t budget;
     seen *table; /* open addressing */
     uint32_t n_table, n_seen, max_seen;
-    uint32_t *bucket; /* of each cost: first table index + 1 */
+    entry *entries;   /* of all buckets; a state found again at less cost has several */
+    uint32_t n_entries, max_entries;
+    uint32_t *bucket; /* of each cost: first entry + 1 */
     uint32_t n_buckets;
     bool overflow;
 } oracle;
@@ -37,8 +42,6 @@ static uint32_t slot_of(const oracle *o, uint64_t key)
     return i;
 }
 
-/* A state reached again at less cost moves to the front of an earlier bucket; its old place in the
- * later bucket is lost with the link, so such states are chained through a fresh entry. */
 static void relax(oracle *o, uint32_t pos, uint32_t there, uint32_t cost)
 {
     if (cost >= o->n_buckets) return;
@@ -46,16 +49,12 @@ static void relax(oracle *o, uint32_t pos, uint32_t there, uint32_t cost)
     uint32_t i = slot_of(o, key);
     seen *s = &o->table[i];
     if (s->key && (s->closed || s->cost <= cost)) return;
-    if (s->key) { /* unlink from its bucket */
-        uint32_t *at = &o->bucket[s->cost];
-        while (*at != i + 1) at = &o->table[*at - 1].next;
-        *at = s->next;
-    } else if (++o->n_seen > o->max_seen) {
-        o->overflow = true;
-        return;
-    }
-    *s = (seen){.key = key, .cost = cost, .next = o->bucket[cost]};
-    o->bucket[cost] = i + 1;
+    if (!s->key) o->n_seen++;
+    o->overflow = o->n_seen > o->max_seen || o->n_entries == o->max_entries;
+    if (o->overflow) return;
+    *s = (seen){.key = key, .cost = cost};
+    o->entries[o->n_entries] = (entry){.state = i, .next = o->bucket[cost]};
+    o->bucket[cost] = ++o->n_entries;
 }
 
 static uint32_t mask_of(const uint32_t *item, uint32_t lo, uint32_t hi)
@@ -95,8 +94,10 @@ static double run(oracle *o, uint32_t end)
     relax(o, 0, 0, 0);
     for (uint32_t c = 0; c < o->n_buckets; c++) {
         while (o->bucket[c] && !o->overflow) {
-            seen *s = &o->table[o->bucket[c] - 1];
-            o->bucket[c] = s->next;
+            const entry *e = &o->entries[o->bucket[c] - 1];
+            seen *s = &o->table[e->state];
+            o->bucket[c] = e->next;
+            if (s->closed) continue;
             s->closed = true;
             uint32_t pos = (uint32_t)(s->key >> 32) & 0x7fffffff, there = (uint32_t)s->key;
             if (pos == o->p->n_ops && !(end & ~there)) return c;
@@ -108,7 +109,8 @@ static double run(oracle *o, uint32_t end)
 
 bool remat_oracle(const pl_remat_problem *p, uint64_t budget, uint32_t max_states, double *cost)
 {
-    oracle o = {.p = p, .budget = budget, .max_seen = max_states, .n_table = max_states * 2 + 1};
+    oracle o = {.p = p, .budget = budget, .max_seen = max_states, .n_table = max_states * 2 + 1,
+                .max_entries = max_states * 3};
     double base = 0;
     uint32_t end = 0;
     for (uint32_t i = 0; i < p->n_ops; i++) base += p->cost[i];
@@ -117,9 +119,12 @@ bool remat_oracle(const pl_remat_problem *p, uint64_t budget, uint32_t max_state
     o.n_buckets = (uint32_t)base * 8 + 1; /* a plan of eight times the cost is "none" */
     o.table = calloc(o.n_table, sizeof *o.table);
     o.bucket = calloc(o.n_buckets, sizeof *o.bucket);
-    if (o.table && o.bucket) *cost = run(&o, end);
-    bool known = o.table && o.bucket && !o.overflow;
+    o.entries = calloc(o.max_entries, sizeof *o.entries);
+    bool known = o.table && o.bucket && o.entries;
+    if (known) *cost = run(&o, end);
+    known = known && !o.overflow;
     free(o.table);
+    free(o.entries);
     free(o.bucket);
     return known;
 }
