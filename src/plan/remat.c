@@ -14,6 +14,8 @@
 #include "base/sys.h"
 #include "plan/remat_int.h"
 
+enum { AUTO_UNITS = 150000 }; /* effort an op, when none is named */
+
 /* ---- the model ------------------------------------------------------------------------------ */
 static unsigned buf_flags(const pl_remat_problem *p, uint32_t v)
 {
@@ -298,7 +300,8 @@ static pl_status compete(pl__remat_best *b)
     PL_TRY(offer_pool(b));
     if (!(off & PL_REMAT_NO_CHAIN)) PL_TRY(pl__remat_chain(b));
     PL_TRY(pl__remat_simulate(b));
-    return off & PL_REMAT_NO_EXACT ? PL_OK : pl__remat_exact(b);
+    if (off & PL_REMAT_NO_EXACT || (b->any && b->seq.n)) return PL_OK;
+    return pl__remat_exact(b);
 }
 
 static pl_status best_init(pl__remat_best *b, const pl__remat *m, const pl_remat_opts *opts)
@@ -306,6 +309,8 @@ static pl_status best_init(pl__remat_best *b, const pl__remat *m, const pl_remat
     *b = (pl__remat_best){.m = m, .opts = opts, .budget = opts->budget_bytes,
                           .least_peak = UINT64_MAX};
     if (b->budget > INT64_MAX) b->budget = INT64_MAX;
+    b->effort = opts->effort == PL_REMAT_EFFORT_AUTO ? (uint64_t)m->n_ops * AUTO_UNITS
+                                                     : opts->effort;
     if (opts->time_limit_s > 0)
         b->deadline_ns = pl_sys_now_ns() + (uint64_t)(opts->time_limit_s * 1e9);
     return pl__remat_eval_new(m, &b->eval);
@@ -408,75 +413,43 @@ static pl_status solve(const pl__remat *m, const pl_remat_opts *opts, pl__remat_
     return compete(b);
 }
 
-/* The smallest budget with a plan, between lo (none found) and the peak of best. Halving steps
- * stop at a thousandth: a plan's own peak is below the budget it was made for, and counts. */
-static pl_status shrink(const pl__remat *m, const pl_remat_opts *opts, uint64_t lo,
-                        uint64_t *found)
+/* Any plan within the budget: its peak into *peak; 0 when none was found. */
+static pl_status try_budget(const pl__remat *m, const pl_remat_opts *opts, uint64_t budget,
+                            uint64_t *peak)
 {
-    uint64_t deadline = opts->time_limit_s > 0
-                            ? pl_sys_now_ns() + (uint64_t)(opts->time_limit_s * 1e9)
-                            : 0;
-    while (*found > lo && *found - lo > *found / 1000) {
-        if (deadline && pl_sys_now_ns() > deadline) break;
-        pl_remat_opts o = *opts;
-        pl__remat_best b;
-        o.budget_bytes = lo + (*found - lo) / 2;
-        o.effort = 0;
-        pl_status s = solve(m, &o, &b);
-        bool ok = s == PL_OK && b.seq.n;
-        if (ok) *found = b.seq.peak;
-        else lo = o.budget_bytes;
-        best_release(&b);
-        if (s != PL_OK && s != PL_ERR_FIT) return s;
-    }
-    return PL_OK;
-}
-
-static uint64_t keep_all(const pl__remat *m, pl__remat_best *b)
-{
-    (void)m;
-    return b->least_peak;
-}
-
-pl_status pl_remat_keep_all(const pl_remat_problem *p, uint64_t *bytes)
-{
-    pl__remat m;
-    pl_remat_opts opts = PL_REMAT_OPTS_INIT;
+    pl_remat_opts o = *opts;
     pl__remat_best b = {0};
-    pl_status s = build_model(p, &m);
-    if (s == PL_OK) s = best_init(&b, &m, &opts);
-    if (s == PL_OK) s = offer_once(&b);
-    if (s == PL_OK) *bytes = keep_all(&m, &b);
+    o.budget_bytes = budget;
+    o.off |= PL_REMAT_NO_FILL; /* it only uses room up */
+    pl_status s = best_init(&b, m, &o);
+    b.any = true;
+    b.effort = 0;
+    if (s == PL_OK) s = compete(&b);
+    *peak = b.seq.n ? b.seq.peak : 0;
     best_release(&b);
-    pl_arena_release(&m.arena);
     return s;
 }
 
+/* Halves the range between a budget without a plan and the least peak known, down to a
+ * thousandth. What is found is a plan's own peak, so the same search succeeds at it. */
 static pl_status find_minimum(const pl__remat *m, const pl_remat_opts *opts, uint64_t *bytes)
 {
-    uint64_t bound;
+    uint64_t lo, found, peak;
     uint32_t op;
-    lower_bound(m, &bound, &op);
-    pl__remat_best b = {0};
-    pl_remat_opts o = *opts;
-    o.budget_bytes = bound;
-    o.effort = 0;
-    pl_status s = solve(m, &o, &b);
-    uint64_t found = b.seq.n ? b.seq.peak : b.least_peak;
-    best_release(&b);
-    if (s == PL_OK && found > bound) s = shrink(m, &o, bound, &found);
-    if (s == PL_OK) *bytes = found;
-    return s;
-}
-
-pl_status pl_remat_minimum(const pl_remat_problem *p, const pl_remat_opts *opts, uint64_t *bytes)
-{
-    static const pl_remat_opts defaults = PL_REMAT_OPTS_INIT;
-    pl__remat m;
-    pl_status s = build_model(p, &m);
-    if (s == PL_OK) s = find_minimum(&m, opts ? opts : &defaults, bytes);
-    pl_arena_release(&m.arena);
-    return s;
+    uint64_t deadline =
+        opts->time_limit_s > 0 ? pl_sys_now_ns() + (uint64_t)(opts->time_limit_s * 1e9) : 0;
+    lower_bound(m, &lo, &op);
+    PL_TRY(try_budget(m, opts, UINT64_MAX, &found));
+    if (lo) lo--; /* the bound itself may do */
+    while (found > lo + 1 && found - lo > found / 1000) {
+        if (deadline && pl_sys_now_ns() > deadline) break;
+        uint64_t middle = lo + (found - lo) / 2;
+        PL_TRY(try_budget(m, opts, middle, &peak));
+        if (peak) found = peak;
+        else lo = middle;
+    }
+    *bytes = found;
+    return PL_OK;
 }
 
 static pl_status fail_unfound(const pl__remat *m, const pl_remat_opts *opts)
@@ -488,17 +461,98 @@ static pl_status fail_unfound(const pl__remat *m, const pl_remat_opts *opts)
             (unsigned long long)opts->budget_bytes, (unsigned long long)least);
 }
 
+static const pl_remat_opts defaults = PL_REMAT_OPTS_INIT;
+
+pl_status pl_remat_keep_all(const pl_remat_problem *p, uint64_t *bytes)
+{
+    pl__remat m;
+    pl__remat_best b = {0};
+    pl_status s = build_model(p, &m);
+    if (s == PL_OK) s = best_init(&b, &m, &defaults);
+    if (s == PL_OK) s = offer_once(&b);
+    if (s == PL_OK) *bytes = b.seq.peak;
+    best_release(&b);
+    pl_arena_release(&m.arena);
+    return s;
+}
+
+pl_status pl_remat_minimum(const pl_remat_problem *p, const pl_remat_opts *opts, uint64_t *bytes)
+{
+    pl__remat m;
+    pl_status s = build_model(p, &m);
+    if (s == PL_OK) s = find_minimum(&m, opts ? opts : &defaults, bytes);
+    pl_arena_release(&m.arena);
+    return s;
+}
+
 pl_status pl_remat_solve(const pl_remat_problem *p, const pl_remat_opts *opts,
                          pl_remat_plan **out)
 {
-    static const pl_remat_opts defaults = PL_REMAT_OPTS_INIT;
     if (!opts) opts = &defaults;
     pl__remat m;
     pl__remat_best b = {0};
     pl_status s = build_model(p, &m);
     if (s == PL_OK) s = solve(&m, opts, &b);
-    if (s == PL_OK && p->n_ops) s = b.seq.n ? hand_out(&m, &b.seq, out) : fail_unfound(&m, opts);
+    if (s == PL_OK) s = b.seq.n || !p->n_ops ? hand_out(&m, &b.seq, out) : fail_unfound(&m, opts);
     best_release(&b);
+    pl_arena_release(&m.arena);
+    return s;
+}
+
+/* ---- many budgets --------------------------------------------------------------------------- */
+typedef struct ranked {
+    uint64_t budget;
+    uint32_t at;
+} ranked;
+
+static int by_budget(const void *a, const void *b)
+{
+    const ranked *x = a, *y = b;
+    if (x->budget != y->budget) return x->budget < y->budget ? -1 : 1;
+    return x->at < y->at ? -1 : x->at > y->at;
+}
+
+/* Rising budgets; each plan competes for the next one. */
+static pl_status sweep(const pl__remat *m, const pl_remat_opts *opts, const ranked *order,
+                       uint32_t n, pl_remat_plan **out)
+{
+    const pl_remat_plan *before = NULL;
+    for (uint32_t i = 0; i < n; i++) {
+        pl_remat_opts o = *opts;
+        pl__remat_best b = {0};
+        o.budget_bytes = order[i].budget;
+        if (before) {
+            o.pool = &before;
+            o.n_pool = 1;
+        }
+        pl_status s = solve(m, &o, &b);
+        if (s == PL_OK && b.seq.n) s = hand_out(m, &b.seq, &out[order[i].at]);
+        best_release(&b);
+        if (s != PL_OK && s != PL_ERR_FIT) return s;
+        if (out[order[i].at]) before = out[order[i].at];
+    }
+    return PL_OK;
+}
+
+pl_status pl_remat_sweep(const pl_remat_problem *p, const pl_remat_opts *opts,
+                         const uint64_t *budgets, uint32_t n, pl_remat_plan **out)
+{
+    pl__remat m;
+    pl_status s = build_model(p, &m);
+    ranked *order = pl_sys_alloc((n + 1) * sizeof *order);
+    if (!order) s = PL_ERR_MEMORY;
+    for (uint32_t i = 0; i < n && order; i++) {
+        order[i] = (ranked){budgets[i], i};
+        out[i] = NULL;
+    }
+    if (order) qsort(order, n, sizeof *order, by_budget);
+    if (s == PL_OK) s = sweep(&m, opts ? opts : &defaults, order, n, out);
+    if (s != PL_OK)
+        for (uint32_t i = 0; i < n && order; i++) {
+            pl_remat_plan_free(out[i]);
+            out[i] = NULL;
+        }
+    pl_sys_free(order);
     pl_arena_release(&m.arena);
     return s;
 }

@@ -40,7 +40,6 @@ typedef struct pl__remat {
     pl__remat_list views; /* of each root: the views of it */
     double *time;         /* n_ops + 2: cost of all ops before op i */
     double base_cost;
-    uint32_t max_out; /* most outputs of an op */
     pl_arena arena;
 } pl__remat;
 
@@ -110,6 +109,8 @@ typedef struct pl__remat_best {
     uint64_t least_peak; /* lowest peak of any candidate seen, fitting or not */
     uint64_t deadline_ns; /* 0: none */
     bool optimal;         /* nothing cheaper exists */
+    bool any;             /* the first plan that fits will do */
+    uint64_t effort;      /* for the search */
 } pl__remat_best;
 /* Takes a copy of the candidate, tightens it, fills it, and keeps it if it fits and is cheaper.
  * *better (may be NULL) says so. */

@@ -24,7 +24,11 @@ enum {
 /* ---- the grid ------------------------------------------------------------------------------- */
 static const float size_powers[] = {1, 0.5f, 1.5f}, gap_powers[] = {0.25f, 0, 0.5f, 1},
                    kins[] = {0.3f, 0, 1}, tights[] = {1, 0.96f, 0.9f};
-enum { N_GRID = 36, N_TIGHT = 12 };
+enum {
+    N_GRID = 36,
+    N_TIGHT = 12,
+    N_FEW = 24, /* settings that may fail before the budget is given up */
+};
 
 static pl__remat_setting grid_setting(uint32_t i)
 {
@@ -75,6 +79,7 @@ static pl_status run_grid(pl__remat_best *b, pl__remat_sim *sim, starts *st)
 {
     uint32_t n = b->opts->off & PL_REMAT_NO_GRID ? 1 : N_GRID + 2 * N_TIGHT;
     for (uint32_t i = 0; i < n && !(b->seq.n && pl__remat_late(b)); i++) {
+        if (b->seq.n ? b->any : i >= (b->any ? N_FEW / 2 : N_FEW)) break;
         pl__remat_setting set = grid_setting(i);
         bool ok;
         double cost;
@@ -171,8 +176,7 @@ static uint64_t spent(const search *s)
     return pl__remat_sim_work(s->sim) + s->work;
 }
 
-/* Searches from one setting until `until` units are spent in all. The weights come from
- * `from`, NULL for ones, and the final ones go to `to` if they led to the best cost so far. */
+/* Searches from one setting and weights (NULL: ones) until `until` units are spent in all. */
 static pl_status search_from(search *s, const pl__remat_setting *set, const float *from,
                              uint64_t until)
 {
@@ -190,7 +194,7 @@ static pl_status search_from(search *s, const pl__remat_setting *set, const floa
 
 static pl_status search_all(search *s, const starts *st, float *best_weight)
 {
-    uint64_t begin = spent(s), effort = s->b->opts->effort;
+    uint64_t begin = spent(s), effort = s->b->effort;
     uint32_t best = 0;
     double best_cost = HUGE_VAL;
     for (uint32_t i = 0; i < st->n; i++) {
@@ -223,7 +227,7 @@ pl_status pl__remat_simulate(pl__remat_best *b)
     starts st = {.n = 0};
     PL_TRY(pl__remat_sim_new(b->m, &sim));
     pl_status s = run_grid(b, sim, &st);
-    if (s == PL_OK && st.n && b->opts->effort && !(b->opts->off & PL_REMAT_NO_SEARCH))
+    if (s == PL_OK && st.n && b->effort && !(b->opts->off & PL_REMAT_NO_SEARCH))
         s = run_search(b, sim, &st);
     pl__remat_sim_free(sim);
     return s;

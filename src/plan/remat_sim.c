@@ -34,7 +34,7 @@
 enum {
     N_MARKS = 24,     /* checkpoints along the order */
     MAX_BREAKS = 64,  /* locks given up for one op of the order */
-    LONG_RUN = 12,    /* a run of more than this many instructions an op has failed */
+    LONG_RUN = 8,     /* a run of more than this many instructions an op has failed */
     /* What a cached walk may have missed. "More": only drops, so that the true score is at least
      * the cached one; "less": something came back, and it may be lower. */
     UP_MORE = 1,
