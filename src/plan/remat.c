@@ -430,11 +430,12 @@ static pl_status try_budget(const pl__remat *m, const pl_remat_opts *opts, uint6
     return s;
 }
 
-/* Halves the range between a budget without a plan and the least peak known, down to a
- * thousandth. What is found is a plan's own peak, so the same search succeeds at it. */
+/* Halves the range between a budget without a plan and the least one with, down to a thousandth.
+ * A plan's own peak is the next budget to try; it is believed only when it succeeds, so that a
+ * search with these options succeeds at the result. */
 static pl_status find_minimum(const pl__remat *m, const pl_remat_opts *opts, uint64_t *bytes)
 {
-    uint64_t lo, found, peak;
+    uint64_t lo, found, peak, next = 0;
     uint32_t op;
     uint64_t deadline =
         opts->time_limit_s > 0 ? pl_sys_now_ns() + (uint64_t)(opts->time_limit_s * 1e9) : 0;
@@ -443,10 +444,11 @@ static pl_status find_minimum(const pl__remat *m, const pl_remat_opts *opts, uin
     if (lo) lo--; /* the bound itself may do */
     while (found > lo + 1 && found - lo > found / 1000) {
         if (deadline && pl_sys_now_ns() > deadline) break;
-        uint64_t middle = lo + (found - lo) / 2;
-        PL_TRY(try_budget(m, opts, middle, &peak));
-        if (peak) found = peak;
-        else lo = middle;
+        uint64_t budget = next ? next : lo + (found - lo) / 2;
+        PL_TRY(try_budget(m, opts, budget, &peak));
+        next = peak > lo && peak < budget ? peak : 0;
+        if (peak) found = budget;
+        else lo = budget;
     }
     *bytes = found;
     return PL_OK;

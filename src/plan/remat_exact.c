@@ -22,6 +22,7 @@ enum {
     MAX_STATES = 1 << 18,
     N_CELLS = 1 << 19,      /* hash cells */
     MAX_SETS = 4096,        /* minimal sets tried for one computation */
+    MAX_WORK = 6000000,     /* sets begun and states reached in all: about 0.2 s */
 };
 
 typedef struct node {
@@ -52,8 +53,9 @@ typedef struct exact {
     uint32_t n_heap, cap_heap;
     double limit; /* cost of repetition of the best plan */
     uint32_t goal;
-    bool full;
-    uint32_t n_sets;
+    bool full;    /* a limit was met: stop */
+    bool partial; /* not all sets were tried: nothing is proven */
+    uint32_t n_sets, work, max_work;
 } exact;
 
 /* ---- the problem as bits -------------------------------------------------------------------- */
@@ -181,6 +183,7 @@ static pl_status reach(exact *x, uint32_t from, uint32_t op, uint32_t pos, uint6
                        double cost)
 {
     if (cost >= x->limit) return PL_OK;
+    x->work += 4;
     mask &= x->useful[pos];
     uint32_t c = find_cell(x, pos, mask);
     if (x->cells[c]) {
@@ -227,11 +230,12 @@ static pl_status try_sets(exact *x, const move *v, uint32_t i, uint64_t dropped,
         for (uint64_t d = dropped; d; d &= d - 1)
             if (freed - x->bytes[__builtin_ctzll(d)] >= v->gone) return PL_OK;
         if (x->n_sets++ >= MAX_SETS) {
-            x->full = true;
+            x->partial = true;
             return PL_OK;
         }
         return finish_move(x, v, dropped);
     }
+    x->work++;
     if (i == v->n || freed + left < v->gone || x->n_sets >= MAX_SETS) return PL_OK;
     uint64_t bytes = x->bytes[v->bit[i]];
     PL_TRY(try_sets(x, v, i + 1, dropped | (uint64_t)1 << v->bit[i], freed + bytes, left - bytes));
@@ -284,10 +288,8 @@ static pl_status expand(exact *x)
             x->goal = n;
             return PL_OK;
         }
-        if ((n & 1023) == 0 && pl__remat_late(x->b)) {
-            x->full = true;
-            return PL_OK;
-        }
+        if (x->work > x->max_work || ((n & 1023) == 0 && pl__remat_late(x->b))) x->full = true;
+        if (x->full) return PL_OK;
         uint32_t last = x->nodes[n].pos + (x->nodes[n].pos < x->m->n_ops ? 1u : 0u);
         for (uint32_t op = last; op-- > 0;) PL_TRY(try_op(x, n, op));
     }
@@ -321,6 +323,7 @@ pl_status pl__remat_exact(pl__remat_best *b)
         x->b = b;
         x->m = b->m;
         x->goal = PL_REMAT_NONE;
+        x->max_work = b->any ? MAX_WORK / 8 : MAX_WORK;
         /* The margin keeps sums in another order from looking like a gain. */
         x->limit = b->seq.n ? (b->seq.cost - b->m->base_cost) * (1 - 1e-9) : HUGE_VAL;
         if (!set_up(x, bit_of)) goto out;
@@ -329,7 +332,7 @@ pl_status pl__remat_exact(pl__remat_best *b)
         s = x->nodes && x->cells ? expand(x) : PL_ERR_MEMORY;
     }
     if (s == PL_OK && x->goal != PL_REMAT_NONE) s = offer_goal(x);
-    if (s == PL_OK && !x->full) b->optimal = true;
+    if (s == PL_OK && !x->full && !x->partial) b->optimal = true;
 out:
     if (x) {
         pl_sys_free(x->nodes);

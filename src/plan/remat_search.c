@@ -17,6 +17,8 @@
 
 enum {
     MAX_CHANGES = 3, /* weights changed at once */
+    ANY_IN = 8,      /* one change in so many is of a storage that need not have been dropped */
+    LARGE = 500,     /* a storage is large from this part of the budget on */
     N_STARTS = 6,    /* settings that the search starts from */
     OFFER_UNITS = 8, /* work of tightening and filling, for each instruction */
 };
@@ -27,7 +29,8 @@ static const float size_powers[] = {1, 0.5f, 1.5f}, gap_powers[] = {0.25f, 0, 0.
 enum {
     N_GRID = 36,
     N_TIGHT = 12,
-    N_FEW = 24, /* settings that may fail before the budget is given up */
+    N_FEW = 16,          /* when these have failed and so much was spent for each op, the */
+    FAIL_UNITS = 200000, /* budget is given up */
 };
 
 static pl__remat_setting grid_setting(uint32_t i)
@@ -79,7 +82,8 @@ static pl_status run_grid(pl__remat_best *b, pl__remat_sim *sim, starts *st)
 {
     uint32_t n = b->opts->off & PL_REMAT_NO_GRID ? 1 : N_GRID + 2 * N_TIGHT;
     for (uint32_t i = 0; i < n && !(b->seq.n && pl__remat_late(b)); i++) {
-        if (b->seq.n ? b->any : i >= (b->any ? N_FEW / 2 : N_FEW)) break;
+        bool tired = i >= N_FEW && pl__remat_sim_work(sim) > FAIL_UNITS * (uint64_t)b->m->n_ops;
+        if (b->seq.n ? b->any : tired) break;
         pl__remat_setting set = grid_setting(i);
         bool ok;
         double cost;
@@ -99,6 +103,8 @@ typedef struct search {
     float *weight;       /* of each value: those of the candidate */
     uint32_t *dropped;   /* values dropped in the last accepted run */
     uint32_t n_dropped;
+    uint32_t *large;     /* values that are worth dropping at all */
+    uint32_t n_large;
     uint32_t n_changed, n_old; /* values changed: now, and in the run before if it was refused */
     uint32_t changed[2 * MAX_CHANGES];
     float was[MAX_CHANGES]; /* weights before the change */
@@ -120,6 +126,15 @@ static double draw_unit(search *s)
     return (double)(draw(s) >> 11) * 0x1p-53;
 }
 
+static void list_large(search *s)
+{
+    const pl__remat *m = s->b->m;
+    for (uint32_t v = 0; v < m->n_vals; v++)
+        if (!m->pinned[v] && !m->end[v] && m->bytes[v] > s->b->budget / LARGE &&
+            m->uses.at[v] < m->uses.at[v + 1])
+            s->large[s->n_large++] = v;
+}
+
 static void list_dropped(search *s)
 {
     const uint16_t *drops = pl__remat_sim_drops(s->sim);
@@ -128,13 +143,14 @@ static void list_dropped(search *s)
         if (drops[v]) s->dropped[s->n_dropped++] = v;
 }
 
-/* New weights for some dropped storages, e^-1.5 to e^1.5 times the old. */
+/* New weights for some storages, mostly dropped ones: e^-1.5 to e^1.5 times the old. */
 static void perturb(search *s)
 {
     uint32_t n = 1 + (uint32_t)(draw(s) % MAX_CHANGES);
     s->n_changed = 0;
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t v = s->dropped[draw(s) % s->n_dropped];
+        bool any = s->n_large && draw(s) % ANY_IN == 0;
+        uint32_t v = any ? s->large[draw(s) % s->n_large] : s->dropped[draw(s) % s->n_dropped];
         s->was[i] = s->weight[v];
         s->weight[v] *= (float)exp(3 * draw_unit(s) - 1.5);
         s->changed[s->n_old + s->n_changed++] = v;
@@ -214,9 +230,13 @@ static pl_status run_search(pl__remat_best *b, pl__remat_sim *sim, const starts 
     search s = {.b = b, .sim = sim, .rng = b->opts->seed};
     s.weight = pl_arena_new(&a, float, b->m->n_vals + 1);
     s.dropped = pl_arena_new(&a, uint32_t, b->m->n_vals + 1);
+    s.large = pl_arena_new(&a, uint32_t, b->m->n_vals + 1);
     float *best = pl_arena_new(&a, float, b->m->n_vals + 1);
     pl_status status = PL_ERR_MEMORY;
-    if (s.weight && s.dropped && best) status = search_all(&s, st, best);
+    if (s.weight && s.dropped && s.large && best) {
+        list_large(&s);
+        status = search_all(&s, st, best);
+    }
     pl_arena_release(&a);
     return status;
 }

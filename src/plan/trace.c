@@ -116,7 +116,7 @@ static pl_status read_head(parse *p)
 static pl_status read_op(parse *p, op_line *o)
 {
     uint64_t most = (uint64_t)(p->r.end - p->r.at) / 2 + 2;
-    uint32_t constant;
+    uint32_t constant = 0;
     PL_TRY(read_cost(&p->r, &o->cost));
     PL_TRY(read_index(&p->r, "constant", 2, &constant));
     o->constant = constant != 0;
@@ -145,7 +145,7 @@ static pl_status read_op(parse *p, op_line *o)
 /* Commands: the order, the ends, and the peak of the program as traced. */
 static pl_status read_commands(parse *p)
 {
-    uint32_t n_done = 0, op, t;
+    uint32_t n_done = 0, op = 0, t = 0;
     uint64_t alive = 0;
     for (uint32_t c = 0; c < p->n_commands; c++) {
         skip_space(&p->r);
