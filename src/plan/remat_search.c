@@ -41,7 +41,7 @@ static pl__remat_setting grid_setting(uint32_t i)
     return (pl__remat_setting){.size_power = size_powers[at % 3],
                                .gap_power = gap_powers[at / 3 % 4],
                                .kin = kins[at / 12],
-                               .tight = tights[tight]};
+                               .tight = tight == 2 ? 1 : tights[tight], .by_index = tight == 2};
 }
 
 /* The best settings so far, best first. */
