@@ -183,12 +183,17 @@ static pl_status run_segments(pl_program *p, pl_fitted **out)
 {
     uint32_t *list, n;
     pl_arena mem = PL_ARENA_INIT;
+    *out = NULL;
     pl_status rc = pl_segment_list(p->base_graph, p->base_units, p->keep_all->order,
                                    p->keep_all->n_order, &mem, &list, &n);
     if (rc == PL_OK) rc = pl_fit_list(&p->base, list, n, out);
     pl_arena_release(&mem);
     if (rc == PL_OK)
         rc = pl_plan_check((*out)->x->g, (*out)->x->units, &(*out)->opts, (*out)->plan);
+    if (rc != PL_OK) {
+        pl_fitted_free(*out);
+        *out = NULL;
+    }
     return rc;
 }
 
