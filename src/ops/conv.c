@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/pool.h"
 #include "cpu/dnn.h"
+#include "ops/labels.h"
 #include "ops/ops.h"
 #include "ops/ref.h"
 #include "ops/via_f32.h"
@@ -406,6 +407,28 @@ static const pl_case dx_cases[] = {CASES(DX_CASE) PL_CASE_END};
 static const pl_case dw_cases[] = {CASES(DW_CASE) PL_CASE_END};
 /* clang-format on */
 
+static void conv_labels(const pl_call *c, pl_labels *l)
+{
+    (void)c;
+    pl_label_first(l, 1, 1);
+    l->times = 3;
+    l->plus = 4;
+}
+
+static void dx_labels(const pl_call *c, pl_labels *l)
+{
+    (void)c;
+    pl_label_first(l, 1, 1);
+    l->times = 3;
+}
+
+static void dw_labels(const pl_call *c, pl_labels *l)
+{
+    (void)c;
+    pl_label_first(l, 3, 0);
+    l->times = 3;
+}
+
 const pl_op pl_op_conv = {
     .name = "conv",
     .min_in = 2,
@@ -418,6 +441,7 @@ const pl_op pl_op_conv = {
     .cost = conv_cost,
     .cpu = conv_kernels,
     .cases = conv_cases,
+    .labels = conv_labels,
 };
 const pl_op pl_op_conv_dx = {
     .name = "conv_dx",
@@ -431,6 +455,7 @@ const pl_op pl_op_conv_dx = {
     .cost = dx_cost,
     .cpu = dx_kernels,
     .cases = dx_cases,
+    .labels = dx_labels,
 };
 const pl_op pl_op_conv_dw = {
     .name = "conv_dw",
@@ -444,6 +469,7 @@ const pl_op pl_op_conv_dw = {
     .cost = dw_cost,
     .cpu = dw_kernels,
     .cases = dw_cases,
+    .labels = dw_labels,
 };
 
 /* ---- constructors ------------------------------------------------------------------------ */

@@ -183,6 +183,15 @@ static const pl_case cases[] = {
     {{"f32[]"}, "lo=[], hi=[], inner=[], value=1", {{0}}},
     PL_CASE_END,
 };
+static void labels(const pl_call *c, pl_labels *l)
+{
+    const pad_attr *a = c->attr;
+    for (int i = 0; i < c->in_type[0].rank; i++)
+        if (a->lo.v[i] == 0 && a->hi.v[i] == 0 && a->inner.v[i] == 0)
+            l->in[0][i] = l->out[0][i] = (int8_t)(i + 1);
+    if (a->value == 0) l->times = 1;
+}
+
 const pl_op pl_op_pad = {
     .name = "pad",
     .min_in = 1,
@@ -194,6 +203,7 @@ const pl_op pl_op_pad = {
     .vjp = vjp,
     .cpu = kernels,
     .cases = cases,
+    .labels = labels,
 };
 
 /* ---- constructors ---------------------------------------------------------------------------- */
