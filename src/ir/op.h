@@ -127,8 +127,9 @@ typedef struct pl_ramp {
  * operands does the same for every index of L and mixes none of them; all dimensions with one label
  * have one size. A label that no output has is summed over: the op is then a sum over L of products
  * of slices. `times` and `plus` say in which inputs the result is linear: in each of `times` alone
- * (a product), in all of `plus` together (terms of a sum). Inputs from PL_LABEL_IN-1 on share a row. */
-enum { PL_LABEL_IN = 8, PL_LABEL_MIX = 0, PL_LABEL_JOIN = -1 /* inputs end to end */ };
+ * (a product), in all of `plus` together (terms of a sum). JOIN: the inputs, or an input and whole
+ * multiples of its size, stand end to end there. Inputs from PL_LABEL_IN-1 on share a row. */
+enum { PL_LABEL_IN = 8, PL_LABEL_MIX = 0, PL_LABEL_JOIN = -1 };
 typedef struct pl_labels {
     int8_t in[PL_LABEL_IN][PL_MAX_RANK], out[PL_MAX_OUT][PL_MAX_RANK];
     uint32_t times, plus; /* bit i: input i */

@@ -12,7 +12,6 @@
 #include "base/err.h"
 #include "base/pool.h"
 #include "cpu/dnn.h"
-#include "ops/labels.h"
 #include "ops/ops.h"
 #include "ops/ref.h"
 #include "ops/via_f32.h"
@@ -407,26 +406,35 @@ static const pl_case dx_cases[] = {CASES(DX_CASE) PL_CASE_END};
 static const pl_case dw_cases[] = {CASES(DW_CASE) PL_CASE_END};
 /* clang-format on */
 
+/* Samples never mix, nor do channels that are each a group of their own: x, w and y stand for the
+ * operands, whichever of them is the result. */
+static void label(const pl_call *c, pl_labels *l, int8_t *x, int8_t *w, int8_t *y)
+{
+    int last = c->in_type[0].rank - 1;
+    const pl_type *t = &c->in_type[0], *u = &c->out_type[0];
+    int64_t groups = ((const pl_window_attr *)c->attr)->groups;
+    bool apart = w == l->out[0] ? u->dim[0] == groups && u->dim[last] == 1
+                                : u->dim[last] == groups && t->dim[last] == groups;
+    x[0] = y[0] = 1;
+    if (apart) x[last] = w[0] = y[last] = 2;
+    l->times = 3;
+}
+
 static void conv_labels(const pl_call *c, pl_labels *l)
 {
-    (void)c;
-    pl_label_first(l, 1, 1);
-    l->times = 3;
+    label(c, l, l->in[0], l->in[1], l->out[0]);
+    l->in[2][0] = l->in[1][0];
     l->plus = 4;
 }
 
 static void dx_labels(const pl_call *c, pl_labels *l)
 {
-    (void)c;
-    pl_label_first(l, 1, 1);
-    l->times = 3;
+    label(c, l, l->out[0], l->in[1], l->in[0]);
 }
 
 static void dw_labels(const pl_call *c, pl_labels *l)
 {
-    (void)c;
-    pl_label_first(l, 3, 0);
-    l->times = 3;
+    label(c, l, l->in[0], l->out[0], l->in[1]);
 }
 
 const pl_op pl_op_conv = {

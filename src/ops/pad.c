@@ -186,9 +186,12 @@ static const pl_case cases[] = {
 static void labels(const pl_call *c, pl_labels *l)
 {
     const pad_attr *a = c->attr;
-    for (int i = 0; i < c->in_type[0].rank; i++)
+    for (int i = 0; i < c->in_type[0].rank && pl_type_elems(&c->in_type[0]); i++)
         if (a->lo.v[i] == 0 && a->hi.v[i] == 0 && a->inner.v[i] == 0)
             l->in[0][i] = l->out[0][i] = (int8_t)(i + 1);
+        else if (a->inner.v[i] == 0 && a->lo.v[i] % c->in_type[0].dim[i] == 0 &&
+                 a->hi.v[i] % c->in_type[0].dim[i] == 0) /* whole copies of the axis beside it */
+            l->in[0][i] = l->out[0][i] = PL_LABEL_JOIN;
     if (a->value == 0) l->times = 1;
 }
 

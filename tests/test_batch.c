@@ -1,0 +1,311 @@
+/* test_batch.c - the batch analysis: models whose samples do not couple are proven, the others name
+ * what couples them; and what is proven is true in numbers. */
+#include "base/err.h"
+#include "pass/batch.h"
+#include "plimsoll_optim.h"
+#include "plimsoll_recipe.h"
+#include "test.h"
+#include "workloads/workloads.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef pl_val (*model_fn)(pl_nn *m, int64_t batch); /* returns the loss */
+
+/* One build of a model with its gradients. */
+typedef struct built {
+    pl_store *store;
+    pl_graph *g;
+    pl_nn *m;
+    pl_val *goals;
+    int n;
+} built;
+
+static pl_status build(model_fn model, int64_t batch, built *b)
+{
+    memset(b, 0, sizeof *b);
+    b->store = pl_store_new();
+    b->g = pl_graph_new(b->store);
+    b->m = pl_nn_new(b->g, true);
+    pl_optim o = PL_OPTIM_INIT;
+    pl_grads grads;
+    memset(&grads, 0, sizeof grads);
+    pl_val loss = model(b->m, batch);
+    pl_optim_gradients(b->m, loss, &o, &grads);
+    PL_TRY(pl_nn_finish(b->m));
+    b->goals = pl_arena_new(&b->g->arena, pl_val, (size_t)grads.n + 1);
+    for (int i = 0; i < grads.n; i++) b->goals[b->n++] = grads.grad[i];
+    b->goals[b->n++] = loss;
+    return PL_OK;
+}
+
+static void release(built *b)
+{
+    pl_nn_free(b->m);
+    pl_graph_free(b->g);
+    pl_store_free(b->store);
+}
+
+static pl_status analyse(model_fn model, int64_t batch, int64_t parts, pl_batch_report *r)
+{
+    built a, b;
+    pl_status rc = build(model, batch, &a);
+    if (rc == PL_OK) {
+        rc = build(model, batch / parts, &b);
+        if (rc == PL_OK) rc = pl_batch_analyse(a.g, b.g, batch, parts, a.goals, a.n, r);
+        release(&b);
+    }
+    release(&a);
+    return rc;
+}
+
+static bool proven(model_fn model, char *text, size_t cap)
+{
+    static const int sizes[][2] = {{8, 2}, {8, 4}, {12, 3}};
+    for (int i = 0; i < 3; i++) {
+        pl_batch_report r;
+        pl_status rc = analyse(model, sizes[i][0], sizes[i][1], &r);
+        if (rc != PL_OK) snprintf(text, cap, "%s: %s", pl_status_name(rc), pl_error_text());
+        if (rc != PL_OK) return false;
+        pl_batch_text(&r, text, cap);
+        if (!r.proven) return false;
+    }
+    return true;
+}
+
+#define CHECK_PROVEN(model)                                                                  \
+    do {                                                                                     \
+        char text_[2048] = "";                                                               \
+        CHECK_MSG(proven(model, text_, sizeof text_), "%s: %s", #model, text_);              \
+    } while (0)
+
+#define CHECK_COUPLED(model, op, reason)                                                     \
+    do {                                                                                     \
+        char text_[2048];                                                                    \
+        pl_batch_report r_;                                                                  \
+        CHECK_OK(analyse(model, 8, 2, &r_));                                                 \
+        pl_batch_text(&r_, text_, sizeof text_);                                             \
+        CHECK_MSG(!r_.proven, "%s counts as uncoupled", #model);                             \
+        CHECK_MSG(strstr(text_, op) && strstr(text_, reason), "%s: %s", #model, text_);      \
+    } while (0)
+
+/* ---- models ---------------------------------------------------------------------------------- */
+static pl_val image(pl_nn *m, int64_t batch)
+{
+    return pl_input(m->g, "x", PL_TYPE(PL_F32, batch, 8, 8, 3));
+}
+
+static pl_val target(pl_nn *m, int64_t batch)
+{
+    return pl_input(m->g, "y", PL_TYPE(PL_F32, batch, 4));
+}
+
+static pl_val mlp(pl_nn *m, int64_t batch)
+{
+    pl_val x = pl_input(m->g, "x", PL_TYPE(PL_F32, batch, 5));
+    x = pl_gelu(m->g, pl_nn_linear(m, x, "a", 6, (pl_nn_lin){0}));
+    return pl_loss_mse(m->g, pl_nn_linear(m, x, "b", 4, (pl_nn_lin){0}), target(m, batch));
+}
+
+static pl_val convolutions(pl_nn *m, int64_t batch)
+{
+    pl_graph *g = m->g;
+    pl_val x = pl_relu(g, pl_nn_conv2d(m, image(m, batch), "c1", 8, work_conv3()));
+    x = pl_nn_group_norm(m, x, "n1", 2, (pl_nn_norm){0});
+    pl_val skip = x;
+    x = pl_max_pool(g, x, &(pl_pool_opts){.kernel = {2, 2}});
+    x = pl_nn_conv2d(m, x, "c2", 8, work_conv3());
+    x = pl_nn_upsample_nearest(g, pl_leaky_relu(g, x, 0.1), 2);
+    x = pl_concat(g, 2, (pl_val[]){x, skip}, 3);
+    x = pl_nn_dropout(m, pl_nn_conv2d(m, x, "c3", 4, work_conv3_down()), 0.3);
+    return pl_loss_mse(g, pl_nn_global_average(g, x), target(m, batch));
+}
+
+static pl_val transformer(pl_nn *m, int64_t batch)
+{
+    pl_graph *g = m->g;
+    pl_val ids = pl_input(g, "ids", PL_TYPE(PL_I64, batch, 6));
+    pl_val x = pl_nn_embedding(m, ids, "e", 11, 8);
+    pl_val position = pl_nn_param(m, "p", 2, (int64_t[]){6, 8}, pl_nn_normal(0, 1));
+    x = pl_add(g, x, position);
+    pl_val h = pl_nn_layer_norm(m, x, "n1", (pl_nn_norm){0});
+    x = pl_add(g, x, pl_nn_multi_head_attention(m, h, h, "att", 2));
+    h = pl_nn_rms_norm(m, x, "n2", (pl_nn_norm){0});
+    x = pl_add(g, x, pl_nn_geglu(m, h, "ff", 8));
+    pl_val logits = pl_nn_linear(m, x, "out", 11, (pl_nn_lin){0});
+    pl_val labels = pl_input(g, "labels", PL_TYPE(PL_I64, batch, 6));
+    return pl_loss_cross_entropy(g, logits, labels);
+}
+
+/* Squared weights beside the mean: the same whatever the batch. */
+static pl_val penalised(pl_nn *m, int64_t batch)
+{
+    pl_val loss = mlp(m, batch);
+    pl_val w = pl_nn_param(m, "w", 1, (int64_t[]){3}, pl_nn_normal(0, 1));
+    return pl_add(m->g, loss, pl_sum(m->g, pl_square(m->g, w), PL_AXES_ALL, false));
+}
+
+/* Two batches end to end through one network, apart again: a discriminator's step. */
+static pl_val joined(pl_nn *m, int64_t batch)
+{
+    pl_graph *g = m->g;
+    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, batch, 5));
+    pl_val z = pl_input(g, "z", PL_TYPE(PL_F32, batch, 5)), out[2];
+    pl_val h = pl_tanh(g, pl_nn_linear(m, pl_concat(g, 2, (pl_val[]){x, z}, 0), "a", 4, (pl_nn_lin){0}));
+    pl_split(g, h, 0, 2, out);
+    return pl_loss_mse(g, out[0], out[1]);
+}
+
+static pl_val normalised(pl_nn *m, int64_t batch)
+{
+    pl_val x = pl_nn_conv2d(m, image(m, batch), "c1", 4, work_conv3());
+    x = pl_nn_batch_norm(m, x, "norm", (pl_nn_norm){0});
+    return pl_loss_mse(m->g, pl_nn_global_average(m->g, x), target(m, batch));
+}
+
+static pl_val error_rows(pl_nn *m, int64_t batch)
+{
+    pl_val x = pl_input(m->g, "x", PL_TYPE(PL_F32, batch, 5));
+    x = pl_nn_linear(m, x, "b", 4, (pl_nn_lin){0});
+    return pl_mean(m->g, pl_loss_huber(m->g, x, target(m, batch), 1), PL_AXIS(1), false);
+}
+
+static pl_val mined(pl_nn *m, int64_t batch)
+{
+    return pl_loss_hard_mining(m->g, error_rows(m, batch), 0.5, 2);
+}
+
+static pl_val summed(pl_nn *m, int64_t batch)
+{
+    return pl_sum(m->g, error_rows(m, batch), PL_AXES_ALL, false);
+}
+
+static pl_val rooted(pl_nn *m, int64_t batch)
+{
+    return pl_sqrt(m->g, pl_mean(m->g, error_rows(m, batch), PL_AXES_ALL, false));
+}
+
+static pl_val worst(pl_nn *m, int64_t batch)
+{
+    return pl_max_over(m->g, error_rows(m, batch), PL_AXES_ALL, false);
+}
+
+/* Mean over the rows that count, whose number the batch decides. */
+static pl_val masked_mean(pl_nn *m, int64_t batch)
+{
+    pl_val w = pl_input(m->g, "w", PL_TYPE(PL_F32, batch));
+    pl_val e = pl_sum(m->g, pl_mul(m->g, error_rows(m, batch), w), PL_AXES_ALL, false);
+    return pl_div(m->g, e, pl_sum(m->g, w, PL_AXES_ALL, false));
+}
+
+/* Every sample against its neighbour in the batch. */
+static pl_val neighbours(pl_nn *m, int64_t batch)
+{
+    pl_val e = error_rows(m, batch);
+    pl_val f = pl_flip(m->g, e, PL_AXIS(0));
+    return pl_mean(m->g, pl_mul(m->g, e, f), PL_AXES_ALL, false);
+}
+
+/* Similarities of all pairs: a contrastive loss. */
+static pl_val contrastive(pl_nn *m, int64_t batch)
+{
+    pl_val x = pl_input(m->g, "x", PL_TYPE(PL_F32, batch, 5));
+    x = pl_nn_linear(m, x, "b", 4, (pl_nn_lin){0});
+    pl_val s = pl_matmul(m->g, x, x, false, true);
+    return pl_mean(m->g, pl_log_softmax(m->g, s, 1), PL_AXES_ALL, false);
+}
+
+static pl_val one_draw(pl_nn *m, int64_t batch)
+{
+    pl_val u = pl_random_uniform(m->g, pl_nn_key(m), PL_TYPE(PL_F32, 5));
+    pl_val x = pl_input(m->g, "x", PL_TYPE(PL_F32, batch, 5));
+    x = pl_nn_linear(m, pl_add(m->g, x, u), "b", 4, (pl_nn_lin){0});
+    return pl_loss_mse(m->g, x, target(m, batch));
+}
+
+static pl_val numbered(pl_nn *m, int64_t batch)
+{
+    pl_val e = error_rows(m, batch);
+    pl_val i = pl_iota(m->g, pl_val_type(m->g, e), 0);
+    return pl_mean(m->g, pl_mul(m->g, e, i), PL_AXES_ALL, false);
+}
+
+/* A constant that is right for one size of batch only. */
+static pl_val tempered(pl_nn *m, int64_t batch)
+{
+    pl_val e = pl_exp(m->g, pl_scale(m->g, error_rows(m, batch), (double)batch));
+    return pl_mean(m->g, e, PL_AXES_ALL, false);
+}
+
+static pl_val lgt_model(pl_nn *m, int64_t batch)
+{
+    lgt_config c = lgt_tiny;
+    pl_graph *g = m->g;
+    pl_type type = PL_TYPE(PL_F32, batch, c.latent, c.latent, 4);
+    pl_val x = pl_input(g, "x", type), y = pl_input(g, "target", type);
+    pl_val t = pl_input(g, "t", PL_TYPE(PL_F32, batch));
+    pl_val style = pl_input(g, "style", PL_TYPE(PL_I64, batch));
+    pl_val uncond = pl_input(g, "uncond", PL_TYPE(PL_BOOL, batch, 1));
+    c.batch = batch;
+    return pl_loss_mse(g, lgt_unet(m, &c, x, t, style, uncond), y);
+}
+
+static pl_val wan_model(pl_nn *m, int64_t batch)
+{
+    wan_config c = wan_tiny;
+    pl_graph *g = m->g;
+    c.batch = batch;
+    pl_val x = pl_input(g, "latents", PL_TYPE(PL_F32, batch, c.latent, c.latent, 4));
+    pl_val t = pl_input(g, "t", PL_TYPE(PL_I64, batch));
+    pl_val text = pl_input(g, "text", PL_TYPE(PL_F32, batch, c.text_tokens, c.text_dim));
+    pl_val lifted = pl_nn_conv3d(m, pl_unsqueeze(g, x, 1), "lift", 16, (pl_nn_conv){.kernel = 1});
+    pl_val goal = pl_squeeze(g, wan_teacher(m, &c, lifted, t, text), 1);
+    pl_val out = work_conv1(m, wan_student(m, &c, x, t, text), "project", 16);
+    return pl_loss_mse(g, out, pl_stop_gradient(g, goal));
+}
+
+/* ---- tests ------------------------------------------------------------------------------------ */
+TEST(batch_proves_layers)
+{
+    CHECK_PROVEN(mlp);
+    CHECK_PROVEN(convolutions);
+    CHECK_PROVEN(transformer);
+    CHECK_PROVEN(penalised);
+    CHECK_PROVEN(joined);
+}
+
+TEST(batch_proves_workloads)
+{
+    CHECK_PROVEN(lgt_model);
+    CHECK_PROVEN(wan_model);
+}
+
+TEST(batch_names_what_couples)
+{
+    CHECK_COUPLED(normalised, "norm: moments", "mean and variance");
+    CHECK_COUPLED(normalised, "assign", "micro-batch");
+    CHECK_COUPLED(mined, "sort", "mixes");
+    CHECK_COUPLED(rooted, "sqrt", "nonlinear");
+    CHECK_COUPLED(worst, "max_over", "compares");
+    CHECK_COUPLED(masked_mean, "div", "nonlinear");
+    CHECK_COUPLED(neighbours, "flip", "reorders");
+    CHECK_COUPLED(contrastive, "matmul", "mixes");
+    CHECK_COUPLED(one_draw, "random_uniform", "once");
+    CHECK_COUPLED(numbered, "iota", "numbers");
+    CHECK_COUPLED(tempered, "exp", "follows");
+    CHECK_COUPLED(summed, "", "not a mean");
+}
+
+TEST(batch_wants_one_program)
+{
+    built a, b;
+    pl_batch_report r;
+    CHECK_OK(build(mlp, 8, &a));
+    CHECK_OK(build(convolutions, 4, &b));
+    pl_status other = pl_batch_analyse(a.g, b.g, 8, 2, a.goals, a.n, &r);
+    pl_status odd = pl_batch_analyse(a.g, a.g, 8, 3, a.goals, a.n, &r);
+    release(&a);
+    release(&b);
+    CHECK_INT(other, PL_ERR_GRAPH);
+    CHECK_INT(odd, PL_ERR_ARG);
+}
