@@ -109,8 +109,8 @@ check-all: ## both compilers, sanitizers, long tests, fuzzers, headers (an hour)
 test-cuda: ## the tests that need an NVIDIA card
 	@echo "plimsoll $(VERSION) has no CUDA back end: there is nothing to test on a graphics card" >&2; exit 1
 
-bench: all ## time the engine against PyTorch (where it is installed)
-	@bench/bench.sh
+bench: all $(BUILD)/pl_bench ## time the engine against PyTorch (where it is installed)
+	@bench/bench.sh $(BUILD)
 
 install: all ## copy program, headers, library and documents under PREFIX (/usr/local)
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin include lib share/doc/plimsoll)

@@ -150,11 +150,14 @@ int cmd_plan(int argc, char **argv)
 {
     bool json = false, print_config = false;
     const char *memory = NULL, *timeline = NULL, *csv = NULL, *out = NULL, *capacity = NULL;
+    const char *snapshot = NULL, *sweep = NULL;
     cli_args a;
     const cli_option options[] = {
         {"--memory", "SIZE", &memory, "budget of the whole process, e.g. 2GiB (= memory=SIZE)"},
         {"--json", NULL, &json, "one JSON object"},
         {"--timeline", "FILE.svg", &timeline, "draw the bytes alive over the steps of the plan"},
+        {"--sweep", "SIZES", &sweep, "a row for each budget: 6GB,8GB,12GB,16GB,24GB"},
+        {"--snapshot", "FILE.pickle", &snapshot, "the plan for PyTorch's memory viewer"},
         {"--print-config", NULL, &print_config, "print the resolved configuration and stop"},
         {"--csv", "IN.csv", &csv, "the offset planner alone: columns id,lower,upper,size"},
         {"--out", "FILE.csv", &out, "with --csv: where the offsets go"},
@@ -169,6 +172,7 @@ int cmd_plan(int argc, char **argv)
               "  plimsoll plan cloud/full batch=8 --memory 15GB\n"
               "  plimsoll plan my.yaml --json\n"
               "  plimsoll plan cloud/full --timeline memory.svg\n"
+              "  plimsoll plan cloud/full --sweep 6GB,8GB,12GB,16GB,24GB\n"
               "  plimsoll plan --csv buffers.csv --out offsets.csv\n", &a);
     if (csv) {
         cli_want(&a, 0, 0, "plan --csv", "no configuration");
@@ -179,6 +183,7 @@ int cmd_plan(int argc, char **argv)
         return 2;
     }
     cli_want(&a, 1, 1, "plan", "one configuration");
+    if (sweep) return plan_sweep(&a, sweep, json);
     pl_run *run = NULL;
     pl_status rc = plan_open(&a, memory, &run);
     if (rc != PL_OK) return cli_fail(rc);
@@ -199,6 +204,11 @@ int cmd_plan(int argc, char **argv)
         }
     }
     if (rc == PL_OK && timeline && timeline_write(run, a.positional[0], timeline) != 0) {
+        pl_run_free(run);
+        return 1;
+    }
+    if (rc == PL_OK && snapshot && !plan_snapshot(run, snapshot)) {
+        cli_error("cannot write %s", snapshot);
         pl_run_free(run);
         return 1;
     }

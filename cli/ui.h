@@ -64,6 +64,10 @@ void plan_json(const pl_run *run, pl_json *j);
 
 /* cmd_pack.c: plan --csv; returns the exit code. */
 int plan_csv(const char *in, const char *out, const char *capacity_text, bool json);
+/* snapshot.c: a plan for PyTorch's memory viewer; false when it cannot be written. */
+bool plan_snapshot(const pl_run *run, const char *path);
+/* sweep.c: one row for each budget of a comma-separated list; returns the exit code. */
+int plan_sweep(const cli_args *a, const char *list, bool json);
 /* timeline.c: the picture of `plan --timeline`; returns the exit code. */
 int timeline_write(const pl_run *run, const char *name, const char *path);
 

@@ -36,7 +36,10 @@ PL_API pl_nn *pl_builder_train(pl_builder *b);
 PL_API pl_nn *pl_builder_eval(pl_builder *b);
 PL_API int64_t pl_builder_batch(const pl_builder *b); /* samples a run: key `batch` */
 
-/* Finishes the training program: gradients of loss for every trainable slot, clipping, optimiser,
+/* An output of the training program named "nonfinite" stops the run when it is above 0: for models
+ * that hide a blow-up from their loss (nan_to_num). A loss that is not finite always does.
+ *
+ * Finishes the training program: gradients of loss for every trainable slot, clipping, optimiser,
  * schedule, EMA and counters as the keys `optim.*`, `schedule.*`, `clip.*`, `ema.*` say; makes
  * loss, lr and grad_norm outputs. */
 PL_API void pl_builder_minimise(pl_builder *b, pl_val loss);

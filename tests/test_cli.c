@@ -267,6 +267,13 @@ TEST(cli_plan_csv_and_timeline)
     const char *svg = cli_read(in_dir("t.svg"));
     CHECK(strstr(svg, "<svg ") && strstr(svg, "peak ") && strstr(svg, "</svg>"));
     CHECK_RUN(cli_run("$P plan cloud/tiny --timeline /proc/none/t.svg"), 1, "/proc/none/t.svg");
+    j = json_loads(cli_run("$P plan cloud/tiny --sweep 1MiB,4GiB --json").out, 0, NULL);
+    CHECK_INT(json_array_size(j), 2);
+    CHECK(json_is_false(json_object_get(json_array_get(j, 0), "fits")));
+    CHECK(json_is_true(json_object_get(json_array_get(j, 1), "fits")));
+    json_decref(j);
+    CHECK_INT(cli_run("$P plan cloud/tiny --snapshot %s", in_dir("s.pickle")).code, 0);
+    CHECK(access(in_dir("s.pickle"), R_OK) == 0);
 }
 
 /* ---- what goes wrong while running ------------------------------------------------------------ */

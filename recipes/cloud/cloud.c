@@ -165,7 +165,8 @@ static void draw_keeps(cloud *k, pl_val conv[3], pl_val dense[2])
                                 PL_TYPE(PL_F32, k->batch, k->dense[i]), k->drop_dense[i]);
 }
 
-/* Standardised height (B) of frames (B,T,H,W) and angles (B,2). */
+/* Standardised height (B) of frames (B,T,H,W) and angles (B,2); not finite when training has blown
+ * up. */
 static pl_val predict(cloud *k)
 {
     pl_graph *g = k->m->g;
@@ -182,7 +183,7 @@ static pl_val predict(cloud *k)
     for (int64_t t = 0; t < k->frames; t++)
         features[t] = frame_features(k, frames, t, part[0], part[1], conv_keep);
     pl_val pooled = temporal_attention(k, pl_stack(g, (int)k->frames, features, 1));
-    return pl_nan_to_num(g, head(k, pooled, dense_keep));
+    return head(k, pooled, dense_keep);
 }
 
 static pl_status build_train(pl_builder *b)
@@ -190,8 +191,10 @@ static pl_status build_train(pl_builder *b)
     const pl_config *c = pl_builder_config(b);
     cloud k;
     if (sizes_from_config(b, pl_builder_train(b), &k) != PL_OK) return pl_nn_finish(k.m);
-    pl_val height = predict(&k);
+    pl_val raw = predict(&k), height = pl_nan_to_num(k.m->g, raw);
     pl_val target = pl_input(k.m->g, "target", PL_TYPE(PL_F32, k.batch));
+    pl_val bad = pl_cast(k.m->g, pl_not(k.m->g, pl_is_finite(k.m->g, raw)), PL_F32);
+    pl_output(k.m->g, "nonfinite", pl_sum(k.m->g, bad, PL_AXES_ALL, false));
     pl_val each = pl_loss_huber(k.m->g, height, target, pl_config_float(c, "loss.huber_delta"));
     pl_builder_minimise(b, pl_loss_hard_mining(k.m->g, each,
                                                pl_config_float(c, "loss.mining_fraction"),
@@ -205,7 +208,7 @@ static pl_status build_eval(pl_builder *b)
     cloud k;
     if (sizes_from_config(b, pl_builder_eval(b), &k) != PL_OK) return pl_nn_finish(k.m);
     pl_graph *g = k.m->g;
-    pl_val height = predict(&k);
+    pl_val height = pl_nan_to_num(g, predict(&k));
     pl_val target = pl_input(g, "target", PL_TYPE(PL_F32, k.batch));
     pl_val error = pl_scale(g, pl_sub(g, height, target), CLOUD_STD_KM);
     pl_val km = pl_shift(g, pl_scale(g, target, CLOUD_STD_KM), CLOUD_MEAN_KM);

@@ -36,8 +36,8 @@ typedef uint8_t raw_u8 __attribute__((vector_size(8)));
 
 /* One accumulation step, on vectors (V..) and on single elements (S..), of floats and integers. max keeps the accumulator
  * unless the element is larger or NaN; a NaN accumulator is never replaced by a number. */
-#define MAX_S(a, x) (((x) > (a)) | ((x) != (x)) ? (x) : (a))
-#define MIN_S(a, x) (((x) < (a)) | ((x) != (x)) ? (x) : (a))
+#define MAX_S(a, x) ((((x) > (a)) | ((x) != (x))) ? (x) : (a))
+#define MIN_S(a, x) ((((x) < (a)) | ((x) != (x))) ? (x) : (a))
 
 /* A select on vectors by mask, since C compilers lack ?: on vectors. */
 #define PICK_F(m, x, a) ((vf)(((vi)(m) & (vi)(x)) | (~(vi)(m) & (vi)(a))))

@@ -31,8 +31,8 @@ MAP2(add, x + y)
 MAP2(sub, x - y)
 MAP2(mul, x *y)
 MAP2(div_, x / y)
-MAP2(max_, (x > y) | (x != x) ? x : y)
-MAP2(min_, (x < y) | (x != x) ? x : y)
+MAP2(max_, ((x > y) | (x != x)) ? x : y)
+MAP2(min_, ((x < y) | (x != x)) ? x : y)
 COMPARE_LOOPS
 SELECT_LOOPS
 

@@ -58,8 +58,8 @@ MAP2(sub, x - y)
 MAP2(mul, x *y)
 MAP2(div_, x / y)
 MAP2(pow, pow(x, y))
-MAP2(max_, (x > y) | (x != x) ? x : y)
-MAP2(min_, (x < y) | (x != x) ? x : y)
+MAP2(max_, ((x > y) | (x != x)) ? x : y)
+MAP2(min_, ((x < y) | (x != x)) ? x : y)
 MAP2(mod, mod_one(x, y))
 COMPARE_LOOPS
 SELECT_LOOPS

@@ -25,7 +25,7 @@ static inline T mod_one(T x, T y)
 {
     if (y == 0 || minus_one(y)) return 0;
     T r = (T)(x % y);
-    return (T)((r != 0) & (negative(r) != negative(y)) ? r + y : r);
+    return (T)(((r != 0) & (negative(r) != negative(y))) ? r + y : r);
 }
 
 MAP1(neg, (U)0 - (U)x)

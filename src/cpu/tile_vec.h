@@ -94,6 +94,8 @@ const pl_vec *pl_vec_best(void);
 /* The loop below may be vectorised although dst may equal an operand: elements are independent.
  */
 #if defined(__clang__)
+/* Loops around libm calls stay scalar; that is no defect. */
+#pragma clang diagnostic ignored "-Wpass-failed"
 # define PL_VEC_LOOP _Pragma("clang loop vectorize(assume_safety)")
 #else
 # define PL_VEC_LOOP _Pragma("GCC ivdep")

@@ -405,6 +405,11 @@ static double scalar_output(pl_run *r, pl_program *p, const char *name)
 static pl_status check_numbers(pl_run *r, const pl_step_info *info)
 {
     pl_type t;
+    double bad = scalar_output(r, r->train, "nonfinite");
+    PL_FAIL_IF(bad > 0, PL_ERR_NUMERIC,
+               "step %lld: %.0f of the network's outputs are not finite; lower optim.lr (now %g) or "
+               "set clip.norm",
+               (long long)info->step, bad, info->lr);
     PL_FAIL_IF(!isfinite(info->loss), PL_ERR_NUMERIC,
                "step %lld: the loss is %g; lower optim.lr (now %g) or set clip.norm",
                (long long)info->step, info->loss, info->lr);

@@ -1,0 +1,94 @@
+/* sweep.c - `plan --sweep 6GB,8GB,12GB`: the table that every project writes by hand, computed.
+ *
+ * One row a budget: does it fit, how the batch is split, the peak of the process, the predicted time
+ * of a step, what recomputation costs. Each row is a plan of its own, by the same code as `plan`.
+ */
+#include "plimsoll_json.h"
+#include "ui.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct row {
+    char size[64];
+    pl_status rc;
+    pl_run_memory memory;
+    double step_ms, recompute;
+    int64_t micro, accumulate;
+} row;
+
+static void plan_row(const cli_args *a, row *r)
+{
+    pl_run *run = NULL;
+    r->rc = plan_open(a, r->size, &run);
+    if (r->rc != PL_OK) return;
+    r->rc = pl_run_build(run);
+    r->memory = pl_run_memory_get(run);
+    if (r->rc == PL_OK) {
+        const pl_plan_info *p = pl_program_plan(pl_run_train_program(run));
+        r->step_ms = p->predicted_step_ms;
+        r->recompute = p->recompute_ratio;
+        r->micro = pl_config_int(pl_run_config(run), "batch");
+        r->accumulate = 1;
+    }
+    pl_run_free(run);
+}
+
+static bool row_fits(const row *r)
+{
+    return r->rc == PL_OK && r->memory.fits;
+}
+
+static void print_row(const row *r)
+{
+    if (row_fits(r))
+        printf("  %10s  %-4s %10s %10s %12.4g ms %9.1f %%\n", r->size, "yes",
+               cli_count(r->micro), cli_bytes(r->memory.total), r->step_ms, 100 * r->recompute);
+    else
+        printf("  %10s  %-4s %10s %10s   needs at least %s\n", r->size, "no", "", "",
+               r->memory.total ? cli_bytes(r->memory.total) : "more");
+}
+
+static void row_json(const row *r, pl_json *j)
+{
+    pl_json_object(j, NULL);
+    pl_json_string(j, "budget", r->size);
+    pl_json_bool(j, "fits", row_fits(r));
+    pl_json_uint(j, "budget_bytes", r->memory.budget);
+    pl_json_uint(j, "peak_bytes", r->memory.total);
+    if (row_fits(r)) {
+        pl_json_int(j, "micro_batch", r->micro);
+        pl_json_int(j, "accumulate", r->accumulate);
+        pl_json_float(j, "predicted_step_ms", r->step_ms);
+        pl_json_float(j, "recompute_ratio", r->recompute);
+    }
+    pl_json_end(j);
+}
+
+int plan_sweep(const cli_args *a, const char *list, bool json)
+{
+    enum { MAX = 32 };
+    row rows[MAX];
+    int n = 0;
+    for (const char *p = list; *p && n < MAX; n++) {
+        size_t len = strcspn(p, ",");
+        memset(&rows[n], 0, sizeof rows[n]);
+        snprintf(rows[n].size, sizeof rows[n].size, "%.*s", (int)len, p);
+        plan_row(a, &rows[n]);
+        if (rows[n].rc != PL_OK && rows[n].rc != PL_ERR_FIT) return cli_fail(rows[n].rc);
+        p += len + (p[len] == ',');
+    }
+    if (!json) {
+        printf("%s\n  %10s  %-4s %10s %10s %15s %11s\n", a->positional[0], "budget", "fits",
+               "micro", "process", "predicted step", "recomputed");
+        for (int i = 0; i < n; i++) print_row(&rows[i]);
+        return 0;
+    }
+    pl_json *j = pl_json_new(stdout);
+    pl_json_array(j, NULL);
+    for (int i = 0; i < n; i++) row_json(&rows[i], j);
+    pl_json_end(j);
+    pl_status rc = pl_json_finish(j);
+    pl_json_free(j);
+    return rc == PL_OK ? 0 : cli_fail(rc);
+}
