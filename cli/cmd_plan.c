@@ -32,7 +32,7 @@ void plan_json(const pl_run *run, pl_json *j)
     pl_json_uint(j, "state_bytes", m.state);
     pl_json_uint(j, "overhead_bytes", m.overhead);
     pl_json_uint(j, "keep_all_bytes", p->keep_all_bytes);
-    pl_json_uint(j, "minimum_bytes", m.total);
+    pl_json_uint(j, "minimum_bytes", m.minimum);
     pl_json_uint(j, "live_bound_bytes", p->live_bound_bytes);
     pl_json_uint(j, "no_reuse_bytes", p->no_reuse_bytes);
     pl_json_float(j, "recompute_ratio", p->recompute_ratio);
@@ -69,6 +69,12 @@ static void print_components(const pl_plan_info *p, const pl_run_memory *m, FILE
     if (m->budget)
         fprintf(out, "  %s the budget of %s", m->fits ? "fits" : "does NOT fit",
                 cli_bytes(m->budget));
+    fprintf(out, "\n");
+    fprintf(out, "  %-14s %12s  smallest budget found (recomputing); arena %s when all is kept",
+            "minimum", cli_bytes(m->minimum), cli_bytes(p->keep_all_bytes));
+    if (p->recompute_ratio > 0)
+        fprintf(out, ", %s as planned: %.1f %% of the step is computed again",
+                cli_bytes(p->arena_bytes), 100 * p->recompute_ratio);
     fprintf(out, "\n");
 }
 
@@ -189,6 +195,7 @@ int cmd_plan(int argc, char **argv)
     if (rc != PL_OK) return cli_fail(rc);
     if (print_config) return plan_print_config(run);
     rc = pl_run_build(run);
+    if (rc == PL_OK) rc = pl_run_find_minimum(run);
     bool fits = true;
     if (rc == PL_OK) {
         fits = pl_run_memory_get(run).fits;
@@ -215,7 +222,7 @@ int cmd_plan(int argc, char **argv)
     if (rc == PL_OK && !fits) {
         pl_run_memory m = pl_run_memory_get(run);
         cli_error("does not fit %s: the smallest budget is %llu bytes (%s)", cli_bytes(m.budget),
-                  (unsigned long long)m.total, cli_bytes(m.total));
+                  (unsigned long long)m.minimum, cli_bytes(m.minimum));
     }
     pl_run_free(run);
     return rc != PL_OK ? cli_fail(rc) : fits ? 0 : 3;

@@ -46,7 +46,7 @@ static void print_row(const row *r)
                cli_count(r->micro), cli_bytes(r->memory.total), r->step_ms, 100 * r->recompute);
     else
         printf("  %10s  %-4s %10s %10s   needs at least %s\n", r->size, "no", "", "",
-               r->memory.total ? cli_bytes(r->memory.total) : "more");
+               r->memory.minimum ? cli_bytes(r->memory.minimum) : "more");
 }
 
 static void row_json(const row *r, pl_json *j)

@@ -39,7 +39,12 @@ PL_API pl_store *pl_run_store(const pl_run *r);
 /* ---- planning -------------------------------------------------------------------------------- */
 /* Applied to the programs that pl_run_build compiles; call it before. */
 PL_API void pl_run_set_compile(pl_run *r, const pl_compile_opts *o);
+/* Builds and compiles. With key `memory`, what does not fit is computed again; when nothing is found
+ * that fits, this succeeds and pl_run_memory_get says so. */
 PL_API pl_status pl_run_build(pl_run *r) PL_MUST_USE;
+/* Looks for the smallest budget; pl_run_memory_get tells it from then on. pl_run_build does it by
+ * itself when the budget given is too small. */
+PL_API pl_status pl_run_find_minimum(pl_run *r) PL_MUST_USE;
 PL_API const pl_program *pl_run_train_program(const pl_run *r);
 PL_API const pl_program *pl_run_eval_program(const pl_run *r); /* NULL if the recipe has none */
 
@@ -49,6 +54,7 @@ typedef struct pl_run_memory {
     uint64_t overhead;     /* program, libraries, tables, stacks: measured now, with a margin */
     uint64_t total;        /* arena + state + overhead */
     uint64_t budget;       /* key `memory`; 0 = none given */
+    uint64_t minimum;      /* smallest budget known to work; see pl_run_find_minimum */
     bool fits;             /* total <= budget, or no budget */
 } pl_run_memory;
 PL_API pl_run_memory pl_run_memory_get(const pl_run *r);

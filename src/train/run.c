@@ -7,6 +7,8 @@
 #include "base/dtype.h"
 #include "base/pool.h"
 #include "base/sys.h"
+#include "ir/graph.h"
+#include "rt/refit.h"
 #include "train/dataset.h"
 
 #include <dlfcn.h>
@@ -220,6 +222,91 @@ void pl_run_set_compile(pl_run *r, const pl_compile_opts *o)
     r->compile = *o;
 }
 
+/* checkpointing: the graph's marks, or the scopes that the patterns name. */
+static pl_status mark_segments(pl_run *r, pl_graph *g)
+{
+    const char *how = pl_config_text(r->config, "checkpointing");
+    r->compile.checkpointing = strcmp(how, "auto") == 0  ? PL_CHECKPOINT_AUTO
+                               : strcmp(how, "off") == 0 ? PL_CHECKPOINT_OFF
+                                                         : PL_CHECKPOINT_BLOCKS;
+    if (strcmp(how, "scopes") != 0) return PL_OK;
+    PL_FAIL_IF(pl_config_is_null(r->config, "checkpoint_scopes"), PL_ERR_CONFIG,
+               "checkpointing: scopes needs checkpoint_scopes, e.g. \"frame*\"");
+    const char *pattern = pl_config_text(r->config, "checkpoint_scopes");
+    bool any = false;
+    for (uint32_t i = 1; i < g->n_scopes; i++) {
+        g->scopes[i].checkpoint = pl_nn_match(pattern, g->scopes[i].path);
+        any |= g->scopes[i].checkpoint;
+    }
+    PL_FAIL_IF(!any, PL_ERR_CONFIG, "checkpoint_scopes: no scope of the model matches \"%s\"",
+               pattern);
+    return PL_OK;
+}
+
+static pl_status compile_both(pl_run *r, pl_graph *train, pl_graph *eval)
+{
+    pl_status rc = mark_segments(r, train);
+    if (rc == PL_OK)
+        rc = pl_compile(train, &r->compile, &r->train);
+    else
+        pl_graph_free(train);
+    if (!eval) return rc;
+    pl_compile_opts forward = r->compile; /* nothing goes backward in it: no segments */
+    if (forward.checkpointing == PL_CHECKPOINT_BLOCKS) forward.checkpointing = PL_CHECKPOINT_AUTO;
+    if (rc == PL_OK)
+        rc = pl_compile(eval, &forward, &r->eval);
+    else
+        pl_graph_free(eval);
+    return rc;
+}
+
+/* The larger of the two programs' smallest arenas. */
+static pl_status find_minimum(pl_run *r, uint64_t *arena)
+{
+    uint64_t eval = 0;
+    PL_TRY(pl_program_find_minimum(r->train, arena));
+    if (r->eval && pl_program_plan(r->eval)->arena_bytes > *arena)
+        PL_TRY(pl_program_find_minimum(r->eval, &eval));
+    if (eval > *arena) *arena = eval;
+    return PL_OK;
+}
+
+/* Plans for what the budget leaves to the arena. A budget for which no plan is found leaves the
+ * last plans as they are: pl_run_memory_get tells that they do not fit. */
+static pl_status fit_arena(pl_run *r, uint64_t arena)
+{
+    pl_program *programs[2] = {r->train, r->eval};
+    for (int i = 0; i < 2; i++) {
+        if (!programs[i] || pl_program_plan(programs[i])->arena_bytes <= arena) continue;
+        PL_TRY(pl_program_refit(programs[i], arena ? arena : 1));
+    }
+    return PL_OK;
+}
+
+/* What is left for the arena when everything else is taken off; 0 when that is nothing. */
+static uint64_t arena_room(const pl_run *r, uint64_t margin)
+{
+    uint64_t budget = (uint64_t)pl_config_size(r->config, "memory");
+    uint64_t taken = pl_program_plan(r->train)->state_bytes + pl_sys_rss_bytes() + margin;
+    return budget > taken ? budget - taken : 0;
+}
+
+/* Planning itself takes memory, so what is left is measured again after it. */
+static pl_status fit_budget(pl_run *r)
+{
+    if (pl_config_is_null(r->config, "memory")) return PL_OK;
+    pl_status rc = PL_OK;
+    for (int round = 0; round < 4 && !pl_run_memory_get(r).fits; round++) {
+        rc = fit_arena(r, arena_room(r, OVERHEAD_MARGIN));
+        if (rc == PL_ERR_FIT) rc = fit_arena(r, arena_room(r, OVERHEAD_MARGIN_MIN));
+        pl_sys_trim();
+        if (rc != PL_OK) break;
+    }
+    if (rc != PL_ERR_FIT) return rc;
+    r->unfit = pl_arena_strdup(&r->arena, pl_error_text());
+    return r->unfit ? PL_OK : PL_ERR_MEMORY;
+}
+
 pl_status pl_run_build(pl_run *r)
 {
     pl_builder b = {.config = r->config, .store = r->store, .replay = r->replay};
@@ -229,14 +316,20 @@ pl_status pl_run_build(pl_run *r)
     pl_graph *train = b.train_graph, *eval = b.eval_graph;
     b.train_graph = b.eval_graph = NULL; /* the programs own them */
     pl__builder_release(&b);
-    pl_status rc = pl_compile(train, &r->compile, &r->train);
-    if (eval) {
-        if (rc == PL_OK)
-            rc = pl_compile(eval, &r->compile, &r->eval);
-        else
-            pl_graph_free(eval);
-    }
-    return rc;
+    PL_TRY(compile_both(r, train, eval));
+    pl_sys_trim();
+    PL_TRY(fit_budget(r));
+    if (!pl_run_memory_get(r).fits) PL_TRY(pl_run_find_minimum(r));
+    return PL_OK;
+}
+
+pl_status pl_run_find_minimum(pl_run *r)
+{
+    uint64_t arena;
+    PL_FAIL_IF(!r->train, PL_ERR_ARG, "the run is not built");
+    PL_TRY(find_minimum(r, &arena));
+    pl_sys_trim();
+    return PL_OK;
 }
 
 const pl_program *pl_run_train_program(const pl_run *r)
@@ -249,6 +342,20 @@ const pl_program *pl_run_eval_program(const pl_run *r)
     return r->eval;
 }
 
+/* The larger of the two programs' arenas; least: of the smallest ones found. */
+static uint64_t arena_of(const pl_run *r, bool least)
+{
+    uint64_t most = 0;
+    const pl_program *programs[2] = {r->train, r->eval};
+    for (int i = 0; i < 2; i++) {
+        if (!programs[i]) continue;
+        const pl_plan_info *p = pl_program_plan(programs[i]);
+        uint64_t arena = least && p->minimum_bytes ? p->minimum_bytes : p->arena_bytes;
+        if (arena > most) most = arena;
+    }
+    return most;
+}
+
 pl_run_memory pl_run_memory_get(const pl_run *r)
 {
     pl_run_memory m = {0};
@@ -256,15 +363,13 @@ pl_run_memory pl_run_memory_get(const pl_run *r)
         m.arena = pl_session_arena_bytes(r->session);
         m.state = pl_session_state_bytes(r->session);
     } else if (r->train) {
-        const pl_plan_info *t = pl_program_plan(r->train);
-        m.arena = t->arena_bytes;
-        m.state = t->state_bytes;
-        if (r->eval && pl_program_plan(r->eval)->arena_bytes > m.arena)
-            m.arena = pl_program_plan(r->eval)->arena_bytes;
+        m.arena = arena_of(r, false);
+        m.state = pl_program_plan(r->train)->state_bytes;
     }
     uint64_t rss = pl_sys_rss_bytes(), mapped = r->session ? m.arena + m.state : 0;
     uint64_t base = rss > mapped ? rss - mapped : 0, planned = m.arena + m.state;
     m.overhead = base + OVERHEAD_MARGIN;
+    m.minimum = m.state + m.overhead + (r->train ? arena_of(r, true) : 0);
     m.budget = pl_config_is_null(r->config, "memory")
                    ? 0
                    : (uint64_t)pl_config_size(r->config, "memory");
@@ -298,11 +403,14 @@ pl_status pl_run_start(pl_run *r)
         snprintf(b, sizeof b, "%.2f MiB", (double)m.budget / 0x1p20);
         PL_FAIL(PL_ERR_FIT,
                 "training needs %s, the budget is %s: the smallest budget is %llu bytes; or lower "
-                "batch (now %lld)",
-                a, b, (unsigned long long)m.total,
-                (long long)pl_config_int(r->config, "batch"));
+                "batch (now %lld)%s%s%s",
+                a, b, (unsigned long long)m.minimum,
+                (long long)pl_config_int(r->config, "batch"), r->unfit ? " (" : "",
+                r->unfit ? r->unfit : "", r->unfit ? ")" : "");
     }
     pl_program *programs[2] = {r->train, r->eval};
+    for (int i = 0; i < 2; i++)
+        if (programs[i]) pl_program_settle(programs[i]);
     PL_TRY(pl_session_new(r->store, r->eval ? 2 : 1, programs, &r->session));
     pl_session_init(r->session, (uint64_t)pl_config_int(r->config, "seed"));
     seed_random_key(r);

@@ -8,7 +8,11 @@ const pl_config_entry pl_engine_schema[] = {
     {"device", PL_CONFIG_CHOICE, "cpu", 0, 0, "cpu", "Where to train."},
     {"threads", PL_CONFIG_INT, "0", 0, 1024, NULL, "Threads; 0: all cores this process may use."},
     {"memory", PL_CONFIG_SIZE, "null", 1, 1e15, NULL,
-     "Budget of the whole process, e.g. 2GiB; training does not start when it does not fit."},
+     "Budget of the whole process, e.g. 2GiB: what does not fit is computed again."},
+    {"checkpointing", PL_CONFIG_CHOICE, "auto", 0, 0, "auto|off|blocks|scopes",
+     "What is computed again: what the budget needs, nothing, marked scopes, or named ones."},
+    {"checkpoint_scopes", PL_CONFIG_TEXT, "null", 0, 0, NULL,
+     "checkpointing: scopes: their names as a pattern: \"frame*,*.layer?\"."},
     {"batch", PL_CONFIG_INT, "1", 1, 1e9, NULL, "Samples a step."},
     {"init_from", PL_CONFIG_TEXT, "null", 0, 0, NULL, "Model file to start from (safetensors)."},
 

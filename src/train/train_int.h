@@ -35,6 +35,7 @@ struct pl_run {
     pl_program *train, *eval;
     pl_session *session;
     pl_plateau plateau;
+    const char *unfit; /* why no plan fits the budget; NULL */
     void *data;                /* the recipe's, when data_open */
     struct pl_dataset *dataset; /* data.path, else NULL */
     bool data_open, replay;
