@@ -283,7 +283,7 @@ TEST(batch_proves_workloads)
 TEST(batch_names_what_couples)
 {
     CHECK_COUPLED(normalised, "norm: moments", "mean and variance");
-    CHECK_COUPLED(normalised, "assign", "micro-batch");
+    CHECK_COUPLED(normalised, "norm: broadcast", "flows back");
     CHECK_COUPLED(mined, "sort", "mixes");
     CHECK_COUPLED(rooted, "sqrt", "nonlinear");
     CHECK_COUPLED(worst, "max_over", "compares");

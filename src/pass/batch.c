@@ -657,7 +657,7 @@ pl_status pl_batch_analyse(const pl_graph *whole, const pl_graph *part, int64_t 
             else if (w.need[n])
                 visit(&w, n);
         }
-        for (int i = 0; i < n_goals; i++) check_goal(&w, goals[i]);
+        for (int i = 0; i < n_goals && out->n_causes == 0; i++) check_goal(&w, goals[i]);
         out->proven = out->n_causes == 0;
     }
     pl_arena_release(&scratch);
@@ -666,9 +666,10 @@ pl_status pl_batch_analyse(const pl_graph *whole, const pl_graph *part, int64_t 
 
 const char *pl_batch_text(const pl_batch_report *r, char *buf, size_t cap)
 {
+    enum { NAMED = 3 }; /* later ones often follow from the first */
     size_t used = 0;
     if (cap) buf[0] = 0;
-    for (int i = 0; i < r->n_causes && used < cap; i++) {
+    for (int i = 0; i < r->n_causes && i < NAMED && used < cap; i++) {
         int n = snprintf(buf + used, cap - used, "%s%s: %s", i ? "; " : "", r->cause[i].label,
                          r->cause[i].why);
         used += n > 0 ? (size_t)n : 0;

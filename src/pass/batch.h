@@ -34,7 +34,7 @@ pl_status pl_batch_analyse(const pl_graph *whole, const pl_graph *part, int64_t 
                            int64_t parts, const pl_val *goals, int n_goals,
                            pl_batch_report *out) PL_MUST_USE;
 
-/* "frame0.norm.0: moments (why); sort (why)" in buf. */
+/* The first few causes, "frame0.norm.0: moments: why; sort: why", in buf. */
 const char *pl_batch_text(const pl_batch_report *r, char *buf, size_t cap);
 
 #endif
