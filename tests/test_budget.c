@@ -258,7 +258,7 @@ static void sweep(const char *config, int budgets, int steps)
         if (pl_test_allocs_counted()) /* a sanitizer's shadow is no part of the promise */
             CHECK_MSG(peak <= budget, "%s: peak %lld, budget %lld", config, peak, budget);
         CHECK_MSG(strcmp(want, got) == 0, "%s at %lld: other losses", config, budget);
-        CHECK(arena < keep_all || i > 0);
+        CHECK(arena < keep_all || i > 0 || most - least < 32 << 20); /* margins may swallow it */
     }
     r = cli_run("%s --memory %lld", command, least / 2);
     CHECK_INT(r.code, 3);

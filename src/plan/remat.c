@@ -1,9 +1,9 @@
 /* remat.c - the model of a problem, its bounds, and the driver that lets the solvers compete.
  *
  * The driver runs seeds from cheap to dear and keeps the cheapest plan that fits: everything
- * once; the dynamic program over cut points; the simulator over its grid of settings; then, as
- * far as the effort goes, the search over its weights; on small problems a best-first search
- * that ends with the optimum. Each candidate is a sequence of ops, measured exactly.
+ * once; the dynamic program over cut points; the simulator over its grid of settings; on small
+ * problems a best-first search that ends with the optimum; then, as far as the effort goes, the
+ * search over the simulator's weights. Each candidate is a sequence of ops, measured exactly.
  */
 #include "plan/remat.h"
 
@@ -14,7 +14,7 @@
 #include "base/sys.h"
 #include "plan/remat_int.h"
 
-enum { AUTO_UNITS = 150000 }; /* effort an op, when none is named */
+enum { AUTO_START = 30000000, AUTO_UNITS = 100000 }; /* effort, and an op, when none is named */
 
 /* ---- the model ------------------------------------------------------------------------------ */
 static unsigned buf_flags(const pl_remat_problem *p, uint32_t v)
@@ -294,14 +294,11 @@ static pl_status offer_pool(pl__remat_best *b)
 
 static pl_status compete(pl__remat_best *b)
 {
-    uint32_t off = b->opts->off;
     PL_TRY(offer_once(b));
     if (b->optimal) return PL_OK;
     PL_TRY(offer_pool(b));
-    if (!(off & PL_REMAT_NO_CHAIN)) PL_TRY(pl__remat_chain(b));
-    PL_TRY(pl__remat_simulate(b));
-    if (off & PL_REMAT_NO_EXACT || (b->any && b->seq.n)) return PL_OK;
-    return pl__remat_exact(b);
+    if (!(b->opts->off & PL_REMAT_NO_CHAIN)) PL_TRY(pl__remat_chain(b));
+    return pl__remat_simulate(b);
 }
 
 static pl_status best_init(pl__remat_best *b, const pl__remat *m, const pl_remat_opts *opts)
@@ -309,7 +306,7 @@ static pl_status best_init(pl__remat_best *b, const pl__remat *m, const pl_remat
     *b = (pl__remat_best){.m = m, .opts = opts, .budget = opts->budget_bytes,
                           .least_peak = UINT64_MAX};
     if (b->budget > INT64_MAX) b->budget = INT64_MAX;
-    b->effort = opts->effort == PL_REMAT_EFFORT_AUTO ? (uint64_t)m->n_ops * AUTO_UNITS
+    b->effort = opts->effort == PL_REMAT_EFFORT_AUTO ? AUTO_START + (uint64_t)m->n_ops * AUTO_UNITS
                                                      : opts->effort;
     if (opts->time_limit_s > 0)
         b->deadline_ns = pl_sys_now_ns() + (uint64_t)(opts->time_limit_s * 1e9);

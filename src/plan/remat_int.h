@@ -118,7 +118,7 @@ pl_status pl__remat_offer(pl__remat_best *b, const uint32_t *op, uint32_t n,
                           const char *strategy, bool *better) PL_MUST_USE;
 bool pl__remat_late(const pl__remat_best *b);
 
-/* The simulator over its grid of settings, then the search as far as the effort goes. */
+/* The simulator over its grid of settings, the exact search, then the one over weights. */
 pl_status pl__remat_simulate(pl__remat_best *b) PL_MUST_USE;
 pl_status pl__remat_chain(pl__remat_best *b) PL_MUST_USE;
 /* Does nothing on problems that are too large for it. */

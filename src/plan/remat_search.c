@@ -2,7 +2,7 @@
  *
  * No single setting of the eviction score wins everywhere, so the whole grid runs. A run at a
  * somewhat smaller budget leaves room that undoing recomputation (remat_fill.c) uses better than
- * the simulator would have, so part of the grid runs at such budgets too.
+ * the simulator would have, so part of the grid runs at such a budget too.
  *
  * The search then changes the weights of one to three storages that were dropped, runs again,
  * and keeps what is not worse after tightening and filling. It starts from the best few
@@ -25,7 +25,7 @@ enum {
 
 /* ---- the grid ------------------------------------------------------------------------------- */
 static const float size_powers[] = {1, 0.5f, 1.5f}, gap_powers[] = {0.25f, 0, 0.5f, 1},
-                   kins[] = {0.3f, 0, 1}, tights[] = {1, 0.96f, 0.9f};
+                   kins[] = {0.3f, 0, 1};
 enum {
     N_GRID = 36,
     N_TIGHT = 12,
@@ -33,15 +33,17 @@ enum {
     FAIL_UNITS = 200000, /* budget is given up */
 };
 
+/* All of the grid at the budget itself; then the part of it with the first share of
+ * descendants' cost again, at a smaller budget and with waiting counted in ops. */
 static pl__remat_setting grid_setting(uint32_t i)
 {
-    /* All of the grid at the budget itself, then those without descendants' cost below it. */
-    uint32_t tight = i < N_GRID ? 0 : 1 + (i - N_GRID) / N_TIGHT;
+    uint32_t part = i < N_GRID ? 0 : 1 + (i - N_GRID) / N_TIGHT;
     uint32_t at = i < N_GRID ? i : (i - N_GRID) % N_TIGHT;
     return (pl__remat_setting){.size_power = size_powers[at % 3],
                                .gap_power = gap_powers[at / 3 % 4],
                                .kin = kins[at / 12],
-                               .tight = tights[tight]};
+                               .tight = part == 1 ? 0.96f : 1,
+                               .by_index = part == 2};
 }
 
 /* The best settings so far, best first. */
@@ -247,7 +249,10 @@ pl_status pl__remat_simulate(pl__remat_best *b)
     starts st = {.n = 0};
     PL_TRY(pl__remat_sim_new(b->m, &sim));
     pl_status s = run_grid(b, sim, &st);
-    if (s == PL_OK && st.n && b->effort && !(b->opts->off & PL_REMAT_NO_SEARCH))
+    /* On small problems the best-first search mostly ends with a proof, which saves the rest. */
+    if (s == PL_OK && !(b->opts->off & PL_REMAT_NO_EXACT) && !(b->any && b->seq.n))
+        s = pl__remat_exact(b);
+    if (s == PL_OK && st.n && b->effort && !b->optimal && !(b->opts->off & PL_REMAT_NO_SEARCH))
         s = run_search(b, sim, &st);
     pl__remat_sim_free(sim);
     return s;
