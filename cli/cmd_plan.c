@@ -157,7 +157,7 @@ int plan_print_config(pl_run *run)
 
 int cmd_plan(int argc, char **argv)
 {
-    bool json = false, print_config = false;
+    bool json = false, print_config = false, largest = false;
     const char *memory = NULL, *timeline = NULL, *csv = NULL, *out = NULL, *capacity = NULL;
     const char *snapshot = NULL, *sweep = NULL;
     cli_args a;
@@ -166,6 +166,7 @@ int cmd_plan(int argc, char **argv)
         {"--json", NULL, &json, "one JSON object"},
         {"--timeline", "FILE.svg", &timeline, "draw the bytes alive over the steps of the plan"},
         {"--sweep", "SIZES", &sweep, "a row for each budget: 6GB,8GB,12GB,16GB,24GB"},
+        {"--largest-batch", NULL, &largest, "the largest batch that --memory allows"},
         {"--snapshot", "FILE.pickle", &snapshot, "the plan for PyTorch's memory viewer"},
         {"--print-config", NULL, &print_config, "print the resolved configuration and stop"},
         {"--csv", "IN.csv", &csv, "the offset planner alone: columns id,lower,upper,size"},
@@ -182,6 +183,7 @@ int cmd_plan(int argc, char **argv)
               "  plimsoll plan my.yaml --json\n"
               "  plimsoll plan cloud/full --timeline memory.svg\n"
               "  plimsoll plan cloud/full --sweep 6GB,8GB,12GB,16GB,24GB\n"
+              "  plimsoll plan cloud/full --largest-batch --memory 16GB\n"
               "  plimsoll plan --csv buffers.csv --out offsets.csv\n", &a);
     if (csv) {
         cli_want(&a, 0, 0, "plan --csv", "no configuration");
@@ -192,6 +194,7 @@ int cmd_plan(int argc, char **argv)
         return 2;
     }
     cli_want(&a, 1, 1, "plan", "one configuration");
+    if (largest) return plan_largest(&a, memory, json);
     if (sweep) return plan_sweep(&a, sweep, json);
     pl_run *run = NULL;
     pl_status rc = plan_open(&a, memory, &run);
