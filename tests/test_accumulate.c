@@ -206,3 +206,73 @@ TEST(accumulate_refuses_coupling)
     CHECK_INT(with("accumulate=some", NULL, &t), PL_ERR_CONFIG);
     CHECK_INT(with("accumulate=0", NULL, &t), PL_ERR_CONFIG);
 }
+
+/* ---- accumulate: auto --------------------------------------------------------------------------- */
+static pl_status plan_auto(const char *norm, uint64_t budget, pl_run_memory *m, pl_run_split *split)
+{
+    char memory[64];
+    snprintf(memory, sizeof memory, "memory=%llu", (unsigned long long)budget);
+    const char *overrides[] = {"batch=1024", "width=64", "checkpointing=off", "accumulate=auto",
+                               norm, budget ? memory : "seed=0"};
+    pl_run *run = NULL;
+    pl_status rc = open_run(overrides, 6, &run);
+    if (rc == PL_OK) rc = pl_run_build(run);
+    if (rc == PL_OK) {
+        *m = pl_run_memory_get(run);
+        *split = pl_run_split_get(run);
+        split->coupled = split->coupled ? "coupled" : NULL; /* the text goes with the run */
+    }
+    pl_run_free(run);
+    return rc;
+}
+
+TEST(accumulate_auto_fits)
+{
+    pl_run_memory all, m;
+    pl_run_split split;
+    CHECK_OK(plan_auto("norm=group", 0, &all, &split));
+    CHECK_INT(split.accumulate, 1);
+    int64_t before = 1;
+    for (int k = 2; k <= 8; k *= 2) { /* the smallest number that fits, never more than asked */
+        uint64_t budget = all.total - all.arena + all.arena / (uint64_t)k * 11 / 10;
+        CHECK_OK(plan_auto("norm=group", budget, &m, &split));
+        CHECK(m.fits && m.total <= budget);
+        CHECK_INT(split.effective, 1024);
+        CHECK_MSG(split.accumulate >= before && split.accumulate > 1 && split.accumulate <= k,
+                  "1/%d of the arena: accumulate %lld", k, (long long)split.accumulate);
+        before = split.accumulate;
+    }
+    CHECK_OK(plan_auto("norm=batch", all.total - all.arena / 2, &m, &split));
+    CHECK(!m.fits && split.coupled);
+    CHECK_INT(split.accumulate, 1);
+}
+
+TEST(accumulate_on_the_command_line)
+{
+    if (!cli_bin()) SKIP("no program to run");
+    cli_result r = cli_run("$P plan cloud/tiny batch=4 accumulate=2");
+    CHECK_INT(r.code, 2);
+    CHECK_MSG(strstr(r.err, "norm.0: moments") && strstr(r.err, "sort"), "%s", r.err);
+    r = cli_run("$P plan cloud/tiny batch=8 accumulate=2 accumulate_coupled=true --json");
+    CHECK_MSG(r.code == 0 && strstr(r.out, "\"micro_batch\":4,\"accumulate\":2,\"effective_batch\":8"),
+              "%s%s", r.out, r.err);
+    r = cli_run("$P train " CLI_SMALL "batch=4 accumulate=2 accumulate_coupled=true train.steps=2 --json");
+    CHECK_MSG(r.code == 0 && strstr(r.out, "\"step\":2"), "%s%s", r.out, r.err);
+}
+
+/* The batch that is named fits, and the next one does not. */
+TEST(accumulate_largest_batch)
+{
+    if (!cli_bin()) SKIP("no program to run");
+    const char *common = "cloud/tiny frames=1 height=64 width=64 checkpointing=off";
+    cli_result r = cli_run("$P plan %s --largest-batch --memory 400MB --json", common);
+    CHECK_MSG(r.code == 0, "%s", r.err);
+    const char *at = strstr(r.out, "\"largest_batch\":");
+    CHECK(at);
+    long long largest = strtoll(at + 16, NULL, 10);
+    CHECK(largest > 8);
+    CHECK_INT(cli_run("$P plan %s batch=%lld --memory 400MB", common, largest).code, 0);
+    CHECK_INT(cli_run("$P plan %s batch=%lld --memory 400MB", common, largest * 21 / 20 + 1).code, 3);
+    CHECK_INT(cli_run("$P plan %s --largest-batch --memory 1MB", common).code, 3);
+    CHECK_INT(cli_run("$P plan %s --largest-batch", common).code, 2);
+}

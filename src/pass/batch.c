@@ -216,9 +216,9 @@ static const char *source_rule(walk *w, bool is_state)
     int axis = out_axis(w, 0);
     s->out[0] = (tag){NONE, false, 0, 1};
     if (is_state) return axis == NO_AXIS ? NULL : "its shape follows the batch";
-    if (axis != 0) return "an input without the batch as its first dimension";
-    s->out[0].kind = EACH;
-    s->out[0].inner = pl_type_elems(t) / w->batch;
+    if (axis < 0 || (axis > 0 && t->dim[axis] != w->batch)) return "an input without a batch";
+    s->out[0].kind = EACH; /* a sample's elements lie together */
+    s->out[0].inner = axis ? elems_after(t, axis) : pl_type_elems(t) / w->batch;
     return NULL;
 }
 

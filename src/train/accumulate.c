@@ -1,8 +1,9 @@
 /* accumulate.c - a step's batch in several micro-batches: whether that is the same, and how many.
  *
  * The recipe is built twice more, at the batch and at the micro-batch, and the two graphs are
- * compared (pass/batch.h). Programs of one sample may be simplified by their constructors, so a
- * micro-batch of one is looked at as two: coupling does not depend on sizes.
+ * compared (pass/batch.h). Constructors shorten what works on one sample, so a micro-batch of one is
+ * looked at as two, and builds that differ are looked at again at a larger batch: coupling does not
+ * depend on sizes.
  */
 #include "pass/batch.h"
 #include "train/train_int.h"
@@ -50,10 +51,9 @@ static pl_status compare(pl_builder *whole, pl_builder *part, int64_t parts, pl_
                             out);
 }
 
-pl_status pl__run_couples(pl_run *r, int64_t parts, const char **why)
+/* *why as pl__run_couples gives it; PL_ERR_GRAPH when the two builds cannot be compared. */
+static pl_status couples_at(pl_run *r, int64_t batch, int64_t parts, const char **why)
 {
-    int64_t batch = pl_config_int(r->config, "batch");
-    if (batch / parts == 1) batch *= 2;
     pl_builder whole, part;
     memset(&part, 0, sizeof part);
     pl_batch_report report;
@@ -61,19 +61,25 @@ pl_status pl__run_couples(pl_run *r, int64_t parts, const char **why)
     *why = NULL;
     pl_status rc = probe(r, batch, &whole);
     if (rc == PL_OK) rc = probe(r, batch / parts, &part);
-    if (rc == PL_OK) {
-        rc = compare(&whole, &part, parts, &report);
-        if (rc == PL_OK && !report.proven)
-            *why = pl_arena_strdup(&r->arena, pl_batch_text(&report, text, sizeof text));
-        if (rc == PL_ERR_GRAPH) {
-            *why = pl_arena_strdup(&r->arena, pl_error_text());
-            rc = *why ? PL_OK : PL_ERR_MEMORY;
-        }
-        if (rc == PL_OK && !report.proven && !*why) rc = PL_ERR_MEMORY;
+    if (rc == PL_OK) rc = compare(&whole, &part, parts, &report);
+    if (rc == PL_OK && !report.proven) {
+        *why = pl_arena_strdup(&r->arena, pl_batch_text(&report, text, sizeof text));
+        if (!*why) rc = PL_ERR_MEMORY;
     }
     probe_release(&part);
     probe_release(&whole);
     return rc;
+}
+
+pl_status pl__run_couples(pl_run *r, int64_t parts, const char **why)
+{
+    enum { LARGER = 8 };
+    int64_t batch = pl_config_int(r->config, "batch"), scale = batch / parts == 1 ? 2 : 1;
+    pl_status rc = couples_at(r, batch * scale, parts, why);
+    if (rc == PL_ERR_GRAPH) rc = couples_at(r, batch * LARGER, parts, why);
+    if (rc != PL_ERR_GRAPH) return rc;
+    *why = pl_arena_strdup(&r->arena, pl_error_text());
+    return *why ? PL_OK : PL_ERR_MEMORY;
 }
 
 pl_status pl__run_build_auto(pl_run *r)
