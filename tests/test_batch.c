@@ -1,6 +1,9 @@
 /* test_batch.c - the batch analysis: models whose samples do not couple are proven, the others name
  * what couples them; and what is proven is true in numbers. */
+#include "base/dtype.h"
 #include "base/err.h"
+#include "graph_eval.h"
+#include "ir/text.h"
 #include "pass/batch.h"
 #include "plimsoll_optim.h"
 #include "plimsoll_recipe.h"
@@ -8,6 +11,7 @@
 #include "workloads/workloads.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef pl_val (*model_fn)(pl_nn *m, int64_t batch); /* returns the loss */
@@ -262,6 +266,169 @@ static pl_val wan_model(pl_nn *m, int64_t batch)
     pl_val goal = pl_squeeze(g, wan_teacher(m, &c, lifted, t, text), 1);
     pl_val out = work_conv1(m, wan_student(m, &c, x, t, text), "project", 16);
     return pl_loss_mse(g, out, pl_stop_gradient(g, goal));
+}
+
+/* ---- labels, held against numbers --------------------------------------------------------------- */
+/* One case of an op, run with its reference kernel. */
+typedef struct trial {
+    const pl_op *op;
+    const pl_case *cs;
+    pl_store *store;
+    pl_graph *g;
+    graph_eval *e;
+    pl_val in[PL_CASE_IN], out[PL_MAX_OUT];
+    int n_in;
+    pl_type in_type[PL_CASE_IN], out_type[PL_MAX_OUT];
+    pl_labels labels;
+    uint64_t noise;
+} trial;
+
+static void draw(trial *t, int i, int64_t at)
+{
+    double lo = t->cs->range[i].lo, hi = t->cs->range[i].hi, u = 0.5 + 0.5 * pl_test_noise(&t->noise);
+    bool is_float = pl_dtype_is_float(t->in_type[i].dtype);
+    if (lo == 0 && hi == 0) lo = is_float ? -1 : 0, hi = 1;
+    double v = lo + u * (hi - lo);
+    if (!is_float) v = floor(lo + u * (hi - lo + 1));
+    if (!is_float && v > hi) v = hi;
+    pl_elem_set(t->in_type[i].dtype, graph_eval_at(t->e, t->in[i]), at, v);
+}
+
+static bool trial_new(trial *t, const pl_op *op, const pl_case *cs)
+{
+    memset(t, 0, sizeof *t);
+    t->op = op;
+    t->cs = cs;
+    t->noise = 7;
+    t->store = pl_store_new();
+    t->g = pl_graph_new(t->store);
+    for (; t->n_in < PL_CASE_IN && cs->in[t->n_in]; t->n_in++) {
+        char name[16];
+        snprintf(name, sizeof name, "x%d", t->n_in);
+        const char *text = cs->in[t->n_in];
+        if (pl_type_parse(text, strlen(text), &t->in_type[t->n_in]) != PL_OK) return false;
+        t->in[t->n_in] = pl_input(t->g, name, t->in_type[t->n_in]);
+    }
+    void *attr = pl_arena_alloc(&t->g->arena, op->attr_bytes + 1);
+    if (pl_attr_parse(op, cs->attr, strlen(cs->attr), t->g, attr) != PL_OK) return false;
+    pl_node n = pl_build(t->g, op, attr, t->n_in, t->in, t->out);
+    if (!n.id) return false;
+    pl_call c;
+    pl_node_call(t->g, n.id, t->in_type, t->out_type, &c);
+    op->labels(&c, &t->labels);
+    t->e = graph_eval_new(t->g, true);
+    for (int i = 0; i < t->n_in; i++)
+        for (int64_t k = 0; k < pl_type_elems(&t->in_type[i]); k++) draw(t, i, k);
+    return t->e && graph_eval_run(t->e) == PL_OK;
+}
+
+static void trial_free(trial *t)
+{
+    graph_eval_free(t->e);
+    pl_graph_free(t->g);
+    pl_store_free(t->store);
+}
+
+/* Coordinate of element `at` along the dimension with the label; -1 if there is none. */
+static int64_t place(const pl_type *t, const int8_t *row, int label, int64_t at)
+{
+    for (int d = t->rank - 1; d >= 0; d--) {
+        int64_t c = at % t->dim[d];
+        if (row[d] == label) return c;
+        at /= t->dim[d];
+    }
+    return -1;
+}
+
+static const int8_t *row_of(const trial *t, int i)
+{
+    return t->labels.in[i < PL_LABEL_IN ? i : PL_LABEL_IN - 1];
+}
+
+/* New numbers at index 0 of a label must leave the outputs' other indices alone. */
+static bool stays_apart(trial *t, int label)
+{
+    double *before[PL_MAX_OUT];
+    bool same = true;
+    for (int k = 0; k < t->op->n_out; k++) {
+        int64_t n = pl_type_elems(&t->out_type[k]);
+        before[k] = calloc((size_t)n + 1, sizeof(double));
+        for (int64_t i = 0; i < n; i++)
+            before[k][i] = pl_elem_get(t->out_type[k].dtype, graph_eval_at(t->e, t->out[k]), i);
+    }
+    for (int i = 0; i < t->n_in; i++)
+        for (int64_t k = 0; k < pl_type_elems(&t->in_type[i]); k++)
+            if (place(&t->in_type[i], row_of(t, i), label, k) == 0) draw(t, i, k);
+    same = graph_eval_run(t->e) == PL_OK;
+    for (int k = 0; k < t->op->n_out; k++) {
+        for (int64_t i = 0; i < pl_type_elems(&t->out_type[k]); i++) {
+            double now = pl_elem_get(t->out_type[k].dtype, graph_eval_at(t->e, t->out[k]), i);
+            if (place(&t->out_type[k], t->labels.out[k], label, i) > 0) same &= now == before[k][i];
+        }
+        free(before[k]);
+    }
+    return same;
+}
+
+/* Twice the inputs of the mask must give twice the first output. */
+static bool scales(trial *t, uint32_t mask)
+{
+    const pl_type *y = &t->out_type[0];
+    if (!pl_dtype_is_float(y->dtype)) return true; /* small integers overflow */
+    int64_t n = pl_type_elems(y);
+    double *before = calloc((size_t)n + 1, sizeof *before), off = 0;
+    for (int64_t i = 0; i < n; i++)
+        before[i] = pl_elem_get(y->dtype, graph_eval_at(t->e, t->out[0]), i);
+    for (int i = 0; i < t->n_in; i++) {
+        if (!(mask >> i & 1)) continue;
+        void *x = graph_eval_at(t->e, t->in[i]);
+        for (int64_t k = 0; k < pl_type_elems(&t->in_type[i]); k++)
+            pl_elem_set(t->in_type[i].dtype, x, k, 2 * pl_elem_get(t->in_type[i].dtype, x, k));
+    }
+    bool ok = graph_eval_run(t->e) == PL_OK;
+    for (int64_t i = 0; i < n; i++) {
+        double now = pl_elem_get(y->dtype, graph_eval_at(t->e, t->out[0]), i);
+        double d = fabs(now - 2 * before[i]) / (1 + fabs(now));
+        if (d > off) off = d;
+    }
+    free(before);
+    return ok && off < 1e-4;
+}
+
+static uint32_t present(const trial *t, uint32_t mask)
+{
+    return mask & (((uint32_t)1 << t->n_in) - 1);
+}
+
+static void check_labels(const pl_op *op, int index)
+{
+    trial t;
+    if (trial_new(&t, op, &op->cases[index])) {
+        for (int label = 1; label < 32; label++)
+            if (!stays_apart(&t, label))
+                pl_test_fail(__FILE__, __LINE__, "%s case %d mixes label %d", op->name, index, label);
+        uint32_t times = present(&t, t.labels.times), plus = present(&t, t.labels.plus);
+        for (int i = 0; i < t.n_in; i++)
+            if ((times >> i & 1) && !scales(&t, (uint32_t)1 << i | plus))
+                pl_test_fail(__FILE__, __LINE__, "%s case %d: not linear in %d", op->name, index, i);
+        if (!times && plus && !scales(&t, plus))
+            pl_test_fail(__FILE__, __LINE__, "%s case %d: not linear in the sum", op->name, index);
+    } else {
+        pl_test_fail(__FILE__, __LINE__, "%s case %d: %s", op->name, index, pl_error_text());
+    }
+    trial_free(&t);
+}
+
+TEST(batch_labels_are_true)
+{
+    int n = 0;
+    for (int i = 0; i < pl_op_count(); i++) {
+        const pl_op *op = pl_op_at(i);
+        if (!op->labels) continue;
+        n++;
+        for (int c = 0; op->cases[c].attr; c++) check_labels(op, c);
+    }
+    CHECK(n >= 20);
 }
 
 /* ---- tests ------------------------------------------------------------------------------------ */
