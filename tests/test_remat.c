@@ -355,7 +355,7 @@ static bool same_plan(const pl_remat_plan *a, const pl_remat_plan *b)
 TEST(remat_random_problems_stay_within_budget)
 {
     int repeats = 0;
-    for (uint32_t k = 0; k < (pl_test_long() ? 400u : 48u); k++) {
+    for (uint32_t k = 0; k < (pl_test_long() ? 400u : 24u); k++) {
         made *m = make_any(k, 10 + k * 7 % 80);
         pl_remat_opts o = PL_REMAT_OPTS_INIT;
         o.effort = 1000000;
@@ -380,14 +380,14 @@ TEST(remat_random_problems_stay_within_budget)
         for (uint32_t i = 0; i < 6; i++) pl_remat_plan_free(plans[i]), pl_remat_plan_free(again[i]);
         free(m);
     }
-    CHECK(repeats > 50); /* the problems do need recomputation */
+    CHECK(repeats > 25); /* the problems do need recomputation */
 }
 
 /* Against the optimum. The gap allowed is the published prototype's aim: 0.1 % on average. */
 TEST(remat_against_the_optimum)
 {
     double sum = 0, most = 0;
-    uint32_t n = 0, count = pl_test_long() ? 140 : 100, wide = pl_test_long() ? 7 : 5;
+    uint32_t n = 0, count = 130, wide = pl_test_long() ? 7 : 5;
     for (uint32_t k = 0; k < count; k++) {
         made *m = make_training(k, (pl_test_long() ? 6 : 5) + k % wide);
         uint64_t bound, keep;
@@ -396,7 +396,7 @@ TEST(remat_against_the_optimum)
         CHECK_OK(pl_remat_bound(&m->p, &bound, &op));
         CHECK_OK(pl_remat_keep_all(&m->p, &keep));
         uint64_t budget = bound + (keep - bound) * (k * 13 % 70) / 100;
-        if (remat_oracle(&m->p, budget, pl_test_long() ? 4000000 : 400000, &best)) {
+        if (remat_oracle(&m->p, budget, pl_test_long() ? 3000000 : 400000, &best)) {
             pl_remat_opts o = PL_REMAT_OPTS_INIT;
             pl_remat_plan *plan = NULL;
             o.budget_bytes = budget;
@@ -417,7 +417,7 @@ TEST(remat_against_the_optimum)
     }
     if (getenv("PL_TEST_PRINT"))
         printf("%u problems: gap mean %.5f %%, most %.4f %%\n", n, 100 * sum / n, 100 * most);
-    CHECK_MSG(n >= 90, "only %u problems solved", n);
+    CHECK_MSG(n >= 100, "only %u problems solved", n);
     CHECK_MSG(sum / n <= 0.001 && most <= 0.015, "gap: mean %g, most %g", sum / n, most);
 }
 

@@ -1,10 +1,12 @@
 /* fit.c - see fit.h.
  *
  * The recomputation planner sees the tasks and storages of the keep-all plan, in its order, and
- * knows nothing of outputs that take over the bytes of inputs. Its own peak is therefore too high,
- * by an amount that depends on the plan. So its budget is only a knob: it is turned up while the
- * true peak of the expansion, takeovers included, still is within the arena's budget. Every list
- * found is kept and competes for every later budget.
+ * knows nothing of outputs that take over the bytes of inputs. Takeovers of the keep-all plan are
+ * told to it as scratch that is smaller by the bytes taken over; since scratch cannot be negative,
+ * all scratch and all budgets of the core are larger by one constant, `shift`. Other takeovers come
+ * and go with the plan, so the core's budget is only a knob: it is turned up while the true peak of
+ * the expansion still is within the arena's budget. Every list found is kept and competes for every
+ * later budget.
  *
  * What a slot's new value is made from: an update over the old value runs once; a value assigned to
  * a slot is never dropped. Readers of an old value that come after the update, which recomputation
@@ -37,7 +39,7 @@ struct pl_fit {
     pl_remat_plan marked; /* the segments that the model marks, as a seed; n = 0: none */
     candidate cand[MAX_CANDIDATES];
     uint32_t n_cand;
-    uint64_t bound, core_keep_all, minimum;
+    uint64_t bound, core_keep_all, minimum, shift;
     uint32_t bound_unit;
     bool knows_minimum;
 };
@@ -93,20 +95,38 @@ static pl_status list_rows(pl_fit *f, const pl_rows *rows, const uint32_t **at,
     return PL_OK;
 }
 
+/* Bytes that each task's outputs take over from its inputs when everything is kept. */
+static pl_status find_credit(pl_fit *f, uint64_t *credit)
+{
+    const pl_problem *q = &f->q;
+    pl_life life;
+    PL_TRY(pl_life_new(q, &f->mem, &life));
+    pl_life_replay(q, f->task_at, UINT64_MAX, &life);
+    for (uint32_t s = 0; s < q->n_st; s++) {
+        if (life.root[s] == s || q->st[s].producer == PL_NONE) continue;
+        uint64_t *c = &credit[q->st[s].producer];
+        *c += pl_storage_arena(&q->st[s]);
+        if (*c > f->shift) f->shift = *c;
+    }
+    return PL_OK;
+}
+
 static pl_status describe_tasks(pl_fit *f)
 {
     const pl_problem *q = &f->q;
     uint32_t n = q->n_tasks;
     double *cost = pl_arena_new(&f->mem, double, n + 1);
     uint64_t *work = pl_arena_new(&f->mem, uint64_t, n + 1);
+    uint64_t *credit = pl_arena_new(&f->mem, uint64_t, n + 1);
     uint8_t *flags = pl_arena_new(&f->mem, uint8_t, n + 1);
     f->task_at = pl_arena_new(&f->mem, uint32_t, n + 1);
-    if (!cost || !work || !flags || !f->task_at) return PL_ERR_MEMORY;
+    if (!cost || !work || !credit || !flags || !f->task_at) return PL_ERR_MEMORY;
+    for (uint32_t i = 0; i < n; i++) f->task_at[i] = q->task_of[f->base->keep_all->order[i]];
+    PL_TRY(find_credit(f, credit));
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t t = q->task_of[f->base->keep_all->order[i]];
-        f->task_at[i] = t;
+        uint32_t t = f->task_at[i];
         cost[i] = f->base->cost_ns[q->unit[t]];
-        work[i] = q->work[t];
+        work[i] = q->work[t] + f->shift - credit[t];
         if (updates_in_place(q, t)) flags[i] = PL_REMAT_ONCE;
     }
     f->core.n_ops = n;
@@ -455,9 +475,9 @@ static pl_status pack_cheapest(pl_fit *f, uint64_t budget, pl_fitted **out)
 pl_status pl_fit_solve(pl_fit *f, uint64_t arena_budget, uint64_t effort, pl_fitted **out)
 {
     candidate *c = NULL;
-    uint64_t unused, good = arena_budget;
+    uint64_t unused, good = arena_budget + f->shift;
     if (arena_budget < f->bound) return refuse(f, arena_budget);
-    PL_TRY(ask_core(f, arena_budget, 0, false, &c));
+    PL_TRY(ask_core(f, good, 0, false, &c));
     if (!c) {
         PL_TRY(pl_fit_minimum(f, &unused));
         if ((c = least_peak(f)) != NULL) good = c->plan->peak_bytes;

@@ -244,13 +244,13 @@ static pl_status add_copies(maker *m)
 
 /* ---- offsets ------------------------------------------------------------- */
 /* A portfolio first; search only when it leaves more than a thousandth above the bound, and a
- * long one only above a hundredth. */
+ * long one only when a short one did not help. */
 static pl_status pack(const pl_plan_opts *o, pl_pack_buf *b, size_t n, uint64_t bound,
                       uint64_t *height)
 {
     static const struct {
         uint64_t work, per_mille;
-    } round[] = {{0, 0}, {200000000, 1}, {1500000000, 10}};
+    } round[] = {{0, 0}, {200000000, 1}, {1500000000, 1}};
     pl_pack_opts po = PL_PACK_OPTS_INIT;
     po.seed = o->seed + 1;
     po.time_limit_s = o->seconds > 0 ? o->seconds : 5;

@@ -20,7 +20,7 @@ enum {
     MAX_BITS = 64,          /* values that are not pinned */
     MAX_OPS = 48,           /* more, and the states are too many anyway */
     MAX_STATES = 1 << 18,
-    N_CELLS = 1 << 19,      /* hash cells */
+    DESPERATE = 8,          /* times the limits while no plan at all is known */
     MAX_SETS = 4096,        /* minimal sets tried for one computation */
     MAX_WORK = 6000000,     /* sets begun and states reached in all: about 0.2 s */
 };
@@ -47,8 +47,8 @@ typedef struct exact {
     uint64_t roots;                     /* bits that are no views */
     uint64_t stays[MAX_OPS + 1];        /* bits that cannot come back and will be read */
     node *nodes;
-    uint32_t n_nodes;
-    uint32_t *cells; /* node + 1, 0 for empty */
+    uint32_t n_nodes, max_nodes;
+    uint32_t *cells; /* hash table, twice max_nodes: node + 1, 0 for empty */
     uint32_t *heap;
     uint32_t n_heap, cap_heap;
     double limit; /* cost of repetition of the best plan */
@@ -169,8 +169,8 @@ static uint32_t heap_pop(exact *x)
 static uint32_t find_cell(const exact *x, uint32_t pos, uint64_t mask)
 {
     uint64_t h = (mask ^ (uint64_t)pos << 57) * 0x9e3779b97f4a7c15u;
-    uint32_t c = (uint32_t)(h >> 40) & (N_CELLS - 1);
-    for (; x->cells[c]; c = (c + 1) & (N_CELLS - 1)) {
+    uint32_t last = 2 * x->max_nodes - 1, c = (uint32_t)(h >> 36) & last;
+    for (; x->cells[c]; c = (c + 1) & last) {
         const node *n = &x->nodes[x->cells[c] - 1];
         if (n->mask == mask && n->pos == pos) break;
     }
@@ -191,7 +191,7 @@ static pl_status reach(exact *x, uint32_t from, uint32_t op, uint32_t pos, uint6
         if (old->cost <= cost) return PL_OK;
         old->done = true;
     }
-    if (x->n_nodes == MAX_STATES) {
+    if (x->n_nodes == x->max_nodes) {
         x->full = true;
         return PL_OK;
     }
@@ -323,12 +323,14 @@ pl_status pl__remat_exact(pl__remat_best *b)
         x->b = b;
         x->m = b->m;
         x->goal = PL_REMAT_NONE;
-        x->max_work = b->any ? MAX_WORK / 8 : MAX_WORK;
+        uint32_t times = b->seq.n || b->any ? 1 : DESPERATE;
+        x->max_work = MAX_WORK * times;
+        x->max_nodes = MAX_STATES * times;
         /* The margin keeps sums in another order from looking like a gain. */
         x->limit = b->seq.n ? (b->seq.cost - b->m->base_cost) * (1 - 1e-9) : HUGE_VAL;
         if (!set_up(x, bit_of)) goto out;
-        x->nodes = pl_sys_alloc(MAX_STATES * sizeof *x->nodes);
-        x->cells = pl_sys_alloc(N_CELLS * sizeof *x->cells);
+        x->nodes = pl_sys_alloc(x->max_nodes * sizeof *x->nodes);
+        x->cells = pl_sys_alloc(2 * (size_t)x->max_nodes * sizeof *x->cells);
         s = x->nodes && x->cells ? expand(x) : PL_ERR_MEMORY;
     }
     if (s == PL_OK && x->goal != PL_REMAT_NONE) s = offer_goal(x);

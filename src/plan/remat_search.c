@@ -29,6 +29,8 @@ static const float size_powers[] = {1, 0.5f, 1.5f}, gap_powers[] = {0.25f, 0, 0.
 enum {
     N_GRID = 36,
     N_TIGHT = 12,
+    N_FIRST = 3,         /* settings that always run; others while this much was not spent for */
+    GRID_UNITS = 400000, /* each op */
     N_FEW = 16,          /* when these have failed and so much was spent for each op, the */
     FAIL_UNITS = 200000, /* budget is given up */
 };
@@ -86,6 +88,7 @@ static pl_status run_grid(pl__remat_best *b, pl__remat_sim *sim, starts *st)
     for (uint32_t i = 0; i < n && !(b->seq.n && pl__remat_late(b)); i++) {
         bool tired = i >= N_FEW && pl__remat_sim_work(sim) > FAIL_UNITS * (uint64_t)b->m->n_ops;
         if (b->seq.n ? b->any : tired) break;
+        if (i >= N_FIRST && pl__remat_sim_work(sim) > GRID_UNITS * (uint64_t)b->m->n_ops) break;
         pl__remat_setting set = grid_setting(i);
         bool ok;
         double cost;

@@ -34,6 +34,7 @@
 enum {
     N_MARKS = 24,     /* checkpoints along the order */
     MAX_BREAKS = 64,  /* locks given up for one op of the order */
+    MAX_DOWN = 400,   /* dropped descendants looked at: near ones tell enough */
     LONG_RUN = 8,     /* a run of more than this many instructions an op has failed */
     /* What a cached walk may have missed. "More": only drops, so that the true score is at least
      * the cached one; "less": something came back, and it may be lower. */
@@ -241,11 +242,11 @@ static float walk_up(pl__remat_sim *s, uint32_t r)
 static void walk_down(pl__remat_sim *s, uint32_t r)
 {
     const pl__remat *m = s->m;
-    uint32_t n = 0, walk = ++s->walk, next = next_use(s, r);
+    uint32_t n = 0, walk = ++s->walk, next = next_use(s, r), steps = 0;
     double cost = 0;
     s->stack[n++] = r;
     s->walk_root[r] = walk;
-    while (n) {
+    while (n && steps++ < MAX_DOWN) {
         uint32_t q = s->stack[--n];
         s->work += 6;
         for (uint32_t i = m->feeds.at[q]; i < m->feeds.at[q + 1]; i++) {

@@ -18,9 +18,12 @@
 
 /* Room for stacks of the team, allocator slack and the pages a first step touches. Two processes
  * with the same configuration differ by some pages, so a budget that one of them named must do for
- * the next: a given budget may shrink the margin to the smaller figure. */
-#define OVERHEAD_MARGIN     ((uint64_t)24 << 20)
-#define OVERHEAD_MARGIN_MIN ((uint64_t)16 << 20)
+ * the next: a given budget may shrink the margin to two thirds of it. */
+static uint64_t margin_of(bool least)
+{
+    uint64_t margin = ((uint64_t)12 << 20) + ((uint64_t)192 << 10) * (uint64_t)pl_pool_threads();
+    return least ? margin / 3 * 2 : margin;
+}
 
 /* ---- opening --------------------------------------------------------------------------------- */
 /* Preset texts of a recipe, by "recipe/preset" or, inside the recipe's own files, "preset". */
@@ -314,8 +317,8 @@ static pl_status fit_budget(pl_run *r)
     if (pl_config_is_null(r->config, "memory")) return PL_OK;
     pl_status rc = PL_OK;
     for (int round = 0; round < 4 && !pl_run_memory_get(r).fits; round++) {
-        rc = fit_arena(r, arena_room(r, OVERHEAD_MARGIN));
-        if (rc == PL_ERR_FIT) rc = fit_arena(r, arena_room(r, OVERHEAD_MARGIN_MIN));
+        rc = fit_arena(r, arena_room(r, margin_of(false)));
+        if (rc == PL_ERR_FIT) rc = fit_arena(r, arena_room(r, margin_of(true)));
         pl_sys_trim();
         if (rc != PL_OK) break;
     }
@@ -437,13 +440,13 @@ pl_run_memory pl_run_memory_get(const pl_run *r)
     }
     uint64_t rss = pl_sys_rss_bytes(), mapped = r->session ? m.arena + m.state : 0;
     uint64_t base = rss > mapped ? rss - mapped : 0, planned = m.arena + m.state;
-    m.overhead = base + OVERHEAD_MARGIN;
+    m.overhead = base + margin_of(false);
     m.minimum = m.state + m.overhead + (r->train ? arena_of(r, true) : 0);
     m.budget = pl_config_is_null(r->config, "memory")
                    ? 0
                    : (uint64_t)pl_config_size(r->config, "memory");
     if (m.budget && m.budget < planned + m.overhead &&
-        m.budget >= planned + base + OVERHEAD_MARGIN_MIN)
+        m.budget >= planned + base + margin_of(true))
         m.overhead = m.budget - planned;
     m.total = planned + m.overhead;
     m.fits = m.budget == 0 || m.total <= m.budget;
