@@ -1,5 +1,6 @@
 /* cmd_plan.c - `plimsoll plan`: the memory of a training run, before it runs. */
 #include "plimsoll_json.h"
+#include "plimsoll_unstable.h"
 #include "ui.h"
 
 #include <math.h>
@@ -155,11 +156,40 @@ int plan_print_config(pl_run *run)
     return rc == PL_OK ? 0 : cli_fail(rc);
 }
 
+/* The recompute planner alone. */
+static int plan_trace(const char *path, const char *budget, const char *seconds, bool json)
+{
+    char *end = NULL;
+    double share = budget ? strtod(budget, &end) : 0, search = seconds ? strtod(seconds, NULL) : 0;
+    if (!budget || *end || !(share > 0 && share <= 1)) {
+        cli_error("--trace wants --budget SHARE, above 0 and at most 1, e.g. --budget 0.5");
+        return 2;
+    }
+    pl_trace_report r;
+    pl_status rc = pl_plan_trace(path, share, search, &r);
+    if (rc != PL_OK) return cli_fail(rc);
+    if (!json) {
+        printf("compute %.4f x, peak %s of the %s allowed, planned in %.0f ms\n", r.overhead,
+               cli_bytes(r.peak_bytes), cli_bytes(r.budget_bytes), r.plan_ms);
+        return 0;
+    }
+    pl_json *j = pl_json_new(stdout);
+    pl_json_object(j, NULL);
+    pl_json_float(j, "overhead", r.overhead);
+    pl_json_uint(j, "peak_bytes", r.peak_bytes);
+    pl_json_uint(j, "budget_bytes", r.budget_bytes);
+    pl_json_float(j, "plan_ms", r.plan_ms);
+    pl_json_end(j);
+    rc = pl_json_finish(j);
+    pl_json_free(j);
+    return rc == PL_OK ? 0 : cli_fail(rc);
+}
+
 int cmd_plan(int argc, char **argv)
 {
     bool json = false, print_config = false, largest = false;
     const char *memory = NULL, *timeline = NULL, *csv = NULL, *out = NULL, *capacity = NULL;
-    const char *snapshot = NULL, *sweep = NULL;
+    const char *snapshot = NULL, *sweep = NULL, *trace = NULL, *budget = NULL, *seconds = NULL;
     cli_args a;
     const cli_option options[] = {
         {"--memory", "SIZE", &memory, "budget of the whole process, e.g. 2GiB (= memory=SIZE)"},
@@ -172,6 +202,9 @@ int cmd_plan(int argc, char **argv)
         {"--csv", "IN.csv", &csv, "the offset planner alone: columns id,lower,upper,size"},
         {"--out", "FILE.csv", &out, "with --csv: where the offsets go"},
         {"--capacity", "BYTES", &capacity, "with --csv: good enough; exit code 3 above it"},
+        {"--trace", "IN.txt", &trace, "the recompute planner alone, on an op-level trace"},
+        {"--budget", "SHARE", &budget, "with --trace: of the peak without recomputation, 0 to 1"},
+        {"--search", "SECONDS", &seconds, "with --trace: further search for a cheaper plan"},
         {NULL, NULL, NULL, NULL},
     };
     cli_parse(argc, argv, options,
@@ -188,6 +221,14 @@ int cmd_plan(int argc, char **argv)
     if (csv) {
         cli_want(&a, 0, 0, "plan --csv", "no configuration");
         return plan_csv(csv, out, capacity, json);
+    }
+    if (trace) {
+        cli_want(&a, 0, 0, "plan --trace", "no configuration");
+        return plan_trace(trace, budget, seconds, json);
+    }
+    if (budget || seconds) {
+        cli_error("--budget and --search of plan go with --trace; a network's budget is --memory");
+        return 2;
     }
     if (out || capacity) {
         cli_error("--out and --capacity of plan go with --csv");
