@@ -23,7 +23,7 @@ void plan_json(const pl_run *run, pl_json *j)
 {
     const pl_plan_info *p = pl_program_plan(pl_run_train_program(run));
     pl_run_memory m = pl_run_memory_get(run);
-    int64_t batch = pl_config_int(pl_run_config(run), "batch");
+    pl_run_split split = pl_run_split_get(run);
     pl_json_bool(j, "fits", m.fits);
     if (m.budget)
         pl_json_uint(j, "budget_bytes", m.budget);
@@ -37,10 +37,10 @@ void plan_json(const pl_run *run, pl_json *j)
     pl_json_uint(j, "live_bound_bytes", p->live_bound_bytes);
     pl_json_uint(j, "no_reuse_bytes", p->no_reuse_bytes);
     pl_json_float(j, "recompute_ratio", p->recompute_ratio);
-    pl_json_float(j, "predicted_step_ms", p->predicted_step_ms);
-    pl_json_int(j, "micro_batch", batch);
-    pl_json_int(j, "accumulate", 1);
-    pl_json_int(j, "effective_batch", batch);
+    pl_json_float(j, "predicted_step_ms", pl_run_predicted_ms(run));
+    pl_json_int(j, "micro_batch", split.micro);
+    pl_json_int(j, "accumulate", split.accumulate);
+    pl_json_int(j, "effective_batch", split.effective);
     pl_json_int(j, "parameters", pl_run_parameters(run, false));
     pl_json_int(j, "trainable", pl_run_parameters(run, true));
     pl_json_int(j, "nodes", p->nodes);
@@ -114,10 +114,13 @@ void plan_print(const pl_run *run, const char *name, FILE *out)
     const pl_program *program;
     const pl_plan_info *p = largest_plan(run, &program);
     pl_run_memory m = pl_run_memory_get(run);
-    fprintf(out, "%s%s%s: %s parameters, batch %lld (micro %lld x accumulate 1)\n\n", cli_bold(out),
+    pl_run_split split = pl_run_split_get(run);
+    fprintf(out, "%s%s%s: %s parameters, batch %lld (micro %lld x accumulate %lld)\n\n", cli_bold(out),
             name, cli_plain(out), cli_count(pl_run_parameters(run, false)),
-            (long long)pl_config_int(pl_run_config(run), "batch"),
-            (long long)pl_config_int(pl_run_config(run), "batch"));
+            (long long)split.effective, (long long)split.micro, (long long)split.accumulate);
+    if (split.coupled)
+        fprintf(out, "accumulate: auto does not split the batch, its samples couple: %s\n\n",
+                split.coupled);
     print_components(p, &m, out);
     print_peak(program, p, out);
     fprintf(out,
@@ -125,7 +128,7 @@ void plan_print(const pl_run *run, const char *name, FILE *out)
             "%d nodes in %d units, planned in %.0f ms; a step is predicted to take %s.\n",
             p->live_bound_bytes ? (double)p->arena_bytes / (double)p->live_bound_bytes : 1.0,
             cli_bytes(p->no_reuse_bytes), p->nodes, p->units, p->plan_ms,
-            cli_ms(p->predicted_step_ms));
+            cli_ms(pl_run_predicted_ms(run)));
 }
 
 pl_status plan_open(const cli_args *a, const char *memory, pl_run **out)
@@ -184,7 +187,7 @@ static int plan_trace(const char *path, const char *budget, const char *seconds,
 
 int cmd_plan(int argc, char **argv)
 {
-    bool json = false, print_config = false;
+    bool json = false, print_config = false, largest = false;
     const char *memory = NULL, *timeline = NULL, *csv = NULL, *out = NULL, *capacity = NULL;
     const char *snapshot = NULL, *sweep = NULL, *trace = NULL, *budget = NULL, *seconds = NULL;
     cli_args a;
@@ -193,6 +196,7 @@ int cmd_plan(int argc, char **argv)
         {"--json", NULL, &json, "one JSON object"},
         {"--timeline", "FILE.svg", &timeline, "draw the bytes alive over the steps of the plan"},
         {"--sweep", "SIZES", &sweep, "a row for each budget: 6GB,8GB,12GB,16GB,24GB"},
+        {"--largest-batch", NULL, &largest, "the largest batch that --memory allows"},
         {"--snapshot", "FILE.pickle", &snapshot, "the plan for PyTorch's memory viewer"},
         {"--print-config", NULL, &print_config, "print the resolved configuration and stop"},
         {"--csv", "IN.csv", &csv, "the offset planner alone: columns id,lower,upper,size"},
@@ -212,6 +216,7 @@ int cmd_plan(int argc, char **argv)
               "  plimsoll plan my.yaml --json\n"
               "  plimsoll plan cloud/full --timeline memory.svg\n"
               "  plimsoll plan cloud/full --sweep 6GB,8GB,12GB,16GB,24GB\n"
+              "  plimsoll plan cloud/full --largest-batch --memory 16GB\n"
               "  plimsoll plan --csv buffers.csv --out offsets.csv\n", &a);
     if (csv) {
         cli_want(&a, 0, 0, "plan --csv", "no configuration");
@@ -230,6 +235,7 @@ int cmd_plan(int argc, char **argv)
         return 2;
     }
     cli_want(&a, 1, 1, "plan", "one configuration");
+    if (largest) return plan_largest(&a, memory, json);
     if (sweep) return plan_sweep(&a, sweep, json);
     pl_run *run = NULL;
     pl_status rc = plan_open(&a, memory, &run);

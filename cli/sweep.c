@@ -26,10 +26,11 @@ static void plan_row(const cli_args *a, row *r)
     r->memory = pl_run_memory_get(run);
     if (r->rc == PL_OK) {
         const pl_plan_info *p = pl_program_plan(pl_run_train_program(run));
-        r->step_ms = p->predicted_step_ms;
+        pl_run_split split = pl_run_split_get(run);
+        r->step_ms = pl_run_predicted_ms(run);
         r->recompute = p->recompute_ratio;
-        r->micro = pl_config_int(pl_run_config(run), "batch");
-        r->accumulate = 1;
+        r->micro = split.micro;
+        r->accumulate = split.accumulate;
     }
     pl_run_free(run);
 }

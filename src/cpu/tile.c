@@ -1,8 +1,9 @@
-/* tile.c - compiles a tile program: merges dims, chooses the tile, turns instructions into steps
- * and gives registers to steps. tile_check.c looks at the program before, tile_cut.c deals the
- * space to tasks after. See tile_plan.h for the result, tile_run.c for its execution.
+/* tile.c - compiles a tile program: merges dims, chooses the tile, turns instructions into
+ * steps and gives registers to steps. tile_check.c looks at the program before, tile_cut.c
+ * deals the space to tasks after. See tile_plan.h for the result, tile_run.c for its execution.
  *
- * Nothing decided here changes a result's bits; orders of reductions are fixed in tile_reduce.c.
+ * Nothing decided here changes a result's bits; orders of reductions are fixed in
+ * tile_reduce.c.
  */
 #include "cpu/tile_plan.h"
 
@@ -13,7 +14,8 @@
 enum {
     REGISTER_BYTES = 32 * 1024, /* of a worker, so that they stay in the first caches */
     ROW_CALLS_FROM = 64,        /* rows at least this long are worth a call each */
-    BUSY_FROM = 3               /* whole-tile steps that make a tile busy */
+    BUSY_FROM = 3,              /* whole-tile steps that make a tile busy */
+    READ_ONLY_TILE = 32768      /* elements: nothing to keep near, long columns */
 };
 
 typedef struct build {
@@ -118,6 +120,15 @@ static void set_space(build *b, int *from)
     }
 }
 
+/* Rows that make a piece of a chain: long enough for a call, and whole vectors if possible. */
+static int64_t choose_brief(int64_t inner)
+{
+    int64_t rows = (384 + inner - 1) / inner;
+    for (int64_t k = rows; k <= 4 * rows; k++)
+        if (k * inner % 128 == 0) return k;
+    return rows;
+}
+
 /* The dim to cut along, and how much of it a tile takes: as near to `target` elements as whole
  * inner dims allow, in pieces of about the same size. */
 static void choose_tile(build *b, int64_t target)
@@ -131,6 +142,7 @@ static void choose_tile(build *b, int64_t target)
     if (most < 1) most = 1;
     int64_t pieces = (t->dim[d] + most - 1) / most;
     t->tile_t = (t->dim[d] + pieces - 1) / pieces;
+    t->brief_t = choose_brief(t->inner);
 }
 
 /* ---- steps ------------------------------------------------------------------------- */
@@ -147,7 +159,7 @@ static pl_step *new_step(build *b, pl_step_code code, pl_level level, pl_dtype d
     s->dtype = dtype;
     s->cls = pl_vec_class_of(dtype);
     s->slot = -1;
-    s->operand = -1;
+    s->operand = s->map = s->flow = -1;
     s->stable = level == PL_LEVEL_ONE;
     return s;
 }
@@ -301,6 +313,7 @@ static void add_scalar(build *b, const pl_tile_instr *x)
                : low[0] ? PL_VEC_SV
                         : PL_VEC_VV;
     s->fn = t->vec->map[cls]->fn[x->fn][mode];
+    s->map = (int32_t)x->fn;
     s->imm = x->imm;
     s->round = pl_tile_gives_bool(x->fn) ? NULL : rounding(t, x->dtype);
 }
@@ -421,6 +434,12 @@ static void find_uses(pl_tile *t)
         t->step[i].last_use = i;
         for (int k = 0; k < t->step[i].n_arg; k++) t->step[t->step[i].arg[k]].last_use = i;
     }
+    for (int i = 0; i < t->n_step; i++) /* a chain reads its operands at its head */
+        for (int m = t->step[i].flow; m >= 0 && !t->step[i].absorbed; m = t->step[m].flow)
+            for (int k = 0; k < t->step[m].n_arg; k++) {
+                int32_t *last = &t->step[t->step[m].arg[k]].last_use;
+                if (*last < i) *last = i;
+            }
 }
 
 /* An output may be the memory of a densely read operand. A store that comes before the
@@ -467,7 +486,16 @@ static int pool_of(const pl_step *s)
 
 static bool pooled(const pl_tile *t, const pl_step *s)
 {
-    return s->level == PL_LEVEL_FULL && !s->stable && needs_register(t, s);
+    return s->level == PL_LEVEL_FULL && !s->stable && !s->absorbed && needs_register(t, s);
+}
+
+/* Gives back the registers that s reads and step i is the last to need. */
+static void free_args(const pl_tile *t, pools *pl, const pl_step *s, int i)
+{
+    for (int k = 0; k < s->n_arg; k++) {
+        const pl_step *a = &t->step[s->arg[k]];
+        if (a->slot >= 0 && a->last_use == i) pl->busy[pool_of(a)][a->slot] = 0;
+    }
 }
 
 /* Whole-tile registers by liveness: a result may take its dying argument's place. */
@@ -476,10 +504,7 @@ static void give_slots(pl_tile *t, pools *pl)
     memset(pl, 0, sizeof *pl);
     for (int i = 0; i < t->n_step; i++) {
         pl_step *s = &t->step[i];
-        for (int k = 0; k < s->n_arg; k++) {
-            const pl_step *a = &t->step[s->arg[k]];
-            if (a->slot >= 0 && a->last_use == i) pl->busy[pool_of(a)][a->slot] = 0;
-        }
+        for (int m = i; m >= 0; m = t->step[m].flow) free_args(t, pl, &t->step[m], i);
         if (!pooled(t, s)) continue;
         int w = pool_of(s), slot = 0;
         while (pl->busy[w][slot]) slot++;
@@ -511,7 +536,7 @@ static size_t full_bytes_of(const pl_tile *t, const pools *pl)
             hot[t->step[i].arg[k]] = 1;
     for (int i = 0; i < t->n_step; i++) {
         const pl_step *s = &t->step[i];
-        if (s->level == PL_LEVEL_FULL && (s->stable || s->alias) && hot[i])
+        if (s->level == PL_LEVEL_FULL && (s->stable || s->alias) && hot[i] && !s->brief)
             each += pl_vec_width(s->cls);
     }
     return each;
@@ -540,7 +565,10 @@ static void lay_out_worker(pl_tile *t, const pools *pl)
             continue;
         }
         if (s->level == PL_LEVEL_FULL && !s->stable) continue; /* straight into an output */
-        size_t count = s->level == PL_LEVEL_FULL ? n : s->level == PL_LEVEL_ROW ? rows : 1;
+        size_t count = s->brief                    ? (size_t)(t->brief_t * t->inner)
+                       : s->level == PL_LEVEL_FULL ? n
+                       : s->level == PL_LEVEL_ROW  ? rows
+                                                   : 1;
         s->at = at;
         at += s->level == PL_LEVEL_FULL
                   ? skewed(count * width)
@@ -560,6 +588,7 @@ static pl_status lay_out(build *b, int64_t target, const int *from, pl_place *sp
     for (int i = 0; i < b->p->n_instr; i++) add_instr(b, i, from);
     for (int o = 0; o < t->n_place; o++) PL_TRY(add_place(b, o));
     sort_places(b, spare);
+    pl_tile_chains(t);
     find_uses(t);
     find_hazards(t);
     give_slots(t, pl);
@@ -567,26 +596,33 @@ static pl_status lay_out(build *b, int64_t target, const int *from, pl_place *sp
     return PL_OK;
 }
 
+/* Steps that compute or copy whole tiles; with none, memory is only read, by reductions. */
+static int count_work(const pl_tile *t)
+{
+    int work = 0;
+    for (int i = 0; i < t->n_step; i++) {
+        const pl_step *s = &t->step[i];
+        bool quiet = s->stable || s->absorbed || (s->code == PL_STEP_LOAD && s->alias);
+        work += s->level == PL_LEVEL_FULL && !quiet;
+    }
+    return work;
+}
+
 static pl_status build_all(build *b, pl_arena *a)
 {
-    static const int64_t targets[] = {4096, 2048, 1024};
+    static const int64_t targets[] = {READ_ONLY_TILE, 4096, 2048, 1024};
     int from[PL_SPACE_RANK];
     pools *pl = pl_arena_new(a, pools, 1);
     pl_place *spare = pl_arena_new(a, pl_place, b->p->n_out + 1);
     if (!pl || !spare) return PL_ERR_MEMORY;
     set_space(b, from);
-    for (int k = 0; k < 3; k++) {
+    for (int k = b->p->row_rank ? 1 : 0; k < 4; k++) {
         PL_TRY(lay_out(b, targets[k], from, spare, pl));
         size_t bytes = b->full_bytes * (size_t)(b->t->tile_t * b->t->inner);
-        if (bytes <= REGISTER_BYTES) break;
+        if (k == 0 ? count_work(b->t) == 0 : bytes <= REGISTER_BYTES) break;
     }
     lay_out_worker(b->t, pl);
-    int work = 0;
-    for (int i = 0; i < b->t->n_step; i++) {
-        const pl_step *s = &b->t->step[i];
-        work += s->level == PL_LEVEL_FULL && !s->stable && s->code != PL_STEP_LOAD;
-    }
-    b->t->busy = work >= BUSY_FROM;
+    b->t->busy = count_work(b->t) >= BUSY_FROM;
     for (int o = 0; o < b->t->n_place; o++) {
         pl_place *q = &b->t->place[o];
         q->acc_at = b->t->acc_bytes;
@@ -611,7 +647,8 @@ static pl_status keep_all(pl_tile *t, pl_arena *a)
     t->step = keep(a, t->step, (size_t)t->n_step, sizeof *t->step);
     t->place = keep(a, t->place, (size_t)t->n_place, sizeof *t->place);
     t->task = keep(a, t->task, (size_t)t->n_task, sizeof *t->task);
-    if (!t->in || !t->step || !t->place || !t->task) return PL_ERR_MEMORY;
+    t->link = keep(a, t->link, (size_t)t->n_link, sizeof *t->link);
+    if (!t->link || !t->in || !t->step || !t->place || !t->task) return PL_ERR_MEMORY;
     for (int i = 0; i < t->n_step; i++) {
         pl_step *s = &t->step[i];
         if (!s->walk) continue;
@@ -633,12 +670,13 @@ static pl_status compile(const pl_tile_program *p, pl_arena *scratch, pl_tile *t
     t->step = pl_arena_new(scratch, pl_step, cap);
     t->place = pl_arena_new(scratch, pl_place, p->n_out + 1);
     t->task = pl_arena_new(scratch, pl_span, PL_TILE_TASKS);
+    t->link = pl_arena_new(scratch, pl_link, cap);
     b.walks = pl_arena_new(scratch, pl_walk, cap);
     b.step_of = pl_arena_new(scratch, int32_t, p->n_instr + 1);
     b.raised = pl_arena_alloc(scratch, sizeof *b.raised * cap);
     b.place_step = pl_arena_new(scratch, int32_t, p->n_out + 1);
-    if (!t->in || !t->step || !t->place || !t->task || !b.walks || !b.step_of || !b.raised ||
-        !b.place_step)
+    if (!t->in || !t->step || !t->place || !t->task || !t->link || !b.walks || !b.step_of ||
+        !b.raised || !b.place_step)
         return PL_ERR_MEMORY;
     return build_all(&b, scratch);
 }

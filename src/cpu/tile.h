@@ -15,14 +15,15 @@
  * Bits. The value of an instruction depends on its operands' values alone: not on the rest of
  * the program, nor on tile boundaries, threads or instruction set. Nothing is contracted. bf16
  * and f16 instructions compute in f32 and round each result. The order of a reduction depends
- * on the sizes of the space, the mask and the fact that it is a float or not, after
+ * on the sizes of the space, the mask and the kind of number (f32 class, f64, integer), after
  * neighbouring dims with the same mask bit have been merged and dims of size 1 dropped:
  * [N,H,W,C] over {0,1,2} gives the bits of [N*H*W,C] over {0}. A row reduction gives the bits
  * of the edge reduction over the same dims.
  *
  * Numbers. Float sums accumulate in f64, moments as shifted sums in f64 whose parts are merged
- * by Chan's formula; results are rounded once to f32 (f64 for f64 values), then to the result's
- * dtype. Integer sums wrap. max and min give NaN when an element is NaN. The sum of nothing is
+ * by Chan's formula. Down columns f32 adds up in f32 over blocks of 32 rows, and blocks in f64:
+ * the error is a few ulps of the terms' size, however long the column. Results are rounded once
+ * to f32 (f64 for f64 values), then to the result's dtype. Integer sums wrap. max and min give NaN when an element is NaN. The sum of nothing is
  * 0, the largest of nothing -inf (or the smallest integer), the moments of nothing NaN.
  *
  * Rows. With row_rank > 0 the trailing row_rank dims are the row, which is never split, so row

@@ -9,12 +9,16 @@
         pl_vec_i64_##isa, pl_vec_u8_##isa;                                                   \
     extern const pl_vec_move pl_vec_move_##isa;                                              \
     extern const pl_vec_acc pl_vec_acc_##isa;                                                \
+    extern const pl_vec_blocks pl_vec_blocks_##isa;                                          \
+    extern const pl_vec_chain pl_vec_chain_##isa;                                            \
     static const pl_vec set_##isa = {#isa,                                                   \
                                      {&pl_vec_f32_##isa, &pl_vec_f64_##isa,                  \
                                       &pl_vec_i32_##isa, &pl_vec_i64_##isa,                  \
                                       &pl_vec_u8_##isa},                                     \
                                      &pl_vec_move_##isa,                                     \
-                                     &pl_vec_acc_##isa};
+                                     &pl_vec_acc_##isa,                                      \
+                                     &pl_vec_blocks_##isa,                                   \
+                                     &pl_vec_chain_##isa};
 SET(base)
 SET(avx2)
 SET(avx512)

@@ -7,8 +7,8 @@
  *
  * A value lives at one of three levels: one element for the whole tile, one a row, or the whole
  * tile. A value that does not change along dim t is stable: it is computed when the dims
- * outside t move on, not for every tile. Whole-tile values that are dense in memory are not
- * copied.
+ * outside t move on, not for every tile; a chain goes over a brief one again and again.
+ * Whole-tile values that are dense in memory are not copied.
  */
 #ifndef PL_CPU_TILE_PLAN_H
 #define PL_CPU_TILE_PLAN_H
@@ -46,14 +46,30 @@ typedef struct pl_walk {
     bool dense;                  /* consecutive elements */
 } pl_walk;
 
+enum { PL_TILE_LINKS = 16 };
+
+/* A function of a chain, and the step that is its other operand. */
+typedef struct pl_link {
+    pl_link_code code;
+    float imm;
+    int32_t arg;
+} pl_link;
+
 typedef struct pl_step {
     pl_step_code code;
     pl_level level;
     pl_dtype dtype;
     pl_vec_class cls;
     bool stable, alias;
-    bool per_row; /* MAP: row by row, row values as scalars */
+    bool per_row;  /* MAP: row by row, row values as scalars */
+    bool chain;    /* the head of a chain */
+    bool absorbed; /* part of a later step's chain */
+    bool brief;    /* stable, and only chains read it: brief_t indices along t are enough */
     int32_t n_arg, arg[3];
+    /* Chains (tile_chain.c). flow: the absorbed step before in the chain, or -1, which is
+     * arg[flow_arg]. A head has n_link links from first_link on, starting at step `from`. */
+    int32_t map; /* the pl_tile_fn of a MAP, or -1 */
+    int32_t n_link, first_link, flow, flow_arg, from;
     int32_t operand; /* LOAD */
     int32_t last_use;
     int32_t slot;             /* register number within its pool; -1: none */
@@ -95,10 +111,13 @@ struct pl_tile {
     int32_t rank, t;
     int64_t dim[PL_SPACE_RANK];
     int64_t total, inner, tile_t, row; /* row: elements of a row; 0 without row mode */
+    int64_t brief_t;
     int32_t n_in, n_step, n_place;
     pl_reader *in; /* strides of the merged dims */
     pl_step *step;
     pl_place *place; /* by step */
+    pl_link *link;
+    int32_t n_link;
     /* Tasks: flat ranges, or (columns) ranges along dim t taken for all outer indices. */
     bool columns, row_order; /* row_order: outer indices first (some reduction is horizontal) */
     int32_t n_task;
@@ -114,6 +133,8 @@ enum { PL_TILE_TASKS = 128 };
 pl_status pl_tile_check(const pl_tile_program *p) PL_MUST_USE;
 int pl_tile_arity(pl_tile_fn fn);
 bool pl_tile_gives_bool(pl_tile_fn fn);
+/* tile_chain.c: marks chains and fills link[], which has room for one a step. */
+void pl_tile_chains(pl_tile *t);
 /* tile_cut.c: fills task[], which has room for PL_TILE_TASKS. */
 void pl_tile_cut(pl_tile *t);
 

@@ -68,9 +68,9 @@ static int64_t choose_groups(int64_t len, int64_t inner)
 static void choose_parts(pl_red *r)
 {
     int64_t width = r->groups * r->inner, want = 1;
-    if (r->outer < 64) {
-        want = (64 + r->outer - 1) / r->outer;
-        want = min64(want, r->period / 32768);
+    if (r->outer < 32) {
+        want = (32 + r->outer - 1) / r->outer;
+        want = min64(want, r->period / 65536);
         want = min64(want, r->len / (8 * r->groups));
         want = min64(want, (1 << 18) / width);
         if (want < 1) want = 1;
@@ -101,6 +101,8 @@ void pl_red_plan(pl_red *r, pl_tile_reduce_fn fn, pl_dtype src, pl_dtype result,
     r->len = r->run[r->along];
     r->period = r->len * r->inner;
     r->vertical = r->along != r->n_runs - 1;
+    r->blocks =
+        r->vertical && r->cls == PL_VEC_F32 && (fn == PL_TILE_SUM || fn == PL_TILE_MOMENTS);
     if (r->period == 0 || r->outer == 0) return; /* an empty space: no accumulators */
     if (r->vertical) {
         r->groups = choose_groups(r->len, r->inner);
@@ -125,12 +127,7 @@ int64_t pl_red_next_cut(const pl_red *r, int64_t x)
 
 /* ---- combining --------------------------------------------------------------------- */
 
-/* A partial result: a value, or the moments of n elements. */
-typedef struct partial {
-    pl_acc v; /* value, or mean */
-    double m2;
-    double n;
-} partial;
+typedef pl_partial partial;
 
 /* Chan, Golub, LeVeque: updating formulae for a pairwise algorithm. */
 static void merge_moments(partial *a, const partial *b)
@@ -169,14 +166,6 @@ static void merge(pl_tile_reduce_fn fn, pl_vec_class cls, partial *a, const part
         merge_moments(a, b);
     else
         a->v = merge_value(fn, cls, a->v, b->v);
-}
-
-/* Shifted sums to moments. Rounding can leave a sum of squares below zero by an ulp. */
-static partial moments_of(double shift, double sum, double squares, double n)
-{
-    partial p = {{.f = shift + sum / n}, squares - sum * (sum / n), n};
-    if (p.m2 < 0.0) p.m2 = 0.0;
-    return p;
 }
 
 static pl_acc identity(pl_tile_reduce_fn fn, pl_vec_class cls)
@@ -284,7 +273,7 @@ static partial close_block(pl_tile_reduce_fn fn, pl_vec_class cls, pl_acc *lanes
             if (fn == PL_TILE_MOMENTS) sq[l].f += sq[l + h].f;
         }
     if (fn == PL_TILE_MOMENTS)
-        return moments_of(lanes[2 * PL_VEC_LANES].f, lanes[0].f, sq[0].f, (double)n);
+        return pl_red_moments_of(lanes[2 * PL_VEC_LANES].f, lanes[0].f, sq[0].f, (double)n);
     return (partial){lanes[0], 0.0, (double)n};
 }
 
@@ -307,7 +296,7 @@ static void short_rows(const pl_vec *v, pl_tile_reduce_fn fn, pl_vec_class cls, 
         for (int64_t r = 0; r < m; r++, x += step) {
             partial p = {res[r], 0.0, (double)n};
             if (fn == PL_TILE_MOMENTS)
-                p = moments_of(first_of(cls, x), res[r].f, res[SOME + r].f, (double)n);
+                p = pl_red_moments_of(first_of(cls, x), res[r].f, res[SOME + r].f, (double)n);
             put_row(fn, cls, sink, at + r, &p);
         }
     }
@@ -394,7 +383,9 @@ void pl_red_take(const pl_red *r, const pl_vec *v, pl_acc *acc, pl_acc *lanes, c
     while (n > 0) {
         int64_t rest = at % r->period, end = (rest / r->unit + 1) * r->unit;
         int64_t m = min64(n, min64(end, r->period) - rest);
-        if (r->vertical)
+        if (r->blocks)
+            pl_red_take_blocks(r, v, acc, (const float *)(const void *)p, at, m);
+        else if (r->vertical)
             take_vertical(r, v, acc, p, at, m);
         else
             take_horizontal(r, v, acc, lanes, p, at, m, out, out2);
@@ -406,8 +397,7 @@ void pl_red_take(const pl_red *r, const pl_vec *v, pl_acc *acc, pl_acc *lanes, c
 
 /* ---- folding ----------------------------------------------------------------------- */
 
-/* Elements behind accumulator (part p, group j). */
-static int64_t rows_behind(const pl_red *r, int64_t p, int64_t j)
+int64_t pl_red_rows_behind(const pl_red *r, int64_t p, int64_t j)
 {
     int64_t rows = min64(r->part_rows, r->len - p * r->part_rows);
     return rows > j ? (rows - j + r->groups - 1) / r->groups : 0;
@@ -415,9 +405,10 @@ static int64_t rows_behind(const pl_red *r, int64_t p, int64_t j)
 
 static partial partial_at(const pl_red *r, const pl_acc *acc, int64_t i, int64_t n)
 {
+    if (r->blocks) return pl_red_block_at(r, acc, i, n);
     if (r->fn != PL_TILE_MOMENTS) return (partial){acc[i], 0.0, (double)n};
     if (!r->vertical) return (partial){acc[i], acc[r->n_acc + i].f, (double)n};
-    return moments_of(acc[i].f, acc[r->n_acc + i].f, acc[2 * r->n_acc + i].f, (double)n);
+    return pl_red_moments_of(acc[i].f, acc[r->n_acc + i].f, acc[2 * r->n_acc + i].f, (double)n);
 }
 
 /* Strides, in accumulators, of the runs around the accumulated one. */
@@ -456,7 +447,7 @@ static partial fold_one(const pl_red *r, const pl_acc *acc, const int64_t *strid
     do {
         for (int64_t p = 0; p < r->parts; p++)
             for (int64_t j = 0; j < r->groups; j++) {
-                int64_t n = rows_behind(r, p, j);
+                int64_t n = pl_red_rows_behind(r, p, j);
                 if (n == 0) break;
                 int64_t i = at + (p * r->groups + j) * r->inner;
                 do {
@@ -468,12 +459,25 @@ static partial fold_one(const pl_red *r, const pl_acc *acc, const int64_t *strid
     return all;
 }
 
+int64_t pl_red_fold_step(const pl_red *r)
+{
+    enum { WORK = 1 << 14 }; /* accumulators, at least as much as waking a thread costs */
+    int64_t step = r->n_acc ? WORK * r->n_out / r->n_acc : WORK;
+    return step < 64 ? 64 : step;
+}
+
 void pl_red_fold(const pl_red *r, const pl_acc *acc, int64_t lo, int64_t hi, void *out,
                  void *out2)
 {
     if (r->direct) return;
+    bool plain = true; /* only the accumulated run is reduced */
+    for (int i = 0; i < r->n_runs; i++) plain &= i == r->along || !r->reduced[i];
+    if (r->blocks && plain) {
+        pl_red_fold_blocks(r, acc, lo, hi, out, out2);
+        return;
+    }
     if (r->n_acc == r->n_out) { /* one accumulator a result, in the same order */
-        int64_t n = rows_behind(r, 0, 0);
+        int64_t n = pl_red_rows_behind(r, 0, 0);
         for (int64_t k = lo; k < hi; k++) {
             partial b = partial_at(r, acc, k, n);
             put_partial(r, out, out2, k, &b);

@@ -36,6 +36,7 @@ typedef struct pl_red {
     pl_vec_class cls; /* of the source */
     pl_dtype dtype;   /* of the result */
     bool vertical;
+    bool blocks;           /* vertical sums and moments of f32: see tile_block.c */
     bool direct;           /* a block is a whole result: written at once, no accumulators */
     int32_t n_runs, along; /* along: the run that is accumulated */
     int64_t run[PL_TILE_RANK + 1];
@@ -51,6 +52,8 @@ void pl_red_plan(pl_red *r, pl_tile_reduce_fn fn, pl_dtype src, pl_dtype result,
                  const int64_t *dim, uint32_t mask);
 static inline size_t pl_red_bytes(const pl_red *r)
 {
+    if (r->blocks) /* two f64 and three f32, or one and one */
+        return (size_t)r->n_acc * (r->fn == PL_TILE_MOMENTS ? 28 : 12);
     return r->direct ? 0 : (size_t)(r->n_acc * r->planes) * sizeof(pl_acc);
 }
 /* The smallest position >= x where a piece may end. */
@@ -63,6 +66,8 @@ void pl_red_take(const pl_red *r, const pl_vec *v, pl_acc *acc, pl_acc *lanes, c
 /* Folds the accumulators of results [lo, hi); nothing to do when direct. */
 void pl_red_fold(const pl_red *r, const pl_acc *acc, int64_t lo, int64_t hi, void *out,
                  void *out2);
+/* Results that a task of the fold should take. */
+int64_t pl_red_fold_step(const pl_red *r);
 /* Results of an empty space. */
 void pl_red_empty(const pl_red *r, void *out, void *out2);
 
@@ -77,5 +82,34 @@ void pl_red_rows(const pl_vec *v, pl_tile_reduce_fn fn, pl_vec_class cls, const 
                  int64_t rows, int64_t n, pl_acc *lanes, pl_row_sink *sink);
 /* Writes a result, rounded to f32 unless the class is f64, as element i of dtype d. */
 void pl_red_put(pl_vec_class cls, pl_dtype d, void *out, int64_t i, pl_acc value);
+
+
+/* ---- shared by tile_reduce.c and tile_block.c ---- */
+
+/* A partial result: a value, or the moments of n elements. */
+typedef struct pl_partial {
+    pl_acc v; /* value, or mean */
+    double m2;
+    double n;
+} pl_partial;
+
+/* Shifted sums to moments. Rounding can leave a sum of squares below zero by an ulp. */
+static inline pl_partial pl_red_moments_of(double shift, double sum, double squares, double n)
+{
+    pl_partial p = {{.f = shift + sum / n}, squares - sum * (sum / n), n};
+    if (p.m2 < 0.0) p.m2 = 0.0;
+    return p;
+}
+/* Elements behind the accumulators of part p, group j. */
+int64_t pl_red_rows_behind(const pl_red *r, int64_t p, int64_t j);
+
+/* x[0, n), at positions [at, at + n) of one part. */
+void pl_red_take_blocks(const pl_red *r, const pl_vec *v, pl_acc *acc, const float *x,
+                        int64_t at, int64_t n);
+/* What accumulator i has of its n elements. */
+pl_partial pl_red_block_at(const pl_red *r, const pl_acc *acc, int64_t i, int64_t n);
+/* Folds results [lo, hi) when no other run is reduced. */
+void pl_red_fold_blocks(const pl_red *r, const pl_acc *acc, int64_t lo, int64_t hi, void *out,
+                        void *out2);
 
 #endif

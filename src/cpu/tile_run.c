@@ -97,6 +97,11 @@ static int64_t count_of(const pl_tile *t, const pl_step *s, int64_t n)
     return s->level == PL_LEVEL_FULL ? n : s->level == PL_LEVEL_ROW ? n / t->row : 1;
 }
 
+static int64_t stable_t(const pl_tile *t, const pl_step *s)
+{
+    return s->brief ? t->brief_t : t->tile_t;
+}
+
 static void load(worker *w, const pl_step *s, int64_t tl, int64_t n, const char *src)
 {
     size_t width = pl_dtype_bytes(s->dtype);
@@ -177,6 +182,27 @@ static void map(worker *w, const pl_step *s, char *d, int64_t n, int64_t rows)
     s->fn(d, p[0], p[1], p[2], s->per_row ? rows : n, s->imm);
 }
 
+/* A chain over the tile; in pieces as long as its brief operands, which serve for each. */
+static void chain(worker *w, const pl_step *s, float *d, int64_t n)
+{
+    const pl_tile *t = w->r->t;
+    pl_vec_link link[PL_TILE_LINKS];
+    int64_t piece = n, step[PL_TILE_LINKS], step_a = t->step[s->from].brief ? 0 : 1;
+    bool brief = !step_a;
+    for (int k = 0; k < s->n_link; k++) {
+        const pl_link *l = &t->link[s->first_link + k];
+        link[k] = (pl_vec_link){l->code, l->imm, w->ptr[l->arg]};
+        step[k] = l->code < PL_LINK_ADD_S && !t->step[l->arg].brief;
+        brief |= t->step[l->arg].brief;
+    }
+    if (brief) piece = t->brief_t * t->inner;
+    const float *a = w->ptr[s->from];
+    for (int64_t at = 0; at < n; at += piece) {
+        (*t->vec->chain)(d + at, a + at * step_a, link, s->n_link, min64(piece, n - at));
+        for (int k = 0; k < s->n_link; k++) link[k].x += piece * step[k];
+    }
+}
+
 static void reduce_rows(worker *w, const pl_step *s, char *d, int64_t rows)
 {
     const pl_tile *t = w->r->t;
@@ -212,6 +238,11 @@ static void execute(worker *w, const pl_step *s, int64_t tl, int64_t n)
     switch (s->code) {
     case PL_STEP_IOTA: iota(w, s, tl, d); break;
     case PL_STEP_MAP:
+        if (s->chain)
+            chain(w, s, (float *)(void *)d, count);
+        else
+            map(w, s, d, count, rows);
+        break;
     case PL_STEP_RAISE: map(w, s, d, count, rows); break;
     case PL_STEP_REDUCE: reduce_rows(w, s, d, rows); break;
     case PL_STEP_VAR:
@@ -236,7 +267,8 @@ static void do_load(worker *w, const pl_step *s, int i, bool fresh, const int64_
         return;
     }
     if (s->stable && !w->changed[i]) return;
-    load(w, s, s->stable ? t->tile_t : w->tl, s->stable ? t->tile_t * t->inner : w->n, src);
+    int64_t tl = s->stable ? stable_t(t, s) : w->tl;
+    load(w, s, tl, tl * t->inner, src);
 }
 
 /* ---- outputs ----------------------------------------------------------------------- */
@@ -303,6 +335,7 @@ static void run_tile(worker *w, bool any_late)
     }
     for (int i = 0; i < t->n_step; i++) {
         const pl_step *s = &t->step[i];
+        if (s->absorbed) continue;
         if (s->code == PL_STEP_IMM) {
             const void *value = &s->value;
             memcpy(&w->ptr[i], &value, sizeof value);
@@ -312,7 +345,7 @@ static void run_tile(worker *w, bool any_late)
             if (s->code == PL_STEP_LOAD)
                 do_load(w, s, i, fresh, base);
             else if ((w->changed[i] = fresh || args_changed(w, s)))
-                execute(w, s, t->tile_t, t->tile_t * t->inner);
+                execute(w, s, stable_t(t, s), stable_t(t, s) * t->inner);
         } else {
             aim(w, s, i);
             w->changed[i] = 1;
@@ -398,11 +431,10 @@ static void run_task(void *ctx, int64_t task, int id)
 
 /* ---- the run ----------------------------------------------------------------------- */
 
-enum { FOLD = 1024 }; /* results folded by a task */
-
 typedef struct fold {
     const run *r;
     const pl_place *q;
+    int64_t step;
 } fold;
 
 static void run_fold(void *ctx, int64_t task, int id)
@@ -410,9 +442,9 @@ static void run_fold(void *ctx, int64_t task, int id)
     (void)id;
     const fold *f = ctx;
     const pl_place *q = f->q;
-    int64_t lo = task * FOLD;
+    int64_t lo = task * f->step;
     pl_red_fold(&q->red, (const pl_acc *)(const void *)(f->r->work + q->acc_at), lo,
-                min64(lo + FOLD, q->red.n_out), q->out >= 0 ? f->r->out[q->out] : NULL,
+                min64(lo + f->step, q->red.n_out), q->out >= 0 ? f->r->out[q->out] : NULL,
                 q->out2 >= 0 ? f->r->out[q->out2] : NULL);
 }
 
@@ -422,12 +454,12 @@ static void finish(const run *r)
     for (int o = 0; o < t->n_place; o++) {
         const pl_place *q = &t->place[o];
         if (q->kind != PL_TILE_REDUCE) continue;
-        fold f = {r, q};
+        fold f = {r, q, pl_red_fold_step(&q->red)};
         if (t->empty)
             pl_red_empty(&q->red, q->out >= 0 ? r->out[q->out] : NULL,
                          q->out2 >= 0 ? r->out[q->out2] : NULL);
         else if (!q->red.direct)
-            pl_pool_for((q->red.n_out + FOLD - 1) / FOLD, run_fold, &f);
+            pl_pool_for((q->red.n_out + f.step - 1) / f.step, run_fold, &f);
     }
 }
 

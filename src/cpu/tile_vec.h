@@ -76,11 +76,52 @@ typedef struct pl_vec_acc {
     pl_vec_rows rows[4][PL_N_VECS];
 } pl_vec_acc;
 
+/* Vertical sums and moments of f32, in blocks of rows: f32 inside a block, f64 totals. Rows
+ * [first, first + rows) of a part, `width` columns each. A block that is not full waits in part
+ * and part_sq; moments are about shift, the part's first row, and use all five. */
+enum { PL_VEC_BLOCK_ROWS = 32 };
+typedef struct pl_vec_cols {
+    double *sum, *sq;
+    float *part, *part_sq, *shift;
+} pl_vec_cols;
+typedef void (*pl_vec_block)(const pl_vec_cols *a, const float *x, int64_t first, int64_t rows,
+                             int64_t width);
+typedef struct pl_vec_blocks {
+    pl_vec_block sum, moments;
+} pl_vec_blocks;
+
+/* Links of a chain: v becomes v + x[i], v - x[i], x[i] - v, v * x[i]; the same with one element
+ * for all i; functions of v alone. */
+typedef enum pl_link_code {
+    PL_LINK_ADD,
+    PL_LINK_SUB,
+    PL_LINK_RSUB,
+    PL_LINK_MUL,
+    PL_LINK_ADD_S,
+    PL_LINK_SUB_S,
+    PL_LINK_RSUB_S,
+    PL_LINK_MUL_S,
+    PL_LINK_NEG,
+    PL_LINK_SQUARE,
+    PL_LINK_RELU,
+    PL_LINK_LEAKY
+} pl_link_code;
+typedef struct pl_vec_link {
+    pl_link_code code;
+    float imm;
+    const float *x;
+} pl_vec_link;
+/* dst[i] = a[i] through all links. dst may be any of the operands. */
+typedef void (*pl_vec_chain)(float *dst, const float *a, const pl_vec_link *link, int n_link,
+                             int64_t n);
+
 typedef struct pl_vec {
     const char *name;
     const pl_vec_map *map[PL_N_VECS];
     const pl_vec_move *move;
     const pl_vec_acc *acc;
+    const pl_vec_blocks *blocks;
+    const pl_vec_chain *chain;
 } pl_vec;
 
 /* The best set this machine has, or the one PL_CPU_ISA names if it has that. */

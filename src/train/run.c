@@ -191,6 +191,7 @@ void pl_run_free(pl_run *r)
     pl_session_free(r->session);
     pl_program_free(r->train);
     pl_program_free(r->eval);
+    pl_program_free(r->apply);
     pl_store_free(r->store);
     pl_config_free(r->config);
     pl_sys_free(r->samples);
@@ -246,20 +247,35 @@ static pl_status mark_segments(pl_run *r, pl_graph *g)
     return PL_OK;
 }
 
-static pl_status compile_both(pl_run *r, pl_graph *train, pl_graph *eval)
+enum { MAX_PROGRAMS = 3 };
+
+/* The run's programs; returns how many. */
+static int programs_of(const pl_run *r, pl_program *out[MAX_PROGRAMS])
+{
+    int n = 0;
+    if (r->train) out[n++] = r->train;
+    if (r->eval) out[n++] = r->eval;
+    if (r->apply) out[n++] = r->apply;
+    return n;
+}
+
+static pl_status compile_all(pl_run *r, pl_graph *train, pl_graph *eval, pl_graph *apply)
 {
     pl_status rc = mark_segments(r, train);
     if (rc == PL_OK)
         rc = pl_compile(train, &r->compile, &r->train);
     else
         pl_graph_free(train);
-    if (!eval) return rc;
     pl_compile_opts forward = r->compile; /* nothing goes backward in it: no segments */
     if (forward.checkpointing == PL_CHECKPOINT_BLOCKS) forward.checkpointing = PL_CHECKPOINT_AUTO;
-    if (rc == PL_OK)
-        rc = pl_compile(eval, &forward, &r->eval);
-    else
-        pl_graph_free(eval);
+    pl_graph *graphs[2] = {eval, apply};
+    pl_program **to[2] = {&r->eval, &r->apply};
+    for (int i = 0; i < 2; i++) {
+        if (graphs[i] && rc == PL_OK)
+            rc = pl_compile(graphs[i], &forward, to[i]);
+        else
+            pl_graph_free(graphs[i]);
+    }
     return rc;
 }
 
@@ -278,9 +294,10 @@ static pl_status find_minimum(pl_run *r, uint64_t *arena)
  * last plans as they are: pl_run_memory_get tells that they do not fit. */
 static pl_status fit_arena(pl_run *r, uint64_t arena)
 {
-    pl_program *programs[2] = {r->train, r->eval};
-    for (int i = 0; i < 2; i++) {
-        if (!programs[i] || pl_program_plan(programs[i])->arena_bytes <= arena) continue;
+    pl_program *programs[MAX_PROGRAMS];
+    int n = programs_of(r, programs);
+    for (int i = 0; i < n; i++) {
+        if (pl_program_plan(programs[i])->arena_bytes <= arena) continue;
         PL_TRY(pl_program_refit(programs[i], arena ? arena : 1));
     }
     return PL_OK;
@@ -310,18 +327,54 @@ static pl_status fit_budget(pl_run *r)
     return r->unfit ? PL_OK : PL_ERR_MEMORY;
 }
 
-pl_status pl_run_build(pl_run *r)
+static void drop_programs(pl_run *r)
 {
-    pl_builder b = {.config = r->config, .store = r->store, .replay = r->replay};
+    pl_program_free(r->train);
+    pl_program_free(r->eval);
+    pl_program_free(r->apply);
+    r->train = r->eval = r->apply = NULL;
+    r->unfit = NULL;
+}
+
+pl_status pl__run_build_parts(pl_run *r, int64_t parts)
+{
+    drop_programs(r);
+    r->parts = parts;
+    r->micro = pl_config_int(r->config, "batch") / parts;
+    pl_builder b = {.config = r->config,
+                    .store = r->store,
+                    .replay = r->replay,
+                    .batch = r->micro,
+                    .parts = parts};
     PL_TRY(pl__builder_run(&b, r->recipe));
     pl_optim unused;
     PL_TRY(pl__optim_from_config(r->config, &unused, &r->plateau));
-    pl_graph *train = b.train_graph, *eval = b.eval_graph;
-    b.train_graph = b.eval_graph = NULL; /* the programs own them */
+    pl_graph *train = b.train_graph, *eval = b.eval_graph, *apply = b.apply_graph;
+    b.train_graph = b.eval_graph = b.apply_graph = NULL; /* the programs own them */
     pl__builder_release(&b);
-    PL_TRY(compile_both(r, train, eval));
+    PL_TRY(compile_all(r, train, eval, apply));
     pl_sys_trim();
-    PL_TRY(fit_budget(r));
+    return fit_budget(r);
+}
+
+/* A batch is split only where that changes nothing, or where the user says so. */
+static pl_status build_asked(pl_run *r, int64_t parts)
+{
+    const char *why = NULL;
+    if (parts > 1 && !pl_config_bool(r->config, "accumulate_coupled"))
+        PL_TRY(pl__run_couples(r, parts, &why));
+    PL_FAIL_IF(why, PL_ERR_CONFIG,
+               "accumulate: %lld would not train as batch: %lld does, its samples couple (%s); set "
+               "accumulate: 1, or accumulate_coupled: true to split it all the same",
+               (long long)parts, (long long)pl_config_int(r->config, "batch"), why);
+    return pl__run_build_parts(r, parts);
+}
+
+pl_status pl_run_build(pl_run *r)
+{
+    int64_t parts;
+    PL_TRY(pl__accumulate_asked(r->config, &parts));
+    PL_TRY(parts ? build_asked(r, parts) : pl__run_build_auto(r));
     if (!pl_run_memory_get(r).fits) PL_TRY(pl_run_find_minimum(r));
     return PL_OK;
 }
@@ -345,13 +398,29 @@ const pl_program *pl_run_eval_program(const pl_run *r)
     return r->eval;
 }
 
-/* The larger of the two programs' arenas; least: of the smallest ones found. */
+const pl_program *pl_run_apply_program(const pl_run *r)
+{
+    return r->apply;
+}
+
+pl_run_split pl_run_split_get(const pl_run *r)
+{
+    return (pl_run_split){r->micro, r->parts, r->micro * r->parts, r->coupled};
+}
+
+double pl_run_predicted_ms(const pl_run *r)
+{
+    double ms = r->train ? (double)r->parts * pl_program_plan(r->train)->predicted_step_ms : 0;
+    return ms + (r->apply ? pl_program_plan(r->apply)->predicted_step_ms : 0);
+}
+
+/* The largest of the programs' arenas; least: of the smallest ones found. */
 static uint64_t arena_of(const pl_run *r, bool least)
 {
     uint64_t most = 0;
-    const pl_program *programs[2] = {r->train, r->eval};
-    for (int i = 0; i < 2; i++) {
-        if (!programs[i]) continue;
+    pl_program *programs[MAX_PROGRAMS];
+    int n = programs_of(r, programs);
+    for (int i = 0; i < n; i++) {
         const pl_plan_info *p = pl_program_plan(programs[i]);
         uint64_t arena = least && p->minimum_bytes ? p->minimum_bytes : p->arena_bytes;
         if (arena > most) most = arena;
@@ -406,21 +475,23 @@ pl_status pl_run_start(pl_run *r)
         snprintf(b, sizeof b, "%.2f MiB", (double)m.budget / 0x1p20);
         PL_FAIL(PL_ERR_FIT,
                 "training needs %s, the budget is %s: the smallest budget is %llu bytes; or lower "
-                "batch (now %lld)%s%s%s",
+                "batch (now %lld)%s%s%s%s%s",
                 a, b, (unsigned long long)m.minimum,
                 (long long)pl_config_int(r->config, "batch"), r->unfit ? " (" : "",
-                r->unfit ? r->unfit : "", r->unfit ? ")" : "");
+                r->unfit ? r->unfit : "", r->unfit ? ")" : "",
+                r->coupled ? "; accumulate: auto cannot split the batch, its samples couple: " : "",
+                r->coupled ? r->coupled : "");
     }
-    pl_program *programs[2] = {r->train, r->eval};
-    for (int i = 0; i < 2; i++)
-        if (programs[i]) pl_program_settle(programs[i]);
-    PL_TRY(pl_session_new(r->store, r->eval ? 2 : 1, programs, &r->session));
+    pl_program *programs[MAX_PROGRAMS];
+    int n = programs_of(r, programs);
+    for (int i = 0; i < n; i++) pl_program_settle(programs[i]);
+    PL_TRY(pl_session_new(r->store, n, programs, &r->session));
     pl_session_init(r->session, (uint64_t)pl_config_int(r->config, "seed"));
     seed_random_key(r);
     if (!pl_config_is_null(r->config, "init_from"))
         PL_TRY(pl_run_load_model(r, pl_config_text(r->config, "init_from"), false));
     if (r->replay) return PL_OK;
-    r->samples = pl_sys_alloc((size_t)pl_config_int(r->config, "batch") * sizeof *r->samples);
+    r->samples = pl_sys_alloc((size_t)r->micro * sizeof *r->samples);
     if (!r->samples) return PL_ERR_MEMORY;
     if (!pl_config_is_null(r->config, "data.path"))
         return pl_dataset_open(pl_config_text(r->config, "data.path"), r->train, r->eval,
@@ -490,7 +561,7 @@ static pl_status read_batch(pl_run *r, pl_subset subset, pl_program *p)
 {
     session_inputs where = {r->session, p};
     pl_batch batch = {.find = find_session_input, .find_ctx = &where};
-    int n = (int)pl_config_int(r->config, "batch");
+    int n = (int)r->micro;
     if (r->dataset) {
         PL_TRY(pl_dataset_read(r->dataset, subset, r->samples, n, &batch));
     } else {
@@ -511,6 +582,12 @@ static double scalar_output(pl_run *r, pl_program *p, const char *name)
     return x ? pl_elem_get(t.dtype, x, 0) : (double)NAN;
 }
 
+/* The program that updates. */
+static pl_program *updater(const pl_run *r)
+{
+    return r->apply ? r->apply : r->train;
+}
+
 /* A model may hide its NaNs from the loss (nan_to_num); the gradient's norm, where it is computed,
  * shows them. */
 static pl_status check_numbers(pl_run *r, const pl_step_info *info)
@@ -525,33 +602,41 @@ static pl_status check_numbers(pl_run *r, const pl_step_info *info)
                "step %lld: the loss is %g; lower optim.lr (now %g) or set clip.norm",
                (long long)info->step, info->loss, info->lr);
     PL_FAIL_IF(!isfinite(info->grad_norm) &&
-                   pl_session_output(r->session, r->train, "grad_norm", &t),
+                   pl_session_output(r->session, updater(r), "grad_norm", &t),
                PL_ERR_NUMERIC,
                "step %lld: the gradient's norm is %g while the loss is %g; lower optim.lr (now %g)",
                (long long)info->step, info->grad_norm, info->loss, info->lr);
     return PL_OK;
 }
 
-pl_status pl_run_step(pl_run *r, pl_step_info *info)
+/* The samples of micro-batch `part` of the step, read and trained on. */
+static pl_status micro_step(pl_run *r, int64_t part, int64_t size, pl_step_info *info)
 {
-    int64_t n = pl_config_int(r->config, "batch"), size = data_size(r, PL_SUBSET_TRAIN);
     uint64_t seed = (uint64_t)pl_config_int(r->config, "seed"), t0 = pl_sys_now_ns();
-    for (int64_t i = 0; i < n; i++) {
-        int64_t p = r->steps_done * n + i;
+    for (int64_t i = 0; i < r->micro; i++) {
+        int64_t p = (r->steps_done * r->parts + part) * r->micro + i;
         r->samples[i] = size > 0 ? pl__sample_at(seed, size, p) : p;
     }
     PL_TRY(read_batch(r, PL_SUBSET_TRAIN, r->train));
-    uint64_t t1 = pl_sys_now_ns();
+    info->data_ms += 1e-6 * (double)(pl_sys_now_ns() - t0);
     PL_TRY(pl_session_run(r->session, r->train));
-    uint64_t t2 = pl_sys_now_ns();
+    info->loss += scalar_output(r, r->train, "loss") / (double)r->parts;
+    return PL_OK;
+}
+
+pl_status pl_run_step(pl_run *r, pl_step_info *info)
+{
+    int64_t size = data_size(r, PL_SUBSET_TRAIN);
+    uint64_t t0 = pl_sys_now_ns();
+    memset(info, 0, sizeof *info);
+    for (int64_t part = 0; part < r->parts; part++) PL_TRY(micro_step(r, part, size, info));
+    if (r->apply) PL_TRY(pl_session_run(r->session, r->apply));
     r->steps_done++;
     info->step = r->steps_done;
-    info->epoch = size > 0 ? (double)(r->steps_done * n) / (double)size : 0;
-    info->loss = scalar_output(r, r->train, "loss");
-    info->lr = scalar_output(r, r->train, "lr");
-    info->grad_norm = scalar_output(r, r->train, "grad_norm");
-    info->data_ms = 1e-6 * (double)(t1 - t0);
-    info->step_ms = 1e-6 * (double)(t2 - t0);
+    info->epoch = size > 0 ? (double)(r->steps_done * r->parts * r->micro) / (double)size : 0;
+    info->lr = scalar_output(r, updater(r), "lr");
+    info->grad_norm = scalar_output(r, updater(r), "grad_norm");
+    info->step_ms = 1e-6 * (double)(pl_sys_now_ns() - t0);
     return check_numbers(r, info);
 }
 
@@ -561,18 +646,19 @@ pl_status pl_run_eval(pl_run *r, pl_eval_info *info)
     if (!r->eval) return PL_OK;
     for (int i = 0; i < pl_program_output_count(r->eval) && i < PL_MAX_METRICS; i++)
         info->name[info->n++] = pl_program_output_name(r->eval, i);
-    int64_t n = pl_config_int(r->config, "batch"), size = data_size(r, PL_SUBSET_EVAL);
+    int64_t n = r->micro * r->parts, size = data_size(r, PL_SUBSET_EVAL);
     int64_t batches = pl_config_int(r->config, "eval.batches");
     PL_FAIL_IF(size > 0 && size < n, PL_ERR_DATA,
                "the evaluation set has %lld samples, a batch takes %lld", (long long)size,
                (long long)n);
     if (size > 0 && batches > size / n) batches = size / n;
-    for (int64_t k = 0; k < batches; k++) {
-        for (int64_t i = 0; i < n; i++) r->samples[i] = k * n + i;
+    int64_t runs = batches * r->parts;
+    for (int64_t k = 0; k < runs; k++) {
+        for (int64_t i = 0; i < r->micro; i++) r->samples[i] = k * r->micro + i;
         PL_TRY(read_batch(r, PL_SUBSET_EVAL, r->eval));
         PL_TRY(pl_session_run(r->session, r->eval));
         for (int i = 0; i < info->n; i++)
-            info->value[i] += scalar_output(r, r->eval, info->name[i]) / (double)batches;
+            info->value[i] += scalar_output(r, r->eval, info->name[i]) / (double)runs;
     }
     info->batches = (int)batches;
     if (r->recipe->derive)

@@ -14,6 +14,10 @@ const pl_config_entry pl_engine_schema[] = {
     {"checkpoint_scopes", PL_CONFIG_TEXT, "null", 0, 0, NULL,
      "checkpointing: scopes: their names as a pattern: \"frame*,*.layer?\"."},
     {"batch", PL_CONFIG_INT, "1", 1, 1e9, NULL, "Samples a step."},
+    {"accumulate", PL_CONFIG_TEXT, "1", 0, 0, NULL,
+     "Micro-batches a step's batch is split into; auto: as many as the budget needs."},
+    {"accumulate_coupled", PL_CONFIG_BOOL, "false", 0, 0, NULL,
+     "Split the batch even where its samples couple, which changes the results."},
     {"init_from", PL_CONFIG_TEXT, "null", 0, 0, NULL, "Model file to start from (safetensors)."},
 
     {"train.steps", PL_CONFIG_INT, "1000", 1, 1e12, NULL, "Optimiser steps of a run."},
