@@ -16,6 +16,7 @@ typedef struct search {
     const cli_args *args;
     uint64_t budget;
     int64_t unit; /* batches are multiples of it: key accumulate */
+    int64_t least; /* units of the smallest batch there is */
     int plans;
 } search;
 
@@ -81,10 +82,11 @@ static pl_status bracket(search *s, point *lo, point *hi)
 /* The largest number of units that fits; 0 when not even one does. */
 static pl_status find_largest(search *s, int64_t *units)
 {
-    point lo, hi = {0, 0};
+    point lo = {0, 0}, hi = {0, 0};
     *units = 0;
     pl_status rc = weigh(s, 1, &lo);
     if (rc != PL_OK) rc = weigh(s, 2, &lo); /* statistics of one sample do not exist */
+    s->least = lo.units;
     if (rc != PL_OK || lo.bytes > s->budget) return rc;
     rc = bracket(s, &lo, &hi);
     for (int i = 0; rc == PL_OK && hi.units - lo.units > 1; i++) {
@@ -133,7 +135,7 @@ static pl_status settle(search *s, int64_t units, bool json, bool *fits)
     snprintf(memory, sizeof memory, "%llu", (unsigned long long)s->budget);
     pl_status rc = PL_OK;
     *fits = false;
-    for (; units > 0 && !*fits && rc == PL_OK; units--) {
+    for (; units >= s->least && !*fits && rc == PL_OK; units--) {
         pl_run *run = NULL;
         rc = open_batch(s, units * s->unit, memory, &run);
         if (rc == PL_OK) rc = pl_run_build(run);
@@ -176,6 +178,8 @@ int plan_largest(const cli_args *a, const char *memory, bool json)
     if (rc == PL_OK) rc = find_largest(&s, &units);
     if (rc == PL_OK && units) rc = settle(&s, units, json, &fits);
     if (rc != PL_OK) return cli_fail(rc);
-    if (!fits) cli_error("no batch fits %s, not even %lld", cli_bytes(s.budget), (long long)s.unit);
+    if (!fits)
+        cli_error("no batch fits %s, not even %lld", cli_bytes(s.budget),
+                  (long long)(s.least * s.unit));
     return fits ? 0 : 3;
 }

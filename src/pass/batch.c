@@ -178,7 +178,7 @@ static const char *map_ratio(const walk *w, const step *s, tag *out)
         out->zero = a->zero && b->zero;
         break;
     case PL_SCALAR_SELECT:
-        out->ratio = b->zero ? c->ratio : b->ratio;
+        out->ratio = b->zero || (b->kind == NONE && c->kind == SUM) ? c->ratio : b->ratio;
         out->zero = b->zero && c->zero;
         fits = add_ratio(w, &(tag){b->kind, b->zero, 0, b->ratio}, c);
         break;
@@ -320,12 +320,16 @@ static const char *affine_each(walk *w, int axis, const pl_affine *a, const pl_a
     step *s = &w->s;
     const pl_type *y = &s->whole.out_type[0];
     int64_t inner = s->in[0].inner, period = inner * w->batch, part = period / w->parts;
-    int64_t step_bytes = a->stride[axis];
-    if (step_bytes <= 0 || inner % step_bytes) return "it reorders the samples of the batch";
-    int64_t wide = inner / step_bytes, lo = 0, hi = (wide - 1) * step_bytes;
+    int64_t stride = a->stride[axis];
+    if (stride <= 0 || inner % stride) return "it reorders the samples of the batch";
+    int64_t wide = inner / stride, lo = 0, hi = (wide - 1) * stride;
     if (y->dim[axis] % (wide * w->batch)) return "it takes some samples of the batch";
     for (int i = 0; i < y->rank; i++) {
-        if (i == axis || y->dim[i] == 1 || a->stride[i] % period == 0) continue;
+        if (i == axis || y->dim[i] == 1) continue;
+        if (a->stride[i] % period == 0) { /* over whole batches, as many in both */
+            if (b->stride[i] % part || a->stride[i] / period != b->stride[i] / part) return FOLLOWS;
+            continue;
+        }
         int64_t reach = (y->dim[i] - 1) * a->stride[i];
         if (reach > 0) hi += reach;
         if (reach < 0) lo += reach;
@@ -460,7 +464,7 @@ static const char *labels_each(walk *w, const pl_labels *l, tag result)
     int64_t wide;
     const char *why = batch_label(s, l, &label, &wide);
     if (why) return why;
-    if (label == PL_LABEL_JOIN && count(s, EACH) != s->whole.n_in)
+    if (label == PL_LABEL_JOIN && (count(s, EACH) != s->whole.n_in || !wide))
         return "it puts something beside the samples of the batch";
     for (int k = 0; k < s->whole.n_out; k++) {
         const pl_type *y = &s->whole.out_type[k];

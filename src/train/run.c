@@ -327,18 +327,23 @@ static pl_status fit_budget(pl_run *r)
     return r->unfit ? PL_OK : PL_ERR_MEMORY;
 }
 
-static void drop_programs(pl_run *r)
+/* What an earlier build left, its slots too: one that does not accumulate has no accumulators. */
+static pl_status drop_build(pl_run *r)
 {
     pl_program_free(r->train);
     pl_program_free(r->eval);
     pl_program_free(r->apply);
     r->train = r->eval = r->apply = NULL;
     r->unfit = NULL;
+    if (r->parts == 0) return PL_OK;
+    pl_store_free(r->store);
+    r->store = pl_store_new();
+    return r->store ? PL_OK : PL_ERR_MEMORY;
 }
 
 pl_status pl__run_build_parts(pl_run *r, int64_t parts)
 {
-    drop_programs(r);
+    PL_TRY(drop_build(r));
     r->parts = parts;
     r->micro = pl_config_int(r->config, "batch") / parts;
     pl_builder b = {.config = r->config,
