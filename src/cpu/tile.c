@@ -13,6 +13,7 @@
 
 enum {
     REGISTER_BYTES = 32 * 1024, /* of a worker, so that they stay in the first caches */
+    COLUMN_BYTES = 64 * 1024,   /* with column reductions, for which more rows at a time pay */
     ROW_CALLS_FROM = 64,        /* rows at least this long are worth a call each */
     BUSY_FROM = 3,              /* whole-tile steps that make a tile busy */
     READ_ONLY_TILE = 32768      /* elements: nothing to keep near, long columns */
@@ -356,6 +357,22 @@ static void add_row_var(build *b, const pl_tile_instr *x)
     s->stable = b->t->step[src].stable;
 }
 
+/* Whether x multiplies a float by the constant 1; *same is then the step it equals. Gradients
+ * begin with such products. */
+static bool times_one(const build *b, const pl_tile_instr *x, int32_t *same)
+{
+    const pl_step *step = b->t->step;
+    for (int k = 0; k < 2; k++) {
+        const pl_step *a = &step[b->step_of[x->arg[k]]];
+        bool one = a->code == PL_STEP_IMM && ((a->cls == PL_VEC_F32 && a->value.f == 1.0f) ||
+                                              (a->cls == PL_VEC_F64 && a->value.d == 1.0));
+        if (!one) continue;
+        *same = b->step_of[x->arg[1 - k]];
+        return true;
+    }
+    return false;
+}
+
 static void add_instr(build *b, int i, const int *from)
 {
     const pl_tile_instr *x = &b->p->instr[i];
@@ -363,7 +380,10 @@ static void add_instr(build *b, int i, const int *from)
     case PL_TILE_LOAD: add_load(b, x); break;
     case PL_TILE_IMM: add_imm(b, x); break;
     case PL_TILE_IOTA: add_iota(b, x, from); break;
-    case PL_TILE_SCALAR: add_scalar(b, x); break;
+    case PL_TILE_SCALAR:
+        if (x->fn == PL_TILE_FN_MUL && times_one(b, x, &b->step_of[i])) return;
+        add_scalar(b, x);
+        break;
     case PL_TILE_CAST:
         b->step_of[i] =
             cast_step(b, b->step_of[x->arg[0]], b->p->instr[x->arg[0]].dtype, x->dtype, false);
@@ -608,6 +628,13 @@ static int count_work(const pl_tile *t)
     return work;
 }
 
+static size_t register_bytes(const pl_tile *t)
+{
+    bool columns = false;
+    for (int o = 0; o < t->n_place; o++) columns |= t->place[o].red.vertical;
+    return columns ? COLUMN_BYTES : REGISTER_BYTES;
+}
+
 static pl_status build_all(build *b, pl_arena *a)
 {
     static const int64_t targets[] = {READ_ONLY_TILE, 4096, 2048, 1024};
@@ -619,7 +646,7 @@ static pl_status build_all(build *b, pl_arena *a)
     for (int k = b->p->row_rank ? 1 : 0; k < 4; k++) {
         PL_TRY(lay_out(b, targets[k], from, spare, pl));
         size_t bytes = b->full_bytes * (size_t)(b->t->tile_t * b->t->inner);
-        if (k == 0 ? count_work(b->t) == 0 : bytes <= REGISTER_BYTES) break;
+        if (k == 0 ? count_work(b->t) == 0 : bytes <= register_bytes(b->t)) break;
     }
     lay_out_worker(b->t, pl);
     b->t->busy = count_work(b->t) >= BUSY_FROM;

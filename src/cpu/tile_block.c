@@ -109,6 +109,17 @@ static void merge_some(bool moments, double *mean, double *m2, double n, const d
     }
 }
 
+static void put_some(const pl_red *r, void *out, int64_t k, const double *x, int64_t m)
+{
+    float *to = out;
+    if (out && r->dtype == PL_F32) {
+        for (int64_t i = 0; i < m; i++) to[k + i] = (float)x[i];
+        return;
+    }
+    for (int64_t i = 0; i < m; i++)
+        pl_red_put(r->cls, r->dtype, out, k + i, (pl_acc){.f = x[i]});
+}
+
 /* Results of m neighbouring columns whose first accumulators start at `at`. */
 static void fold_some(const pl_red *r, const pl_acc *acc, int64_t at, int64_t m, int64_t k,
                       void *out, void *out2)
@@ -124,10 +135,10 @@ static void fold_some(const pl_red *r, const pl_acc *acc, int64_t at, int64_t m,
             if (!first) merge_some(moments, mean, m2, n, b_mean, b_m2, (double)rows, m);
             n += (double)rows;
         }
-    for (int64_t i = 0; i < m; i++) {
-        pl_red_put(r->cls, r->dtype, out, k + i, (pl_acc){.f = mean[i]});
-        if (moments) pl_red_put(r->cls, r->dtype, out2, k + i, (pl_acc){.f = m2[i] / n});
-    }
+    put_some(r, out, k, mean, m);
+    if (!moments) return;
+    for (int64_t i = 0; i < m; i++) m2[i] /= n;
+    put_some(r, out2, k, m2, m);
 }
 
 void pl_red_fold_blocks(const pl_red *r, const pl_acc *acc, int64_t lo, int64_t hi, void *out,

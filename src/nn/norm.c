@@ -2,8 +2,8 @@
  *
  * All are y = (x - mean) * rsqrt(var + eps) * weight + bias with the biased variance; they
  * differ in what is averaged. Where the statistics are vectors along the channels (BatchNorm,
- * GroupNorm) rsqrt and weight are multiplied first, on the vectors, so that the large tensor
- * sees three operations, and so do its gradients. BatchNorm in training also moves its running
+ * GroupNorm) all of it but x * scale + shift happens on the vectors, so that the large tensor
+ * sees two operations, and its gradients two sums. BatchNorm in training also moves its running
  * statistics, with the unbiased variance, and counts its calls, through the context's chain.
  */
 #include "nn/nn.h"
@@ -37,7 +37,8 @@ static pl_val channelwise(pl_nn *m, pl_val x, pl_val mean, pl_val var, int64_t c
     if (!with_affine) return pl_mul(g, pl_sub(g, x, mean), scale);
     pl_val weight = pl__nn_param(m, "weight", t, (pl_init){PL_INIT_CONST, 1, 0}, NULL);
     pl_val bias = pl__nn_param(m, "bias", t, (pl_init){PL_INIT_CONST, 0, 0}, NULL);
-    return pl_add(g, pl_mul(g, pl_sub(g, x, mean), pl_mul(g, scale, weight)), bias);
+    scale = pl_mul(g, scale, weight);
+    return pl_add(g, pl_mul(g, x, scale), pl_sub(g, bias, pl_mul(g, mean, scale)));
 }
 
 /* Moments of a group from those of its channels [N, 1, groups, C/groups], which one pass along
