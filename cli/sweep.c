@@ -43,8 +43,9 @@ static bool row_fits(const row *r)
 static void print_row(const row *r)
 {
     if (row_fits(r))
-        printf("  %10s  %-4s %10s %10s %12.4g ms %9.1f %%\n", r->size, "yes",
-               cli_count(r->micro), cli_bytes(r->memory.total), r->step_ms, 100 * r->recompute);
+        printf("  %10s  %-4s %10s %10s %12.4g %s %8.1f %%\n", r->size, "yes", cli_count(r->micro),
+               cli_bytes(r->memory.total), r->step_ms >= 1000 ? r->step_ms / 1000 : r->step_ms,
+               r->step_ms >= 1000 ? "s " : "ms", 100 * r->recompute);
     else
         printf("  %10s  %-4s %10s %10s   needs at least %s\n", r->size, "no", "", "",
                r->memory.minimum ? cli_bytes(r->memory.minimum) : "more");
