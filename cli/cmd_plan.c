@@ -1,5 +1,6 @@
 /* cmd_plan.c - `plimsoll plan`: the memory of a training run, before it runs. */
 #include "plimsoll_json.h"
+#include "plimsoll_unstable.h"
 #include "ui.h"
 
 #include <math.h>
@@ -22,7 +23,7 @@ void plan_json(const pl_run *run, pl_json *j)
 {
     const pl_plan_info *p = pl_program_plan(pl_run_train_program(run));
     pl_run_memory m = pl_run_memory_get(run);
-    int64_t batch = pl_config_int(pl_run_config(run), "batch");
+    pl_run_split split = pl_run_split_get(run);
     pl_json_bool(j, "fits", m.fits);
     if (m.budget)
         pl_json_uint(j, "budget_bytes", m.budget);
@@ -32,14 +33,14 @@ void plan_json(const pl_run *run, pl_json *j)
     pl_json_uint(j, "state_bytes", m.state);
     pl_json_uint(j, "overhead_bytes", m.overhead);
     pl_json_uint(j, "keep_all_bytes", p->keep_all_bytes);
-    pl_json_uint(j, "minimum_bytes", m.total);
+    pl_json_uint(j, "minimum_bytes", m.minimum);
     pl_json_uint(j, "live_bound_bytes", p->live_bound_bytes);
     pl_json_uint(j, "no_reuse_bytes", p->no_reuse_bytes);
     pl_json_float(j, "recompute_ratio", p->recompute_ratio);
-    pl_json_float(j, "predicted_step_ms", p->predicted_step_ms);
-    pl_json_int(j, "micro_batch", batch);
-    pl_json_int(j, "accumulate", 1);
-    pl_json_int(j, "effective_batch", batch);
+    pl_json_float(j, "predicted_step_ms", pl_run_predicted_ms(run));
+    pl_json_int(j, "micro_batch", split.micro);
+    pl_json_int(j, "accumulate", split.accumulate);
+    pl_json_int(j, "effective_batch", split.effective);
     pl_json_int(j, "parameters", pl_run_parameters(run, false));
     pl_json_int(j, "trainable", pl_run_parameters(run, true));
     pl_json_int(j, "nodes", p->nodes);
@@ -69,6 +70,12 @@ static void print_components(const pl_plan_info *p, const pl_run_memory *m, FILE
     if (m->budget)
         fprintf(out, "  %s the budget of %s", m->fits ? "fits" : "does NOT fit",
                 cli_bytes(m->budget));
+    fprintf(out, "\n");
+    fprintf(out, "  %-14s %12s  smallest budget found (recomputing); arena %s when all is kept",
+            "minimum", cli_bytes(m->minimum), cli_bytes(p->keep_all_bytes));
+    if (p->recompute_ratio > 0)
+        fprintf(out, ", %s as planned: %.1f %% of the step is computed again",
+                cli_bytes(p->arena_bytes), 100 * p->recompute_ratio);
     fprintf(out, "\n");
 }
 
@@ -107,10 +114,13 @@ void plan_print(const pl_run *run, const char *name, FILE *out)
     const pl_program *program;
     const pl_plan_info *p = largest_plan(run, &program);
     pl_run_memory m = pl_run_memory_get(run);
-    fprintf(out, "%s%s%s: %s parameters, batch %lld (micro %lld x accumulate 1)\n\n", cli_bold(out),
+    pl_run_split split = pl_run_split_get(run);
+    fprintf(out, "%s%s%s: %s parameters, batch %lld (micro %lld x accumulate %lld)\n\n", cli_bold(out),
             name, cli_plain(out), cli_count(pl_run_parameters(run, false)),
-            (long long)pl_config_int(pl_run_config(run), "batch"),
-            (long long)pl_config_int(pl_run_config(run), "batch"));
+            (long long)split.effective, (long long)split.micro, (long long)split.accumulate);
+    if (split.coupled)
+        fprintf(out, "accumulate: auto does not split the batch, its samples couple: %s\n\n",
+                split.coupled);
     print_components(p, &m, out);
     print_peak(program, p, out);
     fprintf(out,
@@ -118,7 +128,7 @@ void plan_print(const pl_run *run, const char *name, FILE *out)
             "%d nodes in %d units, planned in %.0f ms; a step is predicted to take %s.\n",
             p->live_bound_bytes ? (double)p->arena_bytes / (double)p->live_bound_bytes : 1.0,
             cli_bytes(p->no_reuse_bytes), p->nodes, p->units, p->plan_ms,
-            cli_ms(p->predicted_step_ms));
+            cli_ms(pl_run_predicted_ms(run)));
 }
 
 pl_status plan_open(const cli_args *a, const char *memory, pl_run **out)
@@ -146,22 +156,55 @@ int plan_print_config(pl_run *run)
     return rc == PL_OK ? 0 : cli_fail(rc);
 }
 
+/* The recompute planner alone. */
+static int plan_trace(const char *path, const char *budget, const char *seconds, bool json)
+{
+    char *end = NULL;
+    double share = budget ? strtod(budget, &end) : 0, search = seconds ? strtod(seconds, NULL) : 0;
+    if (!budget || *end || !(share > 0 && share <= 1)) {
+        cli_error("--trace wants --budget SHARE, above 0 and at most 1, e.g. --budget 0.5");
+        return 2;
+    }
+    pl_trace_report r;
+    pl_status rc = pl_plan_trace(path, share, search, &r);
+    if (rc != PL_OK) return cli_fail(rc);
+    if (!json) {
+        printf("compute %.4f x, peak %s of the %s allowed, planned in %.0f ms\n", r.overhead,
+               cli_bytes(r.peak_bytes), cli_bytes(r.budget_bytes), r.plan_ms);
+        return 0;
+    }
+    pl_json *j = pl_json_new(stdout);
+    pl_json_object(j, NULL);
+    pl_json_float(j, "overhead", r.overhead);
+    pl_json_uint(j, "peak_bytes", r.peak_bytes);
+    pl_json_uint(j, "budget_bytes", r.budget_bytes);
+    pl_json_float(j, "plan_ms", r.plan_ms);
+    pl_json_end(j);
+    rc = pl_json_finish(j);
+    pl_json_free(j);
+    return rc == PL_OK ? 0 : cli_fail(rc);
+}
+
 int cmd_plan(int argc, char **argv)
 {
-    bool json = false, print_config = false;
+    bool json = false, print_config = false, largest = false;
     const char *memory = NULL, *timeline = NULL, *csv = NULL, *out = NULL, *capacity = NULL;
-    const char *snapshot = NULL, *sweep = NULL;
+    const char *snapshot = NULL, *sweep = NULL, *trace = NULL, *budget = NULL, *seconds = NULL;
     cli_args a;
     const cli_option options[] = {
         {"--memory", "SIZE", &memory, "budget of the whole process, e.g. 2GiB (= memory=SIZE)"},
         {"--json", NULL, &json, "one JSON object"},
         {"--timeline", "FILE.svg", &timeline, "draw the bytes alive over the steps of the plan"},
         {"--sweep", "SIZES", &sweep, "a row for each budget: 6GB,8GB,12GB,16GB,24GB"},
+        {"--largest-batch", NULL, &largest, "the largest batch that --memory allows"},
         {"--snapshot", "FILE.pickle", &snapshot, "the plan for PyTorch's memory viewer"},
         {"--print-config", NULL, &print_config, "print the resolved configuration and stop"},
         {"--csv", "IN.csv", &csv, "the offset planner alone: columns id,lower,upper,size"},
         {"--out", "FILE.csv", &out, "with --csv: where the offsets go"},
         {"--capacity", "BYTES", &capacity, "with --csv: good enough; exit code 3 above it"},
+        {"--trace", "IN.txt", &trace, "the recompute planner alone, on an op-level trace"},
+        {"--budget", "SHARE", &budget, "with --trace: of the peak without recomputation, 0 to 1"},
+        {"--search", "SECONDS", &seconds, "with --trace: further search for a cheaper plan"},
         {NULL, NULL, NULL, NULL},
     };
     cli_parse(argc, argv, options,
@@ -173,22 +216,33 @@ int cmd_plan(int argc, char **argv)
               "  plimsoll plan my.yaml --json\n"
               "  plimsoll plan cloud/full --timeline memory.svg\n"
               "  plimsoll plan cloud/full --sweep 6GB,8GB,12GB,16GB,24GB\n"
+              "  plimsoll plan cloud/full --largest-batch --memory 16GB\n"
               "  plimsoll plan --csv buffers.csv --out offsets.csv\n", &a);
     if (csv) {
         cli_want(&a, 0, 0, "plan --csv", "no configuration");
         return plan_csv(csv, out, capacity, json);
+    }
+    if (trace) {
+        cli_want(&a, 0, 0, "plan --trace", "no configuration");
+        return plan_trace(trace, budget, seconds, json);
+    }
+    if (budget || seconds) {
+        cli_error("--budget and --search of plan go with --trace; a network's budget is --memory");
+        return 2;
     }
     if (out || capacity) {
         cli_error("--out and --capacity of plan go with --csv");
         return 2;
     }
     cli_want(&a, 1, 1, "plan", "one configuration");
+    if (largest) return plan_largest(&a, memory, json);
     if (sweep) return plan_sweep(&a, sweep, json);
     pl_run *run = NULL;
     pl_status rc = plan_open(&a, memory, &run);
     if (rc != PL_OK) return cli_fail(rc);
     if (print_config) return plan_print_config(run);
     rc = pl_run_build(run);
+    if (rc == PL_OK) rc = pl_run_find_minimum(run);
     bool fits = true;
     if (rc == PL_OK) {
         fits = pl_run_memory_get(run).fits;
@@ -215,7 +269,7 @@ int cmd_plan(int argc, char **argv)
     if (rc == PL_OK && !fits) {
         pl_run_memory m = pl_run_memory_get(run);
         cli_error("does not fit %s: the smallest budget is %llu bytes (%s)", cli_bytes(m.budget),
-                  (unsigned long long)m.total, cli_bytes(m.total));
+                  (unsigned long long)m.minimum, cli_bytes(m.minimum));
     }
     pl_run_free(run);
     return rc != PL_OK ? cli_fail(rc) : fits ? 0 : 3;

@@ -26,10 +26,11 @@ static void plan_row(const cli_args *a, row *r)
     r->memory = pl_run_memory_get(run);
     if (r->rc == PL_OK) {
         const pl_plan_info *p = pl_program_plan(pl_run_train_program(run));
-        r->step_ms = p->predicted_step_ms;
+        pl_run_split split = pl_run_split_get(run);
+        r->step_ms = pl_run_predicted_ms(run);
         r->recompute = p->recompute_ratio;
-        r->micro = pl_config_int(pl_run_config(run), "batch");
-        r->accumulate = 1;
+        r->micro = split.micro;
+        r->accumulate = split.accumulate;
     }
     pl_run_free(run);
 }
@@ -42,11 +43,12 @@ static bool row_fits(const row *r)
 static void print_row(const row *r)
 {
     if (row_fits(r))
-        printf("  %10s  %-4s %10s %10s %12.4g ms %9.1f %%\n", r->size, "yes",
-               cli_count(r->micro), cli_bytes(r->memory.total), r->step_ms, 100 * r->recompute);
+        printf("  %10s  %-4s %10s %10s %12.4g %s %8.1f %%\n", r->size, "yes", cli_count(r->micro),
+               cli_bytes(r->memory.total), r->step_ms >= 1000 ? r->step_ms / 1000 : r->step_ms,
+               r->step_ms >= 1000 ? "s " : "ms", 100 * r->recompute);
     else
         printf("  %10s  %-4s %10s %10s   needs at least %s\n", r->size, "no", "", "",
-               r->memory.total ? cli_bytes(r->memory.total) : "more");
+               r->memory.minimum ? cli_bytes(r->memory.minimum) : "more");
 }
 
 static void row_json(const row *r, pl_json *j)

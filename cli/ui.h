@@ -68,6 +68,8 @@ int plan_csv(const char *in, const char *out, const char *capacity_text, bool js
 bool plan_snapshot(const pl_run *run, const char *path);
 /* sweep.c: one row for each budget of a comma-separated list; returns the exit code. */
 int plan_sweep(const cli_args *a, const char *list, bool json);
+/* largest.c: the largest batch for a budget; returns the exit code. */
+int plan_largest(const cli_args *a, const char *memory, bool json);
 /* timeline.c: the picture of `plan --timeline`; returns the exit code. */
 int timeline_write(const pl_run *run, const char *name, const char *path);
 

@@ -201,6 +201,9 @@ static inline bool pl_val_ok(pl_val v)
  * them. Push and pop pair up. */
 PL_API void pl_scope_push(pl_graph *g, const char *name);
 PL_API void pl_scope_pop(pl_graph *g);
+/* Marks the current scope as a segment: with checkpointing "blocks" only what enters it is kept for
+ * the backward pass, and its forward is computed again when its backward begins. */
+PL_API void pl_scope_checkpoint(pl_graph *g);
 
 /* A value given from outside at every run. */
 PL_API pl_val pl_input(pl_graph *g, const char *name, pl_type type);
@@ -239,6 +242,13 @@ typedef struct pl_compile_opts {
     bool poison;         /* dead arena bytes are filled with NaN after every unit, for tests */
     uint64_t seed;       /* of the planner's searches */
     double plan_seconds; /* limit of the offset search; 0 = default */
+    uint64_t arena_budget; /* the arena must not be larger; what does not fit is computed again;
+                            * 0 = none. PL_ERR_FIT when no plan is found */
+    enum pl_checkpointing {
+        PL_CHECKPOINT_AUTO,  /* whatever the budget needs */
+        PL_CHECKPOINT_OFF,   /* nothing is computed again */
+        PL_CHECKPOINT_BLOCKS /* every scope marked by pl_scope_checkpoint, budget or not */
+    } checkpointing;
 } pl_compile_opts;
 #define PL_COMPILE_INIT {.struct_size = sizeof(pl_compile_opts), .device = "cpu"}
 
@@ -264,7 +274,10 @@ typedef struct pl_plan_info {
     uint64_t keep_all_bytes;   /* arena of the plan that recomputes nothing */
     uint64_t no_reuse_bytes;   /* sum of all buffers: what a program without planning would take */
     uint64_t components[PL_N_COMPONENTS]; /* bytes alive at the peak, by kind; state included */
-    double predicted_step_ms, recompute_ratio, plan_ms;
+    uint64_t minimum_bytes;    /* smallest arena that a plan was found for; 0 = not looked for */
+    double predicted_step_ms;  /* with what is computed again */
+    double recompute_ratio;    /* time of what is computed again / time of the step */
+    double plan_ms;
     int32_t nodes, units, buffers;
     int32_t peak_step;      /* position in the order where most bytes are alive */
     const char *peak_node;  /* label of the unit there */

@@ -34,7 +34,7 @@ PL_API pl_nn *pl_builder_train(pl_builder *b);
 /* The evaluation program, over the same weights; there is none unless this is called. Its scalar outputs are
  * averaged over the evaluation batches and reported under their names. */
 PL_API pl_nn *pl_builder_eval(pl_builder *b);
-PL_API int64_t pl_builder_batch(const pl_builder *b); /* samples a run: key `batch` */
+PL_API int64_t pl_builder_batch(const pl_builder *b); /* samples a run: the micro-batch */
 
 /* An output of the training program named "nonfinite" stops the run when it is above 0: for models
  * that hide a blow-up from their loss (nan_to_num). A loss that is not finite always does.

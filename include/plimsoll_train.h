@@ -39,8 +39,14 @@ PL_API pl_store *pl_run_store(const pl_run *r);
 /* ---- planning -------------------------------------------------------------------------------- */
 /* Applied to the programs that pl_run_build compiles; call it before. */
 PL_API void pl_run_set_compile(pl_run *r, const pl_compile_opts *o);
+/* Builds and compiles. With key `memory`, what does not fit is computed again; when nothing is found
+ * that fits, this succeeds and pl_run_memory_get says so. */
 PL_API pl_status pl_run_build(pl_run *r) PL_MUST_USE;
+/* Looks for the smallest budget; pl_run_memory_get tells it from then on. pl_run_build does it by
+ * itself when the budget given is too small. */
+PL_API pl_status pl_run_find_minimum(pl_run *r) PL_MUST_USE;
 PL_API const pl_program *pl_run_train_program(const pl_run *r);
+PL_API const pl_program *pl_run_apply_program(const pl_run *r); /* NULL unless accumulating */
 PL_API const pl_program *pl_run_eval_program(const pl_run *r); /* NULL if the recipe has none */
 
 /* Bytes of the whole process, as --memory counts them. */
@@ -49,9 +55,18 @@ typedef struct pl_run_memory {
     uint64_t overhead;     /* program, libraries, tables, stacks: measured now, with a margin */
     uint64_t total;        /* arena + state + overhead */
     uint64_t budget;       /* key `memory`; 0 = none given */
+    uint64_t minimum;      /* smallest budget known to work; see pl_run_find_minimum */
     bool fits;             /* total <= budget, or no budget */
 } pl_run_memory;
 PL_API pl_run_memory pl_run_memory_get(const pl_run *r);
+/* How a step's batch is split: effective = micro * accumulate, key `batch`, whatever the plan. */
+typedef struct pl_run_split {
+    int64_t micro, accumulate, effective;
+    const char *coupled; /* why accumulate: auto does not split it; NULL */
+} pl_run_split;
+PL_API pl_run_split pl_run_split_get(const pl_run *r);
+/* Of a whole step: every micro-batch and the update. */
+PL_API double pl_run_predicted_ms(const pl_run *r);
 PL_API int64_t pl_run_parameters(const pl_run *r, bool trainable_only);
 
 /* ---- running --------------------------------------------------------------------------------- */
@@ -66,7 +81,7 @@ typedef struct pl_step_info {
     double loss, lr, grad_norm; /* NaN where the program has no such output */
     double step_ms, data_ms;
 } pl_step_info;
-/* Reads a batch and runs the training program once. A batch with a non-finite number is
+/* Reads a batch and trains on it, micro-batch by micro-batch. A batch with a non-finite number is
  * PL_ERR_DATA (unless data.allow_nonfinite), a non-finite loss or gradient norm PL_ERR_NUMERIC. */
 PL_API pl_status pl_run_step(pl_run *r, pl_step_info *info) PL_MUST_USE;
 

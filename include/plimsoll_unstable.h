@@ -34,6 +34,21 @@ typedef struct pl_pack_report {
 PL_API pl_status pl_pack_file(const char *in, const char *out, uint64_t capacity,
                               pl_pack_report *report) PL_MUST_USE;
 
+/* The recompute planner alone, on op-level traces (src/plan/trace.h has the format). The budget
+ * is a share of the peak of the program as traced. seconds: search after the first plan, 0 for
+ * the usual short one. Of several shares, in any order, the overhead never rises with the
+ * budget; one that nothing fits gets an overhead of 0. Every plan is replayed by code that
+ * shares nothing with the planner. pl_plan_trace fails with PL_ERR_FIT when nothing fits. */
+typedef struct pl_trace_report {
+    double overhead; /* compute / compute without recomputation */
+    uint64_t peak_bytes, budget_bytes;
+    double plan_ms;
+} pl_trace_report;
+PL_API pl_status pl_plan_trace(const char *path, double share, double seconds,
+                               pl_trace_report *report) PL_MUST_USE;
+PL_API pl_status pl_plan_trace_sweep(const char *path, const double *shares, uint32_t n,
+                                     double seconds, pl_trace_report *reports) PL_MUST_USE;
+
 #ifdef __cplusplus
 }
 #endif

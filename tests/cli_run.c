@@ -90,6 +90,7 @@ static pid_t start(const char *command)
     unlink(err);
     fflush(NULL);
     pid_t pid = fork();
+    if (pid < 0) abort(); /* a signal to group -pid would go astray */
     if (pid > 0) setpgid(pid, pid); /* both do it: whoever comes first */
     if (pid != 0) return pid;
     setpgid(0, 0);
@@ -144,6 +145,17 @@ cli_result cli_run_signal(const char *command, const char *wait_for, int signal_
     return gather(pid, began);
 }
 
+bool cli_has_terminals(void)
+{
+    int fd = -1, slave = -1;
+    bool has = openpty(&fd, &slave, NULL, NULL, NULL) == 0;
+    if (has) {
+        close(fd);
+        close(slave);
+    }
+    return has;
+}
+
 cli_result cli_run_terminal(const char *command, const char *wait_for, double kill_after)
 {
     static char text[1 << 20];
@@ -152,6 +164,7 @@ cli_result cli_run_terminal(const char *command, const char *wait_for, double ki
     int fd;
     fflush(NULL);
     pid_t pid = forkpty(&fd, NULL, NULL, &size);
+    if (pid < 0) return (cli_result){-1, "", "", 0}; /* and never a signal to process -1 */
     if (pid == 0) {
         setenv("TERM", "xterm", 1);
         become(command);

@@ -15,6 +15,8 @@ typedef struct cli_result {
 const char *cli_bin(void);
 /* Runs a shell command in which $P is the program; the folder is pl_test_dir(). fmt as printf. */
 cli_result cli_run(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Whether this system gives terminals (a chroot without /dev/pts does not). */
+bool cli_has_terminals(void);
 /* Starts a command on a terminal of its own and gathers what it shows; kill_after > 0 sends SIGINT
  * that many seconds after the first output that holds `wait_for`. */
 cli_result cli_run_terminal(const char *command, const char *wait_for, double kill_after);

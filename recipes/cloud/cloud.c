@@ -119,6 +119,7 @@ static pl_val frame_features(cloud *k, pl_val frames, int64_t t, pl_val gamma, p
 {
     pl_graph *g = k->m->g;
     pl_scope_push(g, pl_nn_name(k->m, "frame%d", (int)t));
+    pl_scope_checkpoint(g);
     pl_val x = pl_slice(g, frames, 1, t, t + 1, 1);
     x = pl_reshape(g, x, PL_DIMS(k->batch, k->height, k->width, 1));
     x = spatial_attention(k, x);

@@ -42,6 +42,8 @@ pl_status pl_sys_make_dirs(const char *path) PL_MUST_USE;
 
 uint64_t pl_sys_now_ns(void);      /* monotonic */
 size_t pl_sys_rss_bytes(void);     /* resident set now */
+/* Gives memory that is free, but still held by the allocator, back to the system. */
+void pl_sys_trim(void);
 size_t pl_sys_peak_rss_bytes(void); /* high-water mark of the process */
 
 #endif

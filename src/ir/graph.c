@@ -125,6 +125,11 @@ void pl_scope_pop(pl_graph *g)
     g->scope = g->scopes[g->scope].parent;
 }
 
+void pl_scope_checkpoint(pl_graph *g)
+{
+    if (g && g->status == PL_OK && g->scope) g->scopes[g->scope].checkpoint = true;
+}
+
 /* ---- nodes ----------------------------------------------------------------------------------- */
 static pl_status copy_attr(pl_graph *g, const pl_op *op, const void *attr, void **out)
 {
@@ -198,7 +203,7 @@ static pl_status append(pl_graph *g, const pl_op *op, const void *attr, int n_in
     }
     pl_node_rec *n = &g->nodes[g->n_nodes];
     *n = (pl_node_rec){op, own, g->n_edges, g->n_vals, (uint16_t)n_in, (uint16_t)op->n_out,
-                       g->scope};
+                       g->scope, g->backward};
     for (int i = 0; i < n_in; i++) g->edges[g->n_edges++] = in[i].id;
     for (uint32_t k = 0; k < n->n_out; k++)
         g->vals[g->n_vals++] = (pl_value_rec){out[k], g->n_nodes, k};

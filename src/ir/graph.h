@@ -30,6 +30,7 @@ typedef struct pl_node_rec {
     uint32_t out;    /* id of output 0; outputs are consecutive */
     uint16_t n_in, n_out;
     uint32_t scope;  /* index into scopes[], 0 = none */
+    bool backward;   /* made by reverse mode */
 } pl_node_rec;
 
 typedef struct pl_scope_rec {
@@ -48,6 +49,7 @@ struct pl_graph {
     uint32_t n_vals, n_nodes, n_edges, n_scopes; /* counts include the unused [0] */
     uint32_t cap_vals, cap_nodes, cap_edges, cap_scopes;
     uint32_t scope;      /* current */
+    bool backward;       /* nodes being made are reverse mode's */
     uint32_t n_streams;  /* random streams handed out */
     pl_status status;    /* first error; building does nothing once set */
     char error[512];

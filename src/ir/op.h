@@ -123,6 +123,18 @@ typedef struct pl_ramp {
     double step[PL_MAX_RANK];
 } pl_ramp;
 
+/* labels(): which dimensions stand for the same index. An op with a label L on a dimension of its
+ * operands does the same for every index of L and mixes none of them; all dimensions with one label
+ * have one size. A label that no output has is summed over: the op is then a sum over L of products
+ * of slices. `times` and `plus` say in which inputs the result is linear: in each of `times` alone
+ * (a product), in all of `plus` together (terms of a sum). JOIN: the inputs, or an input and whole
+ * multiples of its size, stand end to end there. Inputs from PL_LABEL_IN-1 on share a row. */
+enum { PL_LABEL_IN = 8, PL_LABEL_MIX = 0, PL_LABEL_JOIN = -1 };
+typedef struct pl_labels {
+    int8_t in[PL_LABEL_IN][PL_MAX_RANK], out[PL_MAX_OUT][PL_MAX_RANK];
+    uint32_t times, plus; /* bit i: input i */
+} pl_labels;
+
 typedef struct pl_op pl_op;
 struct pl_op {
     const char *name;
@@ -148,6 +160,7 @@ struct pl_op {
     void (*reduction)(const pl_call *c, pl_reduction *out);
     void (*ramp)(const pl_call *c, pl_ramp *out);
     double (*immediate)(const void *attr); /* PL_OP_MAP with an immediate operand */
+    void (*labels)(const pl_call *c, pl_labels *out); /* out is zero: all mixed, linear in none */
     /* Optional: a value that is bit for bit what output 0 would be, or PL_NO_VAL. May look at the
      * producers of in (pl_fill_of) and may build nodes. */
     pl_val (*simplify)(pl_graph *g, const void *attr, const pl_val *in, int n_in);

@@ -152,6 +152,13 @@ static const pl_case cases[] = {
     {{"f32[2,67]"}, "axis=1", {{-2, 2, false}}},
     PL_CASE_END,
 };
+static void labels(const pl_call *c, pl_labels *l)
+{
+    int64_t axis = ((const argmax_attr *)c->attr)->axis;
+    for (int i = 0; i < c->out_type[0].rank; i++)
+        l->in[0][i < axis ? i : i + 1] = l->out[0][i] = (int8_t)(i + 1);
+}
+
 const pl_op pl_op_argmax = {
     .name = "argmax",
     .min_in = 1,
@@ -164,6 +171,7 @@ const pl_op pl_op_argmax = {
     .cost = cost,
     .cpu = kernels,
     .cases = cases,
+    .labels = labels,
 };
 
 pl_val pl_argmax(pl_graph *g, pl_val x, int axis)

@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/pool.h"
 #include "cpu/flash.h"
+#include "ops/labels.h"
 #include "ops/ops.h"
 #include "ops/ref.h"
 #include "ops/via_f32.h"
@@ -371,6 +372,19 @@ static const pl_case attention_cases[] = {CASES(CASE) PL_CASE_END};
 static const pl_case attention_bwd_cases[] = {CASES(BWD_CASE) PL_CASE_END};
 /* clang-format on */
 
+static void attention_labels(const pl_call *c, pl_labels *l)
+{
+    (void)c;
+    pl_label_first(l, 7, 3);
+}
+
+static void attention_bwd_labels(const pl_call *c, pl_labels *l)
+{
+    (void)c;
+    pl_label_first(l, 127, 7);
+    l->plus = 32 | 64; /* d_o, d_lse */
+}
+
 const pl_op pl_op_attention = {
     .name = "attention",
     .min_in = 3,
@@ -383,6 +397,7 @@ const pl_op pl_op_attention = {
     .cost = attention_cost,
     .cpu = attention_kernels,
     .cases = attention_cases,
+    .labels = attention_labels,
 };
 const pl_op pl_op_attention_bwd = {
     .name = "attention_bwd",
@@ -396,6 +411,7 @@ const pl_op pl_op_attention_bwd = {
     .cost = attention_bwd_cost,
     .cpu = attention_bwd_kernels,
     .cases = attention_bwd_cases,
+    .labels = attention_bwd_labels,
 };
 
 pl_val pl_attention(pl_graph *g, pl_val q, pl_val k, pl_val v, double scale, bool causal)

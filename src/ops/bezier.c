@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/pool.h"
 #include "cpu/rows.h"
+#include "ops/labels.h"
 #include "ops/ops.h"
 #include "ops/ref.h"
 #include "ops/via_f32.h"
@@ -207,6 +208,13 @@ static const pl_case bezier_bwd_cases[] = {
     {{"f32[3,330]", "f32[3,66]"}, "silu_points=false", {{-2, 2, false}}},
     PL_CASE_END};
 
+/* Linear in dy, backward's second input; forward has none. */
+static void labels(const pl_call *c, pl_labels *l)
+{
+    pl_label_off_axis(c, l, c->out_type[0].rank - 1);
+    l->times = 2;
+}
+
 #define BEZIER_OP(op, inputs, bits)                                                            \
  const pl_op pl_op_##op = {                                                                    \
      .name = #op,                                                                              \
@@ -221,6 +229,7 @@ static const pl_case bezier_bwd_cases[] = {
      .cost = cost,                                                                             \
      .cpu = op##_kernels,                                                                      \
      .cases = op##_cases,                                                                      \
+     .labels = labels,                                                                         \
  };
 BEZIER_OP(bezier, 1, 0)
 BEZIER_OP(bezier_bwd, 2, 1) /* dx may take over x: a group is read before it is written */

@@ -4,6 +4,7 @@
  * part. Any number of inputs, at least one.
  */
 #include "cpu/strided.h"
+#include "ops/labels.h"
 #include "ops/ops.h"
 #include "ops/shape.h"
 
@@ -89,6 +90,18 @@ static const pl_case cases[] = {
     {{"u8[3,1]", "u8[3,2]"}, "axis=1", {{0, 255, false}}},
     PL_CASE_END,
 };
+static void labels(const pl_call *c, pl_labels *l)
+{
+    int64_t axis = ((const concat_attr *)c->attr)->axis;
+    pl_label_off_axis(c, l, axis);
+    for (int i = 0; i < PL_LABEL_IN; i++) {
+        memcpy(l->in[i], l->in[0], sizeof l->in[0]);
+        l->in[i][axis] = PL_LABEL_JOIN;
+    }
+    l->out[0][axis] = PL_LABEL_JOIN;
+    l->plus = ~(uint32_t)0;
+}
+
 const pl_op pl_op_concat = {
     .name = "concat",
     .min_in = 1,
@@ -100,6 +113,7 @@ const pl_op pl_op_concat = {
     .vjp = vjp,
     .cpu = kernels,
     .cases = cases,
+    .labels = labels,
 };
 
 /* ---- constructors ---------------------------------------------------------------------------- */

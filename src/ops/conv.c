@@ -406,6 +406,37 @@ static const pl_case dx_cases[] = {CASES(DX_CASE) PL_CASE_END};
 static const pl_case dw_cases[] = {CASES(DW_CASE) PL_CASE_END};
 /* clang-format on */
 
+/* Samples never mix, nor do channels that are each a group of their own: x, w and y stand for the
+ * operands, whichever of them is the result. */
+static void label(const pl_call *c, pl_labels *l, int8_t *x, int8_t *w, int8_t *y)
+{
+    int last = c->in_type[0].rank - 1;
+    const pl_type *t = &c->in_type[0], *u = &c->out_type[0];
+    int64_t groups = ((const pl_window_attr *)c->attr)->groups;
+    bool apart = w == l->out[0] ? u->dim[0] == groups && u->dim[last] == 1
+                                : u->dim[last] == groups && t->dim[last] == groups;
+    x[0] = y[0] = 1;
+    if (apart) x[last] = w[0] = y[last] = 2;
+    l->times = 3;
+}
+
+static void conv_labels(const pl_call *c, pl_labels *l)
+{
+    label(c, l, l->in[0], l->in[1], l->out[0]);
+    l->in[2][0] = l->in[1][0];
+    l->plus = 4;
+}
+
+static void dx_labels(const pl_call *c, pl_labels *l)
+{
+    label(c, l, l->out[0], l->in[1], l->in[0]);
+}
+
+static void dw_labels(const pl_call *c, pl_labels *l)
+{
+    label(c, l, l->in[0], l->out[0], l->in[1]);
+}
+
 const pl_op pl_op_conv = {
     .name = "conv",
     .min_in = 2,
@@ -418,6 +449,7 @@ const pl_op pl_op_conv = {
     .cost = conv_cost,
     .cpu = conv_kernels,
     .cases = conv_cases,
+    .labels = conv_labels,
 };
 const pl_op pl_op_conv_dx = {
     .name = "conv_dx",
@@ -431,6 +463,7 @@ const pl_op pl_op_conv_dx = {
     .cost = dx_cost,
     .cpu = dx_kernels,
     .cases = dx_cases,
+    .labels = dx_labels,
 };
 const pl_op pl_op_conv_dw = {
     .name = "conv_dw",
@@ -444,6 +477,7 @@ const pl_op pl_op_conv_dw = {
     .cost = dw_cost,
     .cpu = dw_kernels,
     .cases = dw_cases,
+    .labels = dw_labels,
 };
 
 /* ---- constructors ------------------------------------------------------------------------ */

@@ -6,6 +6,7 @@
  */
 #include "base/dtype.h"
 #include "base/pool.h"
+#include "ops/labels.h"
 #include "ops/ops.h"
 #include "ops/shape.h"
 
@@ -119,6 +120,12 @@ static const pl_case cases[] = {
     {{"i64[4,3]"}, "axis=0, reverse=false", {{-9, 9, false}}},
     PL_CASE_END,
 };
+static void labels(const pl_call *c, pl_labels *l)
+{
+    pl_label_off_axis(c, l, ((const cumsum_attr *)c->attr)->axis);
+    l->times = 1;
+}
+
 const pl_op pl_op_cumsum = {
     .name = "cumsum",
     .min_in = 1,
@@ -132,6 +139,7 @@ const pl_op pl_op_cumsum = {
     .vjp = vjp,
     .cpu = kernels,
     .cases = cases,
+    .labels = labels,
 };
 
 pl_val pl_cumsum(pl_graph *g, pl_val x, int axis, bool reverse)

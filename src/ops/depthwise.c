@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/pool.h"
 #include "cpu/rows.h"
+#include "ops/labels.h"
 #include "ops/ops.h"
 #include "ops/ref.h"
 #include "ops/via_f32.h"
@@ -363,6 +364,13 @@ static const pl_case dx_cases[] = {CASES(DX_CASE) PL_CASE_END};
 static const pl_case dw_cases[] = {CASES(DW_CASE) PL_CASE_END};
 /* clang-format on */
 
+static void labels(const pl_call *c, pl_labels *l)
+{
+    (void)c;
+    pl_label_first(l, 3, 1);
+    l->times = 3;
+}
+
 #define DEPTHWISE_OP(op, tag)                                                                  \
  const pl_op pl_op_##op = {                                                                    \
      .name = #op,                                                                              \
@@ -376,6 +384,7 @@ static const pl_case dw_cases[] = {CASES(DW_CASE) PL_CASE_END};
      .cost = tag##_cost,                                                                       \
      .cpu = tag##_kernels,                                                                     \
      .cases = tag##_cases,                                                                     \
+     .labels = labels,                                                                         \
  };
 DEPTHWISE_OP(depthwise_per_sample, y)
 DEPTHWISE_OP(depthwise_per_sample_dx, dx)

@@ -197,6 +197,27 @@ static const pl_case cases[] = {
     {{"f32[3,4]", "f32[2,5,4]"}, "ta=false, tb=true", {{0}}},
     PL_CASE_END};
 
+static void labels(const pl_call *c, pl_labels *l)
+{
+    enum { M = PL_MAX_RANK + 1, N, K };
+    const matmul_attr *t = c->attr;
+    const pl_type *a = &c->in_type[0], *b = &c->in_type[1], *y = &c->out_type[0];
+    for (int i = 0; i < y->rank - 2; i++) {
+        l->out[0][i] = (int8_t)(i + 1);
+        if (a->rank > 2) l->in[0][i] = (int8_t)(i + 1);
+        if (b->rank > 2) l->in[1][i] = (int8_t)(i + 1);
+    }
+    l->in[0][a->rank - 2] = t->ta ? K : M;
+    l->in[0][a->rank - 1] = t->ta ? M : K;
+    l->in[1][b->rank - 2] = t->tb ? N : K;
+    l->in[1][b->rank - 1] = t->tb ? K : N;
+    l->in[2][0] = N;
+    l->out[0][y->rank - 2] = M;
+    l->out[0][y->rank - 1] = N;
+    l->times = 3;
+    l->plus = 4;
+}
+
 const pl_op pl_op_matmul = {
     .name = "matmul",
     .min_in = 2,
@@ -209,6 +230,7 @@ const pl_op pl_op_matmul = {
     .cost = cost,
     .cpu = kernels,
     .cases = cases,
+    .labels = labels,
 };
 
 /* ---- constructors ------------------------------------------------------------------------ */

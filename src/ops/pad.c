@@ -183,6 +183,18 @@ static const pl_case cases[] = {
     {{"f32[]"}, "lo=[], hi=[], inner=[], value=1", {{0}}},
     PL_CASE_END,
 };
+static void labels(const pl_call *c, pl_labels *l)
+{
+    const pad_attr *a = c->attr;
+    for (int i = 0; i < c->in_type[0].rank && pl_type_elems(&c->in_type[0]); i++)
+        if (a->lo.v[i] == 0 && a->hi.v[i] == 0 && a->inner.v[i] == 0)
+            l->in[0][i] = l->out[0][i] = (int8_t)(i + 1);
+        else if (a->inner.v[i] == 0 && a->lo.v[i] % c->in_type[0].dim[i] == 0 &&
+                 a->hi.v[i] % c->in_type[0].dim[i] == 0) /* whole copies of the axis beside it */
+            l->in[0][i] = l->out[0][i] = PL_LABEL_JOIN;
+    if (a->value == 0) l->times = 1;
+}
+
 const pl_op pl_op_pad = {
     .name = "pad",
     .min_in = 1,
@@ -194,6 +206,7 @@ const pl_op pl_op_pad = {
     .vjp = vjp,
     .cpu = kernels,
     .cases = cases,
+    .labels = labels,
 };
 
 /* ---- constructors ---------------------------------------------------------------------------- */

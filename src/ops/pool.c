@@ -12,6 +12,7 @@
 #include "base/pool.h"
 #include "base/err.h"
 #include "cpu/dnn.h"
+#include "ops/labels.h"
 #include "ops/ops.h"
 #include "ops/ref.h"
 #include "ops/taps.h"
@@ -450,6 +451,20 @@ static const pl_case adaptive_cases[] = {{{"f32[2,6,5,3]"}, "size=[1,1]", {{0}}}
                                          PL_CASE_END};
 /* clang-format on */
 
+static void max_labels(const pl_call *c, pl_labels *l)
+{
+    (void)c;
+    pl_label_first(l, 1, 3);
+}
+
+/* Linear in the first operand: averages, and maxima once the winners are known. */
+static void linear_labels(const pl_call *c, pl_labels *l)
+{
+    (void)c;
+    pl_label_first(l, 3, 1);
+    l->times = 1;
+}
+
 #define POOL_OP(op, n_inputs, n_outputs, T, table, rule, price, list)                          \
  const pl_op pl_op_##op = {                                                                    \
      .name = #op,                                                                              \
@@ -463,6 +478,7 @@ static const pl_case adaptive_cases[] = {{{"f32[2,6,5,3]"}, "size=[1,1]", {{0}}}
      .cost = price,                                                                            \
      .cpu = op##_kernels,                                                                      \
      .cases = list,                                                                            \
+     .labels = n_outputs == 2 ? max_labels : linear_labels,                                    \
  };
 #define WINDOW_OP(op, n_in, n_out, table)                                                      \
  POOL_OP(op, n_in, n_out, pl_window_attr, table, op##_infer, cost, op##_cases)

@@ -11,6 +11,7 @@
  * its gradient, and the adjoint's gradient is resizing.
  */
 #include "base/err.h"
+#include "ops/labels.h"
 #include "ops/ops.h"
 #include "ops/ref.h"
 #include "ops/taps.h"
@@ -179,6 +180,13 @@ PL_TAPS_KERNELS(resize_bwd)
 static const pl_case cases[] = {CASES(CASE) PL_CASE_END};
 /* clang-format on */
 
+static void labels(const pl_call *c, pl_labels *l)
+{
+    (void)c;
+    pl_label_first(l, 1, 1);
+    l->times = 1;
+}
+
 #define RESIZE_OP(op)                                                                          \
  const pl_op pl_op_##op = {                                                                    \
      .name = #op,                                                                              \
@@ -192,6 +200,7 @@ static const pl_case cases[] = {CASES(CASE) PL_CASE_END};
      .cost = cost,                                                                             \
      .cpu = op##_kernels,                                                                      \
      .cases = cases,                                                                           \
+     .labels = labels,                                                                         \
  };
 RESIZE_OP(resize)
 RESIZE_OP(resize_bwd)

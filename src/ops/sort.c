@@ -12,6 +12,7 @@
  */
 #include "base/dtype.h"
 #include "base/pool.h"
+#include "ops/labels.h"
 #include "ops/ops.h"
 #include "ops/shape.h"
 
@@ -256,6 +257,11 @@ static const pl_case cases[] = {
     {{"u8[60]"}, "axis=0, count=-1, descending=true", {{0, 9, false}}},
     PL_CASE_END,
 };
+static void labels(const pl_call *c, pl_labels *l)
+{
+    pl_label_off_axis(c, l, ((const sort_attr *)c->attr)->axis);
+}
+
 const pl_op pl_op_sort = {
     .name = "sort",
     .min_in = 1,
@@ -269,6 +275,7 @@ const pl_op pl_op_sort = {
     .cost = cost,
     .cpu = kernels,
     .cases = cases,
+    .labels = labels,
 };
 
 /* ---- constructors ---------------------------------------------------------------------------- */

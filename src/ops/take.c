@@ -127,6 +127,16 @@ static const pl_case take_cases[] = {
     {{"f32[3,2]", "i32[6]"}, "", {{0, 0, false}, {0, 2, false}}},
     PL_CASE_END,
 };
+/* Indices i.. and the elements r.. of a row: table [R, r..], indices [i..], y [i.., r..]. */
+static void take_labels(const pl_call *c, pl_labels *l)
+{
+    int lead = c->in_type[1].rank;
+    for (int i = 0; i < lead; i++) l->in[1][i] = l->out[0][i] = (int8_t)(1 + i);
+    for (int i = 1; i < c->in_type[0].rank; i++)
+        l->in[0][i] = l->out[0][lead + i - 1] = (int8_t)(PL_MAX_RANK + i);
+    l->times = 1;
+}
+
 const pl_op pl_op_take = {
     .name = "take",
     .min_in = 2,
@@ -137,6 +147,7 @@ const pl_op pl_op_take = {
     .vjp = take_vjp,
     .cpu = take_kernels,
     .cases = take_cases,
+    .labels = take_labels,
 };
 
 pl_val pl_take(pl_graph *g, pl_val table, pl_val indices)
@@ -307,6 +318,15 @@ static const pl_case scatter_cases[] = {
     {{"i64[6]", "i32[6]"}, "rows=3", {{-9, 9, false}, {0, 2, false}}},
     PL_CASE_END,
 };
+static void scatter_labels(const pl_call *c, pl_labels *l)
+{
+    int lead = c->in_type[1].rank;
+    for (int i = 0; i < lead; i++) l->in[0][i] = l->in[1][i] = (int8_t)(1 + i);
+    for (int i = 1; i < c->out_type[0].rank; i++)
+        l->out[0][i] = l->in[0][lead + i - 1] = (int8_t)(PL_MAX_RANK + i);
+    l->times = 1;
+}
+
 const pl_op pl_op_scatter_add = {
     .name = "scatter_add",
     .min_in = 2,
@@ -319,6 +339,7 @@ const pl_op pl_op_scatter_add = {
     .vjp = scatter_vjp,
     .cpu = scatter_kernels,
     .cases = scatter_cases,
+    .labels = scatter_labels,
 };
 
 pl_val pl_scatter_add(pl_graph *g, pl_val updates, pl_val indices, int64_t rows)

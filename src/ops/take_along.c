@@ -10,6 +10,7 @@
  */
 #include "base/dtype.h"
 #include "base/pool.h"
+#include "ops/labels.h"
 #include "ops/ops.h"
 #include "ops/shape.h"
 
@@ -143,6 +144,12 @@ static const pl_case take_cases[] = {
     {{"u8[2,4]", "i32[2,3]"}, "axis=1", {{0, 255, false}, {0, 3, false}}},
     PL_CASE_END,
 };
+static void take_labels(const pl_call *c, pl_labels *l)
+{
+    pl_label_off_axis(c, l, ((const along_attr *)c->attr)->axis);
+    l->times = 1;
+}
+
 const pl_op pl_op_take_along = {
     .name = "take_along",
     .min_in = 2,
@@ -155,6 +162,7 @@ const pl_op pl_op_take_along = {
     .vjp = take_vjp,
     .cpu = take_kernels,
     .cases = take_cases,
+    .labels = take_labels,
 };
 
 pl_val pl_take_along(pl_graph *g, pl_val x, pl_val indices, int axis)
@@ -344,6 +352,12 @@ static const pl_case put_cases[] = {
     {{"i64[6]", "i32[6]"}, "axis=0, size=3", {{-9, 9, false}, {0, 2, false}}},
     PL_CASE_END,
 };
+static void put_labels(const pl_call *c, pl_labels *l)
+{
+    pl_label_off_axis(c, l, ((const put_attr *)c->attr)->axis);
+    l->times = 1;
+}
+
 const pl_op pl_op_put_along_add = {
     .name = "put_along_add",
     .min_in = 2,
@@ -356,6 +370,7 @@ const pl_op pl_op_put_along_add = {
     .vjp = put_vjp,
     .cpu = put_kernels,
     .cases = put_cases,
+    .labels = put_labels,
 };
 
 pl_val pl_put_along_add(pl_graph *g, pl_val updates, pl_val indices, int axis, int64_t size)

@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/pool.h"
 #include "cpu/rows.h"
+#include "ops/labels.h"
 #include "ops/ops.h"
 #include "ops/ref.h"
 #include "ops/via_f32.h"
@@ -234,6 +235,13 @@ static const pl_case unfold_cases[] = {CASES(UNFOLD_CASE) PL_CASE_END};
 static const pl_case fold_cases[] = {CASES(FOLD_CASE) PL_CASE_END};
 /* clang-format on */
 
+static void labels(const pl_call *c, pl_labels *l)
+{
+    (void)c;
+    pl_label_first(l, 1, 1);
+    l->times = 1;
+}
+
 const pl_op pl_op_unfold = {
     .name = "unfold",
     .min_in = 1,
@@ -246,6 +254,7 @@ const pl_op pl_op_unfold = {
     .cost = cost,
     .cpu = unfold_kernels,
     .cases = unfold_cases,
+    .labels = labels,
 };
 const pl_op pl_op_fold = {
     .name = "fold",
@@ -259,6 +268,7 @@ const pl_op pl_op_fold = {
     .cost = cost,
     .cpu = fold_kernels,
     .cases = fold_cases,
+    .labels = labels,
 };
 
 pl_val pl_unfold(pl_graph *g, pl_val x, const pl_conv_opts *o, const int *kernel)

@@ -83,11 +83,14 @@ static void pull_back(walk *w, uint32_t node, pl_val *in, pl_val *gin, bool *nee
         return;
     }
     uint32_t outer = g->scope;
+    bool was = g->backward;
     g->scope = r.scope; /* backward nodes belong to the layer they come from */
+    g->backward = true;
     r.op->vjp(&(pl_vjp){g, r.attr, in, out, gout, gin, need, r.n_in, r.n_out});
     for (uint32_t i = 0; i < r.n_in; i++)
         if (need[i]) flow_into(w, in[i].id, gin[i]);
     g->scope = outer;
+    g->backward = was;
 }
 
 static void walk_back(walk *w, pl_arena *scratch)

@@ -71,6 +71,7 @@ static void rewrite_node(rewriter *w, uint32_t n)
     for (uint32_t i = 0; i < r->n_in; i++)
         w->args[i] = (pl_val){w->map[w->in->edges[r->in + i]]};
     g->scope = w->scopes[r->scope];
+    g->backward = r->backward;
     if (r->op->simplify) {
         pl_val v = r->op->simplify(g, r->attr, w->args, r->n_in);
         if (pl_val_ok(v)) {
@@ -124,6 +125,7 @@ static pl_status simplify(rewriter *w, pl_arena *scratch)
     for (uint32_t n = 1; n < in->n_nodes && w->out->status == PL_OK; n++)
         if (w->live[n]) rewrite_node(w, n);
     w->out->scope = 0;
+    w->out->backward = false;
     w->out->n_streams = in->n_streams;
     return pl_graph_status(w->out);
 }

@@ -244,13 +244,13 @@ static pl_status add_copies(maker *m)
 
 /* ---- offsets ------------------------------------------------------------- */
 /* A portfolio first; search only when it leaves more than a thousandth above the bound, and a
- * long one only above a hundredth. */
+ * long one only when a short one did not help. */
 static pl_status pack(const pl_plan_opts *o, pl_pack_buf *b, size_t n, uint64_t bound,
                       uint64_t *height)
 {
     static const struct {
         uint64_t work, per_mille;
-    } round[] = {{0, 0}, {200000000, 1}, {1500000000, 10}};
+    } round[] = {{0, 0}, {200000000, 1}, {1500000000, 1}};
     pl_pack_opts po = PL_PACK_OPTS_INIT;
     po.seed = o->seed + 1;
     po.time_limit_s = o->seconds > 0 ? o->seconds : 5;
@@ -346,6 +346,26 @@ static pl_status list_outputs(maker *m)
     return PL_OK;
 }
 
+/* The given order as tasks; it must be one of the graph's. */
+static pl_status take_order(const pl_problem *q, uint32_t *order, const char **name)
+{
+    for (uint32_t i = 0; i < q->n_tasks; i++) {
+        uint32_t unit = q->opts->fixed_order[i];
+        PL_FAIL_IF(unit >= q->units->n || q->task_of[unit] == PL_NONE, PL_ERR_PLAN,
+                   "entry %u of the given order runs nothing", i);
+        order[i] = q->task_of[unit];
+    }
+    *name = "given";
+    return PL_OK;
+}
+
+static pl_status find_order(const pl_problem *q, pl_plan *p)
+{
+    if (!q->opts->fixed_order)
+        return pl_order_search(q, p->order, &p->order_name, &p->program_order_bound);
+    return take_order(q, p->order, &p->order_name);
+}
+
 static pl_status make(maker *m)
 {
     pl_plan *p = m->plan;
@@ -355,7 +375,7 @@ static pl_status make(maker *m)
     p->n_order = q->n_tasks;
     p->order = pl_arena_new(&p->mem, uint32_t, q->n_tasks + 1);
     if (!p->order) return PL_ERR_MEMORY;
-    PL_TRY(pl_order_search(q, p->order, &p->order_name, &p->program_order_bound));
+    PL_TRY(find_order(q, p));
     PL_TRY(pl_life_new(q, &m->scratch, &m->life));
     pl_life_replay(q, p->order, UINT64_MAX, &m->life);
     PL_TRY(list_outputs(m));
@@ -381,4 +401,22 @@ pl_status pl_plan_make(const pl_graph *g, const pl_units *units, const pl_plan_o
     }
     *out = m.plan;
     return PL_OK;
+}
+
+pl_status pl_plan_peak(const pl_graph *g, const pl_units *units, const pl_plan_opts *o,
+                       uint64_t *bytes)
+{
+    pl_problem q = {.g = g, .units = units, .opts = o};
+    pl_arena mem = PL_ARENA_INIT;
+    pl_life life = {0};
+    const char *name;
+    pl_status rc = pl_problem_build(&q, &mem);
+    if (rc == PL_OK) rc = pl_problem_slots(&q, &mem);
+    uint32_t *order = pl_arena_new(&mem, uint32_t, q.n_tasks + 1);
+    if (rc == PL_OK) rc = order ? take_order(&q, order, &name) : PL_ERR_MEMORY;
+    if (rc == PL_OK) rc = pl_life_new(&q, &mem, &life);
+    if (rc == PL_OK) pl_life_replay(&q, order, UINT64_MAX, &life);
+    if (rc == PL_OK) *bytes = life.peak;
+    pl_arena_release(&mem);
+    return rc;
 }

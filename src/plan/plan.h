@@ -89,6 +89,8 @@ typedef struct pl_plan_opts {
     void *ctx;
     bool no_reuse;
     bool program_order; /* no search for a better order */
+    /* The order, given: ids of all units that are no views. NULL: it is searched for. */
+    const uint32_t *fixed_order;
     uint64_t seed;
     double seconds; /* limit of the offset search; 0 = default */
 } pl_plan_opts;
@@ -96,6 +98,10 @@ typedef struct pl_plan_opts {
 pl_status pl_plan_make(const pl_graph *g, const pl_units *units, const pl_plan_opts *o,
                        pl_plan **out) PL_MUST_USE;
 void pl_plan_free(pl_plan *p);
+/* Most bytes alive at once under o->fixed_order: the live bound of the plan that pl_plan_make would
+ * make, but for what the end copies save, and quickly. */
+pl_status pl_plan_peak(const pl_graph *g, const pl_units *units, const pl_plan_opts *o,
+                       uint64_t *bytes) PL_MUST_USE;
 
 /* Accepts or rejects (PL_ERR_PLAN and what is wrong). Shares no code with the planner. */
 pl_status pl_plan_check(const pl_graph *g, const pl_units *units, const pl_plan_opts *o,

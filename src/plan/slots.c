@@ -119,6 +119,28 @@ static void refuse(pl_problem *p, pl_assign_rec *a)
     a->copy = true;
 }
 
+/* A given order decides by itself: a reader of the old value that comes after the writer forbids
+ * it. */
+static pl_status refuse_by_order(pl_problem *p, pl_arena *mem)
+{
+    uint32_t *pos = pl_arena_new(mem, uint32_t, p->n_tasks + 1);
+    if (!pos) return PL_ERR_MEMORY;
+    for (uint32_t i = 0; i < p->n_tasks; i++) {
+        uint32_t unit = p->opts->fixed_order[i];
+        if (unit < p->units->n && p->task_of[unit] != PL_NONE) pos[p->task_of[unit]] = i;
+    }
+    for (uint32_t i = 0; i < p->n_assigns; i++) {
+        pl_assign_rec *a = &p->assigns[i];
+        uint32_t old = p->old_of_slot[a->slot], writer = p->st[p->storage[a->val]].producer;
+        if (a->copy || old == PL_NONE) continue;
+        bool late = false;
+        for (uint32_t e = p->readers.start[old]; e < p->readers.start[old + 1]; e++)
+            late |= pos[p->readers.list[e]] > pos[writer];
+        if (late) refuse(p, a);
+    }
+    return PL_OK;
+}
+
 /* Whether a wish puts an edge inside a component. */
 static bool in_cycle(const pl_problem *p, const scc *s, const pl_assign_rec *a)
 {
@@ -164,6 +186,7 @@ pl_status pl_problem_slots(pl_problem *p, pl_arena *mem)
         if (s->old_slot >= 0) s->pinned = true;
     }
     for (uint32_t i = 0; i < p->n_assigns && !p->opts->no_reuse; i++) wish(p, &p->assigns[i]);
+    if (p->opts->fixed_order) PL_TRY(refuse_by_order(p, mem));
     for (int round = 0;; round++) {
         PL_TRY(pl_problem_edges(p, mem));
         pl_arena scratch = PL_ARENA_INIT;

@@ -43,6 +43,7 @@ static row step_row(const pl_bound *b, uint32_t i)
         return r;
     }
     uint32_t unit = p->plan->order[i];
+    unit = pl_base_unit(p, unit);
     r.kernel = p->exec[unit].kernel->name;
     r.flops = p->cost[unit].flops;
     r.bytes = p->cost[unit].bytes;

@@ -2,12 +2,17 @@
  *
  * Kernels are prepared before planning because their scratch is planned like any value. The
  * plan is checked every time; a plan that fails is a defect of the planner and never runs.
+ *
+ * A budget below the arena of the plan that keeps everything makes the fitter look for one that
+ * recomputes; the program then runs an expansion of its graph (refit.h does the same afterwards).
  */
 #include "base/pool.h"
 #include "base/sys.h"
 #include "pass/fuse.h"
 #include "pass/pass.h"
 #include "plan/cost.h"
+#include "plan/segment.h"
+#include "rt/refit.h"
 #include "rt/rt_int.h"
 
 #include <stdio.h>
@@ -23,29 +28,29 @@ pl_unit_args pl_unit_args_of(const pl_graph *g, const pl_unit *u)
 /* ---- kernels ------------------------------------------------------------- */
 static pl_status fill_call(pl_program *p, uint32_t unit)
 {
-    const pl_unit *u = &p->units->unit[unit];
-    pl_unit_args a = pl_unit_args_of(p->g, u);
+    const pl_unit *u = &p->base_units->unit[unit];
+    pl_unit_args a = pl_unit_args_of(p->base_graph, u);
     pl_type *in = pl_arena_new(&p->mem, pl_type, a.n_in + 1);
     pl_type *out = pl_arena_new(&p->mem, pl_type, a.n_out + 1);
     if (!in || !out) return PL_ERR_MEMORY;
-    for (uint32_t i = 0; i < a.n_in; i++) in[i] = *pl_type_of(p->g, a.in[i]);
-    for (uint32_t k = 0; k < a.n_out; k++) out[k] = *pl_type_of(p->g, pl_arg_out(&a, k));
+    for (uint32_t i = 0; i < a.n_in; i++) in[i] = *pl_type_of(p->base_graph, a.in[i]);
+    for (uint32_t k = 0; k < a.n_out; k++) out[k] = *pl_type_of(p->base_graph, pl_arg_out(&a, k));
     p->call[unit] = (pl_call){
         .in_type = in, .out_type = out, .n_in = (int32_t)a.n_in, .n_out = (int32_t)a.n_out};
-    if (u->kind == PL_UNIT_KERNEL) p->call[unit].attr = pl_node_get(p->g, u->nodes[0])->attr;
+    if (u->kind == PL_UNIT_KERNEL) p->call[unit].attr = pl_node_get(p->base_graph, u->nodes[0])->attr;
     return PL_OK;
 }
 
 static pl_status prepare_unit(pl_program *p, uint32_t unit, uint64_t *work)
 {
-    const pl_unit *u = &p->units->unit[unit];
-    PL_TRY(pl_unit_cost(p->g, u, &p->mem, &p->cost[unit]));
+    const pl_unit *u = &p->base_units->unit[unit];
+    PL_TRY(pl_unit_cost(p->base_graph, u, &p->mem, &p->cost[unit]));
     if (u->kind == PL_UNIT_VIEW) return PL_OK;
     PL_TRY(fill_call(p, unit));
-    pl_status rc = p->dev->prepare(p->g, u, &p->call[unit], p->opts.reference, &p->exec[unit]);
+    pl_status rc = p->dev->prepare(p->base_graph, u, &p->call[unit], p->opts.reference, &p->exec[unit]);
     if (rc != PL_OK) {
         char label[160];
-        return pl__fail_prefix(rc, "%s", pl_unit_label(p->g, u, label, sizeof label));
+        return pl__fail_prefix(rc, "%s", pl_unit_label(p->base_graph, u, label, sizeof label));
     }
     p->call[unit].prep = p->exec[unit].prep;
     *work = p->exec[unit].work_bytes;
@@ -55,7 +60,7 @@ static pl_status prepare_unit(pl_program *p, uint32_t unit, uint64_t *work)
 static bool group_inplace(void *ctx, uint32_t unit, uint32_t k, uint32_t i)
 {
     const pl_program *p = ctx;
-    return p->dev->group_inplace(&p->exec[unit], &p->units->unit[unit], k, i);
+    return p->dev->group_inplace(&p->exec[unit], &p->base_units->unit[unit], k, i);
 }
 
 /* ---- plan ---------------------------------------------------------------- */
@@ -89,65 +94,170 @@ static pl_status label_steps(pl_program *p)
     return PL_OK;
 }
 
-static void fill_info(pl_program *p, double plan_ms)
+/* Time of all kernels of the plan, and of those that run again, in ms. */
+static double predict(const pl_program *p, double *again)
+{
+    double sum = 0;
+    *again = 0;
+    for (uint32_t i = 0; i < p->plan->n_order; i++) {
+        uint32_t unit = p->plan->order[i];
+        double ms = pl_cost_ms(&p->cost[pl_base_unit(p, unit)], pl_pool_threads());
+        sum += ms;
+        if (p->fitted && p->fitted->x->again[unit]) *again += ms;
+    }
+    return sum;
+}
+
+static void fill_info(pl_program *p)
 {
     const pl_plan *plan = p->plan;
     pl_plan_info *info = &p->info;
-    info->arena_bytes = info->keep_all_bytes = plan->arena_bytes;
+    double again;
+    info->arena_bytes = plan->arena_bytes;
+    info->keep_all_bytes = p->keep_all->arena_bytes;
     info->state_bytes = pl_state_bytes(p->g->store);
     info->live_bound_bytes = plan->live_bound;
-    info->no_reuse_bytes = plan->no_reuse_bytes;
+    info->no_reuse_bytes = p->keep_all->no_reuse_bytes;
     pl_plan_components(p->g, plan, info->components);
-    info->plan_ms = plan_ms;
-    info->nodes = pl_graph_nodes(p->g);
+    info->nodes = pl_graph_nodes(p->base_graph);
     info->units = (int32_t)p->units->n;
     info->buffers = (int32_t)plan->n_buffers;
     info->peak_step = plan->peak_step;
     info->peak_node = p->step_label[plan->peak_step];
-    for (uint32_t i = 0; i < plan->n_order; i++)
-        info->predicted_step_ms += pl_cost_ms(&p->cost[plan->order[i]], pl_pool_threads());
+    info->predicted_step_ms = predict(p, &again);
+    info->recompute_ratio = again > 0 ? again / info->predicted_step_ms : 0;
 }
 
 static pl_status make_units(pl_program *p)
 {
-    if (p->opts.reference || !p->dev->fuse) return pl_units_single(p->g, &p->units);
+    if (p->opts.reference || !p->dev->fuse)
+        return pl_units_single(p->base_graph, &p->base_units);
     pl_fuse_opts o = *p->dev->fuse;
     if (p->opts.no_fuse) o.max_nodes = 1; /* the same arithmetic, one node at a time */
-    return pl_fuse(p->g, &o, &p->units);
+    return pl_fuse(p->base_graph, &o, &p->base_units);
 }
 
 static pl_status make_plan(pl_program *p)
 {
-    uint64_t *work = pl_arena_new(&p->mem, uint64_t, p->units->n + 1);
-    p->exec = pl_arena_new(&p->mem, pl_exec, p->units->n + 1);
-    p->call = pl_arena_new(&p->mem, pl_call, p->units->n + 1);
-    p->cost = pl_arena_new(&p->mem, pl_cost, p->units->n + 1);
-    if (!work || !p->exec || !p->call || !p->cost) return PL_ERR_MEMORY;
-    for (uint32_t i = 0; i < p->units->n; i++) PL_TRY(prepare_unit(p, i, &work[i]));
-    pl_plan_opts o = {.work_bytes = work,
-                      .group_inplace = group_inplace,
-                      .ctx = p,
-                      .no_reuse = p->opts.no_reuse,
-                      .program_order = p->opts.no_reuse,
-                      .seed = p->opts.seed,
-                      .seconds = p->opts.plan_seconds};
-    PL_TRY(pl_plan_make(p->g, p->units, &o, &p->plan));
-    return pl_plan_check(p->g, p->units, &o, p->plan);
+    uint32_t n = p->base_units->n;
+    uint64_t *work = pl_arena_new(&p->mem, uint64_t, n + 1);
+    double *cost_ns = pl_arena_new(&p->mem, double, n + 1);
+    p->exec = pl_arena_new(&p->mem, pl_exec, n + 1);
+    p->call = pl_arena_new(&p->mem, pl_call, n + 1);
+    p->cost = pl_arena_new(&p->mem, pl_cost, n + 1);
+    if (!work || !cost_ns || !p->exec || !p->call || !p->cost) return PL_ERR_MEMORY;
+    for (uint32_t i = 0; i < n; i++) {
+        PL_TRY(prepare_unit(p, i, &work[i]));
+        cost_ns[i] = 1e6 * pl_cost_ms(&p->cost[i], pl_pool_threads());
+    }
+    p->plan_opts = (pl_plan_opts){.work_bytes = work,
+                                  .group_inplace = group_inplace,
+                                  .ctx = p,
+                                  .no_reuse = p->opts.no_reuse,
+                                  .program_order = p->opts.no_reuse,
+                                  .seed = p->opts.seed,
+                                  .seconds = p->opts.plan_seconds};
+    PL_TRY(pl_plan_make(p->base_graph, p->base_units, &p->plan_opts, &p->keep_all));
+    PL_TRY(pl_plan_check(p->base_graph, p->base_units, &p->plan_opts, p->keep_all));
+    p->base = (pl_fit_base){p->base_graph, p->base_units, &p->plan_opts, p->keep_all, cost_ns};
+    return PL_OK;
+}
+
+/* What runs from now on; NULL: the plan that keeps everything. */
+static pl_status adopt(pl_program *p, pl_fitted *fitted)
+{
+    pl_fitted_free(p->fitted);
+    p->fitted = fitted;
+    p->g = fitted ? fitted->x->g : p->base_graph;
+    p->units = fitted ? fitted->x->units : p->base_units;
+    p->plan = fitted ? fitted->plan : p->keep_all;
+    PL_TRY(list_inputs(p));
+    PL_TRY(label_steps(p));
+    fill_info(p);
+    return PL_OK;
+}
+
+/* ---- budgets -------------------------------------------------------------- */
+/* The segments that the caller marked are run as marked, whatever the budget. */
+static pl_status run_segments(pl_program *p, pl_fitted **out)
+{
+    uint32_t *list, n;
+    pl_arena mem = PL_ARENA_INIT;
+    *out = NULL;
+    pl_status rc = pl_segment_list(p->base_graph, p->base_units, p->keep_all->order,
+                                   p->keep_all->n_order, &mem, &list, &n);
+    if (rc == PL_OK) rc = pl_fit_list(&p->base, list, n, out);
+    pl_arena_release(&mem);
+    if (rc == PL_OK)
+        rc = pl_plan_check((*out)->x->g, (*out)->x->units, &(*out)->opts, (*out)->plan);
+    if (rc != PL_OK) {
+        pl_fitted_free(*out);
+        *out = NULL;
+    }
+    return rc;
+}
+
+static pl_status need_fit(pl_program *p)
+{
+    return p->fit ? PL_OK : pl_fit_new(&p->base, &p->fit);
+}
+
+pl_status pl_program_refit(pl_program *p, uint64_t arena_budget)
+{
+    enum { EFFORT = 300000 }; /* of search, in nanoseconds a unit */
+    uint64_t begin = pl_sys_now_ns();
+    pl_fitted *fitted = NULL;
+    enum pl_checkpointing how = p->opts.checkpointing;
+    if (how == PL_CHECKPOINT_BLOCKS) {
+        PL_TRY(run_segments(p, &fitted));
+    } else if (arena_budget && p->keep_all->arena_bytes > arena_budget &&
+               how == PL_CHECKPOINT_AUTO) {
+        PL_TRY(need_fit(p));
+        PL_TRY(pl_fit_solve(p->fit, arena_budget, (uint64_t)p->base_units->n * EFFORT, &fitted));
+    }
+    const pl_plan *plan = fitted ? fitted->plan : p->keep_all;
+    if (arena_budget && plan->arena_bytes > arena_budget) {
+        uint64_t needs = plan->arena_bytes;
+        pl_fitted_free(fitted);
+        PL_FAIL(PL_ERR_FIT, "the arena needs %llu bytes, %llu are given; set checkpointing=auto",
+                (unsigned long long)needs, (unsigned long long)arena_budget);
+    }
+    PL_TRY(adopt(p, fitted));
+    p->info.plan_ms += (double)(pl_sys_now_ns() - begin) / 1e6;
+    return PL_OK;
+}
+
+pl_status pl_program_find_minimum(pl_program *p, uint64_t *arena_bytes)
+{
+    uint64_t begin = pl_sys_now_ns();
+    if (p->opts.checkpointing != PL_CHECKPOINT_AUTO) {
+        p->info.minimum_bytes = p->plan->arena_bytes;
+    } else if (!p->info.minimum_bytes) {
+        PL_TRY(need_fit(p));
+        PL_TRY(pl_fit_minimum(p->fit, &p->info.minimum_bytes));
+    }
+    *arena_bytes = p->info.minimum_bytes;
+    p->info.plan_ms += (double)(pl_sys_now_ns() - begin) / 1e6;
+    return PL_OK;
+}
+
+void pl_program_settle(pl_program *p)
+{
+    pl_fit_free(p->fit);
+    p->fit = NULL;
 }
 
 static pl_status compile(pl_program *p)
 {
     uint64_t begin = pl_sys_now_ns();
-    PL_TRY(pl_graph_status(p->g));
-    PL_TRY(pl_graph_verify(p->g));
+    PL_TRY(pl_graph_status(p->base_graph));
+    PL_TRY(pl_graph_verify(p->base_graph));
     PL_TRY(pl_device_find(p->opts.device, &p->dev));
-    PL_TRY(pl_passes_run(&p->g));
+    PL_TRY(pl_passes_run(&p->base_graph));
     PL_TRY(make_units(p));
     PL_TRY(make_plan(p));
-    PL_TRY(list_inputs(p));
-    PL_TRY(label_steps(p));
-    fill_info(p, (double)(pl_sys_now_ns() - begin) / 1e6);
-    return PL_OK;
+    p->info.plan_ms = (double)(pl_sys_now_ns() - begin) / 1e6;
+    return pl_program_refit(p, p->opts.arena_budget);
 }
 
 pl_status pl_compile(pl_graph *g, const pl_compile_opts *o, pl_program **out)
@@ -159,7 +269,7 @@ pl_status pl_compile(pl_graph *g, const pl_compile_opts *o, pl_program **out)
         pl_graph_free(g);
         return PL_ERR_MEMORY;
     }
-    p->g = g;
+    p->base_graph = g;
     if (o) memcpy(&opts, o, o->struct_size < sizeof opts ? o->struct_size : sizeof opts);
     p->opts = opts;
     pl_status rc = compile(p);
@@ -175,10 +285,12 @@ pl_status pl_compile(pl_graph *g, const pl_compile_opts *o, pl_program **out)
 void pl_program_free(pl_program *p)
 {
     if (!p) return;
-    for (uint32_t i = 0; p->exec && i < p->units->n; i++) p->dev->discard(&p->exec[i]);
-    pl_plan_free(p->plan);
-    pl_units_free(p->units);
-    pl_graph_free(p->g);
+    for (uint32_t i = 0; p->exec && i < p->base_units->n; i++) p->dev->discard(&p->exec[i]);
+    pl_fitted_free(p->fitted);
+    pl_fit_free(p->fit);
+    pl_plan_free(p->keep_all);
+    pl_units_free(p->base_units);
+    pl_graph_free(p->base_graph);
     pl_arena_release(&p->mem);
     pl_sys_free(p);
 }

@@ -2,25 +2,42 @@
 #ifndef PL_RT_RT_INT_H
 #define PL_RT_RT_INT_H
 
-#include "plan/plan.h"
+#include "plan/fit.h"
 #include "rt/device.h"
 
-/* A compiled graph. Nothing in it changes after pl_compile, so sessions may share it. */
+/* A compiled graph. Nothing in it changes once a session has it, so sessions may share it.
+ *
+ * `base` is the graph as compiled, each unit run once; kernels are prepared for its units. A plan
+ * that recomputes runs an expansion of it, whose units share those kernels. g, units and plan are
+ * what runs: the base's own, or those of `fitted`. */
 struct pl_program {
     pl_arena mem; /* the arrays below */
     const pl_device *dev;
     pl_compile_opts opts;
-    pl_graph *g;
-    pl_units *units;
-    pl_plan *plan;
-    pl_exec *exec;    /* per unit */
-    pl_call *call;    /* per unit: types and attributes */
-    pl_cost *cost;    /* per unit */
+    const pl_graph *g;
+    const pl_units *units;
+    const pl_plan *plan;
+    pl_graph *base_graph;
+    pl_units *base_units;
+    pl_plan *keep_all;
+    pl_fit_base base;
+    pl_plan_opts plan_opts;
+    pl_fit *fit;       /* while budgets are tried */
+    pl_fitted *fitted; /* NULL: everything is kept */
+    pl_exec *exec;     /* per base unit */
+    pl_call *call;     /* per base unit: types and attributes */
+    pl_cost *cost;     /* per base unit */
     uint32_t *inputs; /* input nodes */
     int n_inputs;
     const char **step_label; /* per step */
     pl_plan_info info;
 };
+
+/* The base unit whose kernel a unit runs. */
+static inline uint32_t pl_base_unit(const pl_program *p, uint32_t unit)
+{
+    return p->fitted ? p->fitted->x->base[unit] : unit;
+}
 
 /* The values that a unit's call takes and gives, in order: a node's operands, or a group's
  * in[]. */

@@ -33,8 +33,8 @@ static pl_status bind_unit(pl_session *s, const pl_program *p, uint32_t unit, pl
     for (uint32_t i = 0; i < a.n_in; i++) in[i] = address(s, &p->plan->place[a.in[i]]);
     for (uint32_t k = 0; k < a.n_out; k++)
         out[k] = address(s, &p->plan->place[pl_arg_out(&a, k)]);
-    l->exec = &p->exec[unit];
-    l->call = p->call[unit];
+    l->exec = &p->exec[pl_base_unit(p, unit)];
+    l->call = p->call[pl_base_unit(p, unit)];
     l->call.in = in;
     l->call.out = out;
     l->call.work = p->plan->work_bytes[unit] ? s->arena + p->plan->work_offset[unit] : NULL;

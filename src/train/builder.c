@@ -1,7 +1,8 @@
 /* builder.c - from a recipe's build function to finished graphs.
  *
  * The recipe writes its model into layer contexts; minimise closes the training program with
- * gradients, optimiser and schedule from the configuration. Draws go through the builder, so that a
+ * gradients, optimiser and schedule from the configuration. When a step's batch comes in parts, the
+ * training program adds its gradients up and a program of its own, apply, updates from the sums. Draws go through the builder, so that a
  * replay can feed them from a dump instead.
  */
 #include "train/train_int.h"
@@ -20,7 +21,7 @@ pl_store *pl_builder_store(pl_builder *b)
 
 int64_t pl_builder_batch(const pl_builder *b)
 {
-    return pl_config_int(b->config, "batch");
+    return b->batch;
 }
 
 pl_nn *pl_builder_train(pl_builder *b)
@@ -120,12 +121,12 @@ pl_status pl__optim_from_config(const pl_config *c, pl_optim *out, pl_plateau *p
     return PL_OK;
 }
 
-static void output_gradients(pl_builder *b, const pl_grads *grads)
+static void output_gradients(pl_nn *m, const pl_grads *grads)
 {
-    for (int i = 0; i < grads->n; i++)
-        pl_output(b->train->g,
-                  pl_nn_name(b->train, "grad.%s", pl_store_slot(b->store, grads->slot[i])->name),
-                  grads->grad[i]);
+    for (int i = 0; i < grads->n; i++) {
+        const pl_slot *s = pl_store_slot(pl_graph_store(m->g), grads->slot[i]);
+        pl_output(m->g, pl_nn_name(m, "grad.%s", s->name), grads->grad[i]);
+    }
 }
 
 void pl_builder_minimise(pl_builder *b, pl_val loss)
@@ -146,13 +147,24 @@ void pl_builder_minimise(pl_builder *b, pl_val loss)
     pl_optim_report report;
     memset(&grads, 0, sizeof grads);
     memset(&report, 0, sizeof report);
-    pl_optim_gradients(m, loss, &o, &grads);
-    pl_optim_update(m, &grads, &o, &report);
-    if (b->replay) output_gradients(b, &grads);
+    b->minimised = true;
     pl_output(m->g, "loss", loss);
+    bool split = b->parts > 1;
+    pl_optim_gradients(m, split ? pl_scale(m->g, loss, 1.0 / (double)b->parts) : loss, &o, &grads);
+    if (b->probe) {
+        b->loss = loss;
+        b->grads = grads;
+        return;
+    }
+    if (split) {
+        pl_optim_accumulate(m, &grads);
+        m = b->apply;
+        pl_optim_accumulated(m, &o, &grads);
+    }
+    pl_optim_update(m, &grads, &o, &report);
+    if (b->replay) output_gradients(m, &grads);
     if (pl_val_ok(report.lr)) pl_output(m->g, "lr", report.lr);
     if (pl_val_ok(report.grad_norm)) pl_output(m->g, "grad_norm", report.grad_norm);
-    b->minimised = true;
 }
 
 /* ---- the whole build ------------------------------------------------------------------------- */
@@ -160,10 +172,12 @@ void pl__builder_release(pl_builder *b)
 {
     pl_nn_free(b->train);
     pl_nn_free(b->eval);
+    pl_nn_free(b->apply);
     pl_graph_free(b->train_graph);
     pl_graph_free(b->eval_graph);
-    b->train = b->eval = NULL;
-    b->train_graph = b->eval_graph = NULL;
+    pl_graph_free(b->apply_graph);
+    b->train = b->eval = b->apply = NULL;
+    b->train_graph = b->eval_graph = b->apply_graph = NULL;
 }
 
 static void drop_eval(pl_builder *b)
@@ -174,20 +188,26 @@ static void drop_eval(pl_builder *b)
     b->eval_graph = NULL;
 }
 
-/* Both contexts are there before the recipe's code runs, so that it has nothing to check. */
+/* All contexts are there before the recipe's code runs, so that it has nothing to check. */
 static pl_status build(pl_builder *b, const pl_recipe *recipe)
 {
     b->train_graph = pl_graph_new(b->store);
     b->eval_graph = pl_graph_new(b->store);
     b->train = b->train_graph ? pl_nn_new(b->train_graph, true) : NULL;
     b->eval = b->eval_graph ? pl_nn_new(b->eval_graph, false) : NULL;
-    PL_FAIL_IF(!b->train || !b->eval, PL_ERR_MEMORY, "no memory for the programs");
+    if (b->parts > 1) {
+        b->apply_graph = pl_graph_new(b->store);
+        b->apply = b->apply_graph ? pl_nn_new(b->apply_graph, true) : NULL;
+    }
+    PL_FAIL_IF(!b->train || !b->eval || (b->parts > 1 && !b->apply), PL_ERR_MEMORY,
+               "no memory for the programs");
     PL_TRY(recipe->build(b));
     if (!b->wants_eval) drop_eval(b);
     PL_TRY(pl_nn_finish(b->train));
     PL_FAIL_IF(!b->minimised, PL_ERR_GRAPH, "recipe %s builds no loss: call pl_builder_minimise",
                recipe->name);
     if (b->eval) PL_TRY(pl_nn_finish(b->eval));
+    if (b->apply) PL_TRY(pl_nn_finish(b->apply));
     return PL_OK;
 }
 

@@ -91,7 +91,7 @@ static pl_status write_subset(pl_run *r, const char *dir, pl_subset subset, cons
     char folder[4096];
     snprintf(folder, sizeof folder, "%s/%s", dir, pl_subset_name(subset));
     PL_TRY(pl_sys_make_dirs(folder));
-    writer w = {.batch = (int)pl_config_int(r->config, "batch")};
+    writer w = {.batch = (int)r->micro};
     w.samples = pl_arena_new(&w.mem, int64_t, (size_t)w.batch);
     pl_status rc = w.samples ? open_sinks(&w, p, folder, count) : PL_ERR_MEMORY;
     if (rc == PL_OK) rc = write_all(r, &w, subset, count, progress, ctx);

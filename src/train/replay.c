@@ -37,6 +37,7 @@ typedef struct replay {
     const pl_peer *peer;
     pl_replay_report *report;
     double loss_tol, grad_tol, final_tol;
+    double loss[PL_MAX_METRICS]; /* of the step, in the order of its terms: means of the parts */
 } replay;
 
 /* ---- meta.json ------------------------------------------------------------------------------- */
@@ -177,10 +178,10 @@ static pl_status load_init(replay *p)
     return rc;
 }
 
-static pl_status load_input(replay *p, const pl_st_reader *f, const char *name)
+static pl_status load_input(replay *p, const pl_st_reader *f, int part, const char *name)
 {
     char file_name[256], a[96], b[96];
-    snprintf(file_name, sizeof file_name, "micro1.%s", name);
+    snprintf(file_name, sizeof file_name, "micro%d.%s", part, name);
     const pl_st_tensor *t = pl_st_find(f, file_name);
     PL_FAIL_IF(!t || !t->loadable, PL_ERR_FILE, "the dump has no usable input \"%s\"", file_name);
     pl_type type;
@@ -202,15 +203,16 @@ static pl_status load_input(replay *p, const pl_st_reader *f, const char *name)
     return rc;
 }
 
-static pl_status load_inputs(replay *p, int step)
+/* Of one micro-batch, the first is 1. */
+static pl_status load_inputs(replay *p, int step, int part)
 {
-    char part[32];
-    snprintf(part, sizeof part, "inputs.%d", step);
+    char file[32];
+    snprintf(file, sizeof file, "inputs.%d", step);
     pl_st_reader *f;
-    PL_TRY(open_part(p, part, &f));
+    PL_TRY(open_part(p, file, &f));
     pl_status rc = PL_OK;
     for (int i = 0; i < pl_program_input_count(p->run->train) && rc == PL_OK; i++)
-        rc = load_input(p, f, pl_program_input_name(p->run->train, i));
+        rc = load_input(p, f, part, pl_program_input_name(p->run->train, i));
     pl_st_close(f);
     return rc;
 }
@@ -224,15 +226,34 @@ static void note(double err, const char *name, double *worst, char *worst_name, 
     }
 }
 
+static json_t *terms_of(const replay *p, int step)
+{
+    return json_array_get(json_object_get(p->meta, "steps"), (size_t)step - 1);
+}
+
+/* Adds a micro-batch's share to the step's means. */
+static void add_losses(replay *p, int step)
+{
+    const char *name;
+    json_t *value;
+    int i = 0;
+    json_object_foreach(terms_of(p, step), name, value) {
+        pl_type t;
+        const void *x = pl_session_output(p->run->session, p->run->train, name, &t);
+        if (i == PL_MAX_METRICS) return;
+        p->loss[i++] += (x ? pl_elem_get(t.dtype, x, 0) : (double)NAN) / (double)p->run->parts;
+    }
+}
+
 static void compare_losses(replay *p, int step)
 {
     pl_replay_report *r = p->report;
     const char *name;
-    json_t *terms = json_array_get(json_object_get(p->meta, "steps"), (size_t)step - 1), *value;
-    json_object_foreach(terms, name, value) {
-        pl_type t;
-        const void *x = pl_session_output(p->run->session, p->run->train, name, &t);
-        double want = json_number_value(value), got = x ? pl_elem_get(t.dtype, x, 0) : (double)NAN;
+    json_t *value;
+    int i = 0;
+    json_object_foreach(terms_of(p, step), name, value) {
+        if (i == PL_MAX_METRICS) return;
+        double want = json_number_value(value), got = p->loss[i++];
         char label[128];
         snprintf(label, sizeof label, "step %d %s: %.9g, peer %.9g", step, name, got, want);
         double scale = fabs(want) > 1e-12 ? fabs(want) : 1e-12;
@@ -305,7 +326,8 @@ static pl_status compare_gradient(replay *p, const tensor_pair *t, void *ctx)
     char name[512];
     snprintf(name, sizeof name, "grad.%s", t->slot->name);
     pl_type type;
-    const void *got = pl_session_output(p->run->session, p->run->train, name, &type);
+    pl_program *from = p->run->apply ? p->run->apply : p->run->train;
+    const void *got = pl_session_output(p->run->session, from, name, &type);
     double norm = norm_of(&t->slot->type, t->want), err = (double)NAN;
     bool noise = norm < NOISE * largest;
     if (got && noise)
@@ -338,6 +360,18 @@ static pl_status compare_final(replay *p, const tensor_pair *t, void *ctx)
     return PL_OK;
 }
 
+static pl_status replay_step(replay *p, int step)
+{
+    pl_run *r = p->run;
+    memset(p->loss, 0, sizeof p->loss);
+    for (int part = 1; part <= (int)r->parts; part++) {
+        PL_TRY(load_inputs(p, step, part));
+        PL_TRY(pl_session_run(r->session, r->train));
+        add_losses(p, step);
+    }
+    return r->apply ? pl_session_run(r->session, r->apply) : PL_OK;
+}
+
 static pl_status follow(replay *p)
 {
     pl_replay_report *r = p->report;
@@ -348,8 +382,7 @@ static pl_status follow(replay *p)
     if (!p->noise) return PL_ERR_MEMORY;
     int steps = (int)json_array_size(json_object_get(p->meta, "steps"));
     for (int k = 1; k <= steps; k++) {
-        PL_TRY(load_inputs(p, k));
-        PL_TRY(pl_session_run(p->run->session, p->run->train));
+        PL_TRY(replay_step(p, k));
         compare_losses(p, k);
         if (k == 1) {
             double largest = 0;

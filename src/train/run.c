@@ -7,6 +7,8 @@
 #include "base/dtype.h"
 #include "base/pool.h"
 #include "base/sys.h"
+#include "ir/graph.h"
+#include "rt/refit.h"
 #include "train/dataset.h"
 
 #include <dlfcn.h>
@@ -16,9 +18,12 @@
 
 /* Room for stacks of the team, allocator slack and the pages a first step touches. Two processes
  * with the same configuration differ by some pages, so a budget that one of them named must do for
- * the next: a given budget may shrink the margin to the smaller figure. */
-#define OVERHEAD_MARGIN     ((uint64_t)24 << 20)
-#define OVERHEAD_MARGIN_MIN ((uint64_t)16 << 20)
+ * the next: a given budget may shrink the margin to two thirds of it. */
+static uint64_t margin_of(bool least)
+{
+    uint64_t margin = ((uint64_t)12 << 20) + ((uint64_t)192 << 10) * (uint64_t)pl_pool_threads();
+    return least ? margin / 3 * 2 : margin;
+}
 
 /* ---- opening --------------------------------------------------------------------------------- */
 /* Preset texts of a recipe, by "recipe/preset" or, inside the recipe's own files, "preset". */
@@ -186,6 +191,7 @@ void pl_run_free(pl_run *r)
     pl_session_free(r->session);
     pl_program_free(r->train);
     pl_program_free(r->eval);
+    pl_program_free(r->apply);
     pl_store_free(r->store);
     pl_config_free(r->config);
     pl_sys_free(r->samples);
@@ -220,23 +226,171 @@ void pl_run_set_compile(pl_run *r, const pl_compile_opts *o)
     r->compile = *o;
 }
 
-pl_status pl_run_build(pl_run *r)
+/* checkpointing: the graph's marks, or the scopes that the patterns name. */
+static pl_status mark_segments(pl_run *r, pl_graph *g)
 {
-    pl_builder b = {.config = r->config, .store = r->store, .replay = r->replay};
+    const char *how = pl_config_text(r->config, "checkpointing");
+    r->compile.checkpointing = strcmp(how, "auto") == 0  ? PL_CHECKPOINT_AUTO
+                               : strcmp(how, "off") == 0 ? PL_CHECKPOINT_OFF
+                                                         : PL_CHECKPOINT_BLOCKS;
+    if (strcmp(how, "scopes") != 0) return PL_OK;
+    PL_FAIL_IF(pl_config_is_null(r->config, "checkpoint_scopes"), PL_ERR_CONFIG,
+               "checkpointing: scopes needs checkpoint_scopes, e.g. \"frame*\"");
+    const char *pattern = pl_config_text(r->config, "checkpoint_scopes");
+    bool any = false;
+    for (uint32_t i = 1; i < g->n_scopes; i++) {
+        g->scopes[i].checkpoint = pl_nn_match(pattern, g->scopes[i].path);
+        any |= g->scopes[i].checkpoint;
+    }
+    PL_FAIL_IF(!any, PL_ERR_CONFIG, "checkpoint_scopes: no scope of the model matches \"%s\"",
+               pattern);
+    return PL_OK;
+}
+
+enum { MAX_PROGRAMS = 3 };
+
+/* The run's programs; returns how many. */
+static int programs_of(const pl_run *r, pl_program *out[MAX_PROGRAMS])
+{
+    int n = 0;
+    if (r->train) out[n++] = r->train;
+    if (r->eval) out[n++] = r->eval;
+    if (r->apply) out[n++] = r->apply;
+    return n;
+}
+
+static pl_status compile_all(pl_run *r, pl_graph *train, pl_graph *eval, pl_graph *apply)
+{
+    pl_status rc = mark_segments(r, train);
+    if (rc == PL_OK)
+        rc = pl_compile(train, &r->compile, &r->train);
+    else
+        pl_graph_free(train);
+    pl_compile_opts forward = r->compile; /* nothing goes backward in it: no segments */
+    if (forward.checkpointing == PL_CHECKPOINT_BLOCKS) forward.checkpointing = PL_CHECKPOINT_AUTO;
+    pl_graph *graphs[2] = {eval, apply};
+    pl_program **to[2] = {&r->eval, &r->apply};
+    for (int i = 0; i < 2; i++) {
+        if (graphs[i] && rc == PL_OK)
+            rc = pl_compile(graphs[i], &forward, to[i]);
+        else
+            pl_graph_free(graphs[i]);
+    }
+    return rc;
+}
+
+/* The larger of the two programs' smallest arenas. */
+static pl_status find_minimum(pl_run *r, uint64_t *arena)
+{
+    uint64_t eval = 0;
+    PL_TRY(pl_program_find_minimum(r->train, arena));
+    if (r->eval && pl_program_plan(r->eval)->arena_bytes > *arena)
+        PL_TRY(pl_program_find_minimum(r->eval, &eval));
+    if (eval > *arena) *arena = eval;
+    return PL_OK;
+}
+
+/* Plans for what the budget leaves to the arena. A budget for which no plan is found leaves the
+ * last plans as they are: pl_run_memory_get tells that they do not fit. */
+static pl_status fit_arena(pl_run *r, uint64_t arena)
+{
+    pl_program *programs[MAX_PROGRAMS];
+    int n = programs_of(r, programs);
+    for (int i = 0; i < n; i++) {
+        if (pl_program_plan(programs[i])->arena_bytes <= arena) continue;
+        PL_TRY(pl_program_refit(programs[i], arena ? arena : 1));
+    }
+    return PL_OK;
+}
+
+/* What is left for the arena when everything else is taken off; 0 when that is nothing. */
+static uint64_t arena_room(const pl_run *r, uint64_t margin)
+{
+    uint64_t budget = (uint64_t)pl_config_size(r->config, "memory");
+    uint64_t taken = pl_program_plan(r->train)->state_bytes + pl_sys_rss_bytes() + margin;
+    return budget > taken ? budget - taken : 0;
+}
+
+/* Planning itself takes memory, so what is left is measured again after it. */
+static pl_status fit_budget(pl_run *r)
+{
+    if (pl_config_is_null(r->config, "memory")) return PL_OK;
+    pl_status rc = PL_OK;
+    for (int round = 0; round < 4 && !pl_run_memory_get(r).fits; round++) {
+        rc = fit_arena(r, arena_room(r, margin_of(false)));
+        if (rc == PL_ERR_FIT) rc = fit_arena(r, arena_room(r, margin_of(true)));
+        pl_sys_trim();
+        if (rc != PL_OK) break;
+    }
+    if (rc != PL_ERR_FIT) return rc;
+    r->unfit = pl_arena_strdup(&r->arena, pl_error_text());
+    return r->unfit ? PL_OK : PL_ERR_MEMORY;
+}
+
+/* What an earlier build left, its slots too: one that does not accumulate has no accumulators. */
+static pl_status drop_build(pl_run *r)
+{
+    pl_program_free(r->train);
+    pl_program_free(r->eval);
+    pl_program_free(r->apply);
+    r->train = r->eval = r->apply = NULL;
+    r->unfit = NULL;
+    if (r->parts == 0) return PL_OK;
+    pl_store_free(r->store);
+    r->store = pl_store_new();
+    return r->store ? PL_OK : PL_ERR_MEMORY;
+}
+
+pl_status pl__run_build_parts(pl_run *r, int64_t parts)
+{
+    PL_TRY(drop_build(r));
+    r->parts = parts;
+    r->micro = pl_config_int(r->config, "batch") / parts;
+    pl_builder b = {.config = r->config,
+                    .store = r->store,
+                    .replay = r->replay,
+                    .batch = r->micro,
+                    .parts = parts};
     PL_TRY(pl__builder_run(&b, r->recipe));
     pl_optim unused;
     PL_TRY(pl__optim_from_config(r->config, &unused, &r->plateau));
-    pl_graph *train = b.train_graph, *eval = b.eval_graph;
-    b.train_graph = b.eval_graph = NULL; /* the programs own them */
+    pl_graph *train = b.train_graph, *eval = b.eval_graph, *apply = b.apply_graph;
+    b.train_graph = b.eval_graph = b.apply_graph = NULL; /* the programs own them */
     pl__builder_release(&b);
-    pl_status rc = pl_compile(train, &r->compile, &r->train);
-    if (eval) {
-        if (rc == PL_OK)
-            rc = pl_compile(eval, &r->compile, &r->eval);
-        else
-            pl_graph_free(eval);
-    }
-    return rc;
+    PL_TRY(compile_all(r, train, eval, apply));
+    pl_sys_trim();
+    return fit_budget(r);
+}
+
+/* A batch is split only where that changes nothing, or where the user says so. */
+static pl_status build_asked(pl_run *r, int64_t parts)
+{
+    const char *why = NULL;
+    if (parts > 1 && !pl_config_bool(r->config, "accumulate_coupled"))
+        PL_TRY(pl__run_couples(r, parts, &why));
+    PL_FAIL_IF(why, PL_ERR_CONFIG,
+               "accumulate: %lld would not train as batch: %lld does, its samples couple (%s); set "
+               "accumulate: 1, or accumulate_coupled: true to split it all the same",
+               (long long)parts, (long long)pl_config_int(r->config, "batch"), why);
+    return pl__run_build_parts(r, parts);
+}
+
+pl_status pl_run_build(pl_run *r)
+{
+    int64_t parts;
+    PL_TRY(pl__accumulate_asked(r->config, &parts));
+    PL_TRY(parts ? build_asked(r, parts) : pl__run_build_auto(r));
+    if (!pl_run_memory_get(r).fits) PL_TRY(pl_run_find_minimum(r));
+    return PL_OK;
+}
+
+pl_status pl_run_find_minimum(pl_run *r)
+{
+    uint64_t arena;
+    PL_FAIL_IF(!r->train, PL_ERR_ARG, "the run is not built");
+    PL_TRY(find_minimum(r, &arena));
+    pl_sys_trim();
+    return PL_OK;
 }
 
 const pl_program *pl_run_train_program(const pl_run *r)
@@ -249,6 +403,36 @@ const pl_program *pl_run_eval_program(const pl_run *r)
     return r->eval;
 }
 
+const pl_program *pl_run_apply_program(const pl_run *r)
+{
+    return r->apply;
+}
+
+pl_run_split pl_run_split_get(const pl_run *r)
+{
+    return (pl_run_split){r->micro, r->parts, r->micro * r->parts, r->coupled};
+}
+
+double pl_run_predicted_ms(const pl_run *r)
+{
+    double ms = r->train ? (double)r->parts * pl_program_plan(r->train)->predicted_step_ms : 0;
+    return ms + (r->apply ? pl_program_plan(r->apply)->predicted_step_ms : 0);
+}
+
+/* The largest of the programs' arenas; least: of the smallest ones found. */
+static uint64_t arena_of(const pl_run *r, bool least)
+{
+    uint64_t most = 0;
+    pl_program *programs[MAX_PROGRAMS];
+    int n = programs_of(r, programs);
+    for (int i = 0; i < n; i++) {
+        const pl_plan_info *p = pl_program_plan(programs[i]);
+        uint64_t arena = least && p->minimum_bytes ? p->minimum_bytes : p->arena_bytes;
+        if (arena > most) most = arena;
+    }
+    return most;
+}
+
 pl_run_memory pl_run_memory_get(const pl_run *r)
 {
     pl_run_memory m = {0};
@@ -256,20 +440,18 @@ pl_run_memory pl_run_memory_get(const pl_run *r)
         m.arena = pl_session_arena_bytes(r->session);
         m.state = pl_session_state_bytes(r->session);
     } else if (r->train) {
-        const pl_plan_info *t = pl_program_plan(r->train);
-        m.arena = t->arena_bytes;
-        m.state = t->state_bytes;
-        if (r->eval && pl_program_plan(r->eval)->arena_bytes > m.arena)
-            m.arena = pl_program_plan(r->eval)->arena_bytes;
+        m.arena = arena_of(r, false);
+        m.state = pl_program_plan(r->train)->state_bytes;
     }
     uint64_t rss = pl_sys_rss_bytes(), mapped = r->session ? m.arena + m.state : 0;
     uint64_t base = rss > mapped ? rss - mapped : 0, planned = m.arena + m.state;
-    m.overhead = base + OVERHEAD_MARGIN;
+    m.overhead = base + margin_of(false);
+    m.minimum = m.state + m.overhead + (r->train ? arena_of(r, true) : 0);
     m.budget = pl_config_is_null(r->config, "memory")
                    ? 0
                    : (uint64_t)pl_config_size(r->config, "memory");
     if (m.budget && m.budget < planned + m.overhead &&
-        m.budget >= planned + base + OVERHEAD_MARGIN_MIN)
+        m.budget >= planned + base + margin_of(true))
         m.overhead = m.budget - planned;
     m.total = planned + m.overhead;
     m.fits = m.budget == 0 || m.total <= m.budget;
@@ -298,18 +480,23 @@ pl_status pl_run_start(pl_run *r)
         snprintf(b, sizeof b, "%.2f MiB", (double)m.budget / 0x1p20);
         PL_FAIL(PL_ERR_FIT,
                 "training needs %s, the budget is %s: the smallest budget is %llu bytes; or lower "
-                "batch (now %lld)",
-                a, b, (unsigned long long)m.total,
-                (long long)pl_config_int(r->config, "batch"));
+                "batch (now %lld)%s%s%s%s%s",
+                a, b, (unsigned long long)m.minimum,
+                (long long)pl_config_int(r->config, "batch"), r->unfit ? " (" : "",
+                r->unfit ? r->unfit : "", r->unfit ? ")" : "",
+                r->coupled ? "; accumulate: auto cannot split the batch, its samples couple: " : "",
+                r->coupled ? r->coupled : "");
     }
-    pl_program *programs[2] = {r->train, r->eval};
-    PL_TRY(pl_session_new(r->store, r->eval ? 2 : 1, programs, &r->session));
+    pl_program *programs[MAX_PROGRAMS];
+    int n = programs_of(r, programs);
+    for (int i = 0; i < n; i++) pl_program_settle(programs[i]);
+    PL_TRY(pl_session_new(r->store, n, programs, &r->session));
     pl_session_init(r->session, (uint64_t)pl_config_int(r->config, "seed"));
     seed_random_key(r);
     if (!pl_config_is_null(r->config, "init_from"))
         PL_TRY(pl_run_load_model(r, pl_config_text(r->config, "init_from"), false));
     if (r->replay) return PL_OK;
-    r->samples = pl_sys_alloc((size_t)pl_config_int(r->config, "batch") * sizeof *r->samples);
+    r->samples = pl_sys_alloc((size_t)r->micro * sizeof *r->samples);
     if (!r->samples) return PL_ERR_MEMORY;
     if (!pl_config_is_null(r->config, "data.path"))
         return pl_dataset_open(pl_config_text(r->config, "data.path"), r->train, r->eval,
@@ -379,7 +566,7 @@ static pl_status read_batch(pl_run *r, pl_subset subset, pl_program *p)
 {
     session_inputs where = {r->session, p};
     pl_batch batch = {.find = find_session_input, .find_ctx = &where};
-    int n = (int)pl_config_int(r->config, "batch");
+    int n = (int)r->micro;
     if (r->dataset) {
         PL_TRY(pl_dataset_read(r->dataset, subset, r->samples, n, &batch));
     } else {
@@ -400,6 +587,12 @@ static double scalar_output(pl_run *r, pl_program *p, const char *name)
     return x ? pl_elem_get(t.dtype, x, 0) : (double)NAN;
 }
 
+/* The program that updates. */
+static pl_program *updater(const pl_run *r)
+{
+    return r->apply ? r->apply : r->train;
+}
+
 /* A model may hide its NaNs from the loss (nan_to_num); the gradient's norm, where it is computed,
  * shows them. */
 static pl_status check_numbers(pl_run *r, const pl_step_info *info)
@@ -414,33 +607,41 @@ static pl_status check_numbers(pl_run *r, const pl_step_info *info)
                "step %lld: the loss is %g; lower optim.lr (now %g) or set clip.norm",
                (long long)info->step, info->loss, info->lr);
     PL_FAIL_IF(!isfinite(info->grad_norm) &&
-                   pl_session_output(r->session, r->train, "grad_norm", &t),
+                   pl_session_output(r->session, updater(r), "grad_norm", &t),
                PL_ERR_NUMERIC,
                "step %lld: the gradient's norm is %g while the loss is %g; lower optim.lr (now %g)",
                (long long)info->step, info->grad_norm, info->loss, info->lr);
     return PL_OK;
 }
 
-pl_status pl_run_step(pl_run *r, pl_step_info *info)
+/* The samples of micro-batch `part` of the step, read and trained on. */
+static pl_status micro_step(pl_run *r, int64_t part, int64_t size, pl_step_info *info)
 {
-    int64_t n = pl_config_int(r->config, "batch"), size = data_size(r, PL_SUBSET_TRAIN);
     uint64_t seed = (uint64_t)pl_config_int(r->config, "seed"), t0 = pl_sys_now_ns();
-    for (int64_t i = 0; i < n; i++) {
-        int64_t p = r->steps_done * n + i;
+    for (int64_t i = 0; i < r->micro; i++) {
+        int64_t p = (r->steps_done * r->parts + part) * r->micro + i;
         r->samples[i] = size > 0 ? pl__sample_at(seed, size, p) : p;
     }
     PL_TRY(read_batch(r, PL_SUBSET_TRAIN, r->train));
-    uint64_t t1 = pl_sys_now_ns();
+    info->data_ms += 1e-6 * (double)(pl_sys_now_ns() - t0);
     PL_TRY(pl_session_run(r->session, r->train));
-    uint64_t t2 = pl_sys_now_ns();
+    info->loss += scalar_output(r, r->train, "loss") / (double)r->parts;
+    return PL_OK;
+}
+
+pl_status pl_run_step(pl_run *r, pl_step_info *info)
+{
+    int64_t size = data_size(r, PL_SUBSET_TRAIN);
+    uint64_t t0 = pl_sys_now_ns();
+    memset(info, 0, sizeof *info);
+    for (int64_t part = 0; part < r->parts; part++) PL_TRY(micro_step(r, part, size, info));
+    if (r->apply) PL_TRY(pl_session_run(r->session, r->apply));
     r->steps_done++;
     info->step = r->steps_done;
-    info->epoch = size > 0 ? (double)(r->steps_done * n) / (double)size : 0;
-    info->loss = scalar_output(r, r->train, "loss");
-    info->lr = scalar_output(r, r->train, "lr");
-    info->grad_norm = scalar_output(r, r->train, "grad_norm");
-    info->data_ms = 1e-6 * (double)(t1 - t0);
-    info->step_ms = 1e-6 * (double)(t2 - t0);
+    info->epoch = size > 0 ? (double)(r->steps_done * r->parts * r->micro) / (double)size : 0;
+    info->lr = scalar_output(r, updater(r), "lr");
+    info->grad_norm = scalar_output(r, updater(r), "grad_norm");
+    info->step_ms = 1e-6 * (double)(pl_sys_now_ns() - t0);
     return check_numbers(r, info);
 }
 
@@ -450,18 +651,19 @@ pl_status pl_run_eval(pl_run *r, pl_eval_info *info)
     if (!r->eval) return PL_OK;
     for (int i = 0; i < pl_program_output_count(r->eval) && i < PL_MAX_METRICS; i++)
         info->name[info->n++] = pl_program_output_name(r->eval, i);
-    int64_t n = pl_config_int(r->config, "batch"), size = data_size(r, PL_SUBSET_EVAL);
+    int64_t n = r->micro * r->parts, size = data_size(r, PL_SUBSET_EVAL);
     int64_t batches = pl_config_int(r->config, "eval.batches");
     PL_FAIL_IF(size > 0 && size < n, PL_ERR_DATA,
                "the evaluation set has %lld samples, a batch takes %lld", (long long)size,
                (long long)n);
     if (size > 0 && batches > size / n) batches = size / n;
-    for (int64_t k = 0; k < batches; k++) {
-        for (int64_t i = 0; i < n; i++) r->samples[i] = k * n + i;
+    int64_t runs = batches * r->parts;
+    for (int64_t k = 0; k < runs; k++) {
+        for (int64_t i = 0; i < r->micro; i++) r->samples[i] = k * r->micro + i;
         PL_TRY(read_batch(r, PL_SUBSET_EVAL, r->eval));
         PL_TRY(pl_session_run(r->session, r->eval));
         for (int i = 0; i < info->n; i++)
-            info->value[i] += scalar_output(r, r->eval, info->name[i]) / (double)batches;
+            info->value[i] += scalar_output(r, r->eval, info->name[i]) / (double)runs;
     }
     info->batches = (int)batches;
     if (r->recipe->derive)

@@ -12,8 +12,12 @@ extern const pl_config_entry pl_engine_schema[];
 struct pl_builder {
     const pl_config *config;
     pl_store *store;
-    pl_nn *train, *eval;          /* layer contexts over the two graphs */
-    pl_graph *train_graph, *eval_graph;
+    int64_t batch, parts;         /* samples of the program; programs' runs a step */
+    pl_nn *train, *eval, *apply;  /* layer contexts over the graphs; apply: parts > 1 */
+    pl_graph *train_graph, *eval_graph, *apply_graph;
+    bool probe;                   /* built to be looked at: no update, goals instead */
+    pl_val loss;                  /* probe: goals */
+    pl_grads grads;
     bool replay;                  /* draws are inputs; gradients are outputs */
     bool minimised, wants_eval;
 };
@@ -25,6 +29,16 @@ void pl__builder_release(pl_builder *b);
 /* The optimiser settings of a configuration. */
 pl_status pl__optim_from_config(const pl_config *c, pl_optim *out, pl_plateau *plateau) PL_MUST_USE;
 
+/* Key `accumulate`: a number, or 0 for auto. */
+pl_status pl__accumulate_asked(const pl_config *c, int64_t *parts) PL_MUST_USE;
+/* Do samples couple, so that so many micro-batches are not the batch? *why is NULL when it is proven
+ * that they do not, else a text in the run's arena that names the op. */
+pl_status pl__run_couples(pl_run *r, int64_t parts, const char **why) PL_MUST_USE;
+/* accumulate: auto: builds for the number of micro-batches that fits and is fastest. */
+pl_status pl__run_build_auto(pl_run *r) PL_MUST_USE;
+/* Builds, compiles and fits for a given number of micro-batches; again if need be. */
+pl_status pl__run_build_parts(pl_run *r, int64_t parts) PL_MUST_USE;
+
 struct pl_run {
     pl_arena arena; /* names */
     const pl_recipe *recipe;
@@ -33,8 +47,12 @@ struct pl_run {
     pl_store *store;
     pl_compile_opts compile;
     pl_program *train, *eval;
+    pl_program *apply;         /* updates from accumulated gradients; NULL unless parts > 1 */
+    int64_t micro, parts;      /* batch = micro * parts */
+    const char *coupled;       /* why accumulate: auto does not split the batch; NULL */
     pl_session *session;
     pl_plateau plateau;
+    const char *unfit; /* why no plan fits the budget; NULL */
     void *data;                /* the recipe's, when data_open */
     struct pl_dataset *dataset; /* data.path, else NULL */
     bool data_open, replay;

@@ -1,0 +1,185 @@
+/* largest.c - `plan --largest-batch`: the largest batch for a budget, by planning alone.
+ *
+ * The smallest memory of a batch grows almost linearly with it, so two plans foretell the answer and
+ * a few more confirm it: every step keeps a batch that fits below and one that does not above, and
+ * tries where the line between them meets the budget.
+ */
+#include "plimsoll_json.h"
+#include "ui.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_UNITS = 1 << 20 };
+
+typedef struct search {
+    const cli_args *args;
+    uint64_t budget;
+    int64_t unit; /* batches are multiples of it: key accumulate */
+    int64_t least; /* units of the smallest batch there is */
+    int plans;
+} search;
+
+typedef struct point {
+    int64_t units; /* batch = units * unit */
+    uint64_t bytes;
+} point;
+
+static pl_status open_batch(const search *s, int64_t batch, const char *memory, pl_run **out)
+{
+    cli_args a = *s->args;
+    char text[3][96];
+    snprintf(text[0], sizeof text[0], "batch=%lld", (long long)batch);
+    snprintf(text[1], sizeof text[1], "accumulate=%lld", (long long)s->unit);
+    snprintf(text[2], sizeof text[2], "memory=%s", memory);
+    for (int i = 0; i < 3; i++) a.overrides[a.n_overrides++] = text[i];
+    return plan_open(&a, NULL, out);
+}
+
+/* The smallest budget of a batch. */
+static pl_status weigh(search *s, int64_t units, point *out)
+{
+    pl_run *run = NULL;
+    pl_status rc = open_batch(s, units * s->unit, "null", &run);
+    if (rc == PL_OK) rc = pl_run_build(run);
+    if (rc == PL_OK) rc = pl_run_find_minimum(run);
+    if (rc == PL_OK) *out = (point){units, pl_run_memory_get(run).minimum};
+    pl_run_free(run);
+    s->plans++;
+    return rc;
+}
+
+/* Where the line through two points meets the budget. */
+static int64_t foretold(const search *s, point a, point b)
+{
+    double rise = ((double)b.bytes - (double)a.bytes) / (double)(b.units - a.units);
+    double at = (double)a.units + ((double)s->budget - (double)a.bytes) / (rise > 1 ? rise : 1);
+    return at < MOST_UNITS ? (int64_t)at : MOST_UNITS;
+}
+
+/* Moves the bound that the point is on. */
+static void narrow(const search *s, point p, point *fits, point *over)
+{
+    *(p.bytes <= s->budget ? fits : over) = p;
+}
+
+/* Beyond the largest batch: lo is left at one that fits, hi at one that does not. */
+static pl_status bracket(search *s, point *lo, point *hi)
+{
+    int64_t next = 2 * lo->units;
+    while (hi->units == 0 && lo->units < MOST_UNITS) {
+        point before = *lo, now;
+        pl_status rc = weigh(s, next, &now);
+        if (rc != PL_OK) return rc;
+        narrow(s, now, lo, hi);
+        int64_t reach = foretold(s, before, now) + 1;
+        next = reach > 2 * now.units ? reach : 2 * now.units;
+        if (next > MOST_UNITS) next = MOST_UNITS;
+    }
+    return PL_OK;
+}
+
+/* The largest number of units that fits; 0 when not even one does. */
+static pl_status find_largest(search *s, int64_t *units)
+{
+    point lo = {0, 0}, hi = {0, 0};
+    *units = 0;
+    pl_status rc = weigh(s, 1, &lo);
+    if (rc != PL_OK) rc = weigh(s, 2, &lo); /* statistics of one sample do not exist */
+    s->least = lo.units;
+    if (rc != PL_OK || lo.bytes > s->budget) return rc;
+    rc = bracket(s, &lo, &hi);
+    for (int i = 0; rc == PL_OK && hi.units - lo.units > 1; i++) {
+        /* the line's answer and the one after it, then halves, should the line be far off */
+        int64_t k = i < 4 ? foretold(s, lo, hi) + i % 2 : lo.units + (hi.units - lo.units) / 2;
+        if (k <= lo.units) k = lo.units + 1;
+        if (k >= hi.units) k = hi.units - 1;
+        point p;
+        rc = weigh(s, k, &p);
+        if (rc == PL_OK) narrow(s, p, &lo, &hi);
+    }
+    *units = lo.units;
+    return rc;
+}
+
+static void show(const search *s, const pl_run *run, int64_t batch, bool json)
+{
+    pl_run_memory m = pl_run_memory_get(run);
+    if (json) {
+        pl_json *j = pl_json_new(stdout);
+        pl_json_object(j, NULL);
+        pl_json_int(j, "largest_batch", batch);
+        plan_json(run, j);
+        pl_json_end(j);
+        pl_status rc = pl_json_finish(j);
+        pl_json_free(j);
+        if (rc != PL_OK) cli_fail(rc);
+        return;
+    }
+    pl_run_split split = pl_run_split_get(run);
+    printf("largest batch for %s: %lld (micro %lld x accumulate %lld), found with %d plans\n",
+           cli_bytes(s->budget), (long long)batch, (long long)split.micro,
+           (long long)split.accumulate, s->plans);
+    printf("  arena %s + state %s + overhead %s = %s; a step is predicted to take %s, of which %.1f %% is "
+           "computed again\n",
+           cli_bytes(m.arena), cli_bytes(m.state), cli_bytes(m.overhead), cli_bytes(m.total),
+           cli_ms(pl_run_predicted_ms(run)),
+           100 * pl_program_plan(pl_run_train_program(run))->recompute_ratio);
+}
+
+/* Plans for the budget itself. The search for it may end above the smallest found before: then the next
+ * smaller batch. */
+static pl_status settle(search *s, int64_t units, bool json, bool *fits)
+{
+    char memory[64];
+    snprintf(memory, sizeof memory, "%llu", (unsigned long long)s->budget);
+    pl_status rc = PL_OK;
+    *fits = false;
+    for (; units >= s->least && !*fits && rc == PL_OK; units--) {
+        pl_run *run = NULL;
+        rc = open_batch(s, units * s->unit, memory, &run);
+        if (rc == PL_OK) rc = pl_run_build(run);
+        s->plans++;
+        if (rc == PL_OK) *fits = pl_run_memory_get(run).fits;
+        if (rc == PL_OK && *fits) show(s, run, units * s->unit, json);
+        pl_run_free(run);
+    }
+    return rc;
+}
+
+/* Budget and unit, from the configuration. */
+static pl_status prepare(search *s, const char *memory)
+{
+    pl_run *run = NULL;
+    pl_status rc = plan_open(s->args, memory, &run);
+    if (rc != PL_OK) return rc;
+    const pl_config *c = pl_run_config(run);
+    s->budget = pl_config_is_null(c, "memory") ? 0 : (uint64_t)pl_config_size(c, "memory");
+    int64_t parts = strtoll(pl_config_text(c, "accumulate"), NULL, 10); /* auto: 0 */
+    s->unit = parts > 1 ? parts : 1;
+    pl_run_free(run);
+    return PL_OK;
+}
+
+int plan_largest(const cli_args *a, const char *memory, bool json)
+{
+    search s = {.args = a};
+    int64_t units = 0;
+    bool fits = false;
+    pl_status rc = prepare(&s, memory);
+    if (rc == PL_OK && s.budget == 0) {
+        cli_error("--largest-batch wants a budget: --memory 8GB, or the key memory");
+        return 2;
+    }
+    if (a->n_overrides + 3 > CLI_MAX_ARGS) {
+        cli_error("too many overrides");
+        return 2;
+    }
+    if (rc == PL_OK) rc = find_largest(&s, &units);
+    if (rc == PL_OK && units) rc = settle(&s, units, json, &fits);
+    if (rc != PL_OK) return cli_fail(rc);
+    if (!fits)
+        cli_error("no batch fits %s, not even %lld", cli_bytes(s.budget),
+                  (long long)(s.least * s.unit));
+    return fits ? 0 : 3;
+}

@@ -1,0 +1,491 @@
+/* fit.c - see fit.h.
+ *
+ * The recomputation planner sees the tasks and storages of the keep-all plan, in its order, and
+ * knows nothing of outputs that take over the bytes of inputs. Takeovers of the keep-all plan are
+ * told to it as scratch that is smaller by the bytes taken over; since scratch cannot be negative,
+ * all scratch and all budgets of the core are larger by one constant, `shift`. Other takeovers come
+ * and go with the plan, so the core's budget is only a knob: it is turned up while the true peak of
+ * the expansion still is within the arena's budget. Every list found is kept and competes for every
+ * later budget.
+ *
+ * What a slot's new value is made from: an update over the old value runs once; a value assigned to
+ * a slot is never dropped. Readers of an old value that come after the update, which recomputation
+ * can bring about, push the new value into the arena: seen and counted by the true peak.
+ */
+#include "plan/fit.h"
+
+#include "base/sys.h"
+#include "plan/plan_int.h"
+#include "plan/remat.h"
+#include "plan/segment.h"
+
+#include <string.h>
+
+enum { MAX_CANDIDATES = 160 };
+
+typedef struct candidate {
+    pl_remat_plan *plan;
+    uint64_t peak;  /* true bytes alive at once */
+    uint64_t arena; /* after packing; 0 = not packed yet */
+    bool alone;     /* found without looking at others: found again in any process */
+} candidate;
+
+struct pl_fit {
+    pl_arena mem;
+    const pl_fit_base *base;
+    pl_problem q;
+    uint32_t *task_at; /* op of the core -> task */
+    pl_remat_problem core;
+    pl_remat_plan marked; /* the segments that the model marks, as a seed; n = 0: none */
+    candidate cand[MAX_CANDIDATES];
+    uint32_t n_cand;
+    uint64_t bound, core_keep_all, minimum, shift;
+    uint32_t bound_unit;
+    bool knows_minimum;
+};
+
+/* ---- the problem as the core sees it --------------------------------------------------------- */
+/* A unit that makes a slot's new value over the old one which it reads. */
+static bool updates_in_place(const pl_problem *q, uint32_t task)
+{
+    for (uint32_t w = q->writes.start[task]; w < q->writes.start[task + 1]; w++) {
+        int32_t slot = q->st[q->writes.list[w]].direct;
+        if (slot < 0 || q->old_of_slot[slot] == PL_NONE) continue;
+        for (uint32_t e = q->reads.start[task]; e < q->reads.start[task + 1]; e++)
+            if (q->reads.list[e] == q->old_of_slot[slot]) return true;
+    }
+    return false;
+}
+
+static pl_status describe_storages(pl_fit *f)
+{
+    const pl_problem *q = &f->q;
+    uint64_t *bytes = pl_arena_new(&f->mem, uint64_t, q->n_st + 1);
+    uint8_t *flags = pl_arena_new(&f->mem, uint8_t, q->n_st + 1);
+    if (!bytes || !flags) return PL_ERR_MEMORY;
+    for (uint32_t s = 0; s < q->n_st; s++) {
+        const pl_storage *st = &q->st[s];
+        bytes[s] = pl_storage_arena(st);
+        if (st->pinned) flags[s] = PL_REMAT_END;
+        if (bytes[s] == 0) flags[s] = PL_REMAT_PINNED; /* a slot's memory, or nothing */
+    }
+    for (uint32_t i = 0; i < q->n_assigns; i++)
+        flags[q->storage[q->assigns[i].val]] = PL_REMAT_PINNED;
+    f->core.n_bufs = q->n_st;
+    f->core.bytes = bytes;
+    f->core.buf_flags = flags;
+    return PL_OK;
+}
+
+/* The rows of some tasks as one list, in the order of the keep-all plan. */
+static pl_status list_rows(pl_fit *f, const pl_rows *rows, const uint32_t **at,
+                           const uint32_t **list)
+{
+    uint32_t n = f->q.n_tasks, k = 0;
+    uint32_t *start = pl_arena_new(&f->mem, uint32_t, n + 2);
+    uint32_t *all = pl_arena_new(&f->mem, uint32_t, rows->start[n] + 1);
+    if (!start || !all) return PL_ERR_MEMORY;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t t = f->task_at[i];
+        for (uint32_t e = rows->start[t]; e < rows->start[t + 1]; e++) all[k++] = rows->list[e];
+        start[i + 1] = k;
+    }
+    *at = start;
+    *list = all;
+    return PL_OK;
+}
+
+/* Bytes that each task's outputs take over from its inputs when everything is kept. */
+static pl_status find_credit(pl_fit *f, uint64_t *credit)
+{
+    const pl_problem *q = &f->q;
+    pl_life life;
+    PL_TRY(pl_life_new(q, &f->mem, &life));
+    pl_life_replay(q, f->task_at, UINT64_MAX, &life);
+    for (uint32_t s = 0; s < q->n_st; s++) {
+        if (life.root[s] == s || q->st[s].producer == PL_NONE) continue;
+        uint64_t *c = &credit[q->st[s].producer];
+        *c += pl_storage_arena(&q->st[s]);
+        if (*c > f->shift) f->shift = *c;
+    }
+    return PL_OK;
+}
+
+static pl_status describe_tasks(pl_fit *f)
+{
+    const pl_problem *q = &f->q;
+    uint32_t n = q->n_tasks;
+    double *cost = pl_arena_new(&f->mem, double, n + 1);
+    uint64_t *work = pl_arena_new(&f->mem, uint64_t, n + 1);
+    uint64_t *credit = pl_arena_new(&f->mem, uint64_t, n + 1);
+    uint8_t *flags = pl_arena_new(&f->mem, uint8_t, n + 1);
+    f->task_at = pl_arena_new(&f->mem, uint32_t, n + 1);
+    if (!cost || !work || !credit || !flags || !f->task_at) return PL_ERR_MEMORY;
+    for (uint32_t i = 0; i < n; i++) f->task_at[i] = q->task_of[f->base->keep_all->order[i]];
+    PL_TRY(find_credit(f, credit));
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t t = f->task_at[i];
+        cost[i] = f->base->cost_ns[q->unit[t]];
+        work[i] = q->work[t] + f->shift - credit[t];
+        if (updates_in_place(q, t)) flags[i] = PL_REMAT_ONCE;
+    }
+    f->core.n_ops = n;
+    f->core.cost = cost;
+    f->core.work_bytes = work;
+    f->core.op_flags = flags;
+    PL_TRY(list_rows(f, &q->reads, &f->core.in_at, &f->core.in));
+    return list_rows(f, &q->writes, &f->core.out_at, &f->core.out);
+}
+
+/* The model's own segments compete with what the core finds, so nothing found is worse. */
+static pl_status seed_segments(pl_fit *f)
+{
+    const pl_fit_base *b = f->base;
+    const pl_plan *all = b->keep_all;
+    uint32_t *list, n;
+    uint32_t *op_of = pl_arena_new(&f->mem, uint32_t, b->units->n + 1);
+    if (!op_of) return PL_ERR_MEMORY;
+    PL_TRY(pl_segment_list(b->g, b->units, all->order, all->n_order, &f->mem, &list, &n));
+    if (n == all->n_order) return PL_OK;
+    for (uint32_t i = 0; i < all->n_order; i++) op_of[all->order[i]] = i;
+    for (uint32_t i = 0; i < n; i++) {
+        list[i] = op_of[list[i]];
+        /* the core refuses to repeat what must run once: then this is no seed */
+        if (i && (f->core.op_flags[list[i]] & PL_REMAT_ONCE))
+            for (uint32_t k = 0; k < i; k++)
+                if (list[k] == list[i]) return PL_OK;
+    }
+    f->marked = (pl_remat_plan){.n = n, .op = list, .strategy = "marked segments"};
+    return PL_OK;
+}
+
+/* ---- the lower bound -------------------------------------------------------------------------- */
+/* Bytes of the arena without which a task cannot run: all it reads and writes, less what an output
+ * may take over from an input, and its scratch. */
+static uint64_t task_need(const pl_problem *q, uint32_t t)
+{
+    uint64_t need = q->work[t];
+    for (uint32_t e = q->reads.start[t]; e < q->reads.start[t + 1]; e++)
+        need += pl_storage_arena(&q->st[q->reads.list[e]]);
+    for (uint32_t w = q->writes.start[t]; w < q->writes.start[t + 1]; w++) {
+        uint32_t s = q->writes.list[w];
+        bool takes = false;
+        for (uint32_t k = q->take_start[t]; k < q->take_start[t + 1]; k++)
+            takes |= q->takes[k].out == s;
+        if (!takes) need += pl_storage_arena(&q->st[s]);
+    }
+    return need;
+}
+
+static void find_bound(pl_fit *f)
+{
+    const pl_problem *q = &f->q;
+    f->bound = 0;
+    f->bound_unit = PL_NO_UNIT;
+    for (uint32_t s = 0; s < q->n_st; s++)
+        if (q->st[s].producer == PL_NONE) f->bound += pl_storage_arena(&q->st[s]);
+    for (uint32_t t = 0; t < q->n_tasks; t++) {
+        uint64_t need = task_need(q, t);
+        if (need <= f->bound) continue;
+        f->bound = need;
+        f->bound_unit = q->unit[t];
+    }
+}
+
+uint64_t pl_fit_bound(const pl_fit *f, uint32_t *unit)
+{
+    if (unit) *unit = f->bound_unit;
+    return f->bound;
+}
+
+/* ---- making and freeing ----------------------------------------------------------------------- */
+static pl_status fit_init(pl_fit *f)
+{
+    PL_TRY(pl_problem_build(&f->q, &f->mem));
+    PL_TRY(pl_problem_slots(&f->q, &f->mem));
+    PL_TRY(describe_storages(f));
+    PL_TRY(describe_tasks(f));
+    PL_TRY(seed_segments(f));
+    find_bound(f);
+    return pl_remat_keep_all(&f->core, &f->core_keep_all);
+}
+
+pl_status pl_fit_new(const pl_fit_base *base, pl_fit **out)
+{
+    pl_fit *f = pl_sys_alloc(sizeof *f);
+    if (!f) return PL_ERR_MEMORY;
+    f->base = base;
+    f->q = (pl_problem){.g = base->g, .units = base->units, .opts = base->opts};
+    pl_status rc = fit_init(f);
+    if (rc != PL_OK) {
+        pl_fit_free(f);
+        return rc;
+    }
+    *out = f;
+    return PL_OK;
+}
+
+void pl_fit_free(pl_fit *f)
+{
+    if (!f) return;
+    for (uint32_t i = 0; i < f->n_cand; i++) pl_remat_plan_free(f->cand[i].plan);
+    pl_arena_release(&f->mem);
+    pl_sys_free(f);
+}
+
+/* ---- expanding a list ------------------------------------------------------------------------- */
+void pl_fitted_free(pl_fitted *t)
+{
+    if (!t) return;
+    pl_plan_free(t->plan);
+    pl_expansion_free(t->x);
+    pl_sys_free(t);
+}
+
+static bool copy_inplace(void *ctx, uint32_t unit, uint32_t k, uint32_t i)
+{
+    const pl_fitted *t = ctx;
+    const pl_plan_opts *o = t->base->opts;
+    return o->group_inplace && o->group_inplace(o->ctx, t->x->base[unit], k, i);
+}
+
+/* The expansion of a list and the options to plan it with. */
+static pl_status expand_list(const pl_fit_base *b, const uint32_t *list, uint32_t n, pl_fitted *t)
+{
+    PL_TRY(pl_expand(b->g, b->units, list, n, &t->x));
+    const pl_units *us = t->x->units;
+    t->base = b;
+    t->opts = *b->opts;
+    t->opts.ctx = t;
+    t->opts.group_inplace = copy_inplace;
+    t->opts.fixed_order = t->x->order;
+    t->work_bytes = pl_arena_new(&t->x->mem, uint64_t, us->n + 1);
+    if (!t->work_bytes) return PL_ERR_MEMORY;
+    for (uint32_t i = 0; i < us->n; i++) {
+        uint32_t unit = t->x->base[i];
+        if (b->opts->work_bytes) t->work_bytes[i] = b->opts->work_bytes[unit];
+        if (t->x->again[i] && us->unit[i].kind != PL_UNIT_VIEW) t->extra_ns += b->cost_ns[unit];
+    }
+    t->opts.work_bytes = t->work_bytes;
+    return PL_OK;
+}
+
+static pl_status new_fitted(const pl_fit_base *b, const uint32_t *list, uint32_t n, bool pack,
+                            uint64_t *peak, pl_fitted **out)
+{
+    pl_fitted *t = pl_sys_alloc(sizeof *t);
+    if (!t) return PL_ERR_MEMORY;
+    pl_status rc = expand_list(b, list, n, t);
+    if (rc == PL_OK && peak) rc = pl_plan_peak(t->x->g, t->x->units, &t->opts, peak);
+    if (rc == PL_OK && pack) rc = pl_plan_make(t->x->g, t->x->units, &t->opts, &t->plan);
+    if (rc != PL_OK || !out) {
+        pl_fitted_free(t);
+        return rc;
+    }
+    *out = t;
+    return PL_OK;
+}
+
+pl_status pl_fit_list(const pl_fit_base *base, const uint32_t *list, uint32_t n, pl_fitted **out)
+{
+    return new_fitted(base, list, n, true, NULL, out);
+}
+
+static pl_status list_of(pl_fit *f, const pl_remat_plan *plan, pl_arena *mem, uint32_t **out)
+{
+    *out = pl_arena_new(mem, uint32_t, plan->n + 1);
+    if (!*out) return PL_ERR_MEMORY;
+    for (uint32_t i = 0; i < plan->n; i++) (*out)[i] = f->q.unit[f->task_at[plan->op[i]]];
+    return PL_OK;
+}
+
+/* ---- candidates ------------------------------------------------------------------------------- */
+/* Asks the core for a plan within `budget` of its own bytes. *found is NULL when it has none.
+ * alone: nothing found before is looked at, so that the answer depends on the budget only. */
+static pl_status ask_core(pl_fit *f, uint64_t budget, uint64_t effort, bool alone,
+                          candidate **found)
+{
+    const pl_remat_plan *pool[MAX_CANDIDATES + 1] = {&f->marked};
+    uint32_t marked = f->marked.n > 0;
+    for (uint32_t i = 0; i < f->n_cand; i++) pool[marked + i] = f->cand[i].plan;
+    pl_remat_opts o = PL_REMAT_OPTS_INIT;
+    o.budget_bytes = budget;
+    o.effort = effort;
+    o.seed = f->base->opts->seed + 1;
+    o.pool = pool;
+    o.n_pool = alone ? marked : marked + f->n_cand;
+    o.off = PL_REMAT_NO_EXACT | PL_REMAT_NO_MINIMUM;
+    *found = NULL;
+    if (f->n_cand == MAX_CANDIDATES) return PL_OK;
+    candidate c = {.alone = alone};
+    pl_status rc = pl_remat_solve(&f->core, &o, &c.plan);
+    if (rc == PL_ERR_FIT) return PL_OK;
+    PL_TRY(rc);
+    pl_arena mem = PL_ARENA_INIT;
+    uint32_t *list;
+    rc = list_of(f, c.plan, &mem, &list);
+    if (rc == PL_OK) rc = new_fitted(f->base, list, c.plan->n, false, &c.peak, NULL);
+    pl_arena_release(&mem);
+    if (rc != PL_OK) {
+        pl_remat_plan_free(c.plan);
+        return rc;
+    }
+    f->cand[f->n_cand] = c;
+    *found = &f->cand[f->n_cand++];
+    return PL_OK;
+}
+
+static pl_status make_fitted(pl_fit *f, candidate *c, pl_fitted **out)
+{
+    pl_arena mem = PL_ARENA_INIT;
+    uint32_t *list;
+    pl_fitted *t = NULL;
+    pl_status rc = list_of(f, c->plan, &mem, &list);
+    if (rc == PL_OK) rc = new_fitted(f->base, list, c->plan->n, true, NULL, &t);
+    pl_arena_release(&mem);
+    if (rc == PL_OK) rc = pl_plan_check(t->x->g, t->x->units, &t->opts, t->plan);
+    if (rc == PL_OK) c->arena = t->plan->arena_bytes;
+    if (rc != PL_OK || !out) {
+        pl_fitted_free(t);
+        return rc;
+    }
+    *out = t;
+    return PL_OK;
+}
+
+/* ---- the minimum ------------------------------------------------------------------------------ */
+/* Of those that any process finds. */
+static candidate *least_peak(pl_fit *f)
+{
+    candidate *best = NULL;
+    for (uint32_t i = 0; i < f->n_cand; i++)
+        if (f->cand[i].alone && (!best || f->cand[i].peak < best->peak)) best = &f->cand[i];
+    return best;
+}
+
+/* Halves the core's budget towards its bound. Earlier finds are left out of it, so that another
+ * process that looks for the minimum first finds the same plans. */
+static pl_status shrink(pl_fit *f)
+{
+    enum { ROUNDS = 9 };
+    uint64_t lo, hi = f->core_keep_all;
+    uint32_t op;
+    PL_TRY(pl_remat_bound(&f->core, &lo, &op));
+    for (int i = 0; i < ROUNDS && hi > lo && hi - lo > hi / 400; i++) {
+        uint64_t at = i ? lo + (hi - lo) / 2 : lo;
+        candidate *c;
+        PL_TRY(ask_core(f, at, 0, true, &c));
+        if (!c)
+            lo = at;
+        else if (c->plan->peak_bytes < hi)
+            hi = c->plan->peak_bytes;
+        else
+            break;
+        if (!i && c) break;
+    }
+    return PL_OK;
+}
+
+pl_status pl_fit_minimum(pl_fit *f, uint64_t *arena_bytes)
+{
+    if (!f->knows_minimum) {
+        PL_TRY(shrink(f));
+        candidate *c = least_peak(f);
+        f->minimum = f->base->keep_all->arena_bytes;
+        if (c && c->peak < f->minimum) {
+            PL_TRY(make_fitted(f, c, NULL));
+            if (c->arena < f->minimum) f->minimum = c->arena;
+        }
+        f->knows_minimum = true;
+    }
+    *arena_bytes = f->minimum;
+    return PL_OK;
+}
+
+/* ---- fitting a budget ------------------------------------------------------------------------- */
+static pl_status refuse(pl_fit *f, uint64_t budget)
+{
+    char label[160] = "the inputs";
+    if (f->bound_unit != PL_NO_UNIT)
+        pl_unit_label(f->base->g, &f->base->units->unit[f->bound_unit], label, sizeof label);
+    PL_FAIL_IF(budget < f->bound, PL_ERR_FIT,
+               "no plan fits an arena of %llu bytes: \"%s\" alone needs %llu",
+               (unsigned long long)budget, label, (unsigned long long)f->bound);
+    PL_FAIL(PL_ERR_FIT, "no plan found for an arena of %llu bytes; the smallest found is %llu",
+            (unsigned long long)budget, (unsigned long long)f->minimum);
+}
+
+/* The cheapest candidate whose bytes alive, and arena where it is known, are within the budget. */
+static candidate *cheapest(pl_fit *f, uint64_t budget)
+{
+    candidate *best = NULL;
+    for (uint32_t i = 0; i < f->n_cand; i++) {
+        candidate *c = &f->cand[i];
+        if (c->peak > budget || c->arena > budget) continue;
+        if (!best || c->plan->cost_ns < best->plan->cost_ns) best = c;
+    }
+    return best;
+}
+
+/* Turns the core's budget up while the true peak allows it: first by the difference, which is
+ * nearly constant, then by halving. Last, some search where that led. */
+static pl_status turn_up(pl_fit *f, uint64_t budget, uint64_t effort, uint64_t good)
+{
+    enum { STEPS = 4, HALVINGS = 3 };
+    uint64_t bad = f->core_keep_all, at = good;
+    candidate *c = cheapest(f, budget);
+    for (int i = 0; i < STEPS && c && c->peak <= budget; i++) {
+        uint64_t next = at + (budget - c->peak);
+        if (next >= bad || next - at < budget / 500) break;
+        at = next;
+        PL_TRY(ask_core(f, at, 0, false, &c));
+        if (c && c->peak <= budget)
+            good = at;
+        else
+            bad = at;
+    }
+    for (int i = 0; i < HALVINGS && bad > good && bad - good > budget / 200; i++) {
+        at = good + (bad - good) / 2;
+        PL_TRY(ask_core(f, at, 0, false, &c));
+        if (c && c->peak <= budget)
+            good = at;
+        else
+            bad = at;
+    }
+    return effort ? ask_core(f, good, effort, false, &c) : PL_OK;
+}
+
+/* The cheapest candidate that stays within the budget with offsets and all; NULL: none does. */
+static pl_status pack_cheapest(pl_fit *f, uint64_t budget, pl_fitted **out)
+{
+    candidate *c;
+    *out = NULL;
+    while ((c = cheapest(f, budget)) != NULL) {
+        pl_fitted *t;
+        PL_TRY(make_fitted(f, c, &t));
+        if (c->arena <= budget) {
+            *out = t;
+            return PL_OK;
+        }
+        pl_fitted_free(t); /* its arena is known now: the next cheapest */
+    }
+    return PL_OK;
+}
+
+pl_status pl_fit_solve(pl_fit *f, uint64_t arena_budget, uint64_t effort, pl_fitted **out)
+{
+    candidate *c = NULL;
+    uint64_t unused, good = arena_budget + f->shift;
+    if (arena_budget < f->bound) return refuse(f, arena_budget);
+    PL_TRY(ask_core(f, good, 0, false, &c));
+    if (!c) {
+        PL_TRY(pl_fit_minimum(f, &unused));
+        if ((c = least_peak(f)) != NULL) good = c->plan->peak_bytes;
+    }
+    PL_TRY(turn_up(f, arena_budget, effort, good));
+    PL_TRY(pack_cheapest(f, arena_budget, out));
+    if (*out) return PL_OK;
+    PL_TRY(pl_fit_minimum(f, &unused));
+    PL_TRY(pack_cheapest(f, arena_budget, out));
+    return *out ? PL_OK : refuse(f, arena_budget);
+}

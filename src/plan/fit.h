@@ -1,0 +1,52 @@
+/* fit.h - a plan whose arena is at most a given number of bytes: recomputation chosen, then lived.
+ *
+ * A fit stands over one graph with its units and the plan that keeps everything. It asks the
+ * recomputation planner (remat.h) for lists of units with repeats, expands them (expand.h) and
+ * takes the cheapest whose true arena, offsets and all, is within the budget.
+ */
+#ifndef PL_PLAN_FIT_H
+#define PL_PLAN_FIT_H
+
+#include "plan/expand.h"
+#include "plan/plan.h"
+
+typedef struct pl_fit pl_fit;
+
+/* What a fit is made over; everything is borrowed and must outlive it. */
+typedef struct pl_fit_base {
+    const pl_graph *g;
+    const pl_units *units;
+    const pl_plan_opts *opts; /* of the plan that keeps everything */
+    const pl_plan *keep_all;
+    const double *cost_ns; /* per unit */
+} pl_fit_base;
+
+/* A plan that recomputes, with the graph it is a plan of. */
+typedef struct pl_fitted {
+    pl_expansion *x;
+    pl_plan *plan;
+    pl_plan_opts opts;    /* the plan was made with these; the pointers are the expansion's */
+    uint64_t *work_bytes; /* of opts */
+    const pl_fit_base *base;
+    double extra_ns; /* time of what is computed again */
+} pl_fitted;
+
+pl_status pl_fit_new(const pl_fit_base *base, pl_fit **out) PL_MUST_USE;
+void pl_fit_free(pl_fit *f); /* NULL is fine */
+
+/* No plan at all has a smaller arena; *unit is the one that needs it, PL_NO_UNIT: the inputs. */
+uint64_t pl_fit_bound(const pl_fit *f, uint32_t *unit);
+/* The smallest arena that a plan was found for; pl_fit_solve finds one at it. Takes a while the
+ * first time. */
+pl_status pl_fit_minimum(pl_fit *f, uint64_t *arena_bytes) PL_MUST_USE;
+/* The cheapest plan found whose arena is at most the budget. PL_ERR_FIT: below the bound the
+ * message is a proof and names the unit; else it tells the minimum. `effort` is time for search
+ * after the first plan, in nanoseconds, about. */
+pl_status pl_fit_solve(pl_fit *f, uint64_t arena_budget, uint64_t effort,
+                       pl_fitted **out) PL_MUST_USE;
+/* The plan that runs the given list of units, whatever its arena; see pl_expand. */
+pl_status pl_fit_list(const pl_fit_base *base, const uint32_t *list, uint32_t n,
+                      pl_fitted **out) PL_MUST_USE;
+void pl_fitted_free(pl_fitted *t); /* NULL is fine */
+
+#endif

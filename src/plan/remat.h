@@ -1,0 +1,117 @@
+/* remat.h - what to keep and what to compute again, so that a step fits a number of bytes.
+ *
+ * The problem is plain data and knows nothing of graphs: ops in the order in which each is first
+ * computed, with a cost, and the storages they read and write. A plan is a list of instructions,
+ * each the computation of one op. Every op appears first in the given order; between, ops appear
+ * again where a storage that was dropped is wanted once more. A storage lives from the
+ * instruction that computes it to the last one that reads that copy, never longer, so the peak
+ * is a function of the list alone: simulated, never estimated.
+ *
+ *   - All outputs of an op come back together; those that nobody reads die within the
+ *     instruction. Computing an op again while an output still lives makes a new copy of it: the
+ *     old one ends at its last use before.
+ *   - A view has no bytes and lives in its base. It goes with the copy of the base that it was
+ *     taken from: when the base is dropped, it is computed again as well, if anyone reads it.
+ *   - A storage that no op writes is there from the start, and is dropped after its last use;
+ *     pinned storages are never dropped.
+ *   - A random op that may be repeated must draw the same numbers again; else mark it ONCE.
+ *
+ * A result is a function of the problem, the options and the seed: effort is counted in steps of
+ * work, not in seconds; the time limit is a safety net, and only a run that meets it depends on
+ * the machine. remat_check.h replays a plan and shares no code with the planner.
+ */
+#ifndef PL_PLAN_REMAT_H
+#define PL_PLAN_REMAT_H
+
+#include "base/err.h"
+
+#define PL_REMAT_NONE UINT32_MAX
+
+enum pl_remat_op_flags {
+    PL_REMAT_ONCE = 1 << 0, /* must not be computed a second time */
+};
+enum pl_remat_buf_flags {
+    PL_REMAT_PINNED = 1 << 0, /* never dropped; there from the start unless an op writes it */
+    PL_REMAT_END = 1 << 1,    /* must be there after the last instruction */
+};
+
+/* Everything is borrowed. Ranges are offsets: the inputs of op i are in[in_at[i] .. in_at[i+1]).
+ * An op reads only what an earlier op writes or nobody writes; a storage has one writer. */
+typedef struct pl_remat_problem {
+    uint32_t n_ops, n_bufs;
+    const double *cost;             /* of each op, finite and >= 0: nanoseconds */
+    const uint64_t *work_bytes;     /* of each op: alive during it only; NULL: none */
+    const uint8_t *op_flags;        /* NULL: none */
+    const uint32_t *in_at, *in;     /* n_ops + 1 offsets; storages */
+    const uint32_t *out_at, *out;
+    const uint64_t *bytes;    /* of each storage; a view's are ignored */
+    const uint8_t *buf_flags; /* NULL: none */
+    const uint32_t *base;     /* of each storage: what it is a view of, itself an input of its
+                               * writer; PL_REMAT_NONE for all others. NULL: no views */
+} pl_remat_problem;
+
+/* The plan as plain data, one block, freed with pl_remat_plan_free. */
+typedef struct pl_remat_plan {
+    uint32_t n;                        /* instructions */
+    const uint32_t *op;                /* of each instruction */
+    const uint32_t *drop_at, *drop;    /* n + 1 offsets; storages (no views) that end with it */
+    uint64_t peak_bytes;               /* most bytes alive in one instruction */
+    double cost_ns;                    /* sum over the instructions */
+    double base_cost_ns;               /* sum over the ops: cost without computing twice */
+    const char *strategy;              /* which seed the plan grew from; static text */
+} pl_remat_plan;
+void pl_remat_plan_free(pl_remat_plan *p);
+
+/* Techniques, each of which can be switched off to see what it is worth. */
+enum pl_remat_off {
+    PL_REMAT_NO_CHAIN = 1 << 0,  /* dynamic program over cut points */
+    PL_REMAT_NO_GRID = 1 << 1,   /* more than one setting of the eviction score */
+    PL_REMAT_NO_FILL = 1 << 2,   /* undoing recomputation where room is left */
+    PL_REMAT_NO_SEARCH = 1 << 3, /* perturbed weights */
+    PL_REMAT_NO_EXACT = 1 << 4,  /* best-first search on small problems */
+    PL_REMAT_NO_MINIMUM = 1 << 5, /* telling the smallest budget when nothing fits */
+};
+
+typedef struct pl_remat_opts {
+    uint64_t budget_bytes; /* the peak must not pass it */
+    uint64_t effort;       /* work of the search after the first plans, about a nanosecond a
+                            * unit; 0: none. The first plans are not limited by it */
+    double time_limit_s;   /* safety net over everything; 0: none */
+    uint64_t seed;
+    uint32_t off; /* enum pl_remat_off */
+    /* Plans of the same problem that the caller has, borrowed: those that fit compete, so that
+     * a plan made for a smaller budget is never lost. */
+    const pl_remat_plan *const *pool;
+    uint32_t n_pool;
+} pl_remat_opts;
+
+/* A search that keeps the whole within 0.2 s at 500 ops and 2 s at 3,000 on one core. */
+#define PL_REMAT_EFFORT_AUTO UINT64_MAX
+
+#define PL_REMAT_OPTS_INIT                                                                     \
+ {                                                                                             \
+  .budget_bytes = UINT64_MAX, .effort = PL_REMAT_EFFORT_AUTO, .time_limit_s = 0, .seed = 1,     \
+  .off = 0, .pool = NULL, .n_pool = 0                                                          \
+ }
+
+/* A plan within the budget, as cheap as it could be found. PL_ERR_FIT when there is none: the
+ * message names the op and the bytes when the budget is below the lower bound (then it is
+ * proven), and the smallest budget that a plan was found for otherwise. opts may be NULL. */
+pl_status pl_remat_solve(const pl_remat_problem *p, const pl_remat_opts *opts,
+                         pl_remat_plan **out) PL_MUST_USE;
+/* One plan for each of n budgets, in any order. The cost never rises with the budget. A budget
+ * that nothing fits gets NULL. opts->budget_bytes is ignored, its effort is for each budget. */
+pl_status pl_remat_sweep(const pl_remat_problem *p, const pl_remat_opts *opts,
+                         const uint64_t *budgets, uint32_t n, pl_remat_plan **out) PL_MUST_USE;
+
+/* No plan has a lower peak: the largest need of one op, pinned + inputs + outputs + workspace,
+ * or what must be there at the end (then *op is PL_REMAT_NONE). */
+pl_status pl_remat_bound(const pl_remat_problem *p, uint64_t *bytes, uint32_t *op) PL_MUST_USE;
+/* The peak of computing every op once. */
+pl_status pl_remat_keep_all(const pl_remat_problem *p, uint64_t *bytes) PL_MUST_USE;
+/* The smallest budget a plan was found for; pl_remat_solve finds one at it, given the same
+ * options. */
+pl_status pl_remat_minimum(const pl_remat_problem *p, const pl_remat_opts *opts,
+                           uint64_t *bytes) PL_MUST_USE;
+
+#endif

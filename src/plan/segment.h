@@ -1,0 +1,19 @@
+/* segment.h - recomputation by hand: marked scopes as checkpoint segments.
+ *
+ * A segment is all forward work inside a scope marked by pl_scope_checkpoint (the outermost mark
+ * counts). Of its values only those that leave it forwards are kept; when the first backward unit
+ * that reads another one comes, the segment's forward is computed again, as far as backward needs
+ * it. This is what torch.utils.checkpoint does around the same code.
+ */
+#ifndef PL_PLAN_SEGMENT_H
+#define PL_PLAN_SEGMENT_H
+
+#include "ir/units.h"
+
+/* order: ids of the n units that run, each once. *list has the recomputations in it and lives in
+ * mem. */
+pl_status pl_segment_list(const pl_graph *g, const pl_units *units, const uint32_t *order,
+                          uint32_t n, pl_arena *mem, uint32_t **list,
+                          uint32_t *n_list) PL_MUST_USE;
+
+#endif

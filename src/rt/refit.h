@@ -1,0 +1,15 @@
+/* refit.h - the plan of a compiled program under a budget, before a session has it. */
+#ifndef PL_RT_REFIT_H
+#define PL_RT_REFIT_H
+
+#include "ir/graph.h"
+
+/* Plans again for an arena of at most this many bytes (0: no limit). PL_ERR_FIT and the old plan when
+ * none is found. Buffers and labels of the old plan are gone afterwards. */
+pl_status pl_program_refit(pl_program *p, uint64_t arena_budget) PL_MUST_USE;
+/* The smallest arena that a plan was found for, also in the info. */
+pl_status pl_program_find_minimum(pl_program *p, uint64_t *arena_bytes) PL_MUST_USE;
+/* Lets go of what only the two above need. */
+void pl_program_settle(pl_program *p);
+
+#endif

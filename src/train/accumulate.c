@@ -1,0 +1,105 @@
+/* accumulate.c - a step's batch in several micro-batches: whether that is the same, and how many.
+ *
+ * The recipe is built twice more, at the batch and at the micro-batch, and the two graphs are
+ * compared (pass/batch.h). Constructors shorten what works on one sample, so a micro-batch of one is
+ * looked at as two, and builds that differ are looked at again at a larger batch: coupling does not
+ * depend on sizes.
+ */
+#include "pass/batch.h"
+#include "train/train_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+pl_status pl__accumulate_asked(const pl_config *c, int64_t *parts)
+{
+    const char *text = pl_config_text(c, "accumulate");
+    long long batch = (long long)pl_config_int(c, "batch");
+    char *end;
+    *parts = 0;
+    if (strcmp(text, "auto") == 0) return PL_OK;
+    *parts = strtoll(text, &end, 10);
+    PL_FAIL_IF(end == text || *end || *parts < 1, PL_ERR_CONFIG,
+               "accumulate is \"%s\"; wants auto or a number of micro-batches, e.g. 4", text);
+    PL_FAIL_IF(batch % *parts, PL_ERR_CONFIG,
+               "accumulate: %s does not divide batch: %lld into equal micro-batches", text, batch);
+    return PL_OK;
+}
+
+static pl_status probe(pl_run *r, int64_t batch, pl_builder *b)
+{
+    *b = (pl_builder){.config = r->config, .batch = batch, .parts = 1, .probe = true,
+                      .replay = r->replay};
+    b->store = pl_store_new();
+    return b->store ? pl__builder_run(b, r->recipe) : PL_ERR_MEMORY;
+}
+
+static void probe_release(pl_builder *b)
+{
+    pl__builder_release(b);
+    pl_store_free(b->store);
+}
+
+static pl_status compare(pl_builder *whole, pl_builder *part, int64_t parts, pl_batch_report *out)
+{
+    int n = whole->grads.n;
+    pl_val *goals = pl_arena_new(&whole->train_graph->arena, pl_val, (size_t)n + 1);
+    if (!goals) return PL_ERR_MEMORY;
+    if (n) memcpy(goals, whole->grads.grad, (size_t)n * sizeof *goals);
+    goals[n] = whole->loss;
+    return pl_batch_analyse(whole->train_graph, part->train_graph, whole->batch, parts, goals, n + 1,
+                            out);
+}
+
+/* *why as pl__run_couples gives it; PL_ERR_GRAPH when the two builds cannot be compared. */
+static pl_status couples_at(pl_run *r, int64_t batch, int64_t parts, const char **why)
+{
+    pl_builder whole, part;
+    memset(&part, 0, sizeof part);
+    pl_batch_report report;
+    char text[1024];
+    *why = NULL;
+    pl_status rc = probe(r, batch, &whole);
+    if (rc == PL_OK) rc = probe(r, batch / parts, &part);
+    if (rc == PL_OK) rc = compare(&whole, &part, parts, &report);
+    if (rc == PL_OK && !report.proven) {
+        *why = pl_arena_strdup(&r->arena, pl_batch_text(&report, text, sizeof text));
+        if (!*why) rc = PL_ERR_MEMORY;
+    }
+    probe_release(&part);
+    probe_release(&whole);
+    return rc;
+}
+
+pl_status pl__run_couples(pl_run *r, int64_t parts, const char **why)
+{
+    enum { LARGER = 8 };
+    int64_t batch = pl_config_int(r->config, "batch"), scale = batch / parts == 1 ? 2 : 1;
+    pl_status rc = couples_at(r, batch * scale, parts, why);
+    if (rc == PL_ERR_GRAPH) rc = couples_at(r, batch * LARGER, parts, why);
+    if (rc != PL_ERR_GRAPH) return rc;
+    *why = pl_arena_strdup(&r->arena, pl_error_text());
+    return *why ? PL_OK : PL_ERR_MEMORY;
+}
+
+pl_status pl__run_build_auto(pl_run *r)
+{
+    int64_t batch = pl_config_int(r->config, "batch"), best = 0;
+    double best_ms = 0;
+    for (int64_t parts = 1; parts <= batch; parts++) {
+        if (batch % parts) continue;
+        if (r->parts == 1) { /* the first that splits the batch */
+            PL_TRY(pl__run_couples(r, parts, &r->coupled));
+            if (r->coupled) return PL_OK;
+        }
+        PL_TRY(pl__run_build_parts(r, parts));
+        if (!pl_run_memory_get(r).fits) continue;
+        double ms = pl_run_predicted_ms(r);
+        if (best == 0 || ms < best_ms) {
+            best = parts;
+            best_ms = ms;
+        }
+        if (pl_program_plan(r->train)->recompute_ratio <= 0) break;
+    }
+    return best == 0 || best == r->parts ? PL_OK : pl__run_build_parts(r, best);
+}

@@ -1,0 +1,324 @@
+/* test_budget.c - training within a budget: it fits, to the byte, and the numbers are the same. */
+#include "alloc_count.h"
+#include "base/sys.h"
+#include "cli_run.h"
+#include "graphs.h"
+#include "rt/refit.h"
+#include "test.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- programs through the API ---------------------------------------------------------------- */
+/* All state and all outputs after each of a few steps, one after the other. */
+typedef struct record {
+    char *bytes;
+    size_t n;
+} record;
+
+static void append(record *r, const void *from, size_t n)
+{
+    r->bytes = realloc(r->bytes, r->n + n + 1);
+    memcpy(r->bytes + r->n, from, n);
+    r->n += n;
+}
+
+static pl_status run_steps(pl_store *store, pl_program *p, int steps, record *r)
+{
+    pl_session *s;
+    *r = (record){0};
+    PL_TRY(pl_session_new(store, 1, &p, &s));
+    pl_session_init(s, 3);
+    pl_status rc = PL_OK;
+    for (int step = 0; step < steps && rc == PL_OK; step++) {
+        for (int i = 0; i < pl_program_input_count(p); i++) {
+            pl_type t;
+            const char *name = pl_program_input_name(p, i);
+            void *to = pl_session_input(s, p, name, &t);
+            fill_input((uint64_t)step, name, &t, to);
+        }
+        rc = pl_session_run(s, p);
+        for (int i = 0; i < pl_program_output_count(p) && rc == PL_OK; i++) {
+            pl_type t;
+            const void *from = pl_session_output(s, p, pl_program_output_name(p, i), &t);
+            append(r, from, pl_type_bytes(&t));
+        }
+    }
+    for (int i = 0; i < pl_store_count(store) && rc == PL_OK; i++)
+        append(r, pl_session_slot(s, i), pl_type_bytes(&pl_store_slot(store, i)->type));
+    if (rc == PL_OK && pl_session_arena_bytes(s) != pl_program_plan(p)->arena_bytes)
+        rc = PL_ERR_PLAN; /* mapped and planned must be equal */
+    pl_session_free(s);
+    return rc;
+}
+
+typedef pl_graph *(*graph_fn)(pl_store *store, uint64_t seed);
+
+static pl_graph *chain_graph(pl_store *store, uint64_t seed)
+{
+    return training_graph(store, 3 + (int)(seed % 20), 64 + (int64_t)(seed % 3) * 32, 24);
+}
+
+static uint32_t draw(uint64_t *state, uint32_t n)
+{
+    return (uint32_t)((pl_test_noise(state) + 1) / 2 * n) % n;
+}
+
+/* A layer from one or two earlier values: in place, views, several outputs, random numbers. */
+static pl_val layer(pl_graph *g, uint64_t *rng, pl_val a, pl_val b, pl_val w, pl_val key)
+{
+    switch (draw(rng, 7)) {
+    case 0: return pl_tanh(g, pl_matmul(g, a, w, false, true));
+    case 1: return pl_sigmoid(g, pl_add(g, a, pl_scale(g, b, 0.5)));
+    case 2: return pl_dropout(g, a, key, 0.25);
+    case 3: return pl_transpose(g, pl_tanh(g, pl_transpose(g, a, 0, 1)), 0, 1);
+    case 4: {
+        pl_val half = pl_slice(g, a, 0, 0, 32, 1), rest = pl_slice(g, b, 0, 32, 64, 1);
+        return pl_concat(g, 2, (pl_val[]){rest, half}, 0);
+    }
+    case 5: return pl_mul(g, a, pl_softmax(g, b, 1));
+    default: return pl_matmul(g, pl_sub(g, a, b), w, false, false);
+    }
+}
+
+/* x + s for a slot s that backward does not read and that changes at once: what computes the sum
+ * again comes after the slot's new value. */
+static pl_val moving_sum(pl_graph *g, pl_store *store, pl_val x, int i)
+{
+    char name[16];
+    snprintf(name, sizeof name, "s%d", i);
+    int slot = pl_store_find(store, name);
+    if (slot < 0)
+        slot = pl_store_add(store, &(pl_slot){.name = name,
+                                              .type = pl_val_type(g, x),
+                                              .init = {PL_INIT_UNIFORM, -0.5, 0.5}});
+    pl_val old = pl_state(g, slot);
+    pl_assign(g, slot, pl_scale(g, old, 0.9));
+    return pl_tanh(g, pl_add(g, x, old));
+}
+
+/* A random network with skips, its gradients, updates at once, draws whose key moves on. */
+static pl_graph *any_graph(pl_store *store, uint64_t seed)
+{
+    enum { MOST = 40, N = 64 };
+    uint64_t rng = seed;
+    pl_graph *g = pl_graph_new(store);
+    pl_val x[MOST + 1], w[MOST], d[MOST], key = pl_rng_key(g);
+    int slot[MOST], n = 4 + (int)draw(&rng, MOST - 4);
+    x[0] = pl_input(g, "x", PL_TYPE(PL_F32, N, N));
+    for (int i = 0; i < n; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "w%d", i);
+        slot[i] = pl_store_find(store, name);
+        if (slot[i] < 0)
+            slot[i] = pl_store_add(store, &(pl_slot){.name = name,
+                                                     .type = PL_TYPE(PL_F32, N, N),
+                                                     .init = {PL_INIT_UNIFORM, -0.2, 0.2},
+                                                     .trainable = true});
+        w[i] = pl_state(g, slot[i]);
+        int from = i > 6 ? i - 6 : 0;
+        pl_val other = x[from + (int)draw(&rng, (uint32_t)(i + 1 - from))];
+        x[i + 1] = layer(g, &rng, x[i], other, w[i], key);
+        if (i % 4 == 1) x[i + 1] = moving_sum(g, store, x[i + 1], i);
+    }
+    pl_val loss = pl_mean(g, pl_square(g, x[n]), PL_AXES_ALL, false);
+    pl_output(g, "loss", loss);
+    if (seed % 3 == 0) pl_output(g, "middle", x[n / 2]);
+    pl_grad(g, loss, w, n, d);
+    for (int i = 0; i < n; i++) pl_assign(g, slot[i], pl_sub(g, w[i], pl_scale(g, d[i], 0.1)));
+    pl_assign(g, pl_store_find(store, "rng"), pl_add(g, key, pl_iota(g, pl_val_type(g, key), 0)));
+    return g;
+}
+
+static int n_recomputing; /* plans that computed something again */
+
+/* Some budgets from the minimum to all: the arena is within, the numbers are the same. */
+static void try_budgets(graph_fn make, uint64_t seed, int n, bool poison)
+{
+    pl_store *store = pl_store_new();
+    pl_compile_opts o = PL_COMPILE_INIT;
+    o.poison = poison;
+    pl_program *all, *p;
+    record want, got;
+    CHECK_OK(pl_compile(make(store, seed), &o, &all));
+    uint64_t least, most = pl_program_plan(all)->arena_bytes;
+    CHECK_OK(pl_program_find_minimum(all, &least));
+    CHECK(least <= most);
+    CHECK_OK(run_steps(store, all, 3, &want));
+    for (int i = 0; i < n; i++) {
+        o.arena_budget = least + (most - least) * (uint64_t)i / (uint64_t)n;
+        if (!o.arena_budget) continue;
+        pl_status rc = pl_compile(make(store, seed), &o, &p);
+        CHECK_MSG(rc == PL_OK, "seed %d: %llu of %llu..%llu bytes: %s", (int)seed,
+                  (unsigned long long)o.arena_budget, (unsigned long long)least,
+                  (unsigned long long)most, pl_error_text());
+        const pl_plan_info *info = pl_program_plan(p);
+        CHECK(info->arena_bytes <= o.arena_budget);
+        CHECK(info->keep_all_bytes == most);
+        n_recomputing += info->recompute_ratio > 0;
+        rc = run_steps(store, p, 3, &got);
+        CHECK_MSG(rc == PL_OK, "seed %d: %s", (int)seed, pl_error_text());
+        CHECK_MSG(want.n == got.n && memcmp(want.bytes, got.bytes, want.n) == 0,
+                  "seed %d: other numbers at %llu of %llu..%llu bytes", (int)seed,
+                  (unsigned long long)o.arena_budget, (unsigned long long)least,
+                  (unsigned long long)most);
+        free(got.bytes);
+        pl_program_free(p);
+    }
+    if (least > 1) {
+        o.arena_budget = least - 1;
+        pl_status rc = pl_compile(make(store, seed), &o, &p);
+        CHECK_MSG(rc == PL_OK || rc == PL_ERR_FIT, "%s", pl_error_text());
+        if (rc == PL_OK) pl_program_free(p);
+    }
+    free(want.bytes);
+    pl_program_free(all);
+    pl_store_free(store);
+}
+
+TEST(budget_chains)
+{
+    int seeds = pl_test_long() ? 40 : 3;
+    n_recomputing = 0;
+    for (int i = 1; i <= seeds; i++) try_budgets(chain_graph, (uint64_t)i * 7, 3, i % 2);
+    CHECK(n_recomputing >= 2 * seeds);
+}
+
+TEST(budget_random_graphs)
+{
+    int seeds = pl_test_long() ? 400 : 5;
+    n_recomputing = 0;
+    for (int i = 1; i <= seeds; i++) try_budgets(any_graph, (uint64_t)i, 2, i % 2);
+    CHECK_MSG(n_recomputing > seeds / 4, "only %d of %d plans recompute", n_recomputing, 2 * seeds);
+}
+
+TEST(budget_refuses_with_a_proof)
+{
+    pl_store *store = pl_store_new();
+    pl_compile_opts o = PL_COMPILE_INIT;
+    o.arena_budget = 64;
+    pl_program *p;
+    CHECK_INT(pl_compile(training_graph(store, 4, 64, 24), &o, &p), PL_ERR_FIT);
+    CHECK_MSG(strstr(pl_error_text(), "alone needs"), "%s", pl_error_text());
+    pl_store_free(store);
+}
+
+TEST(budget_off_keeps_everything)
+{
+    pl_store *store = pl_store_new();
+    pl_compile_opts o = PL_COMPILE_INIT;
+    pl_program *p;
+    CHECK_OK(pl_compile(training_graph(store, 8, 64, 24), &o, &p));
+    o.arena_budget = pl_program_plan(p)->arena_bytes - 64;
+    o.checkpointing = PL_CHECKPOINT_OFF;
+    pl_program_free(p);
+    pl_store_free(store);
+    store = pl_store_new();
+    CHECK_INT(pl_compile(training_graph(store, 8, 64, 24), &o, &p), PL_ERR_FIT);
+    pl_store_free(store);
+}
+
+/* ---- runs from outside ----------------------------------------------------------------------- */
+static long long member(const char *text, const char *name)
+{
+    json_t *j = json_loads(text, 0, NULL);
+    long long v = j ? (long long)json_integer_value(json_object_get(j, name)) : -1;
+    json_decref(j);
+    return v;
+}
+
+/* The losses of all steps as printed, and the peak; false when the run failed. */
+static bool follow(const char *out, char *losses, size_t cap, long long *peak, long long *arena,
+                   long long *live)
+{
+    size_t n = 0;
+    *peak = *arena = *live = -1;
+    losses[0] = 0;
+    for (const char *line = out; line && *line;) {
+        const char *end = strchr(line, '\n');
+        json_t *j = json_loadb(line, end ? (size_t)(end - line) : strlen(line), 0, NULL);
+        const char *event = j ? json_string_value(json_object_get(j, "event")) : NULL;
+        if (event && strcmp(event, "step") == 0) {
+            int m = snprintf(losses + n, cap - n, "%.17g ",
+                             json_real_value(json_object_get(j, "loss")));
+            n += m > 0 && (size_t)m < cap - n ? (size_t)m : 0;
+            *arena = (long long)json_integer_value(json_object_get(j, "arena_bytes"));
+        }
+        if (event && strcmp(event, "plan") == 0)
+            *live = (long long)json_integer_value(json_object_get(j, "live_bound_bytes"));
+        if (event && strcmp(event, "end") == 0)
+            *peak = (long long)json_integer_value(json_object_get(j, "peak_used_bytes"));
+        json_decref(j);
+        line = end ? end + 1 : NULL;
+    }
+    return n > 0 && *peak > 0;
+}
+
+static void sweep(const char *config, int budgets, int steps)
+{
+    static char want[1 << 14], got[1 << 14];
+    char *command = NULL;
+    long long peak, arena, live;
+    cli_result r = cli_run("$P plan %s --json", config);
+    CHECK_MSG(r.code == 0, "%s", r.err);
+    long long least = member(r.out, "minimum_bytes"), keep_all = member(r.out, "keep_all_bytes");
+    long long most = keep_all + member(r.out, "state_bytes") + member(r.out, "overhead_bytes");
+    CHECK(least > 0 && least < most);
+    if (asprintf(&command, "$P train %s train.steps=%d train.log_every=1 eval.batches=1 --json",
+                 config, steps) < 0)
+        return;
+    CHECK(follow(cli_run("%s", command).out, want, sizeof want, &peak, &arena, &live));
+    for (int i = 0; i < budgets; i++) {
+        long long budget = least + (most - least) * i / budgets;
+        r = cli_run("%s --memory %lld", command, budget);
+        CHECK_MSG(r.code == 0, "%s at %lld (%lld..%lld): %s", config, budget, least, most, r.err);
+        CHECK(follow(r.out, got, sizeof got, &peak, &arena, &live));
+        if (pl_test_allocs_counted()) /* a sanitizer's shadow is no part of the promise */
+            CHECK_MSG(peak <= budget, "%s: peak %lld, budget %lld", config, peak, budget);
+        CHECK_MSG(strcmp(want, got) == 0, "%s at %lld: other losses", config, budget);
+        CHECK_MSG((double)arena <= 1.001 * (double)live, "arena %lld, alive %lld", arena, live);
+        CHECK(arena < keep_all || i > 0 || most - least < 32 << 20); /* margins may swallow it */
+    }
+    r = cli_run("%s --memory %lld", command, least / 2);
+    CHECK_INT(r.code, 3);
+    CHECK_MSG(strstr(r.err, "smallest budget"), "%s", r.err);
+    free(command);
+}
+
+/* Larger than cloud/tiny, so that the arena is more than the slack of the process. */
+#define SMALL_CLOUD "cloud/tiny batch=8 height=96 width=128"
+
+TEST(budget_sweep)
+{
+    if (!cli_bin()) SKIP("PL_BIN is not set");
+    sweep(SMALL_CLOUD, pl_test_long() ? 10 : 3, pl_test_long() ? 20 : 3);
+    if (!pl_test_long()) return;
+    sweep("cloud/tiny", 10, 20);
+    sweep("cloud/demo data.samples=256", 10, 20);
+    sweep("cloud/demo batch=8 frames=5 height=96 width=128 data.samples=64 data.eval_samples=32", 10,
+          20);
+}
+
+/* Segments by hand: the same numbers again, less memory than keeping everything. */
+TEST(budget_segments)
+{
+    if (!cli_bin()) SKIP("PL_BIN is not set");
+    static char want[1 << 12], got[1 << 12];
+    static const char *const how[] = {"checkpointing=blocks",
+                                      "checkpointing=scopes 'checkpoint_scopes=*frame0,*frame2'"};
+    const char *train = "$P train " SMALL_CLOUD " train.steps=3 train.log_every=1 eval.batches=1 "
+                        "--json";
+    long long peak, arena, live, all;
+    CHECK(follow(cli_run("%s", train).out, want, sizeof want, &peak, &all, &live));
+    for (int i = 0; i < 2; i++) {
+        cli_result r = cli_run("%s %s", train, how[i]);
+        CHECK_MSG(r.code == 0, "%s: %s", how[i], r.err);
+        CHECK(follow(r.out, got, sizeof got, &peak, &arena, &live));
+        CHECK_MSG(strcmp(want, got) == 0, "%s: other losses", how[i]);
+        CHECK_MSG(arena < all, "%s: arena %lld, all kept %lld", how[i], arena, all);
+    }
+    cli_result r = cli_run("$P plan cloud/tiny checkpointing=scopes checkpoint_scopes=nothing");
+    CHECK_INT(r.code, 2);
+}
