@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- model files ----------------------------------------------------------------------------- */
+/* ---- model files ------------------------------------------------------------------------ */
 typedef struct totals {
     uint64_t bytes;
     int64_t elems;
@@ -44,7 +44,7 @@ static int inspect_file(const char *path)
     return 0;
 }
 
-/* ---- programs -------------------------------------------------------------------------------- */
+/* ---- programs --------------------------------------------------------------------------- */
 static void print_buffers(const pl_program *p)
 {
     printf("offset,bytes,first,last,label\n");
@@ -109,7 +109,7 @@ int cmd_inspect(int argc, char **argv)
     return rc == PL_OK ? 0 : cli_fail(rc);
 }
 
-/* ---- devices --------------------------------------------------------------------------------- */
+/* ---- devices ---------------------------------------------------------------------------- */
 static pl_status devices_json(const pl_device_info *d, int n)
 {
     pl_json *j = pl_json_new(stdout);
@@ -156,7 +156,7 @@ int cmd_devices(int argc, char **argv)
     return 0;
 }
 
-/* ---- recipes --------------------------------------------------------------------------------- */
+/* ---- recipes ---------------------------------------------------------------------------- */
 static pl_status recipes_json(void)
 {
     pl_json *j = pl_json_new(stdout);

@@ -44,7 +44,7 @@ static double now(void)
     return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
 }
 
-/* ---- events ---------------------------------------------------------------------------------- */
+/* ---- events ----------------------------------------------------------------------------- */
 typedef void (*members)(const trainer *t, pl_json *j, const void *what);
 
 static pl_status emit(trainer *t, const char *event, members fill, const void *what)
@@ -102,7 +102,7 @@ static void end_members(const trainer *t, pl_json *j, const void *what)
     pl_json_uint(j, "peak_used_bytes", pl_process_peak_bytes());
 }
 
-/* ---- lines for people ------------------------------------------------------------------------ */
+/* ---- lines for people ------------------------------------------------------------------- */
 static void clear_bar(const trainer *t)
 {
     if (t->bar) fprintf(stderr, "\r\033[K");
@@ -152,7 +152,7 @@ static void show_eval(trainer *t, int64_t step, const pl_eval_info *e)
     fprintf(stderr, "\n");
 }
 
-/* ---- the run folder -------------------------------------------------------------------------- */
+/* ---- the run folder --------------------------------------------------------------------- */
 static pl_status fail_io(const char *what, const char *path)
 {
     cli_error("cannot %s %s: %s", what, path, strerror(errno));
@@ -210,7 +210,7 @@ static pl_status open_folder(trainer *t)
     return PL_OK;
 }
 
-/* ---- the loop -------------------------------------------------------------------------------- */
+/* ---- the loop --------------------------------------------------------------------------- */
 /* Remembers the recipe's metric before training and now, for the closing line. */
 static void note_metric(trainer *t, int64_t step, const pl_eval_info *e)
 {

@@ -17,7 +17,7 @@
 #define ARENA_AT ((uint64_t)0x7f0000000000)
 #define STATE_AT ((uint64_t)0x7e0000000000)
 
-/* ---- pickle ---------------------------------------------------------------------------------- */
+/* ---- pickle ----------------------------------------------------------------------------- */
 static void put_text(FILE *f, const char *text)
 {
     uint32_t n = (uint32_t)strlen(text);
@@ -67,7 +67,7 @@ static void close_list(FILE *f)
     fputc('e', f);
 }
 
-/* ---- the snapshot ---------------------------------------------------------------------------- */
+/* ---- the snapshot ----------------------------------------------------------------------- */
 static void put_frames(FILE *f, const char *label, int step)
 {
     put_text(f, "frames");

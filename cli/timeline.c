@@ -66,7 +66,7 @@ static void count_alive(timeline *t, const pl_run *run, const pl_program *p)
     }
 }
 
-/* ---- drawing --------------------------------------------------------------------------------- */
+/* ---- drawing ---------------------------------------------------------------------------- */
 /* Text that is not ours, as XML. */
 static void put_text(FILE *f, const char *s)
 {

@@ -8,7 +8,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* ---- terminal -------------------------------------------------------------------------------- */
+/* ---- terminal --------------------------------------------------------------------------- */
 bool cli_terminal(FILE *f)
 {
     const char *term = getenv("TERM");
@@ -66,7 +66,7 @@ int cli_fail(pl_status rc)
     return pl_status_exit_code(rc);
 }
 
-/* ---- numbers --------------------------------------------------------------------------------- */
+/* ---- numbers ---------------------------------------------------------------------------- */
 static char *next_buffer(void)
 {
     static char ring[16][64];
@@ -126,7 +126,7 @@ const char *cli_bar(double share, int cells)
     return text;
 }
 
-/* ---- options --------------------------------------------------------------------------------- */
+/* ---- options ---------------------------------------------------------------------------- */
 static void print_help(const cli_option *options, const char *usage, const char *examples)
 {
     printf("%s\n", usage);

@@ -39,7 +39,7 @@ extern "C" {
 # define PL_API
 #endif
 
-/* ---- status ---------------------------------------------------------------------------------
+/* ---- status --------------------------------------------------------------------------------
  * name, number (never reused), exit code of the command line, text */
 #define PL_STATUS_LIST(X)                                                                    \
     X(OK, 0, 0, "done")                                                                      \
@@ -71,7 +71,7 @@ PL_API int pl_status_exit_code(pl_status s);
 PL_API const char *pl_error_text(void); /* last failure on this thread, "" if none */
 PL_API const char *pl_version(void);
 
-/* ---- dtypes and shapes ----------------------------------------------------------------------
+/* ---- dtypes and shapes ---------------------------------------------------------------------
  * name, safetensors name, bytes. bool is one byte, 0 or 1. bf16 and f16 are storage types: every
  * operation on them is computed in f32 and rounded once. */
 #define PL_DTYPE_LIST(X)                                                                     \
@@ -117,7 +117,7 @@ PL_API bool pl_dtype_parse(const char *name, pl_dtype *out);
                  (const int64_t[]){__VA_ARGS__})
 #define PL_RANK0(dtype) pl_type_make((dtype), 0, NULL)
 
-/* ---- the store: everything that outlives a step ----------------------------------------------
+/* ---- the store: everything that outlives a step --------------------------------------------
  * Weights, optimiser moments, BatchNorm statistics, EMA, counters: one named slot each. Several
  * graphs (programs) may read and assign the slots of one store. */
 typedef struct pl_store pl_store;
@@ -173,7 +173,7 @@ PL_API void pl_store_set_trainable(pl_store *s, int index, bool on);
 PL_API void pl_store_set_decay(pl_store *s, int index, bool on);
 PL_API void pl_store_set_init(pl_store *s, int index, pl_init init);
 
-/* ---- the graph: one program as data ----------------------------------------------------------
+/* ---- the graph: one program as data --------------------------------------------------------
  * Values and nodes in SSA form. Ids are dense; 0 is "none". */
 typedef struct pl_graph pl_graph;
 typedef struct pl_val {
@@ -228,7 +228,7 @@ PL_API void pl_text_free(char *text);
 PL_API pl_status pl_graph_verify(const pl_graph *g) PL_MUST_USE;
 PL_API int pl_graph_nodes(const pl_graph *g);
 
-/* ---- compile: graph to plan to program -------------------------------------------------------
+/* ---- compile: graph to plan to program -----------------------------------------------------
  * Compiling runs the passes, plans order and memory, has the plan checked, chooses and prepares
  * kernels. All memory that a run takes is known then; nothing is allocated later. */
 typedef struct pl_program pl_program;
@@ -295,7 +295,7 @@ typedef struct pl_plan_buffer {
 PL_API pl_plan_buffer pl_program_buffer(const pl_program *p, int i);
 PL_API const char *pl_program_step_label(const pl_program *p, int step);
 
-/* ---- session: memory and execution -----------------------------------------------------------
+/* ---- session: memory and execution ---------------------------------------------------------
  * One block for the state of a store, one arena as large as the largest program needs. */
 typedef struct pl_session pl_session;
 PL_API pl_status pl_session_new(pl_store *store, int n, pl_program *const *programs,
@@ -321,7 +321,7 @@ PL_API pl_status pl_session_run(pl_session *s, pl_program *p) PL_MUST_USE;
 /* The program's graph after the passes, as text; the caller frees it with pl_text_free. */
 PL_API pl_status pl_program_print(const pl_program *p, char **text) PL_MUST_USE;
 
-/* ---- devices and this process ----------------------------------------------------------------- */
+/* ---- devices and this process ----------------------------------------------------------- */
 typedef struct pl_device_info {
     char name[32];         /* what the key `device` takes: "cpu" */
     char about[256];       /* model, cores, vector units, libraries */

@@ -31,7 +31,7 @@
 extern "C" {
 #endif
 
-/* ---- context: a graph, a path of names, what changes ------------------------------------- */
+/* ---- context: a graph, a path of names, what changes ------------------------------------ */
 typedef struct pl_nn {
     pl_graph *g;     /* borrowed */
     pl_dtype dtype;  /* of parameters made now: f32; f64 in tests */
@@ -58,7 +58,7 @@ PL_API void pl_nn_pop(pl_nn *m);
 /* A formatted name that lives as long as the context: pl_nn_name(m, "conv.%d", i). */
 PL_API const char *pl_nn_name(pl_nn *m, const char *fmt, ...) PL_PRINTF(2, 3);
 
-/* ---- initial values ---------------------------------------------------------------------- */
+/* ---- initial values --------------------------------------------------------------------- */
 typedef enum pl_nn_fan { PL_FAN_IN, PL_FAN_OUT } pl_nn_fan;
 typedef enum pl_nn_init_kind {
     PL_NN_INIT_DEFAULT, /* the layer's own */
@@ -88,7 +88,7 @@ PL_API double pl_nn_gain(const char *nonlinearity, double a);
 /* What an init means for a weight with these fans. */
 PL_API pl_init pl_nn_init_of(pl_nn_init i, double fan_in, double fan_out);
 
-/* ---- slots by hand --------------------------------------------------------------------------
+/* ---- slots by hand -------------------------------------------------------------------------
  * shape is ours; where init needs fans they are those of a matrix [dim 0, the rest]. */
 /* A trainable parameter "<path>.<name>", read. */
 PL_API pl_val pl_nn_param(pl_nn *m, const char *name, int rank, const int64_t *dim,
@@ -119,7 +119,7 @@ PL_API int pl_nn_set_trainable(pl_store *s, const char *pattern,
                                bool on); /* how many matched */
 PL_API int pl_nn_set_decay(pl_store *s, const char *pattern, bool on);
 
-/* ---- linear and convolution -----------------------------------------------------------------
+/* ---- linear and convolution ----------------------------------------------------------------
  * Default initial values: weight and bias uniform in +-1/sqrt(fan_in). */
 typedef enum pl_nn_spectral {
     PL_SPECTRAL_NONE,
@@ -161,7 +161,7 @@ PL_API pl_val pl_nn_embedding(pl_nn *m, pl_val ids, const char *name, int64_t ro
  * graph, advanced by one power iteration a training call. Layers call it; so may model code. */
 PL_API pl_val pl_nn_spectral_norm(pl_nn *m, pl_val w, pl_nn_spectral names);
 
-/* ---- norms ------------------------------------------------------------------------------- */
+/* ---- norms ------------------------------------------------------------------------------ */
 typedef struct pl_nn_norm {
     double eps;      /* 0: 1e-5 (rms_norm 1e-6) */
     double momentum; /* BatchNorm; 0: 0.1 */
@@ -176,7 +176,7 @@ PL_API pl_val pl_nn_rms_norm(pl_nn *m, pl_val x, const char *name, pl_nn_norm o)
  * num_batches_tracked. The running variance is the unbiased one. */
 PL_API pl_val pl_nn_batch_norm(pl_nn *m, pl_val x, const char *name, pl_nn_norm o);
 
-/* ---- attention and positions ------------------------------------------------------------- */
+/* ---- attention and positions ------------------------------------------------------------ */
 /* q [B,N,E], source [B,M,E] (the same value for self-attention). Slots in_proj_weight [3E,E],
  * in_proj_bias, out_proj.weight, out_proj.bias. Probabilities are not stored. */
 PL_API pl_val pl_nn_multi_head_attention(pl_nn *m, pl_val q, pl_val source, const char *name,
@@ -205,7 +205,7 @@ PL_API pl_val pl_nn_rope(pl_graph *g, pl_val x, pl_val angles, bool half_split);
 /* 0, 1/(n-1) steps from lo to hi, [n] (torch.linspace). */
 PL_API pl_val pl_nn_linspace(pl_graph *g, pl_dtype dtype, double lo, double hi, int64_t n);
 
-/* ---- activations, gates, modulation ------------------------------------------------------ */
+/* ---- activations, gates, modulation ----------------------------------------------------- */
 /* "relu", "leaky_relu" (.01), "silu", "gelu", "gelu_tanh", "tanh", "sigmoid", "softplus",
  * "identity"; another name is an error. */
 PL_API pl_val pl_nn_activation(pl_nn *m, pl_val x, const char *name);
@@ -229,7 +229,7 @@ PL_API pl_val pl_nn_normalize(pl_graph *g, pl_val x, int axis, double eps);
 PL_API pl_val pl_nn_upsample_nearest(pl_graph *g, pl_val x, int factor);
 PL_API pl_val pl_nn_global_average(pl_graph *g, pl_val x); /* [N,s..,C] to [N,C] */
 
-/* ---- losses: f32 (or f64) scalars unless said otherwise ---------------------------------- */
+/* ---- losses: f32 (or f64) scalars unless said otherwise --------------------------------- */
 PL_API pl_val pl_loss_mse(pl_graph *g, pl_val x, pl_val y);
 PL_API pl_val pl_loss_l1(pl_graph *g, pl_val x, pl_val y);
 /* Elementwise, same shape; take the mean or mine (pl_loss_hard_mining). */

@@ -18,12 +18,12 @@ extern "C" {
 #define PL_AXIS(i)   ((uint32_t)1 << ((i) >= 0 ? (i) : 32 + (i)))
 #define PL_AXES_ALL  (0xffffffffu)
 
-/* ---- constants ------------------------------------------------------------------------------- */
+/* ---- constants -------------------------------------------------------------------------- */
 PL_API pl_val pl_fill(pl_graph *g, pl_type type, double value);
 PL_API pl_val pl_iota(pl_graph *g, pl_type type, int axis); /* 0, 1, 2 ... along axis */
 PL_API pl_val pl_full_like(pl_graph *g, pl_val x, double value);
 
-/* ---- elementwise, one operand ---------------------------------------------------------------- */
+/* ---- elementwise, one operand ----------------------------------------------------------- */
 PL_API pl_val pl_neg(pl_graph *g, pl_val x);
 PL_API pl_val pl_abs(pl_graph *g, pl_val x);
 PL_API pl_val pl_sign(pl_graph *g, pl_val x);
@@ -58,7 +58,7 @@ PL_API pl_val pl_nan_to_num(pl_graph *g, pl_val x);
 /* The same value; no gradient flows through. */
 PL_API pl_val pl_stop_gradient(pl_graph *g, pl_val x);
 
-/* ---- elementwise, two and three operands ----------------------------------------------------- */
+/* ---- elementwise, two and three operands ------------------------------------------------ */
 PL_API pl_val pl_add(pl_graph *g, pl_val a, pl_val b);
 PL_API pl_val pl_sub(pl_graph *g, pl_val a, pl_val b);
 PL_API pl_val pl_mul(pl_graph *g, pl_val a, pl_val b);
@@ -78,7 +78,7 @@ PL_API pl_val pl_gt(pl_graph *g, pl_val a, pl_val b);
 PL_API pl_val pl_ge(pl_graph *g, pl_val a, pl_val b);
 PL_API pl_val pl_select(pl_graph *g, pl_val cond, pl_val a, pl_val b);
 
-/* ---- shape ----------------------------------------------------------------------------------- */
+/* ---- shape ------------------------------------------------------------------------------ */
 PL_API pl_val pl_reshape(pl_graph *g, pl_val x, int rank, const int64_t *dim); /* one -1 allowed */
 PL_API pl_val pl_broadcast(pl_graph *g, pl_val x, int rank, const int64_t *dim);
 PL_API pl_val pl_permute(pl_graph *g, pl_val x, const int *perm); /* out dim i = in dim perm[i] */
@@ -101,7 +101,7 @@ PL_API pl_val pl_flip(pl_graph *g, pl_val x, uint32_t axes);
         (const int64_t[]){__VA_ARGS__}
 /* pl_reshape(g, x, PL_DIMS(8, -1)) */
 
-/* ---- reductions ------------------------------------------------------------------------------ */
+/* ---- reductions ------------------------------------------------------------------------- */
 PL_API pl_val pl_sum(pl_graph *g, pl_val x, uint32_t axes, bool keep);
 PL_API pl_val pl_mean(pl_graph *g, pl_val x, uint32_t axes, bool keep);
 PL_API pl_val pl_max_over(pl_graph *g, pl_val x, uint32_t axes, bool keep);
@@ -114,7 +114,7 @@ PL_API pl_val pl_cumsum(pl_graph *g, pl_val x, int axis, bool reverse);
 PL_API pl_val pl_softmax(pl_graph *g, pl_val x, int axis);
 PL_API pl_val pl_log_softmax(pl_graph *g, pl_val x, int axis);
 
-/* ---- sorting and indexing --------------------------------------------------------------------
+/* ---- sorting and indexing ------------------------------------------------------------------
  * Indices are i32 or i64. Sorting is stable; NaN sorts last. */
 PL_API void pl_sort(pl_graph *g, pl_val x, int axis, bool descending, pl_val *values,
                     pl_val *indices); /* indices i32, may be NULL */
@@ -129,7 +129,7 @@ PL_API pl_val pl_take_along(pl_graph *g, pl_val x, pl_val indices, int axis);
 PL_API pl_val pl_put_along_add(pl_graph *g, pl_val updates, pl_val indices, int axis,
                                int64_t size);
 
-/* ---- products -------------------------------------------------------------------------------- */
+/* ---- products --------------------------------------------------------------------------- */
 /* [.., M, K] x [.., K, N]; batch dimensions broadcast; ta, tb: the last two dims are swapped. */
 PL_API pl_val pl_matmul(pl_graph *g, pl_val a, pl_val b, bool ta, bool tb);
 /* x [.., in] times w [out, in] transposed, plus bias [out] or PL_NO_VAL. */
@@ -150,7 +150,7 @@ PL_API pl_val pl_conv_transpose(pl_graph *g, pl_val x, pl_val w, pl_val bias,
 /* Depthwise with a kernel for every sample: x [N, s.., C], w [N, k.., C]; o->groups is not used. */
 PL_API pl_val pl_conv_per_sample(pl_graph *g, pl_val x, pl_val w, const pl_conv_opts *o);
 
-/* ---- pools, resizing, patches ---------------------------------------------------------------- */
+/* ---- pools, resizing, patches ----------------------------------------------------------- */
 typedef struct pl_pool_opts {
     int kernel[3], stride[3], pad_lo[3], pad_hi[3]; /* stride 0 reads as kernel */
     bool count_pad; /* averages divide by the whole window, padding included */
@@ -171,7 +171,7 @@ PL_API pl_val pl_resize(pl_graph *g, pl_val x, const int64_t *out, pl_resize_mod
 /* Patches of [N, H, W, C] to [N, positions, kh*kw*C] (window position slow, channel fast). */
 PL_API pl_val pl_unfold(pl_graph *g, pl_val x, const pl_conv_opts *o, const int *kernel);
 
-/* ---- random numbers --------------------------------------------------------------------------
+/* ---- random numbers ------------------------------------------------------------------------
  * key: i64[2] = {seed, step}, usually a state slot (pl_rng_key). Each constructor call is a stream
  * of its own; the same key gives the same numbers, whenever and wherever it is computed. */
 PL_API pl_val pl_rng_key(pl_graph *g); /* the store's "rng" counter slot, made if absent */
@@ -182,7 +182,7 @@ PL_API pl_val pl_random_permutation(pl_graph *g, pl_val key, int64_t n); /* i32[
 PL_API pl_val pl_dropout(pl_graph *g, pl_val x, pl_val key, double p);
 PL_API pl_val pl_dropout_channels(pl_graph *g, pl_val x, pl_val key, double p);
 
-/* ---- fused ----------------------------------------------------------------------------------- */
+/* ---- fused ------------------------------------------------------------------------------ */
 /* softmax(q k^T * scale) v over tokens, without storing the probabilities. q [B, N, H, D],
  * k, v [B, M, H, D]; scale 0 reads as 1/sqrt(D). */
 PL_API pl_val pl_attention(pl_graph *g, pl_val q, pl_val k, pl_val v, double scale, bool causal);
@@ -190,7 +190,7 @@ PL_API pl_val pl_attention(pl_graph *g, pl_val q, pl_val k, pl_val v, double sca
  * silu_points applies SiLU to p0..p3 first. */
 PL_API pl_val pl_bezier(pl_graph *g, pl_val x, bool silu_points);
 
-/* ---- optimiser updates -----------------------------------------------------------------------
+/* ---- optimiser updates ---------------------------------------------------------------------
  * All tensors f32 with the weight's shape (w itself may be f32 or f64 in tests). lr: f32 scalar.
  * step: i64 scalar, 1 at the first update. scale: f32 scalar that multiplies the gradient
  * (clipping, unscaling). The new values are returned; the caller assigns them. */

@@ -28,7 +28,7 @@
 extern "C" {
 #endif
 
-/* ---- learning-rate schedules ----------------------------------------------------------------
+/* ---- learning-rate schedules ---------------------------------------------------------------
  * Pure functions of the number of updates done, n (0 at the first). With `every` the schedule
  * moves once in that many updates (an epoch): n stands for n/every. Warm-up comes first and the
  * schedule proper starts after it, as torch's SequentialLR([LinearLR, S], [warmup]). */
@@ -76,7 +76,7 @@ PL_API int pl_plateau_slot(pl_store *s); /* made if absent */
 /* Takes a metric; true when the learning rate was reduced. state is the slot's memory. */
 PL_API bool pl_plateau_step(const pl_plateau *p, double state[4], double metric);
 
-/* ---- optimisers -------------------------------------------------------------------------- */
+/* ---- optimisers ------------------------------------------------------------------------- */
 typedef enum pl_optim_kind {
     PL_OPTIM_SGD,
     PL_OPTIM_ADAM,
@@ -142,7 +142,7 @@ PL_API void pl_optim_accumulate(pl_nn *m, const pl_grads *grads);
  * an accumulator and match; the accumulators are set to zero. */
 PL_API void pl_optim_accumulated(pl_nn *m, const pl_optim *o, pl_grads *out);
 
-/* ---- dynamic loss scale (fp16) --------------------------------------------------------------
+/* ---- dynamic loss scale (fp16) -------------------------------------------------------------
  * Slots "scale.value" (f32) and "scale.good" (i32): doubled after `interval` finite steps,
  * halved after one that is not, never below `floor`. Read before the loss, updated with
  * report.finite. */

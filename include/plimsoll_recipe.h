@@ -23,7 +23,7 @@ extern "C" {
 
 #define PL_RECIPE_ABI 1
 
-/* ---- building -------------------------------------------------------------------------------- */
+/* ---- building --------------------------------------------------------------------------- */
 typedef struct pl_builder pl_builder;
 
 PL_API const pl_config *pl_builder_config(const pl_builder *b);
@@ -53,7 +53,7 @@ PL_API pl_val pl_draw_normal(pl_builder *b, pl_nn *m, const char *name, pl_type 
 PL_API pl_val pl_draw_keep(pl_builder *b, pl_nn *m, const char *name, pl_type type, double p);
 PL_API pl_val pl_draw_permutation(pl_builder *b, pl_nn *m, const char *name, int64_t n);
 
-/* ---- data ------------------------------------------------------------------------------------ */
+/* ---- data ------------------------------------------------------------------------------- */
 typedef enum pl_subset { PL_SUBSET_TRAIN, PL_SUBSET_EVAL } pl_subset;
 
 /* A batch being filled: memory of a program's inputs. */
@@ -62,7 +62,7 @@ typedef struct pl_batch pl_batch;
  * such input (then nobody wants it). */
 PL_API void *pl_batch_input(pl_batch *batch, const char *name, pl_type *type);
 
-/* ---- the recipe ------------------------------------------------------------------------------ */
+/* ---- the recipe ------------------------------------------------------------------------- */
 typedef struct pl_preset {
     const char *name;  /* "tiny": the preset cloud/tiny */
     const char *about; /* one line */

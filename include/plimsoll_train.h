@@ -18,12 +18,12 @@
 extern "C" {
 #endif
 
-/* ---- built-in recipes ------------------------------------------------------------------------ */
+/* ---- built-in recipes ------------------------------------------------------------------- */
 PL_API int pl_recipe_count(void);
 PL_API const pl_recipe *pl_recipe_at(int i);
 PL_API const pl_recipe *pl_recipe_find(const char *name); /* NULL if none */
 
-/* ---- opening --------------------------------------------------------------------------------- */
+/* ---- opening ---------------------------------------------------------------------------- */
 typedef struct pl_run pl_run;
 
 /* config: a preset ("cloud/tiny"), a recipe ("cloud": its first preset), a compiled recipe
@@ -36,7 +36,7 @@ PL_API const pl_config *pl_run_config(const pl_run *r);
 PL_API const pl_recipe *pl_run_recipe(const pl_run *r);
 PL_API pl_store *pl_run_store(const pl_run *r);
 
-/* ---- planning -------------------------------------------------------------------------------- */
+/* ---- planning --------------------------------------------------------------------------- */
 /* Applied to the programs that pl_run_build compiles; call it before. */
 PL_API void pl_run_set_compile(pl_run *r, const pl_compile_opts *o);
 /* Builds and compiles. With key `memory`, what does not fit is computed again; when nothing is found
@@ -69,7 +69,7 @@ PL_API pl_run_split pl_run_split_get(const pl_run *r);
 PL_API double pl_run_predicted_ms(const pl_run *r);
 PL_API int64_t pl_run_parameters(const pl_run *r, bool trainable_only);
 
-/* ---- running --------------------------------------------------------------------------------- */
+/* ---- running ---------------------------------------------------------------------------- */
 /* Maps the memory, sets initial values (`seed`, then `init_from` if given), opens the data.
  * PL_ERR_FIT when the budget is too small. */
 PL_API pl_status pl_run_start(pl_run *r) PL_MUST_USE;
@@ -103,13 +103,13 @@ PL_API pl_status pl_run_eval(pl_run *r, pl_eval_info *info) PL_MUST_USE;
 /* Feeds an evaluation metric to the plateau schedule; true when the learning rate was lowered. */
 PL_API bool pl_run_plateau(pl_run *r, double metric);
 
-/* ---- model files (safetensors, PyTorch's names and layouts) ----------------------------------- */
+/* ---- model files (safetensors, PyTorch's names and layouts) ----------------------------- */
 PL_API pl_status pl_run_save_model(pl_run *r, const char *path) PL_MUST_USE;
 /* Every parameter and buffer must be there with the right shape; others in the file are ignored
  * only when `partial`. */
 PL_API pl_status pl_run_load_model(pl_run *r, const char *path, bool partial) PL_MUST_USE;
 
-/* ---- replay: does this engine agree with a PyTorch program? ------------------------------------
+/* ---- replay: does this engine agree with a PyTorch program? --------------------------------
  * dir is what bench/peers/bench.py --dump wrote. */
 typedef struct pl_replay_opts {
     const char *config; /* NULL: chosen by the dump's workload name */
@@ -130,7 +130,7 @@ typedef struct pl_replay_report {
 PL_API pl_status pl_replay(const char *dir, const pl_replay_opts *o,
                            pl_replay_report *report) PL_MUST_USE;
 
-/* ---- files of tensors, for `inspect` ----------------------------------------------------------- */
+/* ---- files of tensors, for `inspect` ---------------------------------------------------- */
 typedef struct pl_tensor_info {
     const char *name;
     const char *dtype; /* as the file says it: "F32" */

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-/* ---- numbers from names ------------------------------------------------------------------ */
+/* ---- numbers from names ----------------------------------------------------------------- */
 uint64_t peer_hash(const char *name)
 {
     uint64_t h = 14695981039346656037u;
@@ -46,7 +46,7 @@ peer_summary peer_summarise(const double *x, int64_t n)
     return s;
 }
 
-/* ---- layouts ----------------------------------------------------------------------------- */
+/* ---- layouts ---------------------------------------------------------------------------- */
 int64_t *peer_file_order(int rank, const int64_t *dim, const int *perm, int64_t *n)
 {
     int64_t stride[PL_MAX_RANK], at[PL_MAX_RANK] = {0}, total = 1;
@@ -90,7 +90,7 @@ bool peer_same_shape(const pl_slot *s, json_t *shape)
     return true;
 }
 
-/* ---- comparison -------------------------------------------------------------------------- */
+/* ---- comparison ------------------------------------------------------------------------- */
 double peer_deviation(peer_summary got, json_t *want, double floor_norm)
 {
     double norm = json_number_value(json_array_get(want, 0)), d = fabs(got.norm - norm);

@@ -20,7 +20,7 @@ enum { STEPS = 20, SAMPLES = 96 };
 # define WANT_PLAIN() (void)0
 #endif
 
-/* ---- a recipe: images to four numbers, group norm, optionally batch norm or dropout ------------ */
+/* ---- a recipe: images to four numbers, group norm, optionally batch norm or dropout ----- */
 static const pl_config_entry schema[] = {
     {"norm", PL_CONFIG_CHOICE, "group", 0, 0, "group|batch", "Kind of normalisation."},
     {"dropout", PL_CONFIG_FLOAT, "0", 0, 0.9, NULL, "Of the features."},
@@ -156,7 +156,7 @@ static pl_status with(const char *a, const char *b, trace *t)
     return trace_of(overrides, b ? 2 : 1, t);
 }
 
-/* ---- tests ------------------------------------------------------------------------------------- */
+/* ---- tests ------------------------------------------------------------------------------ */
 TEST(accumulate_same_losses)
 {
     static const char *const how[] = {"accumulate=2", "accumulate=4", "accumulate=8"};
@@ -220,7 +220,7 @@ TEST(accumulate_refuses_coupling)
     CHECK_INT(with("accumulate=0", NULL, &t), PL_ERR_CONFIG);
 }
 
-/* ---- accumulate: auto --------------------------------------------------------------------------- */
+/* ---- accumulate: auto ------------------------------------------------------------------- */
 typedef struct outcome {
     pl_run_memory m;
     pl_run_split split;

@@ -93,7 +93,7 @@ static bool proven(model_fn model, char *text, size_t cap)
         CHECK_MSG(strstr(text_, op) && strstr(text_, reason), "%s: %s", #model, text_);      \
     } while (0)
 
-/* ---- models ---------------------------------------------------------------------------------- */
+/* ---- models ----------------------------------------------------------------------------- */
 static pl_val image(pl_nn *m, int64_t batch)
 {
     return pl_input(m->g, "x", PL_TYPE(PL_F32, batch, 8, 8, 3));
@@ -268,7 +268,7 @@ static pl_val wan_model(pl_nn *m, int64_t batch)
     return pl_loss_mse(g, out, pl_stop_gradient(g, goal));
 }
 
-/* ---- labels, held against numbers --------------------------------------------------------------- */
+/* ---- labels, held against numbers ------------------------------------------------------- */
 /* One case of an op, run with its reference kernel. */
 typedef struct trial {
     const pl_op *op;
@@ -431,7 +431,7 @@ TEST(batch_labels_are_true)
     CHECK(n >= 20);
 }
 
-/* ---- tests ------------------------------------------------------------------------------------ */
+/* ---- tests ------------------------------------------------------------------------------ */
 TEST(batch_proves_layers)
 {
     CHECK_PROVEN(mlp);

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- programs through the API ---------------------------------------------------------------- */
+/* ---- programs through the API ----------------------------------------------------------- */
 /* All state and all outputs after each of a few steps, one after the other. */
 typedef struct record {
     char *bytes;
@@ -220,7 +220,7 @@ TEST(budget_off_keeps_everything)
     pl_store_free(store);
 }
 
-/* ---- runs from outside ----------------------------------------------------------------------- */
+/* ---- runs from outside ------------------------------------------------------------------ */
 static long long member(const char *text, const char *name)
 {
     json_t *j = json_loads(text, 0, NULL);

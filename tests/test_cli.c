@@ -26,7 +26,7 @@ static char *in_dir(const char *name)
     return path[at];
 }
 
-/* ---- help and usage -------------------------------------------------------------------------- */
+/* ---- help and usage --------------------------------------------------------------------- */
 TEST(cli_help_shows_examples)
 {
     WANT_BIN();
@@ -65,7 +65,7 @@ TEST(cli_bad_usage)
     CHECK_RUN(cli_run("$P new 0bad"), 2, "0bad");
 }
 
-/* ---- configurations -------------------------------------------------------------------------- */
+/* ---- configurations --------------------------------------------------------------------- */
 TEST(cli_bad_configurations)
 {
     WANT_BIN();
@@ -123,7 +123,7 @@ TEST(cli_extends_and_overrides)
     CHECK(strstr(r.out, "channels: [8, 16, 32]"));
 }
 
-/* ---- JSON ------------------------------------------------------------------------------------ */
+/* ---- JSON ------------------------------------------------------------------------------- */
 /* The n-th line of text that is an object whose "event" is this; NULL if none. Caller decrefs. */
 static json_t *event_of(const char *text, const char *event, int n)
 {
@@ -276,7 +276,7 @@ TEST(cli_plan_csv_and_timeline)
     CHECK(access(in_dir("s.pickle"), R_OK) == 0);
 }
 
-/* ---- what goes wrong while running ------------------------------------------------------------ */
+/* ---- what goes wrong while running ------------------------------------------------------ */
 TEST(cli_unwritable_output)
 {
     WANT_BIN();
@@ -361,7 +361,7 @@ TEST(cli_interrupt)
     CHECK_INT(cli_run_signal(command, "step=4/", SIGTERM).code, 143);
 }
 
-/* ---- terminals and colour ---------------------------------------------------------------------- */
+/* ---- terminals and colour --------------------------------------------------------------- */
 TEST(cli_progress_line)
 {
     WANT_BIN();
@@ -388,7 +388,7 @@ TEST(cli_progress_line)
     CHECK_INT(r.code, 130);
 }
 
-/* ---- data sets on disk -------------------------------------------------------------------------- */
+/* ---- data sets on disk ------------------------------------------------------------------ */
 TEST(cli_data_sets)
 {
     WANT_BIN();
@@ -420,7 +420,7 @@ TEST(cli_data_sets)
     CHECK_RUN(cli_run("$P train " CLI_SMALL "--quiet data.path=%s/absent", d), 5, "absent");
 }
 
-/* ---- a network of one's own ---------------------------------------------------------------------- */
+/* ---- a network of one's own ------------------------------------------------------------- */
 TEST(cli_new_network)
 {
     WANT_BIN();
@@ -450,7 +450,7 @@ TEST(cli_new_network)
     CHECK_RUN(cli_run("$P plan %s/my-net/my-net.so/none", d), 2, "none");
 }
 
-/* ---- memory over time ----------------------------------------------------------------------------- */
+/* ---- memory over time ------------------------------------------------------------------- */
 static const char counter_source[] =
     "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <stdarg.h>\n#include <stdio.h>\n"
     "#include <stdlib.h>\n#include <fcntl.h>\n#include <sys/mman.h>\n#include <unistd.h>\n"
@@ -526,7 +526,7 @@ TEST(cli_memory_stays_flat)
               (long long)few, (long long)many);
 }
 
-/* ---- PyTorch ----------------------------------------------------------------------------------- */
+/* ---- PyTorch ---------------------------------------------------------------------------- */
 TEST(cli_weights_travel_to_pytorch)
 {
     WANT_BIN();

@@ -33,7 +33,7 @@ static pl_conv_opts opts_of(const int *s, const int *d, const int *lo, const int
 
 static const pl_dtype types[2] = {PL_F64, PL_F32};
 
-/* ---- convolution ------------------------------------------------------------------------- */
+/* ---- convolution ------------------------------------------------------------------------ */
 typedef struct conv_case {
     int n;
     int64_t x[5], w[5];
@@ -256,7 +256,7 @@ TEST(conv_errors_name_the_numbers)
     pl_store_free(s);
 }
 
-/* ---- one operand: resizing, pools, patches ----------------------------------------------- */
+/* ---- one operand: resizing, pools, patches ---------------------------------------------- */
 typedef struct unary {
     pl_store *s;
     pl_graph *g;

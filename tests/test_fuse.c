@@ -50,7 +50,7 @@ static bool sound(const pl_graph *g, const pl_units *us)
     return ok;
 }
 
-/* ---- running units by hand --------------------------------------------------------- */
+/* ---- running units by hand -------------------------------------------------------------- */
 
 typedef struct memory {
     void **at; /* per value */
@@ -161,7 +161,7 @@ TEST(fuse_never_changes_bits)
     }
 }
 
-/* ---- the usual pieces -------------------------------------------------------------- */
+/* ---- the usual pieces ------------------------------------------------------------------- */
 
 typedef struct bench {
     pl_store *store;

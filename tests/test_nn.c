@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- the cases --------------------------------------------------------------------------- */
+/* ---- the cases -------------------------------------------------------------------------- */
 typedef pl_val layer_fn(pl_nn *m, pl_val x, pl_val y);
 #define LAYER(name, expr)                                                                      \
  static pl_val layer_##name(pl_nn *m, pl_val x, pl_val y)                                      \
@@ -172,7 +172,7 @@ static const struct {
     ROW(lpips),
 };
 
-/* ---- running a case ---------------------------------------------------------------------- */
+/* ---- running a case --------------------------------------------------------------------- */
 typedef struct trial {
     const char *name;
     json_t *row;
@@ -397,7 +397,7 @@ TEST(nn_layers_match_pytorch)
     CHECK_INT(ran, want);
 }
 
-/* ---- initial values ---------------------------------------------------------------------- */
+/* ---- initial values --------------------------------------------------------------------- */
 TEST(nn_inits_are_torch_s)
 {
     pl_init i = pl_nn_init_of(pl_nn_kaiming_normal(PL_FAN_OUT, pl_nn_gain("leaky_relu", 0.01)),
@@ -463,7 +463,7 @@ TEST(nn_initial_weights_follow_their_rule)
     pl_store_free(s);
 }
 
-/* ---- names, sharing, errors -------------------------------------------------------------- */
+/* ---- names, sharing, errors ------------------------------------------------------------- */
 TEST(nn_patterns)
 {
     CHECK(pl_nn_match(NULL, "anything"));
@@ -498,7 +498,7 @@ TEST(nn_same_name_shares_and_errors_are_kept)
     pl_store_free(s);
 }
 
-/* ---- state that a forward pass changes --------------------------------------------------- */
+/* ---- state that a forward pass changes -------------------------------------------------- */
 /* Means 1 and 3 of two calls, momentum 0.5, from 0: one after another 0.5 then 1.75; averaged
  * once, half of 2. */
 TEST(nn_batch_norm_called_twice)
@@ -565,7 +565,7 @@ TEST(nn_dropout_moves_the_key)
     pl_store_free(s);
 }
 
-/* ---- sizes of full models ---------------------------------------------------------------- */
+/* ---- sizes of full models --------------------------------------------------------------- */
 typedef struct shop {
     pl_store *store;
     pl_graph *g;
@@ -635,7 +635,7 @@ TEST(nn_counts_fluxflow)
     CHECK_OK(shop_close(&s));
 }
 
-/* ---- R1: a gradient of a gradient -------------------------------------------------------- */
+/* ---- R1: a gradient of a gradient ------------------------------------------------------- */
 /* A small spectrally normalised network, f64, not training: u and v are constants. */
 static pl_val small_judge(pl_nn *m, pl_val x)
 {

@@ -33,7 +33,7 @@ enum { GUARD = 0 }; /* the sanitizer sees reads past the end as well, if nothing
 enum { GUARD = 1024 };
 #endif
 
-/* ---- an instance: one op, one case, one dtype ------------------------------------------------- */
+/* ---- an instance: one op, one case, one dtype ------------------------------------------- */
 typedef struct inst {
     const pl_op *op;
     const pl_case *cs;
@@ -114,7 +114,7 @@ static bool last_case(const pl_case *c)
     return !c->attr;
 }
 
-/* ---- numbers ---------------------------------------------------------------------------------- */
+/* ---- numbers ---------------------------------------------------------------------------- */
 static uint64_t seed_of(const inst *t, int input)
 {
     uint64_t h = 1469598103934665603u;
@@ -208,7 +208,7 @@ static bool agree(const pl_type *ta, const void *a, const pl_type *tb, const voi
     return true;
 }
 
-/* ---- memory with guards ----------------------------------------------------------------------- */
+/* ---- memory with guards ----------------------------------------------------------------- */
 typedef struct block {
     unsigned char *p;
     size_t bytes;
@@ -246,7 +246,7 @@ static bool same_bits(const block *a, const block *b)
     return memcmp(a->p, b->p, a->bytes) == 0;
 }
 
-/* ---- running a kernel -------------------------------------------------------------------------- */
+/* ---- running a kernel ------------------------------------------------------------------- */
 typedef struct bench {
     inst *t;
     const pl_kernel *k;
@@ -420,7 +420,7 @@ static const pl_kernel *reference(const pl_op *op)
     return k && k->run ? k : NULL;
 }
 
-/* ---- what the descriptor claims ---------------------------------------------------------------- */
+/* ---- what the descriptor claims --------------------------------------------------------- */
 static void check_attributes(const inst *t)
 {
     const pl_op *op = t->op;
@@ -518,7 +518,7 @@ static void check_reduction(const inst *t)
         bad(t, "reduction over axes %#x leaves %lld elements", r.axes, (long long)kept);
 }
 
-/* ---- kernels ----------------------------------------------------------------------------------- */
+/* ---- kernels ---------------------------------------------------------------------------- */
 /* Everything but gradients, for one instance; the reference's outputs are left in want. */
 static void check_instance(inst *t, block *in, block *want)
 {
@@ -658,7 +658,7 @@ TEST(ops_kernels_large)
     }
 }
 
-/* ---- gradients --------------------------------------------------------------------------------- */
+/* ---- gradients -------------------------------------------------------------------------- */
 /* L = <r, y(x)>, its gradient gx in x; G = <q, gx(x, r)>, its gradient in x and r. Both are checked
  * against differences along random directions in each variable v = x0.. then r0... */
 enum { MAX_VARS = PL_CASE_IN + PL_MAX_OUT };

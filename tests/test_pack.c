@@ -372,7 +372,7 @@ TEST(pack_check_sees_every_collision)
         }
 }
 
-/* ---- text form ---------------------------------------------------------------------- */
+/* ---- text form -------------------------------------------------------------------------- */
 
 TEST(pack_csv_keeps_ids_and_finds_columns_by_name)
 {

@@ -75,7 +75,7 @@ TEST(plan_is_deterministic)
     for (int i = 0; i < 2; i++) plan_down(&x[i]);
 }
 
-/* ---- the checker --------------------------------------------------------- */
+/* ---- the checker ------------------------------------------------------------------------ */
 static bool stands(const pl_plan *p, const pl_buffer *b)
 {
     return b->value &&
@@ -333,7 +333,7 @@ TEST(plan_checker_notices_damage)
     }
 }
 
-/* ---- order --------------------------------------------------------------- */
+/* ---- order ------------------------------------------------------------------------------ */
 static uint64_t arena_of(pl_graph *(*make)(pl_store *), bool program_order)
 {
     pl_store *store = pl_store_new();

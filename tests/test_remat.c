@@ -13,7 +13,7 @@
 #include "remat_oracle.h"
 #include "test.h"
 
-/* ---- problems ------------------------------------------------------------------------------- */
+/* ---- problems --------------------------------------------------------------------------- */
 enum { MAX_OPS = 2048, MAX_BUFS = 4096, MAX_EDGES = 16384 };
 
 typedef struct made {
@@ -164,7 +164,7 @@ static double cpu_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* ---- by hand -------------------------------------------------------------------------------- */
+/* ---- by hand ---------------------------------------------------------------------------- */
 TEST(remat_keeps_all_when_it_fits)
 {
     made *m = make_chain(8);
@@ -263,7 +263,7 @@ TEST(remat_takes_views_again)
     free(m);
 }
 
-/* ---- the checker ---------------------------------------------------------------------------- */
+/* ---- the checker ------------------------------------------------------------------------ */
 static bool rejects(const made *m, const pl_remat_plan *plan, uint64_t budget, const char *why)
 {
     return pl_remat_check(&m->p, plan, budget) == PL_ERR_PLAN && strstr(pl_error_text(), why);
@@ -344,7 +344,7 @@ TEST(remat_checker_rejects_stale_views)
     free(m);
 }
 
-/* ---- random problems ------------------------------------------------------------------------ */
+/* ---- random problems -------------------------------------------------------------------- */
 static bool same_plan(const pl_remat_plan *a, const pl_remat_plan *b)
 {
     return a->n == b->n && a->peak_bytes == b->peak_bytes && a->cost_ns == b->cost_ns &&
@@ -451,7 +451,7 @@ TEST(remat_heuristics_near_the_optimum)
     CHECK_MSG(n >= 50 && sum / n <= 0.02, "%u solved, mean gap %g", n, n ? sum / n : 0);
 }
 
-/* ---- chains --------------------------------------------------------------------------------- */
+/* ---- chains ----------------------------------------------------------------------------- */
 
 /* Forward steps of Revolve with s snapshots, the initial state counted (Griewank and Walther):
  * r*l - C(s+r, r-1), r least with C(s+r, s) >= l. */
@@ -496,7 +496,7 @@ TEST(remat_chains_match_revolve)
     check_chain(1000, 50);
 }
 
-/* ---- traces --------------------------------------------------------------------------------- */
+/* ---- traces ----------------------------------------------------------------------------- */
 TEST(remat_trace_reader)
 {
     static const char text[] = "2 3 3 9\n40 8\n0 1 0 1 0 0 0\n5.5 0 1 0 1 1 1 0\n"
@@ -614,7 +614,7 @@ TEST(remat_trace_file_to_figures)
     CHECK_INT(pl_plan_trace("nowhere.txt", 0.5, 0, &one), PL_ERR_IO);
 }
 
-/* ---- running out of memory ------------------------------------------------------------------ */
+/* ---- running out of memory -------------------------------------------------------------- */
 TEST(remat_survives_failing_allocations)
 {
     made *m = make_training(3, 7);

@@ -197,7 +197,7 @@ TEST(run_random_graphs)
     for (int seed = 1; seed <= seeds; seed++) compare_all((uint64_t)seed, 5 + seed % 60);
 }
 
-/* ---- state --------------------------------------------------------------- */
+/* ---- state ------------------------------------------------------------------------------ */
 static int float_slot(pl_store *s, const char *name, int64_t n, double value)
 {
     return pl_store_add(s, &(pl_slot){.name = name,
@@ -364,7 +364,7 @@ TEST(run_poison_reaches_dead_bytes)
     rig_down(&r);
 }
 
-/* ---- sessions ------------------------------------------------------------ */
+/* ---- sessions --------------------------------------------------------------------------- */
 TEST(run_several_programs)
 {
     pl_store *store = pl_store_new();

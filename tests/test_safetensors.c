@@ -12,8 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- files made by hand
- * ---------------------------------------------------------------------- */
+/* ---- files made by hand ----------------------------------------------------------------- */
 
 typedef struct blob {
     char *data;
@@ -57,8 +56,7 @@ static pl_status try_text(const char *header, size_t bytes)
 #define ONE(dtype, shape, offsets)                                                             \
  "{\"t\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}}"
 
-/* ---- what is legal
- * --------------------------------------------------------------------------- */
+/* ---- what is legal ---------------------------------------------------------------------- */
 
 TEST(safetensors_plain_file)
 {
@@ -131,8 +129,7 @@ TEST(safetensors_rank_nine_is_listed_not_loadable)
     free(b.data);
 }
 
-/* ---- attacks
- * --------------------------------------------------------------------------------- */
+/* ---- attacks ---------------------------------------------------------------------------- */
 
 TEST(safetensors_s1_sizes)
 {
@@ -346,8 +343,7 @@ TEST(safetensors_not_a_file)
     CHECK(strstr(pl_error_text(), "not a regular file"));
 }
 
-/* ---- the writer
- * ------------------------------------------------------------------------------ */
+/* ---- the writer ------------------------------------------------------------------------- */
 
 static float weight[6] = {1, 2, 3, 4, 5, 6};
 static double wide[2] = {-1, 1e300};

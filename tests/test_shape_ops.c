@@ -90,7 +90,7 @@ static bool has_dims(const pl_graph *g, pl_val v, int rank, const int64_t *dim)
     return pl_val_ok(v) && pl_type_equal(&t, &want);
 }
 
-/* ---- shapes ------------------------------------------------------------------------------------ */
+/* ---- shapes ----------------------------------------------------------------------------- */
 TEST(shape_sugar)
 {
     rig r = rig_new();
@@ -149,7 +149,7 @@ TEST(slice_views)
     rig_free(&r);
 }
 
-/* ---- reductions -------------------------------------------------------------------------------- */
+/* ---- reductions ------------------------------------------------------------------------- */
 TEST(reduce_values)
 {
     rig r = rig_new();
@@ -225,7 +225,7 @@ TEST(softmax_gradient)
     rig_free(&r);
 }
 
-/* ---- sorting and indexing ---------------------------------------------------------------------- */
+/* ---- sorting and indexing --------------------------------------------------------------- */
 /* Runs every kernel of v's node on what the evaluation gave its inputs; all agree bit for bit. */
 static bool kernels_agree(rig *r, pl_val v)
 {
@@ -321,7 +321,7 @@ TEST(take_gradient_adds_up)
     rig_free(&r);
 }
 
-/* ---- draws ------------------------------------------------------------------------------------- */
+/* ---- draws ------------------------------------------------------------------------------ */
 static bool moments_near(const rig *r, pl_val v, double mean, double std, double below)
 {
     pl_type t = pl_val_type(r->g, v);
@@ -395,7 +395,7 @@ TEST(dropout_mask)
     rig_free(&r);
 }
 
-/* ---- mistakes ---------------------------------------------------------------------------------- */
+/* ---- mistakes --------------------------------------------------------------------------- */
 /* The graph failed with this code and its message holds this text. */
 static void expect(rig *r, pl_status code, const char *text)
 {

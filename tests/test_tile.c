@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- programs ---------------------------------------------------------------------- */
+/* ---- programs --------------------------------------------------------------------------- */
 
 typedef struct prog {
     pl_tile_program p;
@@ -234,7 +234,7 @@ static bool same_bits(pl_dtype d, const void *a, const void *b, int64_t n)
 
 static const char *const isas[] = {"base", "avx2", "avx512"};
 
-/* ---- scalar functions -------------------------------------------------------------- */
+/* ---- scalar functions ------------------------------------------------------------------- */
 
 static double sigmoid_ref(double x)
 {
@@ -547,7 +547,7 @@ TEST(tile_halves_convert_all_values)
     unsetenv("PL_CPU_ISA");
 }
 
-/* ---- instruction sets, threads ----------------------------------------------------- */
+/* ---- instruction sets, threads ---------------------------------------------------------- */
 
 TEST(tile_every_isa_gives_the_same_bits)
 {
@@ -579,7 +579,7 @@ TEST(tile_every_isa_gives_the_same_bits)
     for (int i = 0; i < 3; i++) pl_sys_free(z[i]);
 }
 
-/* ---- reductions -------------------------------------------------------------------- */
+/* ---- reductions ------------------------------------------------------------------------- */
 
 typedef struct space {
     int rank;
@@ -800,7 +800,7 @@ TEST(tile_nan_and_infinity_in_reductions)
     pl_sys_free(g);
 }
 
-/* ---- rows -------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------- */
 
 static prog *softmax_prog(int64_t rows, int64_t n)
 {
@@ -865,7 +865,7 @@ TEST(tile_layer_norm_in_one_pass)
     }
 }
 
-/* ---- fused against unfused --------------------------------------------------------- */
+/* ---- fused against unfused -------------------------------------------------------------- */
 
 typedef struct rnd {
     uint64_t s;
@@ -1007,7 +1007,7 @@ TEST(tile_fused_is_unfused)
     for (int i = 1; i <= n; i++) CHECK(fused_case((uint64_t)i));
 }
 
-/* ---- in place, errors -------------------------------------------------------------- */
+/* ---- in place, errors ------------------------------------------------------------------- */
 
 /* One Adam-like step: three outputs over three of four inputs, read after others are written.
  */

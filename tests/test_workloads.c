@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- inputs and outputs ------------------------------------------------------------------ */
+/* ---- inputs and outputs ----------------------------------------------------------------- */
 /* PyTorch has (B,C,H,W) where we have (B,H,W,C). */
 static int64_t *input_order(const pl_type *t, int64_t *n)
 {
@@ -24,7 +24,7 @@ static int64_t *input_order(const pl_type *t, int64_t *n)
     return peer_file_order(t->rank, t->dim, t->rank == 4 ? image : plain, n);
 }
 
-/* ---- one workload ------------------------------------------------------------------------ */
+/* ---- one workload ----------------------------------------------------------------------- */
 typedef void build_fn(pl_nn *m, const void *config);
 /* Which program runs, on which micro-batch (0: the program names it itself). */
 typedef struct turn {
@@ -138,7 +138,7 @@ static bool bench_start(bench *b)
     return rows == model_slots;
 }
 
-/* ---- inputs ------------------------------------------------------------------------------ */
+/* ---- inputs ----------------------------------------------------------------------------- */
 typedef struct ranked {
     double u;
     int64_t i;
@@ -206,7 +206,7 @@ static void give_inputs(bench *b, int step, turn at)
     }
 }
 
-/* ---- comparison -------------------------------------------------------------------------- */
+/* ---- comparison ------------------------------------------------------------------------- */
 typedef struct worst {
     double loss, grad, change, state;
     int grads; /* gradients compared */
@@ -369,7 +369,7 @@ static void run_work(const work *w)
     bench_close(&b);
 }
 
-/* ---- the workloads ----------------------------------------------------------------------- */
+/* ---- the workloads ---------------------------------------------------------------------- */
 static int once(int step, turn *out)
 {
     (void)step;

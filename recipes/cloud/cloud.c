@@ -77,7 +77,7 @@ static pl_status sizes_from_config(pl_builder *b, pl_nn *m, cloud *k)
     return PL_OK;
 }
 
-/* ---- pieces ---------------------------------------------------------------------------------- */
+/* ---- pieces ----------------------------------------------------------------------------- */
 static pl_nn_conv conv3x3(void)
 {
     return (pl_nn_conv){.kernel = 3,
@@ -154,7 +154,7 @@ static pl_val head(cloud *k, pl_val x, const pl_val keep[2])
     return pl_squeeze(m->g, pl_nn_linear(m, x, "out", 1, last), 1);
 }
 
-/* ---- the network ------------------------------------------------------------------------------ */
+/* ---- the network ------------------------------------------------------------------------ */
 /* Dropout multipliers: by name in training, ones otherwise. */
 static void draw_keeps(cloud *k, pl_val conv[3], pl_val dense[2])
 {
@@ -251,7 +251,7 @@ static int derive(const char *const *name, const double *mean, int n, const char
     return 2;
 }
 
-/* ---- the PyTorch peer -------------------------------------------------------------------------- */
+/* ---- the PyTorch peer ------------------------------------------------------------------- */
 static const char *const workloads[] = {"cloud", "cloud-small", NULL};
 static const pl_peer_key peer_keys[] = {
     {"batch", "batch"},

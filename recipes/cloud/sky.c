@@ -30,7 +30,7 @@ typedef struct weather {
     double emission; /* of the thickest cloud; the rest is the sea below */
 } weather;
 
-/* ---- noise ----------------------------------------------------------------------------------- */
+/* ---- noise ------------------------------------------------------------------------------ */
 static uint64_t mix(uint64_t x)
 {
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -109,7 +109,7 @@ static double opacity(field *f, double x, double y)
     return t <= 0 ? 0 : t >= 1 ? 1 : t * t * (3 - 2 * t);
 }
 
-/* ---- samples --------------------------------------------------------------------------------- */
+/* ---- samples ---------------------------------------------------------------------------- */
 static weather weather_of(uint64_t seed)
 {
     weather w = {.seed = mix(seed)};

@@ -32,8 +32,8 @@ void pl_dnn_free(pl_dnn *d); /* NULL is fine */
 /* Names of the kernels chosen, e.g. "jit:avx512_core"; for reports and tests. */
 const char *pl_dnn_impl(const pl_dnn *d);
 
-/* ---- convolution
- * ------------------------------------------------------------------------------ y[n,p,o] =
+/* ---- convolution ---------------------------------------------------------------------------
+ * y[n,p,o] =
  * bias[o] + sum over k,i of x[n, p*stride + k*dilation - pad_lo, g*I+i] * w[o,k,i] FWD in {x,
  * w, bias?}   out {y} BWD_DATA     in {dy, w}         out {dx}         also the transposed
  * convolution BWD_WEIGHTS  in {x, dy}         out {dw, dbias?} The ? ones exist when desc.bias
@@ -58,8 +58,8 @@ typedef struct pl_dnn_conv_desc {
 pl_status pl_dnn_conv_prepare(pl_dnn_conv_kind kind, const pl_dnn_conv_desc *desc, pl_dnn **out,
                               size_t *work_bytes) PL_MUST_USE;
 
-/* ---- matrix product
- * --------------------------------------------------------------------------- C[b] = op(A[b])
+/* ---- matrix product ------------------------------------------------------------------------
+ * C[b] = op(A[b])
  * op(B[b]) + bias.   in {A, B, bias?}   out {C} op(A) is (m,k): A is stored (m,k) with row
  * length lda, or (k,m) when trans_a; op(B) is (k,n), in the same way. C is dense (batch,m,n),
  * bias is (n). Batch strides are in elements; 0 = every batch reads the same matrix. lda, ldb 0
@@ -75,8 +75,8 @@ typedef struct pl_dnn_matmul_desc {
 pl_status pl_dnn_matmul_prepare(const pl_dnn_matmul_desc *desc, pl_dnn **out,
                                 size_t *work_bytes) PL_MUST_USE;
 
-/* ---- pools
- * ------------------------------------------------------------------------------------ MAX_FWD
+/* ---- pools ---------------------------------------------------------------------------------
+ * MAX_FWD
  * in {x}           out {y, index?}   index: u8, y's shape, only if desc.index MAX_BWD   in {dy,
  * index}   out {dx} AVG_FWD   in {x}           out {y} AVG_BWD   in {dy}          out {dx}
  * index is the winner's place in its window, (kd*KH + kh)*KW + kw; the first of equals wins. A

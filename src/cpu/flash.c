@@ -55,7 +55,7 @@ size_t pl_flash_work(const pl_flash *f, bool backward)
     return (size_t)n * sizeof(float);
 }
 
-/* ---- forward ----------------------------------------------------------------------------- */
+/* ---- forward ---------------------------------------------------------------------------- */
 typedef struct job {
     const pl_flash *f;
     const pl_flash_set *set;
@@ -79,7 +79,7 @@ void pl_flash_forward(const pl_flash *f, void *work)
     pl_pool_for(f->batch * f->heads * tiles(f->n, PL_FLASH_Q), forward_task, &j);
 }
 
-/* ---- backward ---------------------------------------------------------------------------- */
+/* ---- backward --------------------------------------------------------------------------- */
 /* task: one head; lse2 and delta of its queries */
 static void query_task(void *ctx, int64_t head, int worker)
 {

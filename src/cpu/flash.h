@@ -32,7 +32,7 @@ size_t pl_flash_work(const pl_flash *f, bool backward);
 void pl_flash_forward(const pl_flash *f, void *work);
 void pl_flash_backward(const pl_flash *f, void *work);
 
-/* ---- between flash.c and flash.isa.c ----------------------------------------------------- */
+/* ---- between flash.c and flash.isa.c ---------------------------------------------------- */
 enum { PL_FLASH_Q = 64, PL_FLASH_K = 64, PL_FLASH_PAD = 16 }; /* tile rows; lanes padded to */
 
 static inline int64_t pl_flash_padded(int64_t n)

@@ -17,7 +17,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- C (+)= A B -------------------------------------------------------------------------- */
+/* ---- C (+)= A B ------------------------------------------------------------------------- */
 /* a, b, c point at the block's corner; A(i,k) = a[i*rs + k*cs]. */
 #define ARGS                                                                                   \
  int64_t k, const float *a, int64_t rs, int64_t cs, const float *b, int64_t ldb, float *c,     \
@@ -90,7 +90,7 @@ static void product(int64_t m, int64_t n, ARGS)
     for (; j < n; j += LANES) panel1(m, k, a, rs, cs, b + j, ldb, c + j, ldc, add);
 }
 
-/* ---- pieces ------------------------------------------------------------------------------ */
+/* ---- pieces ----------------------------------------------------------------------------- */
 /* 2^x for x <= 127; 0 at and below -126. x = n + r, |r| <= 1/2; polynomial of the Cephes
  * library, relative error 2e-7. Adding 1.5*2^23 leaves n in the low bits. */
 static inline vec power2(vec x)
@@ -133,7 +133,7 @@ static inline int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* ---- forward ----------------------------------------------------------------------------- */
+/* ---- forward ---------------------------------------------------------------------------- */
 enum { TQ = PL_FLASH_Q, TK = PL_FLASH_K };
 
 /* One column group of the transposed scores: new maxima, powers, sums. Returns what the old
@@ -210,7 +210,7 @@ static void forward(const pl_flash *f, int64_t b, int64_t h, int64_t q0, float *
     }
 }
 
-/* ---- backward ---------------------------------------------------------------------------- */
+/* ---- backward --------------------------------------------------------------------------- */
 /* p = 2^(s - lse2), ds = p (dp - delta), row by row; s becomes p and dp becomes ds. Keys that a
  * query does not see get zero. */
 static void unsoften(float *s, float *dp, int64_t rows, int64_t keys, const float *lse2,

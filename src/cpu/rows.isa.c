@@ -63,7 +63,7 @@ static void product(float *y, const float *const *x, const float *const *w, int 
 #undef TERM
 }
 
-/* ---- bezier ------------------------------------------------------------------------------ */
+/* ---- bezier ----------------------------------------------------------------------------- */
 /* Groups are taken apart into planes first, so that the arithmetic runs on whole vectors. */
 enum { GROUPS = 64 };
 typedef struct planes {

@@ -18,7 +18,7 @@
 
 enum { PIECE_BYTES = 64 << 10, TILE = 32 };
 
-/* ---- simplest form --------------------------------------------------------------------------- */
+/* ---- simplest form ---------------------------------------------------------------------- */
 static void swap_dims(pl_box *b, int i, int j)
 {
     int64_t d = b->dim[i], t = b->to[i], f = b->from[i];
@@ -55,7 +55,7 @@ static pl_box simplified(const pl_box *in)
     return b;
 }
 
-/* ---- walking the outer dims ------------------------------------------------------------------ */
+/* ---- walking the outer dims ------------------------------------------------------------- */
 typedef struct walk {
     int64_t at[PL_MAX_RANK];
     int64_t to, from; /* element offsets of the current position */
@@ -85,7 +85,7 @@ static void walk_next(const pl_box *b, int rank, walk *w)
     }
 }
 
-/* ---- inner loops ----------------------------------------------------------------------------- */
+/* ---- inner loops ------------------------------------------------------------------------ */
 #define ROW(name, T)                                                                           \
     static void name(char *dst, int64_t to, const char *src, int64_t from, int64_t n)          \
     {                                                                                          \
@@ -213,7 +213,7 @@ static void transpose_tile(size_t elem, char *d, int64_t ds, const char *s, int6
         transpose1(to, ds, from, ss, n, m);
 }
 
-/* ---- pieces ---------------------------------------------------------------------------------- */
+/* ---- pieces ----------------------------------------------------------------------------- */
 typedef struct job {
     pl_box box;
     size_t elem;

@@ -32,7 +32,7 @@ typedef struct build {
     size_t full_bytes;          /* registers a tile element takes */
 } build;
 
-/* ---- the space --------------------------------------------------------------------- */
+/* ---- the space -------------------------------------------------------------------------- */
 
 static bool is_dense(const int64_t *dim, const int64_t *stride, int lo, int hi)
 {
@@ -146,7 +146,7 @@ static void choose_tile(build *b, int64_t target)
     t->brief_t = choose_brief(t->inner);
 }
 
-/* ---- steps ------------------------------------------------------------------------- */
+/* ---- steps ------------------------------------------------------------------------------ */
 
 static pl_step *new_step(build *b, pl_step_code code, pl_level level, pl_dtype dtype)
 {
@@ -394,7 +394,7 @@ static void add_instr(build *b, int i, const int *from)
     b->step_of[i] = b->t->n_step - 1;
 }
 
-/* ---- outputs ----------------------------------------------------------------------- */
+/* ---- outputs ---------------------------------------------------------------------------- */
 
 static pl_status add_place(build *b, int o)
 {
@@ -446,7 +446,7 @@ static void sort_places(build *b, pl_place *spare)
     }
 }
 
-/* ---- registers --------------------------------------------------------------------- */
+/* ---- registers -------------------------------------------------------------------------- */
 
 static void find_uses(pl_tile *t)
 {
@@ -598,7 +598,7 @@ static void lay_out_worker(pl_tile *t, const pools *pl)
     t->worker_bytes = at + raw;
 }
 
-/* ---- compile ----------------------------------------------------------------------- */
+/* ---- compile ---------------------------------------------------------------------------- */
 
 static pl_status lay_out(build *b, int64_t target, const int *from, pl_place *spare, pools *pl)
 {

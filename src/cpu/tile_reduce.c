@@ -13,7 +13,7 @@ static bool is_float(pl_vec_class c)
     return c == PL_VEC_F32 || c == PL_VEC_F64;
 }
 
-/* ---- plan -------------------------------------------------------------------------- */
+/* ---- plan ------------------------------------------------------------------------------- */
 
 static void find_runs(pl_red *r, int rank, const int64_t *dim, uint32_t mask)
 {
@@ -125,7 +125,7 @@ int64_t pl_red_next_cut(const pl_red *r, int64_t x)
     return o * r->period + min64(rest, r->period);
 }
 
-/* ---- combining --------------------------------------------------------------------- */
+/* ---- combining -------------------------------------------------------------------------- */
 
 typedef pl_partial partial;
 
@@ -179,7 +179,7 @@ static pl_acc identity(pl_tile_reduce_fn fn, pl_vec_class cls)
     return a;
 }
 
-/* ---- results ----------------------------------------------------------------------- */
+/* ---- results ---------------------------------------------------------------------------- */
 
 static int64_t clamp_to(pl_dtype d, int64_t x)
 {
@@ -252,7 +252,7 @@ static void put_partial(const pl_red *r, void *out, void *out2, int64_t i, const
     put_row(r->fn, r->cls, &s, i, p);
 }
 
-/* ---- accumulating ------------------------------------------------------------------ */
+/* ---- accumulating ----------------------------------------------------------------------- */
 
 static void open_block(pl_tile_reduce_fn fn, pl_vec_class cls, pl_acc *lanes, const void *x)
 {
@@ -395,7 +395,7 @@ void pl_red_take(const pl_red *r, const pl_vec *v, pl_acc *acc, pl_acc *lanes, c
     }
 }
 
-/* ---- folding ----------------------------------------------------------------------- */
+/* ---- folding ---------------------------------------------------------------------------- */
 
 int64_t pl_red_rows_behind(const pl_red *r, int64_t p, int64_t j)
 {

@@ -84,7 +84,7 @@ void pl_red_rows(const pl_vec *v, pl_tile_reduce_fn fn, pl_vec_class cls, const 
 void pl_red_put(pl_vec_class cls, pl_dtype d, void *out, int64_t i, pl_acc value);
 
 
-/* ---- shared by tile_reduce.c and tile_block.c ---- */
+/* ---- shared by tile_reduce.c and tile_block.c ------------------------------------------- */
 
 /* A partial result: a value, or the moments of n elements. */
 typedef struct pl_partial {

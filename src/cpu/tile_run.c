@@ -47,7 +47,7 @@ static void fetch_ahead(const char *p, size_t bytes, bool write)
         for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 2);
 }
 
-/* ---- loads ------------------------------------------------------------------------- */
+/* ---- loads ------------------------------------------------------------------------------ */
 
 static void gather(char *d, const char *s, int64_t n, int64_t stride, size_t width)
 {
@@ -150,7 +150,7 @@ static void iota(worker *w, const pl_step *s, int64_t tl, char *d)
     }
 }
 
-/* ---- steps ------------------------------------------------------------------------- */
+/* ---- steps ------------------------------------------------------------------------------ */
 
 static void map_rows(worker *w, const pl_step *s, char *d, int64_t rows)
 {
@@ -271,7 +271,7 @@ static void do_load(worker *w, const pl_step *s, int i, bool fresh, const int64_
     load(w, s, tl, tl * t->inner, src);
 }
 
-/* ---- outputs ----------------------------------------------------------------------- */
+/* ---- outputs ---------------------------------------------------------------------------- */
 
 static void store(const worker *w, const pl_place *q, const void *src)
 {
@@ -322,7 +322,7 @@ static void aim(worker *w, const pl_step *s, int i)
     }
 }
 
-/* ---- tiles ------------------------------------------------------------------------- */
+/* ---- tiles ------------------------------------------------------------------------------ */
 
 static void run_tile(worker *w, bool any_late)
 {
@@ -429,7 +429,7 @@ static void run_task(void *ctx, int64_t task, int id)
         run_flat(&w, t->task[task], any_late);
 }
 
-/* ---- the run ----------------------------------------------------------------------- */
+/* ---- the run ---------------------------------------------------------------------------- */
 
 typedef struct fold {
     const run *r;

@@ -278,7 +278,7 @@ static inline float vm_pow(float x, float y)
     return (float)(q * vm_double((vm_bits64(t) + 1023u) << 52));
 }
 
-/* ---- 16-bit floats ----------------------------------------------------------------- */
+/* ---- 16-bit floats ---------------------------------------------------------------------- */
 /* The f32 nearest to x that bf16 can hold; ties to even, NaN stays NaN. */
 static inline float vm_round_bf16(float x)
 {

@@ -17,8 +17,7 @@
 
 enum { MAX_EXTENDS = 16, NEAR = 4 };
 
-/* ---- schema
- * ---------------------------------------------------------------------------------- */
+/* ---- schema ----------------------------------------------------------------------------- */
 
 static int find_key(const pl_config *c, const char *key)
 {
@@ -130,8 +129,7 @@ void pl_config_set_presets(pl_config *c, pl_config_find_fn find, void *ctx)
     c->find_ctx = ctx;
 }
 
-/* ---- walking a document
- * ---------------------------------------------------------------------- */
+/* ---- walking a document ----------------------------------------------------------------- */
 
 /* The known key or section nearest to path: few edits away, else one with the same last part.
  */
@@ -221,8 +219,7 @@ static pl_status walk(pl_config *c, const config_source *s, const pl_yaml *mappi
     return PL_OK;
 }
 
-/* ---- documents and what they extend
- * ---------------------------------------------------------- */
+/* ---- documents and what they extend ----------------------------------------------------- */
 
 typedef struct document {
     const char *name; /* path, or the preset's name */
@@ -410,8 +407,7 @@ pl_status pl_config_peek(const char *name_or_path, const char *key, pl_config_fi
     return rc;
 }
 
-/* ---- overrides
- * ------------------------------------------------------------------------------- */
+/* ---- overrides -------------------------------------------------------------------------- */
 
 /* Text keys take the rest of the argument as it is, unless it is quoted: shells have had their
  * turn with quotes already, and a path may hold anything. */
@@ -470,8 +466,7 @@ pl_status pl_config_check(const pl_config *c)
     return PL_OK;
 }
 
-/* ---- getters
- * --------------------------------------------------------------------------------- */
+/* ---- getters ---------------------------------------------------------------------------- */
 
 static const config_value *get(const pl_config *c, const char *key, pl_config_type type)
 {

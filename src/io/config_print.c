@@ -79,8 +79,7 @@ pl_status pl_config_print(const pl_config *c, char **text)
     return pl_str_take(&out, text);
 }
 
-/* ---- hash
- * ------------------------------------------------------------------------------------ */
+/* ---- hash ------------------------------------------------------------------------------- */
 
 static uint64_t mix(uint64_t h, const void *data, size_t n)
 {
@@ -126,8 +125,7 @@ uint64_t pl_config_hash(const pl_config *c)
     return h;
 }
 
-/* ---- difference
- * ------------------------------------------------------------------- */
+/* ---- difference ------------------------------------------------------------------------- */
 
 typedef void (*diff_fn)(void *ctx, const char *key, const char *old_value,
                         const char *new_value);

@@ -43,8 +43,7 @@ pl_status pl__config_fail(const config_source *s, const pl_yaml *node, const cha
     PL_FAIL(PL_ERR_CONFIG, "%.200s:%d:%d: %s", s->file, node->line, node->column, what);
 }
 
-/* ---- the core schema
- * ------------------------------------------------------------------------- */
+/* ---- the core schema -------------------------------------------------------------------- */
 
 static bool is_one_of(const char *text, const char *const *words, int n)
 {
@@ -124,8 +123,7 @@ static bool core_int(const char *t, int64_t *out)
     return true;
 }
 
-/* ---- messages
- * -------------------------------------------------------------------------------- */
+/* ---- messages --------------------------------------------------------------------------- */
 
 static const char *leaf(const char *key)
 {
@@ -172,8 +170,7 @@ static pl_status check_range(const pl_config_entry *e, const config_source *s,
                            e->key, node->text, e->min, e->max);
 }
 
-/* ---- one scalar of each kind
- * ----------------------------------------------------------------- */
+/* ---- one scalar of each kind ------------------------------------------------------------ */
 
 /* Quotes make text of a number; say so, because the digits look right. */
 static const char *quote_hint(const pl_yaml *node)
@@ -272,8 +269,7 @@ static pl_status parse_duration(const pl_config_entry *e, const config_source *s
     return wrong_type(e, s, node, "");
 }
 
-/* ---- lists
- * ----------------------------------------------------------------------------------- */
+/* ---- lists ------------------------------------------------------------------------------ */
 
 static pl_status parse_list(pl_arena *a, const pl_config_entry *e, const config_source *s,
                             const pl_yaml *node, config_value *v)
@@ -322,8 +318,7 @@ pl_status pl__config_parse(pl_arena *a, const pl_config_entry *e, const config_s
     return rc;
 }
 
-/* ---- back to text
- * ---------------------------------------------------------------------------- */
+/* ---- back to text ----------------------------------------------------------------------- */
 
 static void format_float(double v, pl_str *out)
 {

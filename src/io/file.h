@@ -9,8 +9,7 @@
 
 #include "base/err.h"
 
-/* ---- reading
- * --------------------------------------------------------------------------------- */
+/* ---- reading ---------------------------------------------------------------------------- */
 typedef struct pl_file {
     const char *name;   /* borrowed; used in messages */
     const uint8_t *mem; /* when not a file */
@@ -33,8 +32,7 @@ void pl_file_close(pl_file *f);
 /* Exactly `bytes` bytes at offset; fewer (the file was cut short meanwhile) is an error. */
 pl_status pl_file_read(const pl_file *f, uint64_t offset, size_t bytes, void *dst) PL_MUST_USE;
 
-/* ---- writing
- * --------------------------------------------------------------------------------- */
+/* ---- writing ---------------------------------------------------------------------------- */
 typedef struct pl_file_writer pl_file_writer;
 
 /* Begins a temporary sibling of path. Nothing is seen under path before commit. */

@@ -24,7 +24,7 @@ struct pl_json {
     const char *misuse;                                      /* first error, static text */
 };
 
-/* ---- text -----------------------------------------------------------------------------------
+/* ---- text ----------------------------------------------------------------------------------
  */
 
 /* Length of the UTF-8 sequence at s (n bytes are there), 0 if malformed. Table 3-7 of the
@@ -110,8 +110,7 @@ const char *pl_float_text(double v, char buf[PL_FLOAT_TEXT_BYTES])
     return buf;
 }
 
-/* ---- the writer
- * ------------------------------------------------------------------------------ */
+/* ---- the writer ------------------------------------------------------------------------- */
 
 pl_json *pl_json_new(FILE *out)
 {

@@ -34,8 +34,7 @@ static const struct descr_row {
                   {"<i4", PL_I32}, {"<i8", PL_I64}, {"|b1", PL_BOOL}};
 enum { N_DESCR = sizeof descr_rows / sizeof descr_rows[0] };
 
-/* ---- the header
- * ------------------------------------------------------------------------------ */
+/* ---- the header ------------------------------------------------------------------------- */
 
 typedef struct head {
     const char *p, *end, *file;
@@ -318,8 +317,7 @@ pl_status pl_npy_read(const pl_npy *a, int64_t first, int64_t n, void *dst)
     return PL_OK;
 }
 
-/* ---- writing
- * --------------------------------------------------------------------------------- */
+/* ---- writing ---------------------------------------------------------------------------- */
 
 struct pl_npy_writer {
     pl_file_writer *file;

@@ -64,8 +64,7 @@ int pl_st_dtype_bits(pl_st_dtype d)
     return dtype_rows[d].bits;
 }
 
-/* ---- cutting the header into members
- * --------------------------------------------------------- */
+/* ---- cutting the header into members ---------------------------------------------------- */
 
 typedef struct scan {
     const char *p, *end;
@@ -144,8 +143,7 @@ static pl_status parse_piece(const scan *s, const char *from, size_t n, json_t *
     return PL_OK;
 }
 
-/* ---- one member: a tensor, or the metadata
- * --------------------------------------------------- */
+/* ---- one member: a tensor, or the metadata ---------------------------------------------- */
 
 /* `tag` is "file: tensor NAME", the beginning of every message about it. */
 static pl_status parse_size(const char *tag, const char *what, const json_t *v, int64_t *out)
@@ -335,8 +333,7 @@ static pl_status parse_header(pl_st_reader *r, const char *text, size_t n)
     return PL_OK;
 }
 
-/* ---- the tensors together
- * -------------------------------------------------------------------- */
+/* ---- the tensors together --------------------------------------------------------------- */
 
 static int offset_compare(const void *a, const void *b)
 {

@@ -7,14 +7,14 @@
  *
  * The reader trusts nothing: everything below is checked at open, before any memory is taken in
  * proportion to what the file claims. A file that fails a check is PL_ERR_FILE, with a message
- * that names the file, the tensor and the numbers. S1  at least 8 bytes; N <= 100,000,000; 8+N
- * inside the file S2  the header is UTF-8 JSON, white space allowed on both sides; nesting <= 4
+ * that names the file, the tensor and the numbers.
+ *   S1  at least 8 bytes; N <= 100,000,000; 8+N inside the file
+ *   S2  the header is UTF-8 JSON, white space allowed on both sides; nesting <= 4
  *   S3  at most 1,000,000 tensors, rank <= 64, 100,000 metadata keys; no key twice
  *   S4  a tensor has exactly dtype, shape, data_offsets; metadata maps text to text
  *   S5  dimensions and offsets are whole numbers in [0, 2^48)
  *   S6  elements x bits is checked, whole bytes, and equals end - begin
- *   S7  sorted by offset, tensors begin at 0, touch without gap or overlap, and end with the
- * file
+ *   S7  sorted by offset, tensors begin at 0, touch without gap or overlap, and end with the file
  */
 #ifndef PL_IO_SAFETENSORS_H
 #define PL_IO_SAFETENSORS_H
@@ -57,8 +57,7 @@ typedef enum pl_st_dtype {
 const char *pl_st_dtype_name(pl_st_dtype d); /* "F32" */
 int pl_st_dtype_bits(pl_st_dtype d);
 
-/* ---- reading
- * --------------------------------------------------------------------------------- */
+/* ---- reading ---------------------------------------------------------------------------- */
 typedef struct pl_st_reader pl_st_reader;
 
 typedef struct pl_st_tensor {
@@ -92,8 +91,8 @@ pl_status pl_st_read(const pl_st_reader *r, const pl_st_tensor *t, void *dst,
 pl_status pl_st_read_range(const pl_st_reader *r, const pl_st_tensor *t, uint64_t offset,
                            size_t bytes, void *dst) PL_MUST_USE;
 
-/* ---- writing
- * --------------------------------------------------------------------------------- Declare
+/* ---- writing -------------------------------------------------------------------------------
+ * Declare
  * every tensor, begin, write the bytes of each in file order, finish:
  *
  *     pl_st_writer_new(path, &w);

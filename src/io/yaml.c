@@ -71,8 +71,7 @@ static pl_status fail_at(const char *name, int line, int column, const char *wha
     PL_FAIL(PL_ERR_CONFIG, "%.200s:%d:%d: %s%.100s", name, line, column, what, detail);
 }
 
-/* ---- comments in JSON
- * ------------------------------------------------------------------------ */
+/* ---- comments in JSON ------------------------------------------------------------------- */
 
 /* Blank lines in a row are counted because libfyaml takes quadratic time for them in a block
  * scalar: minutes for a text of the size allowed here. */
@@ -141,8 +140,7 @@ static pl_status check_json_comments(const char *text, size_t len, const char *n
     return PL_OK;
 }
 
-/* ---- building
- * -------------------------------------------------------------------------------- */
+/* ---- building --------------------------------------------------------------------------- */
 
 static pl_status new_node(builder *b, pl_yaml_kind kind, int line, int column, pl_yaml **out)
 {
@@ -314,8 +312,7 @@ static pl_status on_event(builder *b, struct fy_event *e)
     }
 }
 
-/* ---- parsing
- * --------------------------------------------------------------------------------- */
+/* ---- parsing ---------------------------------------------------------------------------- */
 
 /* The first error libfyaml collected, as ours. */
 static pl_status library_error(struct fy_diag *diag, const char *name)

@@ -127,7 +127,7 @@ bool pl_amap_compose(const pl_amap *m, const pl_amap *inner, pl_amap *out)
     return walk(&w, m, inner->offset, out);
 }
 
-/* ---- grids ------------------------------------------------------------------------- */
+/* ---- grids ------------------------------------------------------------------------------ */
 
 pl_grid pl_grid_new(int64_t elems)
 {

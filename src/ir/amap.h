@@ -33,7 +33,7 @@ bool pl_amap_compose(const pl_amap *m, const pl_amap *inner, pl_amap *out);
 /* Rows of `len` positions: the map from a space of E positions to one element a row. */
 pl_amap pl_amap_rows(int64_t elems, int64_t len);
 
-/* ---- a space fine enough for several maps ------------------------------------------ */
+/* ---- a space fine enough for several maps ----------------------------------------------- */
 /* Cumulative sizes where runs end, ascending, each dividing the next; the last is E. */
 typedef struct pl_grid {
     int32_t n;

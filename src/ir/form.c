@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- roles ------------------------------------------------------------------------- */
+/* ---- roles ------------------------------------------------------------------------------ */
 
 void pl_node_affine(const pl_graph *g, uint32_t node, pl_affine *out)
 {
@@ -93,7 +93,7 @@ pl_role pl_role_of(const pl_graph *g, uint32_t node)
     return PL_ROLE_KERNEL;
 }
 
-/* ---- what the unit holds ----------------------------------------------------------- */
+/* ---- what the unit holds ---------------------------------------------------------------- */
 
 typedef struct member {
     uint32_t node;
@@ -165,7 +165,7 @@ static bool coordinate(const maker *k, uint32_t val, const pl_amap *map, int d, 
     return pl_amap_through(map, t->rank, t->dim, &a, out);
 }
 
-/* ---- backwards: maps --------------------------------------------------------------- */
+/* ---- backwards: maps -------------------------------------------------------------------- */
 
 static bool ask_fill(maker *k, const member *m, uint32_t val, const pl_amap *map)
 {
@@ -232,7 +232,7 @@ static bool find_maps(maker *k)
     return true;
 }
 
-/* ---- forwards: instructions -------------------------------------------------------- */
+/* ---- forwards: instructions ------------------------------------------------------------- */
 
 static pl_form_instr *emit(maker *k, pl_form_code code, pl_dtype d)
 {
@@ -332,7 +332,7 @@ static bool emit_reduce(maker *k, member *m)
     return true;
 }
 
-/* ---- outputs ----------------------------------------------------------------------- */
+/* ---- outputs ---------------------------------------------------------------------------- */
 
 static void put_reduction(maker *k, const member *m, uint32_t which, int32_t out)
 {
@@ -391,7 +391,7 @@ static bool put_output(maker *k, uint32_t i)
     return true;
 }
 
-/* ---- the form ---------------------------------------------------------------------- */
+/* ---- the form --------------------------------------------------------------------------- */
 
 static pl_status list_members(maker *k, pl_arena *a)
 {

@@ -105,7 +105,7 @@ uint32_t pl_graph_next_stream(pl_graph *g)
     return ++g->n_streams;
 }
 
-/* ---- scopes ---------------------------------------------------------------------------------- */
+/* ---- scopes ----------------------------------------------------------------------------- */
 void pl_scope_push(pl_graph *g, const char *name)
 {
     if (!g || g->status != PL_OK) return;
@@ -130,7 +130,7 @@ void pl_scope_checkpoint(pl_graph *g)
     if (g && g->status == PL_OK && g->scope) g->scopes[g->scope].checkpoint = true;
 }
 
-/* ---- nodes ----------------------------------------------------------------------------------- */
+/* ---- nodes ------------------------------------------------------------------------------ */
 static pl_status copy_attr(pl_graph *g, const pl_op *op, const void *attr, void **out)
 {
     *out = NULL;

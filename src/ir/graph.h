@@ -79,7 +79,7 @@ void pl_node_call(const pl_graph *g, uint32_t node, pl_type *in_type, pl_type *o
 /* "model.layer1: conv" for messages; in buf. */
 const char *pl_node_label(const pl_graph *g, uint32_t node, char *buf, size_t cap);
 
-/* ---- building (build.c) ---------------------------------------------------------------------- */
+/* ---- building (build.c) ----------------------------------------------------------------- */
 /* Appends a node: copies attr, infers, checks. Returns PL_NO_NODE after an error, which the graph
  * remembers with the scope path in front; then outs are PL_NO_VAL. outs may be NULL. */
 pl_node pl_build(pl_graph *g, const pl_op *op, const void *attr, int n_in, const pl_val *in,
@@ -98,7 +98,7 @@ uint32_t pl_graph_next_stream(pl_graph *g);
 void pl_grad_seeded(pl_graph *g, const pl_val *y, const pl_val *gy, int n_y, const pl_val *x,
                     int n_x, pl_val *gx);
 
-/* ---- sources and effects by what they carry --------------------------------------------------- */
+/* ---- sources and effects by what they carry --------------------------------------------- */
 /* Index of the slot a state or assign node names; -1 for other nodes. */
 int pl_node_slot(const pl_graph *g, uint32_t node);
 /* Name of an input or output node; NULL for other nodes. */
@@ -107,7 +107,7 @@ const char *pl_node_name(const pl_graph *g, uint32_t node);
 /* True when v is one constant everywhere; then *value is it. */
 bool pl_fill_of(const pl_graph *g, pl_val v, double *value);
 
-/* ---- attributes (attr.c) --------------------------------------------------------------------- */
+/* ---- attributes (attr.c) ---------------------------------------------------------------- */
 bool pl_attr_equal(const pl_op *op, const void *a, const void *b);
 uint64_t pl_attr_hash(const pl_op *op, const void *attr);
 

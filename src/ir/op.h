@@ -17,7 +17,7 @@ typedef struct pl_dims {
     int32_t n;
 } pl_dims;
 
-/* ---- attributes: a typed struct and a table that drives print, parse, compare and hash -------- */
+/* ---- attributes: a typed struct and a table that drives print, parse, compare and hash ---- */
 typedef enum pl_attr_kind {
     PL_ATTR_INT,   /* int64_t */
     PL_ATTR_FLOAT, /* double */
@@ -39,7 +39,7 @@ typedef struct pl_attr {
 #define PL_ATTR_NAMES(T, field, list) {#field, PL_ATTR_ENUM, offsetof(T, field), list}
 #define PL_ATTR_END {NULL, PL_ATTR_INT, 0, NULL}
 
-/* ---- gradient -------------------------------------------------------------------------------- */
+/* ---- gradient --------------------------------------------------------------------------- */
 /* What a gradient rule gets. It builds nodes (pl_add, pl_conv...) on g and leaves in gin[i] the
  * gradient with the type of in[i], for each i with need[i]; PL_NO_VAL means zero. gout[k] is
  * PL_NO_VAL when nothing flows back into output k. Rules never look at numbers. */
@@ -52,13 +52,13 @@ typedef struct pl_vjp {
     int32_t n_in, n_out;
 } pl_vjp;
 
-/* ---- cost: what the planner believes --------------------------------------------------------- */
+/* ---- cost: what the planner believes ---------------------------------------------------- */
 typedef struct pl_cost {
     double flops;
     double bytes; /* moved to and from memory: at least the operands */
 } pl_cost;
 
-/* ---- test cases ------------------------------------------------------------------------------ */
+/* ---- test cases ------------------------------------------------------------------------- */
 /* One instance the op harness runs: input types as text ("f32[2,5,7,3]"; the harness swaps f32 for
  * the dtype under test), attributes as text ("stride=[2,2], groups=1"), and per input the range of
  * values drawn (lo = hi = 0: floats in [-1,1], integers and bool in 0..1). distinct: the values of an
@@ -74,7 +74,7 @@ typedef struct pl_case {
 } pl_case;
 #define PL_CASE_END {{NULL}, NULL, {{0, 0, false}}}
 
-/* ---- flags ----------------------------------------------------------------------------------- */
+/* ---- flags ------------------------------------------------------------------------------ */
 enum pl_op_flags {
     PL_OP_EFFECT = 1 << 0,   /* kept though nobody reads it: assign, output */
     PL_OP_SOURCE = 1 << 1,   /* no kernel: its value is given (input, state) */

@@ -30,7 +30,7 @@ static pl_status fail_at(const scan *s, const char *what)
     return pl__fail(PL_ERR_GRAPH, __FILE__, __LINE__, "%d:%d: %s", line, column, what);
 }
 
-/* ---- tokens ---------------------------------------------------------------------------------- */
+/* ---- tokens ----------------------------------------------------------------------------- */
 static void blanks(scan *s)
 {
     while (s->p < s->end && (*s->p == ' ' || *s->p == '\t' || *s->p == '\r')) s->p++;
@@ -183,7 +183,7 @@ pl_status pl_type_parse(const char *text, size_t len, pl_type *out)
     return s.p == s.end ? PL_OK : fail_at(&s, "text after the type");
 }
 
-/* ---- attributes ------------------------------------------------------------------------------ */
+/* ---- attributes ------------------------------------------------------------------------- */
 static pl_status enum_value(scan *s, const pl_attr *t, int32_t *out)
 {
     const char *w;
@@ -260,7 +260,7 @@ pl_status pl_attr_parse(const pl_op *op, const char *text, size_t len, pl_graph 
     return attr_list(&s, op, attr, 0);
 }
 
-/* ---- lines ----------------------------------------------------------------------------------- */
+/* ---- lines ------------------------------------------------------------------------------ */
 static pl_status init_value(scan *s, pl_init *out)
 {
     static const char *names[] = {"const", "uniform", "normal"};

@@ -45,7 +45,7 @@ pl_val pl_nn_multi_head_attention(pl_nn *m, pl_val q, pl_val source, const char 
     return y;
 }
 
-/* ---- positions --------------------------------------------------------------------------- */
+/* ---- positions -------------------------------------------------------------------------- */
 /* base^(-k*by/over) for k < n; products and quotients are rounded to f32 as PyTorch's are. */
 static pl_val frequencies(pl_graph *g, int64_t n, double by, double over, double base,
                           bool power)

@@ -32,7 +32,7 @@ static double linear_start(const pl_lr *s)
     return s->start_factor == 0 && s->end_factor == 0 ? 1 : s->start_factor;
 }
 
-/* ---- host -------------------------------------------------------------------------------- */
+/* ---- host ------------------------------------------------------------------------------- */
 static double anneal(double from, double to, double part)
 {
     return to + (from - to) / 2 * (1 + cos(pi * part));
@@ -78,7 +78,7 @@ double pl_lr_at(const pl_lr *s, int64_t updates, int64_t reductions)
     return reductions > 0 ? fmax(cut, fmin(lr, s->plateau_min)) : lr;
 }
 
-/* ---- graph: the same, n an f64 scalar ---------------------------------------------------- */
+/* ---- graph: the same, n an f64 scalar --------------------------------------------------- */
 static pl_val constant(pl_graph *g, double v)
 {
     return pl_fill(g, PL_RANK0(PL_F64), v);
@@ -153,7 +153,7 @@ pl_val pl_lr_value(pl_nn *m, const pl_lr *s, pl_val step)
     return pl_cast(g, lr, PL_F32);
 }
 
-/* ---- plateau ----------------------------------------------------------------------------- */
+/* ---- plateau ---------------------------------------------------------------------------- */
 int pl_plateau_slot(pl_store *s)
 {
     return pl_store_add(

@@ -58,7 +58,7 @@ pl_val pl_nn_fail(pl_nn *m, pl_status code, const char *fmt, ...)
     return PL_NO_VAL;
 }
 
-/* ---- names ------------------------------------------------------------------------------- */
+/* ---- names ------------------------------------------------------------------------------ */
 void pl_nn_push(pl_nn *m, const char *fmt, ...)
 {
     struct pl_nn_state *s = m->state;
@@ -108,7 +108,7 @@ const char *pl_nn_name(pl_nn *m, const char *fmt, ...)
     return "";
 }
 
-/* ---- slots ------------------------------------------------------------------------------- */
+/* ---- slots ------------------------------------------------------------------------------ */
 int pl__nn_slot_named(pl_nn *m, const pl_slot *slot)
 {
     pl_store *store = pl_graph_store(m->g);
@@ -236,7 +236,7 @@ int64_t pl__nn_dim(pl_nn *m, pl_val v, int axis)
     return i >= 0 && i < t.rank ? t.dim[i] : 0;
 }
 
-/* ---- what a forward pass changes --------------------------------------------------------- */
+/* ---- what a forward pass changes -------------------------------------------------------- */
 /* (1-momentum)*old + momentum*value */
 static pl_val moved(pl_graph *g, pl_val old, pl_val value, double momentum)
 {
@@ -285,7 +285,7 @@ pl_status pl_nn_finish(pl_nn *m)
     return PL_OK;
 }
 
-/* ---- slots by pattern -------------------------------------------------------------------- */
+/* ---- slots by pattern ------------------------------------------------------------------- */
 /* Text [p, end) with * and ? against name; backtracks to the last star only. */
 static bool glob(const char *p, const char *end, const char *name)
 {

@@ -25,7 +25,7 @@ bool pl_optim_parse(const char *name, pl_optim_kind *out)
     return false;
 }
 
-/* ---- gradients --------------------------------------------------------------------------- */
+/* ---- gradients -------------------------------------------------------------------------- */
 static bool grads_new(pl_nn *m, int n, pl_grads *out)
 {
     pl_arena *a = &m->state->arena;
@@ -101,7 +101,7 @@ void pl_optim_accumulated(pl_nn *m, const pl_optim *o, pl_grads *out)
     }
 }
 
-/* ---- update ------------------------------------------------------------------------------ */
+/* ---- update ----------------------------------------------------------------------------- */
 typedef struct update {
     pl_nn *m;
     const pl_optim *o;
@@ -273,7 +273,7 @@ void pl_optim_apply(pl_nn *m, pl_val loss, const pl_optim *o, pl_optim_report *r
     pl_optim_update(m, &grads, o, report);
 }
 
-/* ---- dynamic loss scale ------------------------------------------------------------------ */
+/* ---- dynamic loss scale ----------------------------------------------------------------- */
 static int scale_slot(pl_nn *m, const pl_loss_scale *o)
 {
     pl_slot s = {.name = "scale.value",

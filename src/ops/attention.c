@@ -28,7 +28,7 @@ typedef struct attention_attr {
 static const pl_attr attrs[] = {PL_ATTR(attention_attr, scale, FLOAT),
                                 PL_ATTR(attention_attr, causal, BOOL), PL_ATTR_END};
 
-/* ---- shapes ------------------------------------------------------------------------------ */
+/* ---- shapes ----------------------------------------------------------------------------- */
 static pl_status attention_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
     (void)n_in;
@@ -69,7 +69,7 @@ static pl_status attention_bwd_infer(const pl_type *in, int n_in, void *attr, pl
     return PL_OK;
 }
 
-/* ---- gradients --------------------------------------------------------------------------- */
+/* ---- gradients -------------------------------------------------------------------------- */
 static void attention_vjp(const pl_vjp *v)
 {
     pl_val d_o = pl_val_ok(v->gout[0]) ? v->gout[0] : pl_full_like(v->g, v->out[0], 0);
@@ -144,7 +144,7 @@ static void attention_bwd_vjp(const pl_vjp *v)
         if (pl_val_ok(from[i]) && v->need[i]) v->gin[i] = tokens_first(g, from[i], v->in[i]);
 }
 
-/* ---- cost -------------------------------------------------------------------------------- */
+/* ---- cost ------------------------------------------------------------------------------- */
 static pl_cost cost_of(const pl_call *c, double products)
 {
     const pl_type *q = &c->in_type[0];
@@ -164,7 +164,7 @@ static pl_cost attention_bwd_cost(const pl_call *c)
     return cost_of(c, 5);
 }
 
-/* ---- tiled kernel ------------------------------------------------------------------------ */
+/* ---- tiled kernel ----------------------------------------------------------------------- */
 static pl_flash flash_of(const pl_call *c)
 {
     const attention_attr *a = c->attr;
@@ -223,7 +223,7 @@ static pl_status attention_bwd_run(const pl_call *c)
     return PL_OK;
 }
 
-/* ---- reference: one head at a time, probabilities of one query in the workspace ---------- */
+/* ---- reference: one head at a time, probabilities of one query in the workspace --------- */
 typedef struct head {
     const pl_call *c;
     pl_dtype dt, lt;
@@ -357,7 +357,7 @@ static pl_status attention_bwd_ref(const pl_call *c)
 KERNELS(attention)
 KERNELS(attention_bwd)
 
-/* ---- cases and descriptors --------------------------------------------------------------- */
+/* ---- cases and descriptors -------------------------------------------------------------- */
 /* clang-format off */
 #define CASES(X)                                                                            \
     X("[1,1,1,1]",  "[1,1,1,1]",  "[1,1,1]",  "causal=false")                               \

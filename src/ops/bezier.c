@@ -47,7 +47,7 @@ static pl_status bezier_bwd_infer(const pl_type *in, int n_in, void *attr, pl_ty
     return PL_OK;
 }
 
-/* ---- gradients --------------------------------------------------------------------------- */
+/* ---- gradients -------------------------------------------------------------------------- */
 static void bezier_vjp(const pl_vjp *v)
 {
     pl_val in[2] = {v->in[0], v->gout[0]};
@@ -92,7 +92,7 @@ static pl_cost cost(const pl_call *c)
     return (pl_cost){30 * (double)pl_type_elems(&c->in_type[0]) / 5, operand_bytes(c)};
 }
 
-/* ---- kernels ----------------------------------------------------------------------------- */
+/* ---- kernels ---------------------------------------------------------------------------- */
 enum { CHUNK = 4096 };
 
 typedef struct job {

@@ -116,7 +116,7 @@ const pl_op pl_op_concat = {
     .labels = labels,
 };
 
-/* ---- constructors ---------------------------------------------------------------------------- */
+/* ---- constructors ----------------------------------------------------------------------- */
 pl_val pl_concat(pl_graph *g, int n, const pl_val *x, int axis)
 {
     concat_attr a = {axis};

@@ -27,7 +27,7 @@ static const pl_attr conv_attrs[] = {SHARED, PL_ATTR_END};
 static const pl_attr dx_attrs[] = {SHARED, PL_ATTR(pl_window_attr, in, DIMS), PL_ATTR_END};
 static const pl_attr dw_attrs[] = {SHARED, PL_ATTR(pl_window_attr, kernel, DIMS), PL_ATTR_END};
 
-/* ---- shapes ------------------------------------------------------------------------------ */
+/* ---- shapes ----------------------------------------------------------------------------- */
 /* Checks x, w and what they make; y is filled. The one place where the three ops' shapes meet.
  */
 static pl_status check(pl_window_attr *a, const pl_type *x, const pl_type *w, pl_type *y)
@@ -144,7 +144,7 @@ static geometry dw_geometry(const pl_call *c)
     return geometry_of(c, &c->in_type[0], &c->out_type[0], &c->in_type[1]);
 }
 
-/* ---- gradients --------------------------------------------------------------------------- */
+/* ---- gradients -------------------------------------------------------------------------- */
 static pl_val build_dx(const pl_vjp *v, pl_val dy, pl_val w, pl_val like)
 {
     pl_window_attr a = *(const pl_window_attr *)v->attr;
@@ -193,7 +193,7 @@ static void dw_vjp(const pl_vjp *v)
     if (v->need[1]) v->gin[1] = build_conv(v, x, d);
 }
 
-/* ---- cost -------------------------------------------------------------------------------- */
+/* ---- cost ------------------------------------------------------------------------------- */
 static pl_cost cost_of(const pl_call *c, geometry g)
 {
     double y = (double)g.n * (double)g.oc;
@@ -217,7 +217,7 @@ static pl_cost dw_cost(const pl_call *c)
     return cost_of(c, dw_geometry(c));
 }
 
-/* ---- reference: one output element at a time, in double ---------------------------------- */
+/* ---- reference: one output element at a time, in double --------------------------------- */
 typedef struct job {
     const pl_call *c;
     geometry g;
@@ -327,7 +327,7 @@ static pl_status dw_ref(const pl_call *c)
     return PL_OK;
 }
 
-/* ---- oneDNN ------------------------------------------------------------------------------ */
+/* ---- oneDNN ----------------------------------------------------------------------------- */
 /* What oneDNN refuses is left to the reference loops: the handle stays NULL. */
 static pl_status dnn_prepare(const pl_call *c, pl_dnn_conv_kind kind, geometry g, void **prep,
                              size_t *work_bytes)
@@ -381,7 +381,7 @@ DNN_KERNEL(conv, FWD)
 DNN_KERNEL(dx, BWD_DATA)
 DNN_KERNEL(dw, BWD_WEIGHTS)
 
-/* ---- cases: (x, w, y) thrice, once for each op ------------------------------------------- */
+/* ---- cases: (x, w, y) thrice, once for each op ------------------------------------------ */
 /* clang-format off */
 #define CASES(X)                                                                                          \
     X("[1,1,1,1]",    "[1,1,1,1]",   "[1,1,1,1]",    "groups=1", "[1,1]", "[1,1]")                                \
@@ -480,7 +480,7 @@ const pl_op pl_op_conv_dw = {
     .labels = dw_labels,
 };
 
-/* ---- constructors ------------------------------------------------------------------------ */
+/* ---- constructors ----------------------------------------------------------------------- */
 pl_val pl_conv(pl_graph *g, pl_val x, pl_val w, pl_val bias, const pl_conv_opts *o)
 {
     if (!pl_val_ok(x) || !pl_val_ok(w)) return PL_NO_VAL;

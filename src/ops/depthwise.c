@@ -26,7 +26,7 @@ static const pl_attr y_attrs[] = {SHARED, PL_ATTR_END};
 static const pl_attr dx_attrs[] = {SHARED, PL_ATTR(pl_window_attr, in, DIMS), PL_ATTR_END};
 static const pl_attr dw_attrs[] = {SHARED, PL_ATTR(pl_window_attr, kernel, DIMS), PL_ATTR_END};
 
-/* ---- shapes ------------------------------------------------------------------------------ */
+/* ---- shapes ----------------------------------------------------------------------------- */
 static pl_status check(pl_window_attr *a, const pl_type *x, const pl_type *w, pl_type *y)
 {
     char s[96], t[96];
@@ -83,7 +83,7 @@ static pl_status dw_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
     return agree(&in[1], &y);
 }
 
-/* ---- gradients --------------------------------------------------------------------------- */
+/* ---- gradients -------------------------------------------------------------------------- */
 static pl_val build_y(const pl_vjp *v, pl_val x, pl_val w)
 {
     return pl_build1(v->g, &pl_op_depthwise_per_sample, v->attr, 2, (const pl_val[]){x, w});
@@ -128,7 +128,7 @@ static void dw_vjp(const pl_vjp *v)
     if (v->need[1]) v->gin[1] = build_y(v, v->in[0], v->gout[0]);
 }
 
-/* ---- kernels ----------------------------------------------------------------------------- */
+/* ---- kernels ---------------------------------------------------------------------------- */
 enum { BATCH = 32 };
 
 typedef struct job {
@@ -171,7 +171,7 @@ static pl_cost cost_of(const pl_call *c, job j)
     return (pl_cost){2 * macs, operand_bytes(c)};
 }
 
-/* ---- reference ------------------------------------------------------------------------- */
+/* ---- reference -------------------------------------------------------------------------- */
 /* Pairs of rows to multiply, the sum of which is one output row. A source names pair t of the
  * task in rows of channels, or -1 in *a where t has none. */
 typedef struct pairs {
@@ -228,7 +228,7 @@ static void ref_row(void *ctx, int64_t task, int worker)
     }
 }
 
-/* ---- fast: rows of channels, gathered in batches ------------------------------------------
+/* ---- fast: rows of channels, gathered in batches -------------------------------------------
  */
 typedef struct batch {
     const job *j;

@@ -16,7 +16,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- reference ------------------------------------------------------------------------------- */
+/* ---- reference -------------------------------------------------------------------------- */
 static double softplus(double x)
 {
     return (x > 0 ? x : 0) + log1p(exp(-fabs(x)));
@@ -134,7 +134,7 @@ static void ref_map(pl_scalar_fn f, const pl_call *c, double imm)
     }
 }
 
-/* ---- shape rules ----------------------------------------------------------------------------- */
+/* ---- shape rules ------------------------------------------------------------------------ */
 static pl_status same_type(const pl_type *a, const pl_type *b)
 {
     char x[96], y[96];
@@ -175,7 +175,7 @@ static pl_status map_infer(pl_scalar_fn f, const pl_type *in, int n_in, bool to_
     return PL_OK;
 }
 
-/* ---- gradients: d is the gradient of the output ----------------------------------------------- */
+/* ---- gradients: d is the gradient of the output ----------------------------------------- */
 #define D (v->gout[0])
 #define A (v->in[0])
 #define B (v->in[1])
@@ -309,7 +309,7 @@ static void vjp_select(const pl_vjp *v)
     if (v->need[2]) v->gin[2] = masked(g, pl_not(g, A), D);
 }
 
-/* ---- test cases ------------------------------------------------------------------------------ */
+/* ---- test cases ------------------------------------------------------------------------- */
 #define SHAPES1(lo, hi)                                                                      \
     {{"f32[7]"}, "", {{lo, hi, false}}}, {{"f32[3,1,5]"}, "", {{lo, hi, false}}},            \
         {{"f32[]"}, "", {{lo, hi, false}}}, PL_CASE_END
@@ -337,7 +337,7 @@ static const pl_case cases_pow[] = {SHAPES2(0.3, 2, -2, 2, false)};
 static const pl_case cases_select[] = {
     {{"bool[3,4]", "f32[3,4]", "f32[3,4]"}, "", {{0, 0, false}}}, PL_CASE_END};
 
-/* ---- descriptors ----------------------------------------------------------------------------- */
+/* ---- descriptors ------------------------------------------------------------------------ */
 /* Each scalar function gets: ref kernel, infer, descriptor, constructor. */
 #define SAME 0
 #define BOOL 1
@@ -505,7 +505,7 @@ pl_val pl_select(pl_graph *g, pl_val cond, pl_val a, pl_val b)
     return pl_build1(g, &pl_op_select, NULL, 3, in);
 }
 
-/* ---- leaky_relu: the one with an immediate ---------------------------------------------------- */
+/* ---- leaky_relu: the one with an immediate ---------------------------------------------- */
 typedef struct leaky_attr {
     double slope;
 } leaky_attr;
@@ -553,7 +553,7 @@ pl_val pl_leaky_relu(pl_graph *g, pl_val x, double slope)
     return pl_build1(g, &pl_op_leaky_relu, &a, 1, &x);
 }
 
-/* ---- cast ------------------------------------------------------------------------------------ */
+/* ---- cast ------------------------------------------------------------------------------- */
 typedef struct cast_attr {
     pl_dtype to;
 } cast_attr;
@@ -609,7 +609,7 @@ pl_val pl_cast(pl_graph *g, pl_val x, pl_dtype to)
     return pl_build1(g, &pl_op_cast, &a, 1, &x);
 }
 
-/* ---- sugar ----------------------------------------------------------------------------------- */
+/* ---- sugar ------------------------------------------------------------------------------ */
 pl_val pl_scale(pl_graph *g, pl_val x, double by)
 {
     return pl_mul(g, x, pl_full_like(g, x, by));

@@ -23,7 +23,7 @@ typedef struct matmul_attr {
 static const pl_attr attrs[] = {PL_ATTR(matmul_attr, ta, BOOL), PL_ATTR(matmul_attr, tb, BOOL),
                                 PL_ATTR_END};
 
-/* ---- shapes ------------------------------------------------------------------------------ */
+/* ---- shapes ----------------------------------------------------------------------------- */
 typedef struct product {
     int64_t batch, m, n, k;
     int64_t a_step, b_step; /* elements from one batch to the next; 0: the same matrix */
@@ -77,7 +77,7 @@ static product product_of(const pl_call *c)
     return p;
 }
 
-/* ---- gradient ---------------------------------------------------------------------------- */
+/* ---- gradient --------------------------------------------------------------------------- */
 /* Sums over the batch dims when the operand has none. */
 static pl_val unbatched(pl_graph *g, pl_val d, pl_val like)
 {
@@ -115,7 +115,7 @@ static pl_cost cost(const pl_call *c)
                      operand_bytes(c)};
 }
 
-/* ---- kernels ----------------------------------------------------------------------------- */
+/* ---- kernels ---------------------------------------------------------------------------- */
 typedef struct row_job {
     const pl_call *c;
     product p;
@@ -233,7 +233,7 @@ const pl_op pl_op_matmul = {
     .labels = labels,
 };
 
-/* ---- constructors ------------------------------------------------------------------------ */
+/* ---- constructors ----------------------------------------------------------------------- */
 static pl_val reshaped(pl_graph *g, pl_val x, int rank, const int64_t *dim)
 {
     pl_type t = pl_val_type(g, x), want = pl_type_make(t.dtype, rank, dim);

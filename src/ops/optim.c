@@ -39,7 +39,7 @@ static const pl_attr rmsprop_attrs[] = {F(alpha), F(eps), F(weight_decay), F(mom
 #undef F
 #undef B
 
-/* ---- shapes ------------------------------------------------------------------------------ */
+/* ---- shapes ----------------------------------------------------------------------------- */
 static pl_status scalar(const char *what, const pl_type *t, bool integer)
 {
     char s[96];
@@ -67,7 +67,7 @@ static pl_status infer_any(const pl_type *in, int n_in, int scalars, pl_type *ou
     return PL_OK;
 }
 
-/* ---- coefficients ------------------------------------------------------------------------ */
+/* ---- coefficients ----------------------------------------------------------------------- */
 /* All of them in double; the f32 loops round each once. */
 typedef struct coeffs {
     double scale, decay, keep, rate, beta1, beta2, mix1, mix2, eps, root;
@@ -201,7 +201,7 @@ static double rms_full_rule(const coeffs *c, double g, double w, double *s, int 
     return w - c->rate * s[2];
 }
 
-/* ---- running ----------------------------------------------------------------------------- */
+/* ---- running ---------------------------------------------------------------------------- */
 typedef double (*rule_fn)(const coeffs *c, double g, double w, double *s, int n);
 
 static values values_of(const pl_call *c, int scalars)
@@ -272,7 +272,7 @@ static pl_cost cost(const pl_call *c)
     return (pl_cost){15 * (double)pl_type_elems(&c->out_type[0]), operand_bytes(c)};
 }
 
-/* ---- descriptors ------------------------------------------------------------------------- */
+/* ---- descriptors ------------------------------------------------------------------------ */
 #define UPDATE_OP(op, scalars, states, table, coeff, fast_rule, slow_rule, list)               \
  static pl_status op##_infer(const pl_type *in, int n_in, void *attr, pl_type *out)            \
  {                                                                                             \
@@ -383,7 +383,7 @@ UPDATE_OP(rmsprop_momentum, 2, 2, rmsprop_attrs, rmsprop_coeffs, PL_UPDATE_RMSPR
 UPDATE_OP(rmsprop_full, 2, 3, rmsprop_attrs, rmsprop_coeffs, PL_UPDATE_RMSPROP_FULL, rms_full_rule, rms_full_cases)
 /* clang-format on */
 
-/* ---- constructors ------------------------------------------------------------------------ */
+/* ---- constructors ----------------------------------------------------------------------- */
 /* Builds and hands the new values back through the pointers that brought the old ones. */
 static void build(pl_graph *g, const pl_op *op, const optim_attr *a, int n_scalars,
                   const pl_val *scalars, pl_val grad, pl_val *const *tensors, int n)

@@ -94,7 +94,7 @@ static pl_status ref(const pl_call *c)
     return PL_OK;
 }
 
-/* ---- runs along the last padded axis ---------------------------------------------------------- */
+/* ---- runs along the last padded axis ---------------------------------------------------- */
 typedef struct job {
     const pl_call *c;
     int axis;              /* last one that is padded */
@@ -209,7 +209,7 @@ const pl_op pl_op_pad = {
     .labels = labels,
 };
 
-/* ---- constructors ---------------------------------------------------------------------------- */
+/* ---- constructors ----------------------------------------------------------------------- */
 pl_val pl__pad_all(pl_graph *g, pl_val x, const int64_t *lo, const int64_t *hi,
                    const int64_t *inner, double value)
 {

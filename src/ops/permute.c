@@ -93,7 +93,7 @@ const pl_op pl_op_permute = {
     .affine = affine,
 };
 
-/* ---- constructors ---------------------------------------------------------------------------- */
+/* ---- constructors ----------------------------------------------------------------------- */
 /* True when the dimensions larger than 1 keep their order. */
 static bool keeps_order(const pl_type *t, const int *perm)
 {

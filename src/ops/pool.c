@@ -32,7 +32,7 @@ static const pl_attr avg_attrs[] = {SHARED, PL_ATTR(pl_window_attr, count_pad, B
 static const pl_attr avg_bwd_attrs[] = {SHARED, PL_ATTR(pl_window_attr, count_pad, BOOL),
                                         PL_ATTR(pl_window_attr, in, DIMS), PL_ATTR_END};
 
-/* ---- shapes ------------------------------------------------------------------------------ */
+/* ---- shapes ----------------------------------------------------------------------------- */
 /* Completes attributes and gives y's type for x. Every window must hold something of x. */
 static pl_status pooled(pl_window_attr *a, const pl_type *x, pl_type *y)
 {
@@ -118,7 +118,7 @@ static pl_status avg_pool_bwd_infer(const pl_type *in, int n_in, void *attr, pl_
     return unpooled(attr, &in[0], &out[0]);
 }
 
-/* ---- gradients --------------------------------------------------------------------------- */
+/* ---- gradients -------------------------------------------------------------------------- */
 static pl_val to_input(const pl_vjp *v, const pl_op *op, int n_in, const pl_val *in)
 {
     pl_window_attr a = *(const pl_window_attr *)v->attr;
@@ -166,7 +166,7 @@ static pl_cost cost(const pl_call *c)
     return (pl_cost){(double)(n < m ? n : m) * taps, operand_bytes(c)};
 }
 
-/* ---- maximum: reference ------------------------------------------------------------------ */
+/* ---- maximum: reference ----------------------------------------------------------------- */
 typedef struct job {
     const pl_call *c;
     pl_window w;
@@ -275,7 +275,7 @@ static pl_status max_pool_gather_ref(const pl_call *c)
     return PL_OK;
 }
 
-/* ---- maximum: oneDNN --------------------------------------------------------------------- */
+/* ---- maximum: oneDNN -------------------------------------------------------------------- */
 static pl_status dnn_prepare(const pl_call *c, pl_dnn_pool_kind kind, job j, void **prep,
                              size_t *work_bytes)
 {
@@ -342,7 +342,7 @@ DNN_KERNEL(max_pool_bwd)
 static const pl_kernel max_pool_gather_kernels[] = {
     {"ref", NULL, NULL, NULL, max_pool_gather_ref}, PL_KERNEL_END};
 
-/* ---- averages ---------------------------------------------------------------------------- */
+/* ---- averages --------------------------------------------------------------------------- */
 typedef struct averaging {
     const pl_window_attr *a;
     const int64_t *in, *out;
@@ -383,7 +383,7 @@ AVERAGE_TAPS(avg_pool_bwd, avg_taps_of, out_type, in_type, true)
 AVERAGE_TAPS(adaptive_avg_pool, adaptive_taps_of, in_type, out_type, false)
 AVERAGE_TAPS(adaptive_avg_pool_bwd, adaptive_taps_of, out_type, in_type, true)
 
-/* ---- adaptive averages: the result's size is the attribute ------------------------------- */
+/* ---- adaptive averages: the result's size is the attribute ------------------------------ */
 typedef struct adaptive_attr {
     pl_dims size; /* spatial size of the result: of y, or of dx in the adjoint */
 } adaptive_attr;
@@ -425,7 +425,7 @@ static pl_cost adaptive_cost(const pl_call *c)
     return (pl_cost){2 * (double)(n > m ? n : m), operand_bytes(c)};
 }
 
-/* ---- cases and descriptors --------------------------------------------------------------- */
+/* ---- cases and descriptors -------------------------------------------------------------- */
 /* clang-format off */
 #define CASES(X)                                                                                        \
     X("[1,1,1,1]",   "[1,1,1,1]",   "[1,1]",   "kernel=[1,1]")                                          \
@@ -492,7 +492,7 @@ WINDOW_OP(avg_pool_bwd, 1, 1, avg_bwd_attrs)
 ADAPTIVE_OP(adaptive_avg_pool)
 ADAPTIVE_OP(adaptive_avg_pool_bwd)
 
-/* ---- constructors ------------------------------------------------------------------------ */
+/* ---- constructors ----------------------------------------------------------------------- */
 static pl_window_attr attr_of(const pl_pool_opts *o, int n)
 {
     pl_window_attr a;

@@ -70,7 +70,7 @@ static pl_cost normal_cost(const pl_call *c)
     return cost_of(c, 60);
 }
 
-/* ---- draws ----------------------------------------------------------------------------------- */
+/* ---- draws ------------------------------------------------------------------------------ */
 /* Bits of a word that a uniform number of this dtype holds exactly, so that none rounds to 1. */
 static uint32_t kept_bits(pl_dtype d)
 {
@@ -208,7 +208,7 @@ static const pl_case cases[] = {
 RANDOM_OP(uniform, uniform_kernels, uniform_cost)
 RANDOM_OP(normal, normal_kernels, normal_cost)
 
-/* ---- random order ---------------------------------------------------------------------------- */
+/* ---- random order ----------------------------------------------------------------------- */
 typedef struct order_attr {
     int64_t n, stream;
 } order_attr;
@@ -273,7 +273,7 @@ const pl_op pl_op_random_permutation = {
     .cases = order_cases,
 };
 
-/* ---- constructors ---------------------------------------------------------------------------- */
+/* ---- constructors ----------------------------------------------------------------------- */
 pl_val pl_rng_key(pl_graph *g)
 {
     if (!g || g->status != PL_OK) return PL_NO_VAL;

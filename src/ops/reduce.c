@@ -39,7 +39,7 @@ static uint32_t axes_mask(const void *attr)
     return m;
 }
 
-/* ---- shape rules ----------------------------------------------------------------------------- */
+/* ---- shape rules ------------------------------------------------------------------------ */
 /* Sorts the axes and makes them non-negative; *elems = elements reduced to one. */
 static pl_status normalise(const pl_type *x, pl_dims *axes, int64_t *elems)
 {
@@ -108,7 +108,7 @@ static pl_status moments_infer(const pl_type *in, int n_in, void *attr, pl_type 
     return PL_OK;
 }
 
-/* ---- reference ------------------------------------------------------------------------------- */
+/* ---- reference -------------------------------------------------------------------------- */
 /* The input as two nested shapes: the dims that stay and the dims that are folded away. */
 typedef struct folding {
     int64_t keep_dim[PL_MAX_RANK], keep_stride[PL_MAX_RANK];
@@ -212,7 +212,7 @@ static pl_status moments_ref(const pl_call *c)
     return PL_OK;
 }
 
-/* ---- gradients ------------------------------------------------------------------------------- */
+/* ---- gradients -------------------------------------------------------------------------- */
 /* A reduced value stretched back over the input's shape; its own dtype. */
 static pl_val spread(const pl_vjp *v, pl_val y)
 {
@@ -255,7 +255,7 @@ static void moments_vjp(const pl_vjp *v)
     v->gin[0] = pl_cast(g, d, x.dtype);
 }
 
-/* ---- descriptors ----------------------------------------------------------------------------- */
+/* ---- descriptors ------------------------------------------------------------------------ */
 static pl_cost one_flop(const pl_call *c, double flops)
 {
     pl_cost k = {flops * (double)pl_type_elems(&c->in_type[0]),
@@ -337,7 +337,7 @@ REDUCE_OP(max_over, max, extreme_infer, extreme_vjp, cost, extreme_cases, 1)
 REDUCE_OP(min_over, min, extreme_infer, extreme_vjp, cost, extreme_cases, 1)
 REDUCE_OP(moments, moments, moments_infer, moments_vjp, moments_cost, moments_cases, 2)
 
-/* ---- constructors ---------------------------------------------------------------------------- */
+/* ---- constructors ----------------------------------------------------------------------- */
 static bool attr_of(pl_graph *g, pl_val x, uint32_t mask, bool keep, reduce_attr *a)
 {
     pl_type t = pl_val_type(g, x);

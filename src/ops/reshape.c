@@ -107,7 +107,7 @@ const pl_op pl_op_stop_gradient = {
     .view = view,
 };
 
-/* ---- constructors ---------------------------------------------------------------------------- */
+/* ---- constructors ----------------------------------------------------------------------- */
 pl_val pl_reshape(pl_graph *g, pl_val x, int rank, const int64_t *dim)
 {
     if (!pl_val_ok(x)) return PL_NO_VAL;

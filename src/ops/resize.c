@@ -47,7 +47,7 @@ static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
     return PL_OK;
 }
 
-/* ---- taps -------------------------------------------------------------------------------- */
+/* ---- taps ------------------------------------------------------------------------------- */
 typedef struct resizing {
     const int64_t *in, *out;
     pl_resize_mode mode;
@@ -132,7 +132,7 @@ static pl_status resize_bwd_taps(const pl_call *c, pl_taps **t)
     return make_taps(c, true, t);
 }
 
-/* ---- gradients, cost, kernels ------------------------------------------------------------ */
+/* ---- gradients, cost, kernels ----------------------------------------------------------- */
 static pl_val other(const pl_vjp *v, const pl_op *op)
 {
     resize_attr a = *(const resize_attr *)v->attr;

@@ -126,7 +126,7 @@ const pl_op pl_op_slice = {
     .affine = affine,
 };
 
-/* ---- constructors ---------------------------------------------------------------------------- */
+/* ---- constructors ----------------------------------------------------------------------- */
 pl_val pl__slice_all(pl_graph *g, pl_val x, const int64_t *start, const int64_t *stop,
                      const int64_t *step)
 {

@@ -64,7 +64,7 @@ static pl_cost cost(const pl_call *c)
     return (pl_cost){32 * n, bytes + 4 * 16 * n};
 }
 
-/* ---- reference ------------------------------------------------------------------------------- */
+/* ---- reference -------------------------------------------------------------------------- */
 /* True when element i of a line must stand before element j though j came first. */
 static bool overtakes(const pl_call *c, int64_t base, int64_t stride, int32_t i, int32_t j)
 {
@@ -135,7 +135,7 @@ static pl_status ref(const pl_call *c)
     return PL_OK;
 }
 
-/* ---- radix ----------------------------------------------------------------------------------- */
+/* ---- radix ------------------------------------------------------------------------------ */
 /* Bits of a float to a key: unsigned order is the order of the numbers, NaN is the largest. */
 static uint32_t float_key(float f, bool down)
 {
@@ -278,7 +278,7 @@ const pl_op pl_op_sort = {
     .labels = labels,
 };
 
-/* ---- constructors ---------------------------------------------------------------------------- */
+/* ---- constructors ----------------------------------------------------------------------- */
 static void build(pl_graph *g, pl_val x, int axis, int64_t count, bool descending,
                   pl_val *values, pl_val *indices)
 {

@@ -41,7 +41,7 @@ static int64_t row_elems(const pl_type *t, int lead)
     return n;
 }
 
-/* ---- take ------------------------------------------------------------------------------------ */
+/* ---- take ------------------------------------------------------------------------------- */
 static pl_status take_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
     (void)n_in, (void)attr;
@@ -156,7 +156,7 @@ pl_val pl_take(pl_graph *g, pl_val table, pl_val indices)
     return pl_build1(g, &pl_op_take, NULL, 2, (pl_val[]){table, indices});
 }
 
-/* ---- scatter_add ----------------------------------------------------------------------------- */
+/* ---- scatter_add ------------------------------------------------------------------------ */
 typedef struct scatter_attr {
     int64_t rows;
 } scatter_attr;
@@ -211,7 +211,7 @@ static pl_status scatter_ref(const pl_call *c)
     return PL_OK;
 }
 
-/* ---- scatter_add by owned rows --------------------------------------------------------------- */
+/* ---- scatter_add by owned rows ---------------------------------------------------------- */
 enum { COLUMNS = 256 };
 
 typedef struct scatter_job {

@@ -37,7 +37,7 @@ static pl_status check(const pl_type *x, const pl_type *indices, int64_t *axis)
     return PL_OK;
 }
 
-/* ---- take_along ------------------------------------------------------------------------------ */
+/* ---- take_along ------------------------------------------------------------------------- */
 typedef struct along_attr {
     int64_t axis;
 } along_attr;
@@ -172,7 +172,7 @@ pl_val pl_take_along(pl_graph *g, pl_val x, pl_val indices, int axis)
     return pl_build1(g, &pl_op_take_along, &a, 2, (pl_val[]){x, indices});
 }
 
-/* ---- put_along_add --------------------------------------------------------------------------- */
+/* ---- put_along_add ---------------------------------------------------------------------- */
 typedef struct put_attr {
     int64_t axis, size;
 } put_attr;

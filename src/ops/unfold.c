@@ -71,7 +71,7 @@ static pl_status fold_infer(const pl_type *in, int n_in, void *attr, pl_type *ou
     return PL_OK;
 }
 
-/* ---- gradients --------------------------------------------------------------------------- */
+/* ---- gradients -------------------------------------------------------------------------- */
 static void unfold_vjp(const pl_vjp *v)
 {
     pl_window_attr a = *(const pl_window_attr *)v->attr;
@@ -92,7 +92,7 @@ static pl_cost cost(const pl_call *c)
     return (pl_cost){(double)(n > m ? n : m), operand_bytes(c)};
 }
 
-/* ---- kernels ----------------------------------------------------------------------------- */
+/* ---- kernels ---------------------------------------------------------------------------- */
 typedef struct job {
     pl_window w;
     int64_t c, taps, plane_in, plane_out;

@@ -79,7 +79,7 @@ void pl_via_f32_release(void *prep)
     pl_sys_free(v);
 }
 
-/* ---- conversion, in threaded chunks ------------------------------------------------------ */
+/* ---- conversion, in threaded chunks ----------------------------------------------------- */
 enum { CHUNK = 8192 };
 typedef struct convert {
     pl_dtype half;

@@ -119,7 +119,7 @@ static const char *locate(const walk *w, int i)
     return NULL;
 }
 
-/* ---- ratios ---------------------------------------------------------------------------------- */
+/* ---- ratios ----------------------------------------------------------------------------- */
 /* Both stand in one sum: their ratios must agree, and with a mean over the batch goes a value that
  * has no batch at all. */
 static bool add_ratio(const walk *w, tag *sum, const tag *t)
@@ -208,7 +208,7 @@ static const char *map_ratio(const walk *w, const step *s, tag *out)
     return fits ? NULL : FOLLOWS;
 }
 
-/* ---- rules: NULL when s->out is filled, or why it couples -------------------------------------- */
+/* ---- rules: NULL when s->out is filled, or why it couples ------------------------------- */
 static const char *source_rule(walk *w, bool is_state)
 {
     step *s = &w->s;
@@ -412,7 +412,7 @@ static const char *reduce_rule(walk *w)
     return NULL;
 }
 
-/* ---- ops with labels --------------------------------------------------------------------------- */
+/* ---- ops with labels -------------------------------------------------------------------- */
 static int row_of(int i)
 {
     return i < PL_LABEL_IN ? i : PL_LABEL_IN - 1;
@@ -556,7 +556,7 @@ static const char *apply_rule(walk *w, uint32_t node)
     return s->op->labels ? labels_rule(w) : other_rule(w);
 }
 
-/* ---- the walk ---------------------------------------------------------------------------------- */
+/* ---- the walk --------------------------------------------------------------------------- */
 static void add_cause(walk *w, uint32_t node, const char *why)
 {
     pl_batch_report *r = w->report;

@@ -23,7 +23,7 @@
 
 #include <string.h>
 
-/* ---- readings ---------------------------------------------------------------------- */
+/* ---- readings --------------------------------------------------------------------------- */
 
 void pl_fuse_root(const pl_fuser *f, uint32_t *val, pl_amap *map)
 {
@@ -73,7 +73,7 @@ bool pl_fuse_add_fill(const pl_fuser *f, pl_grid *grid, uint32_t val, const pl_a
     return true;
 }
 
-/* ---- joining ----------------------------------------------------------------------- */
+/* ---- joining ---------------------------------------------------------------------------- */
 
 typedef struct fit {
     pl_grid grid;
@@ -195,7 +195,7 @@ static uint32_t new_group(pl_fuser *f, int64_t elems)
     return f->n_groups++;
 }
 
-/* ---- units that are no groups ------------------------------------------------------ */
+/* ---- units that are no groups ----------------------------------------------------------- */
 
 static void add_single(pl_fuser *f, uint32_t node)
 {
@@ -230,7 +230,7 @@ static void place_kernel(pl_fuser *f, uint32_t node)
     f->last_kernel = f->count;
 }
 
-/* ---- core nodes -------------------------------------------------------------------- */
+/* ---- core nodes ------------------------------------------------------------------------- */
 
 /* The newest group among the operands' roots, if nothing newer is read; else the newest group
  * that reads one of them whole and that no kernel has followed. */
@@ -288,7 +288,7 @@ void pl_fuse_form(pl_fuser *f)
     }
 }
 
-/* ---- the pass ---------------------------------------------------------------------- */
+/* ---- the pass --------------------------------------------------------------------------- */
 
 static void find_roles(pl_fuser *f)
 {

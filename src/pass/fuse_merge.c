@@ -15,7 +15,7 @@ enum {
     SLACK = 16384  /* bytes that do not matter */
 };
 
-/* ---- who reads what ---------------------------------------------------------------- */
+/* ---- who reads what --------------------------------------------------------------------- */
 
 bool pl_fuse_add_read(pl_fuser *f, uint32_t val, uint32_t group)
 {
@@ -77,7 +77,7 @@ static void note_reads(pl_fuser *f)
     for (uint32_t id = 0; id < f->n_groups; id++) note_group(f, id);
 }
 
-/* ---- merging ----------------------------------------------------------------------- */
+/* ---- merging ---------------------------------------------------------------------------- */
 
 /* The one group that reads all of A's results; PL_NONE if there is none such. */
 static uint32_t only_reader(const pl_fuser *f, uint32_t id)

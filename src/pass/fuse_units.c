@@ -25,7 +25,7 @@ static uint32_t list_members(const pl_fuser *f, const pl_fgroup *g, uint32_t *ou
     return n;
 }
 
-/* ---- one unit ---------------------------------------------------------------------- */
+/* ---- one unit --------------------------------------------------------------------------- */
 
 /* Growing lists of a unit's nodes and inputs. */
 typedef struct lists {
@@ -121,7 +121,7 @@ pl_status pl_fuse_valid(pl_fuser *f, uint32_t id, bool *ok)
     return rc == PL_ERR_UNSUPPORTED ? PL_OK : rc;
 }
 
-/* ---- all units --------------------------------------------------------------------- */
+/* ---- all units -------------------------------------------------------------------------- */
 
 /* A unit to be: a single node (id PL_NONE) or a group. */
 typedef struct entry {

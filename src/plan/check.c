@@ -70,7 +70,7 @@ static uint64_t bytes_of(const replay *r, uint32_t val)
     return pl_type_bytes(pl_type_of(r->g, val));
 }
 
-/* ---- contents ------------------------------------------------------------ */
+/* ---- contents --------------------------------------------------------------------------- */
 static pl_status find_contents(replay *r)
 {
     const pl_graph *g = r->g;
@@ -92,7 +92,7 @@ static pl_status find_contents(replay *r)
     return PL_OK;
 }
 
-/* ---- places inside bounds ------------------------------------------------ */
+/* ---- places inside bounds --------------------------------------------------------------- */
 static bool inside(const replay *r, const pl_place *at, uint64_t bytes)
 {
     uint64_t room;
@@ -144,7 +144,7 @@ static pl_status check_places(const replay *r)
     return PL_OK;
 }
 
-/* ---- the line of memory -------------------------------------------------- */
+/* ---- the line of memory ----------------------------------------------------------------- */
 static int by_value(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -247,7 +247,7 @@ static bool holds_value(const replay *r, const pl_place *at, uint32_t val)
     return holds(r, range_of(r, at, bytes_of(r, val)), r->root[val], r->off[val]);
 }
 
-/* ---- the replay ---------------------------------------------------------- */
+/* ---- the replay ------------------------------------------------------------------------- */
 static bool may_overwrite(const replay *r, uint32_t unit, uint32_t k, uint32_t i)
 {
     const pl_unit *u = &r->units->unit[unit];
@@ -379,7 +379,7 @@ static pl_status replay_end(replay *r, uint32_t *new_value)
     return PL_OK;
 }
 
-/* ---- the table of buffers ------------------------------------------------ */
+/* ---- the table of buffers --------------------------------------------------------------- */
 static int by_offset_and_time(const void *a, const void *b)
 {
     const pl_buffer *x = *(const pl_buffer *const *)a, *y = *(const pl_buffer *const *)b;

@@ -35,7 +35,7 @@ typedef struct reader {
     int column[N_KNOWN]; /* which field holds it; -1: none */
 } reader;
 
-/* ---- records ------------------------------------------------------------------------ */
+/* ---- records ---------------------------------------------------------------------------- */
 
 static field trim(const char *from, const char *to)
 {
@@ -84,7 +84,7 @@ static pl_status next_row(reader *r, row *out)
     return PL_OK;
 }
 
-/* ---- numbers ------------------------------------------------------------------------ */
+/* ---- numbers ---------------------------------------------------------------------------- */
 
 static pl_status parse_u64(const row *w, field f, enum column c, uint64_t max, uint64_t *out)
 {
@@ -130,7 +130,7 @@ static pl_status add_align(const row *w, uint64_t align, uint64_t *all)
     return PL_OK;
 }
 
-/* ---- reading ------------------------------------------------------------------------ */
+/* ---- reading ---------------------------------------------------------------------------- */
 
 static pl_status read_header(reader *r)
 {
@@ -226,7 +226,7 @@ pl_status pl_pack_csv_read(const char *path, pl_pack_csv *out)
     return rc == PL_ERR_DATA ? pl__fail_prefix(rc, "%s", path) : rc;
 }
 
-/* ---- writing ------------------------------------------------------------------------ */
+/* ---- writing ---------------------------------------------------------------------------- */
 
 pl_status pl_pack_csv_print(const pl_pack_csv *c, char **text, size_t *len)
 {

@@ -38,7 +38,7 @@ void pl_expansion_free(pl_expansion *x)
     pl_sys_free(x);
 }
 
-/* ---- units --------------------------------------------------------------------------------- */
+/* ---- units ------------------------------------------------------------------------------ */
 static void *grown(pl_arena *mem, const void *old, size_t n, size_t cap, size_t elem)
 {
     void *p = pl_arena_alloc(mem, cap * elem);
@@ -82,7 +82,7 @@ static pl_status add_unit(expander *e, uint32_t old, pl_unit **out)
     return PL_OK;
 }
 
-/* ---- nodes --------------------------------------------------------------------------------- */
+/* ---- nodes ------------------------------------------------------------------------------ */
 static pl_status copy_node(expander *e, uint32_t node, uint32_t *out)
 {
     const pl_node_rec *r = &e->in->nodes[node];
@@ -170,7 +170,7 @@ static pl_status add_run(expander *e, uint32_t unit)
     return PL_OK;
 }
 
-/* ---- sources and effects ------------------------------------------------------------------- */
+/* ---- sources and effects ---------------------------------------------------------------- */
 static pl_status copy_sources(expander *e)
 {
     for (uint32_t n = 1; n < e->in->n_nodes; n++) {
@@ -210,7 +210,7 @@ static void settle_assigned(expander *e)
     }
 }
 
-/* ---- the whole ----------------------------------------------------------------------------- */
+/* ---- the whole -------------------------------------------------------------------------- */
 static pl_status copy_scopes(expander *e)
 {
     pl_graph *g = e->x->g;

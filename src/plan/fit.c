@@ -44,7 +44,7 @@ struct pl_fit {
     bool knows_minimum;
 };
 
-/* ---- the problem as the core sees it --------------------------------------------------------- */
+/* ---- the problem as the core sees it ---------------------------------------------------- */
 /* A unit that makes a slot's new value over the old one which it reads. */
 static bool updates_in_place(const pl_problem *q, uint32_t task)
 {
@@ -159,7 +159,7 @@ static pl_status seed_segments(pl_fit *f)
     return PL_OK;
 }
 
-/* ---- the lower bound -------------------------------------------------------------------------- */
+/* ---- the lower bound -------------------------------------------------------------------- */
 /* Bytes of the arena without which a task cannot run: all it reads and writes, less what an output
  * may take over from an input, and its scratch. */
 static uint64_t task_need(const pl_problem *q, uint32_t t)
@@ -198,7 +198,7 @@ uint64_t pl_fit_bound(const pl_fit *f, uint32_t *unit)
     return f->bound;
 }
 
-/* ---- making and freeing ----------------------------------------------------------------------- */
+/* ---- making and freeing ----------------------------------------------------------------- */
 static pl_status fit_init(pl_fit *f)
 {
     PL_TRY(pl_problem_build(&f->q, &f->mem));
@@ -233,7 +233,7 @@ void pl_fit_free(pl_fit *f)
     pl_sys_free(f);
 }
 
-/* ---- expanding a list ------------------------------------------------------------------------- */
+/* ---- expanding a list ------------------------------------------------------------------- */
 void pl_fitted_free(pl_fitted *t)
 {
     if (!t) return;
@@ -299,7 +299,7 @@ static pl_status list_of(pl_fit *f, const pl_remat_plan *plan, pl_arena *mem, ui
     return PL_OK;
 }
 
-/* ---- candidates ------------------------------------------------------------------------------- */
+/* ---- candidates ------------------------------------------------------------------------- */
 /* Asks the core for a plan within `budget` of its own bytes. *found is NULL when it has none.
  * alone: nothing found before is looked at, so that the answer depends on the budget only. */
 static pl_status ask_core(pl_fit *f, uint64_t budget, uint64_t effort, bool alone,
@@ -353,7 +353,7 @@ static pl_status make_fitted(pl_fit *f, candidate *c, pl_fitted **out)
     return PL_OK;
 }
 
-/* ---- the minimum ------------------------------------------------------------------------------ */
+/* ---- the minimum ------------------------------------------------------------------------ */
 /* Of those that any process finds. */
 static candidate *least_peak(pl_fit *f)
 {
@@ -402,7 +402,7 @@ pl_status pl_fit_minimum(pl_fit *f, uint64_t *arena_bytes)
     return PL_OK;
 }
 
-/* ---- fitting a budget ------------------------------------------------------------------------- */
+/* ---- fitting a budget ------------------------------------------------------------------- */
 static pl_status refuse(pl_fit *f, uint64_t budget)
 {
     char label[160] = "the inputs";

@@ -19,7 +19,7 @@
 
 #include <string.h>
 
-/* ---- a binary heap, smallest first --------------------------------------- */
+/* ---- a binary heap, smallest first ------------------------------------------------------ */
 typedef struct item {
     int64_t key;
     uint32_t pos, task;
@@ -59,7 +59,7 @@ static item heap_pop(heap *h)
     return top;
 }
 
-/* ---- list scheduling, forwards and backwards ----------------------------- */
+/* ---- list scheduling, forwards and backwards -------------------------------------------- */
 /* In mirror image a task runs after its successors, frees what it writes and allocates what it
  * is the last to read (the first one met, walking backwards). */
 typedef struct sched {
@@ -191,7 +191,7 @@ static void sched_run(sched *s, bool greedy, uint32_t *order)
     }
 }
 
-/* ---- depth first --------------------------------------------------------- */
+/* ---- depth first ------------------------------------------------------------------------ */
 /* Sethi-Ullman on a DAG seen as a tree: bytes needed to make each task's results, its operands
  * made in the order of falling (need - what stays). */
 static void tree_needs(const pl_problem *p, const uint32_t *topo, uint64_t *need,
@@ -247,7 +247,7 @@ static void depth_first(const pl_problem *p, bool reversed, uint32_t *edge, uint
     }
 }
 
-/* ---- the search ---------------------------------------------------------- */
+/* ---- the search ------------------------------------------------------------------------- */
 typedef struct search {
     const pl_problem *p;
     sched s;

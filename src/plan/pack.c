@@ -57,7 +57,7 @@ bool pl__pack_spend(pl__pack_effort *e, uint64_t units)
     return e->left > 0;
 }
 
-/* ---- reading the problem ------------------------------------------------------------ */
+/* ---- reading the problem ---------------------------------------------------------------- */
 
 static int item_by_lo(const void *pa, const void *pb)
 {
@@ -94,7 +94,7 @@ static pl_status read_items(const pl_pack_buf *bufs, size_t n, uint64_t align, p
     return PL_OK;
 }
 
-/* ---- sections ----------------------------------------------------------------------- */
+/* ---- sections --------------------------------------------------------------------------- */
 
 typedef struct ending {
     int64_t hi;
@@ -155,7 +155,7 @@ pl_status pl_pack_bound(const pl_pack_buf *bufs, size_t n, uint64_t align, uint6
     return rc;
 }
 
-/* ---- reductions --------------------------------------------------------------------- */
+/* ---- reductions ------------------------------------------------------------------------- */
 
 /* Stacks the buffers of a piece that overlap all others; true if there were any. The others
  * stay in order. */
@@ -224,7 +224,7 @@ static pl_status reduce(packing *k)
     return PL_OK;
 }
 
-/* ---- leaves ------------------------------------------------------------------------- */
+/* ---- leaves ----------------------------------------------------------------------------- */
 
 static int64_t gcd(int64_t a, int64_t b)
 {

@@ -27,7 +27,7 @@
 /* Fits cost n^2: beyond this many buffers the skylines, n log n, are alone. */
 #define FIT_MAX 16384
 
-/* ---- floors: range maximum under "raise the range [l,r) to v" ----------------------- */
+/* ---- floors: range maximum under "raise the range [l,r) to v" --------------------------- */
 
 typedef struct floors {
     uint32_t leaves; /* a power of two */
@@ -94,7 +94,7 @@ static uint32_t run_start(const floors *f, uint32_t s, int64_t level)
     return i - f->leaves + 1;
 }
 
-/* ---- skyline ------------------------------------------------------------------------ */
+/* ---- skyline ---------------------------------------------------------------------------- */
 
 /* A placed buffer whose top the level has yet to reach. */
 typedef struct event {
@@ -268,7 +268,7 @@ static void keep(pl__pack_leaf *leaf, const int64_t *off, int64_t height)
     memcpy(leaf->off, off, sizeof(int64_t) * leaf->n);
 }
 
-/* ---- keys --------------------------------------------------------------------------- */
+/* ---- keys ------------------------------------------------------------------------------- */
 
 int pl__pack_by_keys(const void *pa, const void *pb)
 {
@@ -334,7 +334,7 @@ static void sort_by(sorter *s, sky *k, const char *keys)
     }
 }
 
-/* ---- largest-first fits ------------------------------------------------------------- */
+/* ---- largest-first fits ----------------------------------------------------------------- */
 
 typedef struct block {
     int64_t off, top;
@@ -412,7 +412,7 @@ out:
     return rc;
 }
 
-/* ---- local search over ranks -------------------------------------------------------- */
+/* ---- local search over ranks ------------------------------------------------------------ */
 
 typedef struct draws {
     uint64_t seed, n;

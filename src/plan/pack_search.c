@@ -79,7 +79,7 @@ typedef struct part {
     uint32_t buf_lo, buf_hi, sec_lo, sec_hi;
 } part;
 
-/* ---- trail -------------------------------------------------------------------------- */
+/* ---- trail ------------------------------------------------------------------------------ */
 
 static bool grow(void **p, size_t *cap, size_t elem)
 {
@@ -133,7 +133,7 @@ static void undo(dfs *d, size_t mark)
     }
 }
 
-/* ---- placing ------------------------------------------------------------------------ */
+/* ---- placing ---------------------------------------------------------------------------- */
 
 /* Raises the floor of s to the least reachable offset of its unplaced buffers. Nearly always
  * the witness of last time still lies at or below the floor and there is nothing to do. */
@@ -208,7 +208,7 @@ static bool place(dfs *d, part p, uint32_t b)
     return ok && sections_fit(d, p, off);
 }
 
-/* ---- ranks -------------------------------------------------------------------------- */
+/* ---- ranks ------------------------------------------------------------------------------ */
 
 /* MiniMalloc's three orders, once with the length of life in time and once in sections: T is
  * the largest load still waiting in the buffer's sections, W and C its length, A and D its
@@ -254,7 +254,7 @@ static void set_ranks(dfs *d, part p)
     d->work += 100 * n;
 }
 
-/* ---- nodes -------------------------------------------------------------------------- */
+/* ---- nodes ------------------------------------------------------------------------------ */
 
 static bool cand_less(const cand *a, const cand *b)
 {
@@ -354,7 +354,7 @@ static outcome search(dfs *d, part p, cand last)
     return FAILED;
 }
 
-/* ---- setting up --------------------------------------------------------------------- */
+/* ---- setting up ------------------------------------------------------------------------- */
 
 /* Overlapping pairs and section members, counted first and then filled. */
 static pl_status dfs_lists(dfs *d, pl_arena *a, bool *small)
@@ -424,7 +424,7 @@ static void dfs_reset(dfs *d, int64_t cap, uint64_t nodes)
         for (uint32_t s = leaf->lo[b] + 1; s < leaf->hi[b]; s++) d->cross[s]++;
 }
 
-/* ---- driving ------------------------------------------------------------------------ */
+/* ---- driving ---------------------------------------------------------------------------- */
 
 static void keep_found(const dfs *d, pl__pack_leaf *leaf)
 {

@@ -42,7 +42,7 @@ static pl_place place_of(const maker *m, uint32_t val)
     return (pl_place){PL_SPACE_ARENA, -1, base + m->q.offset[val]};
 }
 
-/* ---- buffers ------------------------------------------------------------- */
+/* ---- buffers ---------------------------------------------------------------------------- */
 /* A gradient: an operand of a unit that makes a trainable slot's new value, of the slot's type.
  */
 static pl_status mark_gradients(const maker *m, pl_arena *scratch, bool **out)
@@ -112,7 +112,7 @@ static pl_status add_buffers(maker *m)
     return PL_OK;
 }
 
-/* ---- copies -------------------------------------------------------------- */
+/* ---- copies ----------------------------------------------------------------------------- */
 /* During copies a place in the arena is noted as buffer index in `slot` and offset inside it.
  */
 static pl_place buffer_place(const maker *m, uint32_t val)
@@ -242,7 +242,7 @@ static pl_status add_copies(maker *m)
     return PL_OK;
 }
 
-/* ---- offsets ------------------------------------------------------------- */
+/* ---- offsets ---------------------------------------------------------------------------- */
 /* A portfolio first; search only when it leaves more than a thousandth above the bound, and a
  * long one only when a short one did not help. */
 static pl_status pack(const pl_plan_opts *o, pl_pack_buf *b, size_t n, uint64_t bound,

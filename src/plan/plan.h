@@ -14,8 +14,9 @@
  *   P1  every unit that is no view runs exactly once, after the producers of what it reads
  *   P2  bytes that a value needs are written by nobody else until its last use
  *   P3  an output takes an input's bytes only when the op allows it and nobody reads the input
- * later P4  a slot's old value stands until its last reader has run; at the end the new one
- * stands P5  scratch touches nothing alive; everything lies inside the arena, 64-byte aligned
+ *       later
+ *   P4  a slot's old value stands until its last reader has run; at the end the new one stands
+ *   P5  scratch touches nothing alive; everything lies inside the arena, 64-byte aligned
  */
 #ifndef PL_PLAN_PLAN_H
 #define PL_PLAN_PLAN_H
@@ -107,7 +108,7 @@ pl_status pl_plan_peak(const pl_graph *g, const pl_units *units, const pl_plan_o
 pl_status pl_plan_check(const pl_graph *g, const pl_units *units, const pl_plan_opts *o,
                         const pl_plan *p) PL_MUST_USE;
 
-/* ---- report -------------------------------------------------------------- */
+/* ---- report ----------------------------------------------------------------------------- */
 /* "model.layer1: conv", or "model.layer1: add +3" for a group; in buf. */
 const char *pl_unit_label(const pl_graph *g, const pl_unit *u, char *buf, size_t cap);
 /* Label of what runs at a step, copies included. */

@@ -19,7 +19,7 @@ pl_status pl_rows_make(pl_arena *mem, uint32_t n, const uint32_t (*pair)[2], siz
     return PL_OK;
 }
 
-/* ---- storages ------------------------------------------------------------ */
+/* ---- storages --------------------------------------------------------------------------- */
 static uint32_t add_storage(pl_problem *p, uint32_t val, uint64_t bytes, uint32_t producer)
 {
     p->st[p->n_st] = (pl_storage){.bytes = pl_round_up(bytes),
@@ -68,7 +68,7 @@ static void add_units(pl_problem *p)
     }
 }
 
-/* ---- what each task reads and writes ------------------------------------- */
+/* ---- what each task reads and writes ---------------------------------------------------- */
 static pl_status link_reads(pl_problem *p, pl_arena *mem, pl_arena *scratch)
 {
     size_t most = 1, n = 0;
@@ -107,7 +107,7 @@ static pl_status link_writes(pl_problem *p, pl_arena *mem, pl_arena *scratch)
     return pl_rows_make(mem, p->n_tasks, (const uint32_t(*)[2])pairs, n, &p->writes);
 }
 
-/* ---- in place ------------------------------------------------------------ */
+/* ---- in place --------------------------------------------------------------------------- */
 /* A value may be overwritten by output k when every place where the unit reads it allows that.
  */
 static bool unit_allows(const pl_problem *p, uint32_t unit, uint32_t k, uint32_t i)
@@ -198,7 +198,7 @@ pl_status pl_problem_build(pl_problem *p, pl_arena *mem)
     return rc;
 }
 
-/* ---- edges --------------------------------------------------------------- */
+/* ---- edges ------------------------------------------------------------------------------ */
 /* Pairs (task, predecessor), distinct. With dry = NULL only counts. */
 static size_t collect_edges(const pl_problem *p, uint32_t *seen, uint32_t (*pred)[2],
                             uint32_t (*succ)[2])

@@ -16,7 +16,7 @@
 
 enum { AUTO_START = 30000000, AUTO_UNITS = 100000 }; /* effort, and an op, when none is named */
 
-/* ---- the model ------------------------------------------------------------------------------ */
+/* ---- the model -------------------------------------------------------------------------- */
 static unsigned buf_flags(const pl_remat_problem *p, uint32_t v)
 {
     return p->buf_flags ? p->buf_flags[v] : 0;
@@ -211,7 +211,7 @@ static pl_status build_model(const pl_remat_problem *p, pl__remat *m)
     return PL_OK;
 }
 
-/* ---- bounds --------------------------------------------------------------------------------- */
+/* ---- bounds ----------------------------------------------------------------------------- */
 static void lower_bound(const pl__remat *m, uint64_t *bytes, uint32_t *op_out)
 {
     uint64_t pinned = 0, at_end = 0;
@@ -246,7 +246,7 @@ pl_status pl_remat_bound(const pl_remat_problem *p, uint64_t *bytes, uint32_t *o
     return s;
 }
 
-/* ---- competition ---------------------------------------------------------------------------- */
+/* ---- competition ------------------------------------------------------------------------ */
 bool pl__remat_late(const pl__remat_best *b)
 {
     return b->deadline_ns && pl_sys_now_ns() > b->deadline_ns;
@@ -320,7 +320,7 @@ static void best_release(pl__remat_best *b)
     pl__remat_eval_free(b->eval);
 }
 
-/* ---- the plan handed out -------------------------------------------------------------------- */
+/* ---- the plan handed out ---------------------------------------------------------------- */
 void pl_remat_plan_free(pl_remat_plan *p)
 {
     pl_sys_free(p);
@@ -388,7 +388,7 @@ static pl_status hand_out(const pl__remat *m, const pl__remat_seq *s, pl_remat_p
     return PL_OK;
 }
 
-/* ---- entry points --------------------------------------------------------------------------- */
+/* ---- entry points ----------------------------------------------------------------------- */
 static pl_status refuse_below_bound(const pl__remat *m, uint64_t budget)
 {
     uint64_t bound;
@@ -500,7 +500,7 @@ pl_status pl_remat_solve(const pl_remat_problem *p, const pl_remat_opts *opts,
     return s;
 }
 
-/* ---- many budgets --------------------------------------------------------------------------- */
+/* ---- many budgets ----------------------------------------------------------------------- */
 typedef struct ranked {
     uint64_t budget;
     uint32_t at;

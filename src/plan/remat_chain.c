@@ -66,7 +66,7 @@ typedef struct chain {
     pl_arena arena;
 } chain;
 
-/* ---- cutting -------------------------------------------------------------------------------- */
+/* ---- cutting ---------------------------------------------------------------------------- */
 
 /* Last op below `below` that reads root r, or its writer. */
 static uint32_t last_use_below(const pl__remat *m, uint32_t r, uint32_t below)
@@ -156,7 +156,7 @@ static pl_status make_segments(chain *c, const uint32_t *cut, uint32_t n_cuts, u
     return PL_OK;
 }
 
-/* ---- measuring segments --------------------------------------------------------------------- */
+/* ---- measuring segments ----------------------------------------------------------------- */
 
 /* The segment that a read of root r pins a backward op to: a state belongs to the one it starts. */
 static uint32_t segment_of(const chain *c, const uint32_t *of_op, uint32_t r)
@@ -292,7 +292,7 @@ static bool are_alike(const chain *c)
     return true;
 }
 
-/* ---- the table ------------------------------------------------------------------------------ */
+/* ---- the table -------------------------------------------------------------------------- */
 static uint32_t to_slots(const chain *c, uint64_t bytes)
 {
     uint64_t s = (bytes + c->slot - 1) / c->slot;
@@ -396,7 +396,7 @@ static pl_status fill_table(chain *c)
     return PL_OK;
 }
 
-/* ---- the sequence --------------------------------------------------------------------------- */
+/* ---- the sequence ----------------------------------------------------------------------- */
 typedef struct task {
     uint32_t i, j, m; /* solve segments i..j-1 with m slots; j = NONE: backward part of i */
 } task;

@@ -58,7 +58,7 @@ typedef struct exact {
     uint32_t n_sets, work, max_work;
 } exact;
 
-/* ---- the problem as bits -------------------------------------------------------------------- */
+/* ---- the problem as bits ---------------------------------------------------------------- */
 static bool number_bits(exact *x, uint32_t *bit_of)
 {
     const pl__remat *m = x->m;
@@ -129,7 +129,7 @@ static uint64_t bytes_of(const exact *x, uint64_t mask)
     return sum;
 }
 
-/* ---- states --------------------------------------------------------------------------------- */
+/* ---- states ----------------------------------------------------------------------------- */
 static bool goes_before(const exact *x, uint32_t a, uint32_t b)
 {
     const node *p = &x->nodes[a], *q = &x->nodes[b];
@@ -202,7 +202,7 @@ static pl_status reach(exact *x, uint32_t from, uint32_t op, uint32_t pos, uint6
     return heap_push(x, n);
 }
 
-/* ---- moves ---------------------------------------------------------------------------------- */
+/* ---- moves ------------------------------------------------------------------------------ */
 typedef struct move {
     uint32_t from, op, pos;
     uint64_t mask; /* before dropping */

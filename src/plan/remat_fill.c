@@ -113,7 +113,7 @@ static pl_status reserve(pl__remat_eval *e, const pl__remat_seq *s)
     return PL_OK;
 }
 
-/* ---- building ------------------------------------------------------------------------------- */
+/* ---- building --------------------------------------------------------------------------- */
 static uint32_t add_copy(fill *f, uint32_t root, uint32_t start)
 {
     uint32_t c = f->n_copies++;
@@ -185,7 +185,7 @@ static void build(fill *f)
     }
 }
 
-/* ---- deleting ------------------------------------------------------------------------------- */
+/* ---- deleting --------------------------------------------------------------------------- */
 static uint32_t find(const fill *f, uint32_t c)
 {
     copy *cp = f->mem->copies;
@@ -315,7 +315,7 @@ static void try_delete(fill *f, uint32_t k)
     take_out(f, k);
 }
 
-/* ---- the greedy ----------------------------------------------------------------------------- */
+/* ---- the greedy ------------------------------------------------------------------------- */
 static int by_gain(const void *a, const void *b)
 {
     const candidate *x = a, *y = b;

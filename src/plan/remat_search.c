@@ -23,7 +23,7 @@ enum {
     OFFER_UNITS = 8, /* work of tightening and filling, for each instruction */
 };
 
-/* ---- the grid ------------------------------------------------------------------------------- */
+/* ---- the grid --------------------------------------------------------------------------- */
 static const float size_powers[] = {1, 0.5f, 1.5f}, gap_powers[] = {0.25f, 0, 0.5f, 1},
                    kins[] = {0.3f, 0, 1};
 enum {
@@ -100,7 +100,7 @@ static pl_status run_grid(pl__remat_best *b, pl__remat_sim *sim, starts *st)
     return PL_OK;
 }
 
-/* ---- the search ----------------------------------------------------------------------------- */
+/* ---- the search ------------------------------------------------------------------------- */
 typedef struct search {
     pl__remat_best *b;
     pl__remat_sim *sim;

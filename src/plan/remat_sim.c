@@ -94,7 +94,7 @@ struct pl__remat_sim {
     pl_arena arena;
 };
 
-/* ---- state ---------------------------------------------------------------------------------- */
+/* ---- state ------------------------------------------------------------------------------ */
 static void *carve(uint8_t **at, size_t bytes)
 {
     void *p = *at;
@@ -192,7 +192,7 @@ const uint16_t *pl__remat_sim_drops(const pl__remat_sim *s)
     return s->kept_drops;
 }
 
-/* ---- walks ---------------------------------------------------------------------------------- */
+/* ---- walks ------------------------------------------------------------------------------ */
 
 /* Op of the next use of root r at or after the current op. */
 static uint32_t next_use(const pl__remat_sim *s, uint32_t r)
@@ -309,7 +309,7 @@ static void refresh(pl__remat_sim *s, uint32_t r)
     s->st.dirty[r] = 0;
 }
 
-/* ---- coming and going ----------------------------------------------------------------------- */
+/* ---- coming and going ------------------------------------------------------------------- */
 static void add_candidate(pl__remat_sim *s, uint32_t r)
 {
     if (!s->evictable[r] || s->st.cand_at[r] != PL_REMAT_NONE) return;
@@ -374,7 +374,7 @@ static void settle(pl__remat_sim *s, uint32_t r)
     }
 }
 
-/* ---- making room ---------------------------------------------------------------------------- */
+/* ---- making room ------------------------------------------------------------------------ */
 static float gap_factor(const pl__remat_sim *s, uint32_t next)
 {
     float g = s->set.gap_power;
@@ -506,7 +506,7 @@ static bool make_room(pl__remat_sim *s, uint64_t need)
     return true;
 }
 
-/* ---- computing ------------------------------------------------------------------------------ */
+/* ---- computing -------------------------------------------------------------------------- */
 static bool push_frame(pl__remat_sim *s, uint32_t op)
 {
     if (s->n_frames >= s->m->n_ops || (op != s->st.pos && s->m->once[op])) return false;
@@ -571,7 +571,7 @@ static pl_status compute_next(pl__remat_sim *s, bool *ok)
     return PL_OK;
 }
 
-/* ---- runs ----------------------------------------------------------------------------------- */
+/* ---- runs ------------------------------------------------------------------------------- */
 static void start(pl__remat_sim *s)
 {
     const pl__remat *m = s->m;

@@ -10,7 +10,7 @@
  */
 #include "plan/plan_int.h"
 
-/* ---- strongly connected components --------------------------------------- */
+/* ---- strongly connected components ------------------------------------------------------ */
 typedef struct scc {
     uint32_t *comp; /* per task: component number, 0 while unknown */
     uint32_t *low, *num, *stack, *path, *edge;
@@ -70,7 +70,7 @@ static pl_status scc_find(const pl_problem *p, pl_arena *scratch, scc *s)
     return PL_OK;
 }
 
-/* ---- wishes -------------------------------------------------------------- */
+/* ---- wishes ----------------------------------------------------------------------------- */
 static pl_status list_assigns(pl_problem *p, pl_arena *mem)
 {
     uint32_t n = 0;

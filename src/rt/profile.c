@@ -123,7 +123,7 @@ out:
     return rc;
 }
 
-/* ---- the plan in words --------------------------------------------------- */
+/* ---- the plan in words ------------------------------------------------------------------ */
 static int by_bytes(const void *a, const void *b)
 {
     const pl_buffer *const *x = a, *const *y = b;

@@ -25,7 +25,7 @@ pl_unit_args pl_unit_args_of(const pl_graph *g, const pl_unit *u)
     return (pl_unit_args){pl_node_in(g, u->nodes[0]), r->n_in, r->out, NULL, r->n_out};
 }
 
-/* ---- kernels ------------------------------------------------------------- */
+/* ---- kernels ---------------------------------------------------------------------------- */
 static pl_status fill_call(pl_program *p, uint32_t unit)
 {
     const pl_unit *u = &p->base_units->unit[unit];
@@ -63,7 +63,7 @@ static bool group_inplace(void *ctx, uint32_t unit, uint32_t k, uint32_t i)
     return p->dev->group_inplace(&p->exec[unit], &p->base_units->unit[unit], k, i);
 }
 
-/* ---- plan ---------------------------------------------------------------- */
+/* ---- plan ------------------------------------------------------------------------------- */
 static pl_status list_inputs(pl_program *p)
 {
     for (int pass = 0; pass < 2; pass++) {
@@ -177,7 +177,7 @@ static pl_status adopt(pl_program *p, pl_fitted *fitted)
     return PL_OK;
 }
 
-/* ---- budgets -------------------------------------------------------------- */
+/* ---- budgets ---------------------------------------------------------------------------- */
 /* The segments that the caller marked are run as marked, whatever the budget. */
 static pl_status run_segments(pl_program *p, pl_fitted **out)
 {
@@ -295,7 +295,7 @@ void pl_program_free(pl_program *p)
     pl_sys_free(p);
 }
 
-/* ---- reading a program --------------------------------------------------- */
+/* ---- reading a program ------------------------------------------------------------------ */
 const pl_plan_info *pl_program_plan(const pl_program *p)
 {
     return &p->info;

@@ -16,7 +16,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* ---- binding ------------------------------------------------------------- */
+/* ---- binding ---------------------------------------------------------------------------- */
 static void *address(const pl_session *s, const pl_place *at)
 {
     if (at->space == PL_SPACE_ARENA) return s->arena + at->offset;
@@ -76,7 +76,7 @@ static pl_status bind_program(pl_session *s, pl_program *p, pl_bound *b)
     return p->opts.poison ? list_deaths(s, b) : PL_OK;
 }
 
-/* ---- making a session ---------------------------------------------------- */
+/* ---- making a session ------------------------------------------------------------------- */
 static pl_status lay_out_state(pl_session *s)
 {
     s->n_slots = pl_store_count(s->store);
@@ -157,7 +157,7 @@ pl_bound *pl_session_find(const pl_session *s, const pl_program *p)
     return NULL;
 }
 
-/* ---- initial state ------------------------------------------------------- */
+/* ---- initial state ---------------------------------------------------------------------- */
 enum { INIT_CHUNK = 1 << 16 }; /* elements a task, a multiple of a block's four */
 
 typedef struct init_job {
@@ -221,7 +221,7 @@ void pl_session_init(pl_session *s, uint64_t seed)
     }
 }
 
-/* ---- access -------------------------------------------------------------- */
+/* ---- access ----------------------------------------------------------------------------- */
 void *pl_session_slot(pl_session *s, int slot)
 {
     return slot >= 0 && slot < s->n_slots ? s->state + s->slot_at[slot] : NULL;
@@ -250,7 +250,7 @@ const void *pl_session_output(pl_session *s, const pl_program *p, const char *na
     return NULL;
 }
 
-/* ---- running ------------------------------------------------------------- */
+/* ---- running ---------------------------------------------------------------------------- */
 /* Everything but the inputs is dead before the first step. Inputs are buffers of the plan in no
  * special order, so the gaps are found by looking for the nearest one. */
 static void poison_start(pl_session *s, const pl_bound *b)

@@ -35,7 +35,7 @@ pl_nn *pl_builder_eval(pl_builder *b)
     return b->eval;
 }
 
-/* ---- draws ----------------------------------------------------------------------------------- */
+/* ---- draws ------------------------------------------------------------------------------ */
 pl_val pl_draw_uniform(pl_builder *b, pl_nn *m, const char *name, pl_type type)
 {
     return b->replay ? pl_input(m->g, name, type)
@@ -62,7 +62,7 @@ pl_val pl_draw_permutation(pl_builder *b, pl_nn *m, const char *name, int64_t n)
                      : pl_random_permutation(m->g, pl_nn_key(m), n);
 }
 
-/* ---- optimiser ------------------------------------------------------------------------------- */
+/* ---- optimiser -------------------------------------------------------------------------- */
 static pl_lr_kind schedule_kind(const char *name)
 {
     static const char *names[] = {"constant",    "linear",    "cosine", "step",
@@ -167,7 +167,7 @@ void pl_builder_minimise(pl_builder *b, pl_val loss)
     if (pl_val_ok(report.grad_norm)) pl_output(m->g, "grad_norm", report.grad_norm);
 }
 
-/* ---- the whole build ------------------------------------------------------------------------- */
+/* ---- the whole build -------------------------------------------------------------------- */
 void pl__builder_release(pl_builder *b)
 {
     pl_nn_free(b->train);

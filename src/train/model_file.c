@@ -79,7 +79,7 @@ static bool in_model_file(const pl_slot *s)
     return s->kind == PL_SLOT_PARAM || s->kind == PL_SLOT_BUFFER;
 }
 
-/* ---- saving ---------------------------------------------------------------------------------- */
+/* ---- saving ----------------------------------------------------------------------------- */
 static pl_status declare_slots(pl_run *r, pl_st_writer *w, int *slots, int *n, size_t *largest)
 {
     *n = 0;
@@ -124,7 +124,7 @@ pl_status pl_run_save_model(pl_run *r, const char *path)
     return rc;
 }
 
-/* ---- loading --------------------------------------------------------------------------------- */
+/* ---- loading ---------------------------------------------------------------------------- */
 static pl_status load_slot(pl_run *r, const pl_st_reader *f, int i, const char *path, void *staging)
 {
     const pl_slot *s = pl_store_slot(r->store, i);

@@ -40,7 +40,7 @@ typedef struct replay {
     double loss[PL_MAX_METRICS]; /* of the step, in the order of its terms: means of the parts */
 } replay;
 
-/* ---- meta.json ------------------------------------------------------------------------------- */
+/* ---- meta.json -------------------------------------------------------------------------- */
 static pl_status read_meta(replay *p)
 {
     char path[4096];
@@ -117,7 +117,7 @@ static pl_status open_run(replay *p, const pl_replay_opts *o, pl_arena *a)
     return rc;
 }
 
-/* ---- tensors --------------------------------------------------------------------------------- */
+/* ---- tensors ---------------------------------------------------------------------------- */
 static pl_status open_part(const replay *p, const char *name, pl_st_reader **out)
 {
     char path[4096];
@@ -217,7 +217,7 @@ static pl_status load_inputs(replay *p, int step, int part)
     return rc;
 }
 
-/* ---- comparisons ----------------------------------------------------------------------------- */
+/* ---- comparisons ------------------------------------------------------------------------ */
 static void note(double err, const char *name, double *worst, char *worst_name, size_t cap)
 {
     if (!(err <= *worst)) { /* NaN counts as worst */

@@ -25,7 +25,7 @@ static uint64_t margin_of(bool least)
     return least ? margin / 3 * 2 : margin;
 }
 
-/* ---- opening --------------------------------------------------------------------------------- */
+/* ---- opening ---------------------------------------------------------------------------- */
 /* Preset texts of a recipe, by "recipe/preset" or, inside the recipe's own files, "preset". */
 static const char *preset_text(void *ctx, const char *name)
 {
@@ -220,7 +220,7 @@ pl_session *pl_run_session(pl_run *r)
     return r->session;
 }
 
-/* ---- planning -------------------------------------------------------------------------------- */
+/* ---- planning --------------------------------------------------------------------------- */
 void pl_run_set_compile(pl_run *r, const pl_compile_opts *o)
 {
     r->compile = *o;
@@ -463,7 +463,7 @@ int64_t pl_run_parameters(const pl_run *r, bool trainable_only)
     return pl_nn_count(r->store, NULL, trainable_only);
 }
 
-/* ---- starting -------------------------------------------------------------------------------- */
+/* ---- starting --------------------------------------------------------------------------- */
 static void seed_random_key(pl_run *r)
 {
     int slot = pl_store_find(r->store, "rng");
@@ -506,7 +506,7 @@ pl_status pl_run_start(pl_run *r)
     return PL_OK;
 }
 
-/* ---- data ------------------------------------------------------------------------------------ */
+/* ---- data ------------------------------------------------------------------------------- */
 void *pl_batch_input(pl_batch *batch, const char *name, pl_type *type)
 {
     return batch->find(batch->find_ctx, name, type);
@@ -578,7 +578,7 @@ static pl_status read_batch(pl_run *r, pl_subset subset, pl_program *p)
     return check_finite(r, subset, p);
 }
 
-/* ---- steps ----------------------------------------------------------------------------------- */
+/* ---- steps ------------------------------------------------------------------------------ */
 /* NaN if there is no such output. */
 static double scalar_output(pl_run *r, pl_program *p, const char *name)
 {

@@ -40,7 +40,7 @@ static pl_val bezier(pl_nn *m, pl_val x)
     return pl_bezier(m->g, x, true);
 }
 
-/* ---- compressor -------------------------------------------------------------------------- */
+/* ---- compressor ------------------------------------------------------------------------- */
 static pl_val bezier_head(pl_nn *m, pl_val x, const char *name, int64_t d)
 {
     pl_nn_push(m, "%s", name);
@@ -124,7 +124,7 @@ pl_val flux_compressor(pl_nn *m, const flux_config *c, pl_val image, pl_val eps,
     return x;
 }
 
-/* ---- expander ---------------------------------------------------------------------------- */
+/* ---- expander --------------------------------------------------------------------------- */
 static pl_val spade(pl_nn *m, pl_val x, pl_val context, int64_t d)
 {
     pl_graph *g = m->g;
@@ -192,7 +192,7 @@ pl_val flux_expander(pl_nn *m, const flux_config *c, pl_val packed)
     return x;
 }
 
-/* ---- discriminator ----------------------------------------------------------------------- */
+/* ---- discriminator ---------------------------------------------------------------------- */
 static pl_val leaky(pl_nn *m, pl_val x)
 {
     return pl_leaky_relu(m->g, x, 0.2);
@@ -229,7 +229,7 @@ pl_val flux_discriminator(pl_nn *m, const flux_config *c, pl_val image, pl_val c
     return pl_add(g, pl_mean(g, h, PL_AXIS(1) | PL_AXIS(2) | PL_AXIS(3), false), p);
 }
 
-/* ---- LPIPS ------------------------------------------------------------------------------- */
+/* ---- LPIPS ------------------------------------------------------------------------------ */
 /* VGG features after the last ReLU of each of five stages. */
 static void vgg(pl_nn *m, const flux_config *c, pl_val x, pl_val out[5])
 {
@@ -275,7 +275,7 @@ pl_val flux_lpips(pl_nn *m, const flux_config *c, pl_val x, pl_val target)
     return sum;
 }
 
-/* ---- training steps ---------------------------------------------------------------------- */
+/* ---- training steps --------------------------------------------------------------------- */
 /* Mean of the image tokens, (B,D). */
 static pl_val token_mean(pl_nn *m, const flux_config *c, pl_val packed)
 {

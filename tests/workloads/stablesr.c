@@ -36,7 +36,7 @@ const sr_config sr_edge_after_tiny = {EDGE_TINY};
 static const pl_nn_norm plain;
 static const pl_nn_lin biased, unbiased = {.no_bias = true};
 
-/* ---- edge processor ---------------------------------------------------------------------- */
+/* ---- edge processor --------------------------------------------------------------------- */
 /* Convolution, BatchNorm, ReLU for each width; *index numbers the layers of a Sequential. */
 static pl_val conv_stage(pl_nn *m, pl_val x, const char *name, int *index, const int64_t *width,
                          int n, pl_nn_conv o, bool last_relu)
@@ -68,7 +68,7 @@ pl_val sr_edge(pl_nn *m, const sr_config *c, pl_val x)
     return x;
 }
 
-/* ---- blocks ------------------------------------------------------------------------------ */
+/* ---- blocks ----------------------------------------------------------------------------- */
 static pl_val channels_in(pl_nn *m, pl_val x, int64_t *c)
 {
     pl_type t = pl_val_type(m->g, x);
@@ -150,7 +150,7 @@ static pl_val time_embedding(pl_nn *m, pl_val t, int64_t width)
     return pl_nn_linear(m, e, "time.2", 4 * width, biased);
 }
 
-/* ---- U-Net ------------------------------------------------------------------------------- */
+/* ---- U-Net ------------------------------------------------------------------------------ */
 typedef struct unet {
     pl_nn *m;
     const sr_config *c;
@@ -213,7 +213,7 @@ pl_val sr_unet(pl_nn *m, const sr_config *c, pl_val x, pl_val t, pl_val context,
     return h;
 }
 
-/* ---- structure encoder ------------------------------------------------------------------- */
+/* ---- structure encoder ------------------------------------------------------------------ */
 /* The qkv channels are ordered head by head, q, k, v within a head. */
 static pl_val self_attention(pl_nn *m, const sr_config *c, pl_val x, const char *name)
 {
@@ -261,7 +261,7 @@ void sr_struct_encoder(pl_nn *m, const sr_config *c, pl_val z, pl_val t, pl_val 
     pl_nn_pop(m);
 }
 
-/* ---- training steps ---------------------------------------------------------------------- */
+/* ---- training steps --------------------------------------------------------------------- */
 static pl_optim optimiser(const sr_config *c)
 {
     pl_optim o = PL_OPTIM_INIT;

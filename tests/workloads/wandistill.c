@@ -53,7 +53,7 @@ static pl_val mlp(pl_nn *m, pl_val x, const char *name, int64_t hidden, int64_t 
     return pl_nn_linear(m, x, pl_nn_name(m, "%s.2", name), out, plain);
 }
 
-/* ---- student ----------------------------------------------------------------------------- */
+/* ---- student ---------------------------------------------------------------------------- */
 /* x (B,N,hidden); text and time (B,1,hidden). */
 static pl_val student_block(pl_nn *m, const wan_config *c, pl_val x, pl_val text, pl_val time)
 {
@@ -88,7 +88,7 @@ pl_val wan_student(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_v
     return x;
 }
 
-/* ---- teacher ----------------------------------------------------------------------------- */
+/* ---- teacher ---------------------------------------------------------------------------- */
 static pl_val heads_of(pl_graph *g, pl_val x, int heads)
 {
     pl_type t = pl_val_type(g, x);

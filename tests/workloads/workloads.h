@@ -20,7 +20,7 @@ pl_nn_conv work_conv3_down(void);
 /* pl_nn_conv2d with kernel 1 */
 pl_val work_conv1(pl_nn *m, pl_val x, const char *name, int64_t out);
 
-/* ---- lgt --------------------------------------------------------------------------------- */
+/* ---- lgt -------------------------------------------------------------------------------- */
 typedef struct lgt_config {
     int64_t batch, latent, base, cond, styles, samples, positions, projections;
     int encoder_blocks, decoder_blocks, ode_steps, accumulate;
@@ -33,7 +33,7 @@ pl_val lgt_unet(pl_nn *m, const lgt_config *c, pl_val x, pl_val t, pl_val style,
 void lgt_micro(pl_nn *m, const void *config);
 void lgt_apply(pl_nn *m, const void *config);
 
-/* ---- wandistill -------------------------------------------------------------------------- */
+/* ---- wandistill ------------------------------------------------------------------------- */
 typedef struct wan_config {
     int64_t batch, latent, hidden, text_tokens, text_dim;
     int64_t teacher_dim, teacher_ffn, teacher_freq;
@@ -45,7 +45,7 @@ pl_val wan_student(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_v
 pl_val wan_teacher(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_val text);
 void wan_step(pl_nn *m, const void *config);
 
-/* ---- stablesr ---------------------------------------------------------------------------- */
+/* ---- stablesr --------------------------------------------------------------------------- */
 typedef struct sr_config {
     bool edge_before; /* the original edge processor */
     int64_t batch, image, latent;
@@ -65,7 +65,7 @@ void sr_struct_encoder(pl_nn *m, const sr_config *c, pl_val z, pl_val t, pl_val 
 void sr_edge_step(pl_nn *m, const void *config);
 void sr_step(pl_nn *m, const void *config);
 
-/* ---- fluxflow ---------------------------------------------------------------------------- */
+/* ---- fluxflow --------------------------------------------------------------------------- */
 typedef struct flux_config {
     bool lpips, gan;
     int64_t batch, image, dim, rgb[2], disc_base, vgg[5];
