@@ -292,6 +292,9 @@ static void sweep(const char *config, int budgets, int steps)
 
 TEST(budget_sweep)
 {
+#if defined(__SANITIZE_THREAD__)
+    SKIP("the thread sanitizer's own memory differs from process to process");
+#endif
     if (!cli_bin()) SKIP("PL_BIN is not set");
     sweep(SMALL_CLOUD, pl_test_long() ? 10 : 3, pl_test_long() ? 20 : 3);
     if (!pl_test_long()) return;
