@@ -601,6 +601,12 @@ static pl_status conv_build(pl_dnn *d, pl_dnn_conv_kind kind, const conv *c)
         PL_TRY(direct_unfolds(kind, c, &t, &unfolds));
         if (unfolds) return thin_build(d, kind, c, &t);
     }
+    /* Gradients of grouped 3-D convolutions have only a product that allocates when it runs: the
+     * caller's own loops are slower, but keep the promise. */
+    if (kind != PL_DNN_CONV_FWD && c->n_spatial == 3 && c->groups > 1) {
+        PL_TRY(direct_unfolds(kind, c, &t, &unfolds));
+        PL_FAIL_IF(unfolds, PL_ERR_UNSUPPORTED, "a grouped 3-D gradient would allocate in a run");
+    }
     return direct_build(d, kind, c, &t);
 }
 

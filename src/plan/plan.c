@@ -74,7 +74,8 @@ static pl_buffer *add_buffer(pl_plan *p, uint32_t value, uint32_t unit, uint64_t
     return b;
 }
 
-/* One buffer a root storage of the arena, one a scratch. Pinned ones live to the end for now.
+/* One buffer a root storage of the arena, one a scratch. Copies at the end may lengthen
+ * the lives of pinned ones.
  */
 static pl_status add_buffers(maker *m)
 {
