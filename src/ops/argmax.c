@@ -4,6 +4,7 @@
  * rather than hidden. The fast kernel keeps a block of columns in cache while it goes down the axis;
  * along the last axis it keeps sixteen candidates side by side.
  */
+#include "ops/attr.h"
 #include "base/dtype.h"
 #include "base/pool.h"
 #include "ops/ops.h"
@@ -12,15 +13,12 @@
 #include <math.h>
 #include <string.h>
 
-typedef struct argmax_attr {
-    int64_t axis;
-} argmax_attr;
-static const pl_attr attrs[] = {PL_ATTR(argmax_attr, axis, INT), PL_ATTR_END};
+static const pl_attr attrs[] = {PL_ATTR(pl_argmax_attr, axis, INT), PL_ATTR_END};
 
 static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
     (void)n_in;
-    argmax_attr *a = attr;
+    pl_argmax_attr *a = attr;
     char x[96];
     PL_TRY(pl_shape_axis(&a->axis, &in[0]));
     int64_t n = in[0].dim[a->axis];
@@ -41,7 +39,7 @@ static pl_cost cost(const pl_call *c)
 
 static pl_status ref(const pl_call *c)
 {
-    pl_lines x = pl_shape_lines(&c->in_type[0], ((const argmax_attr *)c->attr)->axis);
+    pl_lines x = pl_shape_lines(&c->in_type[0], ((const pl_argmax_attr *)c->attr)->axis);
     pl_dtype d = c->in_type[0].dtype;
     int32_t *y = c->out[0];
     for (int64_t o = 0; o < x.outer; o++)
@@ -129,7 +127,7 @@ static void block_task(void *ctx, int64_t task, int worker)
 
 static pl_status blocks(const pl_call *c)
 {
-    job j = {pl_shape_lines(&c->in_type[0], ((const argmax_attr *)c->attr)->axis), c->in[0],
+    job j = {pl_shape_lines(&c->in_type[0], ((const pl_argmax_attr *)c->attr)->axis), c->in[0],
              c->out[0], 0};
     j.blocks = (j.x.inner + COLUMNS - 1) / COLUMNS;
     pl_pool_for(j.x.outer * j.blocks, block_task, &j);
@@ -154,7 +152,7 @@ static const pl_case cases[] = {
 };
 static void labels(const pl_call *c, pl_labels *l)
 {
-    int64_t axis = ((const argmax_attr *)c->attr)->axis;
+    int64_t axis = ((const pl_argmax_attr *)c->attr)->axis;
     for (int i = 0; i < c->out_type[0].rank; i++)
         l->in[0][i < axis ? i : i + 1] = l->out[0][i] = (int8_t)(i + 1);
 }
@@ -165,7 +163,7 @@ const pl_op pl_op_argmax = {
     .max_in = 1,
     .n_out = 1,
     .flags = PL_OP_NO_GRAD | PL_OP_COUPLES,
-    .attr_bytes = sizeof(argmax_attr),
+    .attr_bytes = sizeof(pl_argmax_attr),
     .attrs = attrs,
     .infer = infer,
     .cost = cost,
@@ -177,6 +175,6 @@ const pl_op pl_op_argmax = {
 pl_val pl_argmax(pl_graph *g, pl_val x, int axis)
 {
     if (!pl_val_ok(x)) return PL_NO_VAL;
-    argmax_attr a = {axis};
+    pl_argmax_attr a = {axis};
     return pl_build1(g, &pl_op_argmax, &a, 1, &x);
 }

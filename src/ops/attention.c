@@ -10,6 +10,7 @@
  * derivative writes these lines in primitives and differentiates them: it does store p. causal:
  * query i sees keys 0..i.
  */
+#include "ops/attr.h"
 #include "base/err.h"
 #include "base/pool.h"
 #include "cpu/flash.h"
@@ -21,18 +22,14 @@
 #include <math.h>
 #include <string.h>
 
-typedef struct attention_attr {
-    double scale; /* 0: 1/sqrt(D) */
-    bool causal;
-} attention_attr;
-static const pl_attr attrs[] = {PL_ATTR(attention_attr, scale, FLOAT),
-                                PL_ATTR(attention_attr, causal, BOOL), PL_ATTR_END};
+static const pl_attr attrs[] = {PL_ATTR(pl_attention_attr, scale, FLOAT),
+                                PL_ATTR(pl_attention_attr, causal, BOOL), PL_ATTR_END};
 
 /* ---- shapes ----------------------------------------------------------------------------- */
 static pl_status attention_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
     (void)n_in;
-    attention_attr *a = attr;
+    pl_attention_attr *a = attr;
     const pl_type *q = &in[0], *k = &in[1], *v = &in[2];
     char s[96], t[96], u[96];
     pl_type_text(q, s, sizeof s);
@@ -113,7 +110,7 @@ static pl_val only_earlier(pl_graph *g, pl_val p)
 
 /* The formulas of the head comment, on operands with heads first; d_lse may be missing. y: dq,
  * dk, dv. */
-static void decomposed(pl_graph *g, const attention_attr *a, const pl_val *x, pl_val *y)
+static void decomposed(pl_graph *g, const pl_attention_attr *a, const pl_val *x, pl_val *y)
 {
     pl_val q = x[0], k = x[1], v = x[2], o = x[3], lse = x[4], d_o = x[5], d_lse = x[6];
     pl_val s = pl_scale(g, pl_matmul(g, q, k, false, true), a->scale);
@@ -150,7 +147,7 @@ static pl_cost cost_of(const pl_call *c, double products)
     const pl_type *q = &c->in_type[0];
     double pairs =
         (double)(q->dim[0] * q->dim[2]) * (double)q->dim[1] * (double)c->in_type[1].dim[1];
-    if (((const attention_attr *)c->attr)->causal) pairs *= 0.5;
+    if (((const pl_attention_attr *)c->attr)->causal) pairs *= 0.5;
     return (pl_cost){pairs * (2 * products * (double)q->dim[3] + 12), operand_bytes(c)};
 }
 
@@ -167,7 +164,7 @@ static pl_cost attention_bwd_cost(const pl_call *c)
 /* ---- tiled kernel ----------------------------------------------------------------------- */
 static pl_flash flash_of(const pl_call *c)
 {
-    const attention_attr *a = c->attr;
+    const pl_attention_attr *a = c->attr;
     const pl_type *q = &c->in_type[0];
     return (pl_flash){.batch = q->dim[0],
                       .n = q->dim[1],
@@ -234,7 +231,7 @@ typedef struct head {
 
 static head head_of(const pl_call *c)
 {
-    const attention_attr *a = c->attr;
+    const pl_attention_attr *a = c->attr;
     const pl_type *q = &c->in_type[0];
     return (head){c,
                   q->dtype,
@@ -390,7 +387,7 @@ const pl_op pl_op_attention = {
     .min_in = 3,
     .max_in = 3,
     .n_out = 2,
-    .attr_bytes = sizeof(attention_attr),
+    .attr_bytes = sizeof(pl_attention_attr),
     .attrs = attrs,
     .infer = attention_infer,
     .vjp = attention_vjp,
@@ -404,7 +401,7 @@ const pl_op pl_op_attention_bwd = {
     .min_in = 6,
     .max_in = 7,
     .n_out = 3,
-    .attr_bytes = sizeof(attention_attr),
+    .attr_bytes = sizeof(pl_attention_attr),
     .attrs = attrs,
     .infer = attention_bwd_infer,
     .vjp = attention_bwd_vjp,
@@ -417,7 +414,7 @@ const pl_op pl_op_attention_bwd = {
 pl_val pl_attention(pl_graph *g, pl_val q, pl_val k, pl_val v, double scale, bool causal)
 {
     if (!pl_val_ok(q) || !pl_val_ok(k) || !pl_val_ok(v)) return PL_NO_VAL;
-    attention_attr a;
+    pl_attention_attr a;
     memset(&a, 0, sizeof a);
     a.scale = scale;
     a.causal = causal;

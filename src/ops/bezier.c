@@ -7,6 +7,7 @@
  * computed again, element by element. The second derivative differentiates the same formula in
  * primitives.
  */
+#include "ops/attr.h"
 #include "base/err.h"
 #include "base/pool.h"
 #include "cpu/rows.h"
@@ -18,10 +19,7 @@
 #include <math.h>
 #include <string.h>
 
-typedef struct bezier_attr {
-    bool silu_points;
-} bezier_attr;
-static const pl_attr attrs[] = {PL_ATTR(bezier_attr, silu_points, BOOL), PL_ATTR_END};
+static const pl_attr attrs[] = {PL_ATTR(pl_bezier_attr, silu_points, BOOL), PL_ATTR_END};
 
 static pl_status bezier_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
@@ -76,7 +74,7 @@ static void bezier_bwd_vjp(const pl_vjp *v)
     pl_graph *g = v->g;
     pl_type x = pl_val_type(g, v->in[0]), dy = pl_val_type(g, v->in[1]);
     int64_t f = dy.dim[dy.rank - 1], rows = f ? pl_type_elems(&dy) / f : 0;
-    const bezier_attr *a = v->attr;
+    const pl_bezier_attr *a = v->attr;
     pl_val from[2] = {pl_reshape(g, v->in[0], 4, (const int64_t[]){rows, f, 5, 1}),
                       pl_reshape(g, v->in[1], 4, (const int64_t[]){rows, f, 1, 1})};
     pl_val e = pl_reshape(g, v->gout[0], 4, (const int64_t[]){rows, f, 5, 1});
@@ -105,7 +103,7 @@ typedef struct job {
 static job job_of(const pl_call *c)
 {
     return (job){c, pl_rows_best(), pl_type_elems(&c->in_type[0]) / 5,
-                 ((const bezier_attr *)c->attr)->silu_points};
+                 ((const pl_bezier_attr *)c->attr)->silu_points};
 }
 
 static void forward_chunk(void *ctx, int64_t task, int worker)
@@ -222,7 +220,7 @@ static void labels(const pl_call *c, pl_labels *l)
      .max_in = inputs,                                                                         \
      .n_out = 1,                                                                               \
      .inplace = {bits},                                                                        \
-     .attr_bytes = sizeof(bezier_attr),                                                        \
+     .attr_bytes = sizeof(pl_bezier_attr),                                                        \
      .attrs = attrs,                                                                           \
      .infer = op##_infer,                                                                      \
      .vjp = op##_vjp,                                                                          \
@@ -236,7 +234,7 @@ BEZIER_OP(bezier_bwd, 2, 1) /* dx may take over x: a group is read before it is 
 
 pl_val pl_bezier(pl_graph *g, pl_val x, bool silu_points)
 {
-    bezier_attr a;
+    pl_bezier_attr a;
     memset(&a, 0, sizeof a);
     a.silu_points = silu_points;
     return pl_val_ok(x) ? pl_build1(g, &pl_op_bezier, &a, 1, &x) : PL_NO_VAL;

@@ -2,20 +2,18 @@
  *
  * Its gradient is the sum over what was stretched. In a group it is a read with stride 0.
  */
+#include "ops/attr.h"
 #include "ops/ops.h"
 #include "ops/shape.h"
 
 #include <string.h>
 
-typedef struct broadcast_attr {
-    pl_dims shape;
-} broadcast_attr;
-static const pl_attr attrs[] = {PL_ATTR(broadcast_attr, shape, DIMS), PL_ATTR_END};
+static const pl_attr attrs[] = {PL_ATTR(pl_broadcast_attr, shape, DIMS), PL_ATTR_END};
 
 static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
     (void)n_in;
-    const pl_dims *s = &((broadcast_attr *)attr)->shape;
+    const pl_dims *s = &((pl_broadcast_attr *)attr)->shape;
     out[0] = pl_type_make(in[0].dtype, s->n, s->v);
     char x[96], y[96];
     bool ok = in[0].rank <= s->n;
@@ -71,7 +69,7 @@ static void vjp(const pl_vjp *v)
 static pl_val simplify(pl_graph *g, const void *attr, const pl_val *in, int n_in)
 {
     (void)n_in;
-    const pl_dims *s = &((const broadcast_attr *)attr)->shape;
+    const pl_dims *s = &((const pl_broadcast_attr *)attr)->shape;
     pl_type x = pl_val_type(g, in[0]), y = pl_type_make(x.dtype, s->n, s->v);
     double c;
     if (pl_type_equal(&x, &y)) return in[0];
@@ -91,7 +89,7 @@ const pl_op pl_op_broadcast = {
     .max_in = 1,
     .n_out = 1,
     .flags = PL_OP_AFFINE,
-    .attr_bytes = sizeof(broadcast_attr),
+    .attr_bytes = sizeof(pl_broadcast_attr),
     .attrs = attrs,
     .infer = infer,
     .vjp = vjp,
@@ -104,7 +102,7 @@ const pl_op pl_op_broadcast = {
 pl_val pl_broadcast(pl_graph *g, pl_val x, int rank, const int64_t *dim)
 {
     if (!pl_val_ok(x)) return PL_NO_VAL;
-    broadcast_attr a;
+    pl_broadcast_attr a;
     memset(&a, 0, sizeof a);
     if (rank < 0 || rank > PL_MAX_RANK) {
         pl_graph_fail(g, PL_ERR_ARG, "broadcast to rank %d; at most %d", rank, PL_MAX_RANK);

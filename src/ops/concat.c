@@ -3,6 +3,7 @@
  * Each input is one strided copy into its part of the output. The gradient is the slice of each
  * part. Any number of inputs, at least one.
  */
+#include "ops/attr.h"
 #include "cpu/strided.h"
 #include "ops/labels.h"
 #include "ops/ops.h"
@@ -10,14 +11,11 @@
 
 #include <string.h>
 
-typedef struct concat_attr {
-    int64_t axis;
-} concat_attr;
-static const pl_attr attrs[] = {PL_ATTR(concat_attr, axis, INT), PL_ATTR_END};
+static const pl_attr attrs[] = {PL_ATTR(pl_concat_attr, axis, INT), PL_ATTR_END};
 
 static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
-    concat_attr *a = attr;
+    pl_concat_attr *a = attr;
     PL_TRY(pl_shape_axis(&a->axis, &in[0]));
     out[0] = in[0];
     for (int i = 1; i < n_in; i++) {
@@ -37,7 +35,7 @@ static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 
 static void vjp(const pl_vjp *v)
 {
-    int axis = (int)((const concat_attr *)v->attr)->axis;
+    int axis = (int)((const pl_concat_attr *)v->attr)->axis;
     int64_t at = 0;
     for (int i = 0; i < v->n_in; i++) {
         int64_t n = pl_val_type(v->g, v->in[i]).dim[axis];
@@ -48,7 +46,7 @@ static void vjp(const pl_vjp *v)
 
 static pl_status ref(const pl_call *c)
 {
-    int64_t axis = ((const concat_attr *)c->attr)->axis, at = 0;
+    int64_t axis = ((const pl_concat_attr *)c->attr)->axis, at = 0;
     size_t elem = pl_dtype_bytes(c->out_type[0].dtype);
     pl_lines y = pl_shape_lines(&c->out_type[0], axis);
     for (int k = 0; k < c->n_in; k++) {
@@ -64,7 +62,7 @@ static pl_status ref(const pl_call *c)
 
 static pl_status strided(const pl_call *c)
 {
-    int64_t axis = ((const concat_attr *)c->attr)->axis, at = 0;
+    int64_t axis = ((const pl_concat_attr *)c->attr)->axis, at = 0;
     const pl_type *y = &c->out_type[0];
     size_t elem = pl_dtype_bytes(y->dtype);
     pl_box b = {.rank = y->rank};
@@ -92,7 +90,7 @@ static const pl_case cases[] = {
 };
 static void labels(const pl_call *c, pl_labels *l)
 {
-    int64_t axis = ((const concat_attr *)c->attr)->axis;
+    int64_t axis = ((const pl_concat_attr *)c->attr)->axis;
     pl_label_off_axis(c, l, axis);
     for (int i = 0; i < PL_LABEL_IN; i++) {
         memcpy(l->in[i], l->in[0], sizeof l->in[0]);
@@ -107,7 +105,7 @@ const pl_op pl_op_concat = {
     .min_in = 1,
     .max_in = -1,
     .n_out = 1,
-    .attr_bytes = sizeof(concat_attr),
+    .attr_bytes = sizeof(pl_concat_attr),
     .attrs = attrs,
     .infer = infer,
     .vjp = vjp,
@@ -119,7 +117,7 @@ const pl_op pl_op_concat = {
 /* ---- constructors ----------------------------------------------------------------------- */
 pl_val pl_concat(pl_graph *g, int n, const pl_val *x, int axis)
 {
-    concat_attr a = {axis};
+    pl_concat_attr a = {axis};
     if (n == 1) return x[0];
     return pl_build1(g, &pl_op_concat, &a, n, x);
 }

@@ -4,6 +4,7 @@
  * written, so the result does not depend on threads, which share out lines and never one line. The
  * gradient is the sum that runs the other way.
  */
+#include "ops/attr.h"
 #include "base/dtype.h"
 #include "base/pool.h"
 #include "ops/labels.h"
@@ -12,13 +13,9 @@
 
 #include <string.h>
 
-typedef struct cumsum_attr {
-    int64_t axis;
-    bool reverse;
-} cumsum_attr;
 static const pl_attr attrs[] = {
-    PL_ATTR(cumsum_attr, axis, INT),
-    PL_ATTR(cumsum_attr, reverse, BOOL),
+    PL_ATTR(pl_cumsum_attr, axis, INT),
+    PL_ATTR(pl_cumsum_attr, reverse, BOOL),
     PL_ATTR_END,
 };
 
@@ -29,20 +26,20 @@ static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
     PL_FAIL_IF(in[0].dtype == PL_BOOL || in[0].dtype == PL_U8, PL_ERR_SHAPE,
                "%s would overflow; cast it to i32 or f32 first",
                pl_type_text(&in[0], x, sizeof x));
-    PL_TRY(pl_shape_axis(&((cumsum_attr *)attr)->axis, &in[0]));
+    PL_TRY(pl_shape_axis(&((pl_cumsum_attr *)attr)->axis, &in[0]));
     out[0] = in[0];
     return PL_OK;
 }
 
 static void vjp(const pl_vjp *v)
 {
-    const cumsum_attr *a = v->attr;
+    const pl_cumsum_attr *a = v->attr;
     v->gin[0] = pl_cumsum(v->g, v->gout[0], (int)a->axis, !a->reverse);
 }
 
 static pl_status ref(const pl_call *c)
 {
-    const cumsum_attr *a = c->attr;
+    const pl_cumsum_attr *a = c->attr;
     pl_lines x = pl_shape_lines(&c->in_type[0], a->axis);
     pl_dtype d = c->in_type[0].dtype;
     for (int64_t o = 0; o < x.outer; o++)
@@ -98,7 +95,7 @@ static void block_task(void *ctx, int64_t task, int worker)
 
 static pl_status blocks(const pl_call *c)
 {
-    const cumsum_attr *a = c->attr;
+    const pl_cumsum_attr *a = c->attr;
     job j = {pl_shape_lines(&c->in_type[0], a->axis), c->in[0], c->out[0], 0, a->reverse};
     j.blocks = (j.x.inner + COLUMNS - 1) / COLUMNS;
     pl_pool_for(j.x.outer * j.blocks, block_task, &j);
@@ -122,7 +119,7 @@ static const pl_case cases[] = {
 };
 static void labels(const pl_call *c, pl_labels *l)
 {
-    pl_label_off_axis(c, l, ((const cumsum_attr *)c->attr)->axis);
+    pl_label_off_axis(c, l, ((const pl_cumsum_attr *)c->attr)->axis);
     l->times = 1;
 }
 
@@ -133,7 +130,7 @@ const pl_op pl_op_cumsum = {
     .n_out = 1,
     .flags = PL_OP_COUPLES,
     .inplace = {1},
-    .attr_bytes = sizeof(cumsum_attr),
+    .attr_bytes = sizeof(pl_cumsum_attr),
     .attrs = attrs,
     .infer = infer,
     .vjp = vjp,
@@ -145,7 +142,7 @@ const pl_op pl_op_cumsum = {
 pl_val pl_cumsum(pl_graph *g, pl_val x, int axis, bool reverse)
 {
     if (!pl_val_ok(x)) return PL_NO_VAL;
-    cumsum_attr a;
+    pl_cumsum_attr a;
     memset(&a, 0, sizeof a);
     a.axis = axis;
     a.reverse = reverse;

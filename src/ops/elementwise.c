@@ -9,6 +9,7 @@
  * The kernel here is the reference, one element at a time in double; the fast path is the tile
  * interpreter, which runs these nodes in groups.
  */
+#include "ops/attr.h"
 #include "base/dtype.h"
 #include "base/err.h"
 #include "ops/ops.h"
@@ -506,14 +507,11 @@ pl_val pl_select(pl_graph *g, pl_val cond, pl_val a, pl_val b)
 }
 
 /* ---- leaky_relu: the one with an immediate ---------------------------------------------- */
-typedef struct leaky_attr {
-    double slope;
-} leaky_attr;
-static const pl_attr leaky_attrs[] = {PL_ATTR(leaky_attr, slope, FLOAT), PL_ATTR_END};
+static const pl_attr leaky_attrs[] = {PL_ATTR(pl_leaky_attr, slope, FLOAT), PL_ATTR_END};
 
 static double leaky_slope(const void *attr)
 {
-    return ((const leaky_attr *)attr)->slope;
+    return ((const pl_leaky_attr *)attr)->slope;
 }
 
 static pl_status ref_leaky_relu(const pl_call *c)
@@ -538,7 +536,7 @@ const pl_op pl_op_leaky_relu = {
     .scalar = PL_SCALAR_LEAKY_RELU,
     .flags = PL_OP_MAP,
     .inplace = {1},
-    .attr_bytes = sizeof(leaky_attr),
+    .attr_bytes = sizeof(pl_leaky_attr),
     .attrs = leaky_attrs,
     .infer = infer_leaky_relu,
     .vjp = vjp_leaky_relu,
@@ -549,22 +547,19 @@ const pl_op pl_op_leaky_relu = {
 
 pl_val pl_leaky_relu(pl_graph *g, pl_val x, double slope)
 {
-    leaky_attr a = {slope};
+    pl_leaky_attr a = {slope};
     return pl_build1(g, &pl_op_leaky_relu, &a, 1, &x);
 }
 
 /* ---- cast ------------------------------------------------------------------------------- */
-typedef struct cast_attr {
-    pl_dtype to;
-} cast_attr;
-static const pl_attr cast_attrs[] = {PL_ATTR(cast_attr, to, DTYPE), PL_ATTR_END};
+static const pl_attr cast_attrs[] = {PL_ATTR(pl_cast_attr, to, DTYPE), PL_ATTR_END};
 
 static pl_status cast_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
     (void)n_in;
-    PL_FAIL_IF(((cast_attr *)attr)->to >= PL_N_DTYPES, PL_ERR_ARG, "no such dtype");
+    PL_FAIL_IF(((pl_cast_attr *)attr)->to >= PL_N_DTYPES, PL_ERR_ARG, "no such dtype");
     out[0] = in[0];
-    out[0].dtype = ((cast_attr *)attr)->to;
+    out[0].dtype = ((pl_cast_attr *)attr)->to;
     return PL_OK;
 }
 
@@ -594,7 +589,7 @@ const pl_op pl_op_cast = {
     .n_out = 1,
     .scalar = PL_SCALAR_CAST,
     .flags = PL_OP_MAP,
-    .attr_bytes = sizeof(cast_attr),
+    .attr_bytes = sizeof(pl_cast_attr),
     .attrs = cast_attrs,
     .infer = cast_infer,
     .vjp = cast_vjp,
@@ -605,7 +600,7 @@ const pl_op pl_op_cast = {
 pl_val pl_cast(pl_graph *g, pl_val x, pl_dtype to)
 {
     if (!pl_val_ok(x) || pl_val_type(g, x).dtype == to) return x;
-    cast_attr a = {to};
+    pl_cast_attr a = {to};
     return pl_build1(g, &pl_op_cast, &a, 1, &x);
 }
 

@@ -2,36 +2,31 @@
  *
  * In a group they are immediates and cost nothing; alone they are written out.
  */
+#include "ops/attr.h"
 #include "base/dtype.h"
 #include "base/err.h"
 #include "ops/ops.h"
 
 #include <string.h>
 
-typedef struct fill_attr {
-    pl_dtype dtype;
-    pl_dims shape;
-    double value;  /* fill */
-    int64_t axis;  /* iota */
-} fill_attr;
 
 static const pl_attr fill_attrs[] = {
-    PL_ATTR(fill_attr, dtype, DTYPE),
-    PL_ATTR(fill_attr, shape, DIMS),
-    PL_ATTR(fill_attr, value, FLOAT),
+    PL_ATTR(pl_fill_attr, dtype, DTYPE),
+    PL_ATTR(pl_fill_attr, shape, DIMS),
+    PL_ATTR(pl_fill_attr, value, FLOAT),
     PL_ATTR_END,
 };
 static const pl_attr iota_attrs[] = {
-    PL_ATTR(fill_attr, dtype, DTYPE),
-    PL_ATTR(fill_attr, shape, DIMS),
-    PL_ATTR(fill_attr, axis, INT),
+    PL_ATTR(pl_fill_attr, dtype, DTYPE),
+    PL_ATTR(pl_fill_attr, shape, DIMS),
+    PL_ATTR(pl_fill_attr, axis, INT),
     PL_ATTR_END,
 };
 
 static pl_status fill_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
     (void)in, (void)n_in;
-    fill_attr *a = attr;
+    pl_fill_attr *a = attr;
     PL_FAIL_IF(a->dtype >= PL_N_DTYPES, PL_ERR_ARG, "no such dtype");
     for (int i = 0; i < a->shape.n; i++)
         PL_FAIL_IF(a->shape.v[i] < 0, PL_ERR_SHAPE, "size %lld", (long long)a->shape.v[i]);
@@ -41,7 +36,7 @@ static pl_status fill_infer(const pl_type *in, int n_in, void *attr, pl_type *ou
 
 static pl_status iota_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
-    fill_attr *a = attr;
+    pl_fill_attr *a = attr;
     if (a->axis < 0) a->axis += a->shape.n;
     PL_FAIL_IF(a->axis < 0 || a->axis >= a->shape.n, PL_ERR_ARG, "axis %lld of rank %d",
                (long long)a->axis, a->shape.n);
@@ -51,18 +46,18 @@ static pl_status iota_infer(const pl_type *in, int n_in, void *attr, pl_type *ou
 static void fill_ramp(const pl_call *c, pl_ramp *out)
 {
     memset(out, 0, sizeof *out);
-    out->base = ((const fill_attr *)c->attr)->value;
+    out->base = ((const pl_fill_attr *)c->attr)->value;
 }
 
 static void iota_ramp(const pl_call *c, pl_ramp *out)
 {
     memset(out, 0, sizeof *out);
-    out->step[((const fill_attr *)c->attr)->axis] = 1;
+    out->step[((const pl_fill_attr *)c->attr)->axis] = 1;
 }
 
 static pl_status fill_ref(const pl_call *c)
 {
-    double v = ((const fill_attr *)c->attr)->value;
+    double v = ((const pl_fill_attr *)c->attr)->value;
     int64_t n = pl_type_elems(c->out_type);
     for (int64_t i = 0; i < n; i++) pl_elem_set(c->out_type->dtype, c->out[0], i, v);
     return PL_OK;
@@ -71,7 +66,7 @@ static pl_status fill_ref(const pl_call *c)
 static pl_status iota_ref(const pl_call *c)
 {
     const pl_type *t = c->out_type;
-    int64_t axis = ((const fill_attr *)c->attr)->axis, inner = 1, n = pl_type_elems(t);
+    int64_t axis = ((const pl_fill_attr *)c->attr)->axis, inner = 1, n = pl_type_elems(t);
     for (int i = (int)axis + 1; i < t->rank; i++) inner *= t->dim[i];
     for (int64_t i = 0; i < n; i++)
         pl_elem_set(t->dtype, c->out[0], i, (double)(i / inner % t->dim[axis]));
@@ -91,7 +86,7 @@ const pl_op pl_op_fill = {
     .name = "fill",
     .n_out = 1,
     .flags = PL_OP_FILL | PL_OP_NO_GRAD,
-    .attr_bytes = sizeof(fill_attr),
+    .attr_bytes = sizeof(pl_fill_attr),
     .attrs = fill_attrs,
     .infer = fill_infer,
     .cpu = fill_kernels,
@@ -102,7 +97,7 @@ const pl_op pl_op_iota = {
     .name = "iota",
     .n_out = 1,
     .flags = PL_OP_FILL | PL_OP_NO_GRAD,
-    .attr_bytes = sizeof(fill_attr),
+    .attr_bytes = sizeof(pl_fill_attr),
     .attrs = iota_attrs,
     .infer = iota_infer,
     .cpu = iota_kernels,
@@ -110,9 +105,9 @@ const pl_op pl_op_iota = {
     .ramp = iota_ramp,
 };
 
-static fill_attr attr_of(const pl_type *t)
+static pl_fill_attr attr_of(const pl_type *t)
 {
-    fill_attr a;
+    pl_fill_attr a;
     memset(&a, 0, sizeof a);
     a.dtype = t->dtype;
     a.shape.n = t->rank;
@@ -122,14 +117,14 @@ static fill_attr attr_of(const pl_type *t)
 
 pl_val pl_fill(pl_graph *g, pl_type type, double value)
 {
-    fill_attr a = attr_of(&type);
+    pl_fill_attr a = attr_of(&type);
     a.value = value;
     return pl_build1(g, &pl_op_fill, &a, 0, NULL);
 }
 
 pl_val pl_iota(pl_graph *g, pl_type type, int axis)
 {
-    fill_attr a = attr_of(&type);
+    pl_fill_attr a = attr_of(&type);
     a.axis = axis;
     return pl_build1(g, &pl_op_iota, &a, 0, NULL);
 }

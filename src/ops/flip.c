@@ -1,17 +1,15 @@
 /* flip.c - elements in reverse order along a set of axes. Its own inverse, hence its own gradient. */
+#include "ops/attr.h"
 #include "ops/ops.h"
 #include "ops/shape.h"
 
 #include <string.h>
 
-typedef struct flip_attr {
-    pl_dims axes; /* sorted, non-negative */
-} flip_attr;
-static const pl_attr attrs[] = {PL_ATTR(flip_attr, axes, DIMS), PL_ATTR_END};
+static const pl_attr attrs[] = {PL_ATTR(pl_flip_attr, axes, DIMS), PL_ATTR_END};
 
 static uint32_t axes_mask(const void *attr)
 {
-    const pl_dims *d = &((const flip_attr *)attr)->axes;
+    const pl_dims *d = &((const pl_flip_attr *)attr)->axes;
     uint32_t m = 0;
     for (int i = 0; i < d->n; i++) m |= (uint32_t)1 << d->v[i];
     return m;
@@ -20,7 +18,7 @@ static uint32_t axes_mask(const void *attr)
 static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
     (void)n_in;
-    pl_dims *d = &((flip_attr *)attr)->axes;
+    pl_dims *d = &((pl_flip_attr *)attr)->axes;
     uint32_t seen = 0;
     for (int i = 0; i < d->n; i++) {
         PL_TRY(pl_shape_axis(&d->v[i], &in[0]));
@@ -84,7 +82,7 @@ const pl_op pl_op_flip = {
     .max_in = 1,
     .n_out = 1,
     .flags = PL_OP_AFFINE,
-    .attr_bytes = sizeof(flip_attr),
+    .attr_bytes = sizeof(pl_flip_attr),
     .attrs = attrs,
     .infer = infer,
     .vjp = vjp,
@@ -97,7 +95,7 @@ pl_val pl_flip(pl_graph *g, pl_val x, uint32_t axes)
 {
     if (!pl_val_ok(x)) return PL_NO_VAL;
     pl_type t = pl_val_type(g, x);
-    flip_attr a;
+    pl_flip_attr a;
     memset(&a, 0, sizeof a);
     if (!pl__axes_of_mask(g, "flip", &t, axes, &a.axes)) return PL_NO_VAL;
     return a.axes.n == 0 ? x : pl_build1(g, &pl_op_flip, &a, 1, &x);

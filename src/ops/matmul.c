@@ -8,6 +8,7 @@
  * matrix on the right of many rows becomes a single tall product, and whatever else broadcasts
  * is written out. The gradient is two more products; backward keeps a and b.
  */
+#include "ops/attr.h"
 #include "base/err.h"
 #include "base/pool.h"
 #include "cpu/dnn.h"
@@ -17,10 +18,7 @@
 
 #include <string.h>
 
-typedef struct matmul_attr {
-    bool ta, tb;
-} matmul_attr;
-static const pl_attr attrs[] = {PL_ATTR(matmul_attr, ta, BOOL), PL_ATTR(matmul_attr, tb, BOOL),
+static const pl_attr attrs[] = {PL_ATTR(pl_matmul_attr, ta, BOOL), PL_ATTR(pl_matmul_attr, tb, BOOL),
                                 PL_ATTR_END};
 
 /* ---- shapes ----------------------------------------------------------------------------- */
@@ -32,7 +30,7 @@ typedef struct product {
 
 static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
-    const matmul_attr *t = attr;
+    const pl_matmul_attr *t = attr;
     const pl_type *a = &in[0], *b = &in[1];
     char x[96], y[96];
     pl_type_text(a, x, sizeof x);
@@ -65,7 +63,7 @@ static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 
 static product product_of(const pl_call *c)
 {
-    const matmul_attr *t = c->attr;
+    const pl_matmul_attr *t = c->attr;
     const pl_type *a = &c->in_type[0], *b = &c->in_type[1], *y = &c->out_type[0];
     product p = {.batch = 1, .ta = t->ta, .tb = t->tb};
     p.m = y->dim[y->rank - 2];
@@ -90,7 +88,7 @@ static pl_val unbatched(pl_graph *g, pl_val d, pl_val like)
 
 static void vjp(const pl_vjp *v)
 {
-    const matmul_attr *t = v->attr;
+    const pl_matmul_attr *t = v->attr;
     pl_graph *g = v->g;
     pl_val a = v->in[0], b = v->in[1], d = v->gout[0];
     if (v->need[0]) {
@@ -200,7 +198,7 @@ static const pl_case cases[] = {
 static void labels(const pl_call *c, pl_labels *l)
 {
     enum { M = PL_MAX_RANK + 1, N, K };
-    const matmul_attr *t = c->attr;
+    const pl_matmul_attr *t = c->attr;
     const pl_type *a = &c->in_type[0], *b = &c->in_type[1], *y = &c->out_type[0];
     for (int i = 0; i < y->rank - 2; i++) {
         l->out[0][i] = (int8_t)(i + 1);
@@ -223,7 +221,7 @@ const pl_op pl_op_matmul = {
     .min_in = 2,
     .max_in = 3,
     .n_out = 1,
-    .attr_bytes = sizeof(matmul_attr),
+    .attr_bytes = sizeof(pl_matmul_attr),
     .attrs = attrs,
     .infer = infer,
     .vjp = vjp,
@@ -274,7 +272,7 @@ static pl_val batched(pl_graph *g, pl_val x, const pl_type *to)
 
 static pl_val build(pl_graph *g, pl_val a, pl_val b, pl_val bias, bool ta, bool tb)
 {
-    matmul_attr t;
+    pl_matmul_attr t;
     memset(&t, 0, sizeof t);
     t.ta = ta;
     t.tb = tb;

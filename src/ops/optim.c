@@ -12,6 +12,7 @@
  * on the step (bias corrections, SGD's first step) are computed in double at every run. No
  * gradient flows through an update.
  */
+#include "ops/attr.h"
 #include "base/err.h"
 #include "base/pool.h"
 #include "cpu/update.h"
@@ -22,12 +23,8 @@
 #include <math.h>
 #include <string.h>
 
-typedef struct optim_attr {
-    double beta1, beta2, eps, weight_decay, momentum, dampening, alpha;
-    bool decoupled, nesterov;
-} optim_attr;
-#define F(field) PL_ATTR(optim_attr, field, FLOAT)
-#define B(field) PL_ATTR(optim_attr, field, BOOL)
+#define F(field) PL_ATTR(pl_optim_attr, field, FLOAT)
+#define B(field) PL_ATTR(pl_optim_attr, field, BOOL)
 static const pl_attr adam_attrs[] = {F(beta1),        F(beta2),     F(eps),
                                      F(weight_decay), B(decoupled), PL_ATTR_END};
 static const pl_attr sgd_attrs[] = {F(weight_decay), PL_ATTR_END};
@@ -77,7 +74,7 @@ typedef struct values {
     double lr, scale, step;
 } values;
 
-static coeffs adam_coeffs(const optim_attr *a, values v)
+static coeffs adam_coeffs(const pl_optim_attr *a, values v)
 {
     double c1 = 1 - pow(a->beta1, v.step), c2 = 1 - pow(a->beta2, v.step);
     return (coeffs){.scale = v.scale,
@@ -93,7 +90,7 @@ static coeffs adam_coeffs(const optim_attr *a, values v)
 
 /* The first step puts the gradient itself into the buffer, without dampening. Nesterov's
  * look-ahead uses the momentum, kept in beta2, at every step. */
-static coeffs sgd_coeffs(const optim_attr *a, values v)
+static coeffs sgd_coeffs(const pl_optim_attr *a, values v)
 {
     bool first = v.step <= 1;
     return (coeffs){.scale = v.scale,
@@ -104,7 +101,7 @@ static coeffs sgd_coeffs(const optim_attr *a, values v)
                     .beta2 = a->momentum};
 }
 
-static coeffs lion_coeffs(const optim_attr *a, values v)
+static coeffs lion_coeffs(const pl_optim_attr *a, values v)
 {
     return (coeffs){.scale = v.scale,
                     .keep = 1 - v.lr * a->weight_decay,
@@ -115,7 +112,7 @@ static coeffs lion_coeffs(const optim_attr *a, values v)
                     .mix2 = 1 - a->beta2};
 }
 
-static coeffs rmsprop_coeffs(const optim_attr *a, values v)
+static coeffs rmsprop_coeffs(const pl_optim_attr *a, values v)
 {
     return (coeffs){.scale = v.scale,
                     .decay = a->weight_decay,
@@ -281,12 +278,12 @@ static pl_cost cost(const pl_call *c)
  }                                                                                             \
  static pl_status op##_run(const pl_call *c)                                                   \
  {                                                                                             \
-  const optim_attr *a = c->attr;                                                               \
+  const pl_optim_attr *a = c->attr;                                                               \
   return run_fast(c, scalars, coeff(a, values_of(c, scalars)), fast_rule);                     \
  }                                                                                             \
  static pl_status op##_ref(const pl_call *c)                                                   \
  {                                                                                             \
-  const optim_attr *a = c->attr;                                                               \
+  const pl_optim_attr *a = c->attr;                                                               \
   return run_ref(c, scalars, coeff(a, values_of(c, scalars)), slow_rule);                      \
  }                                                                                             \
  static const pl_kernel op##_fast[] = {{"fused", all_f32, NULL, NULL, op##_run},               \
@@ -304,7 +301,7 @@ static pl_cost cost(const pl_call *c)
      .flags = PL_OP_NO_GRAD,                                                                   \
      .inplace = {1 << (scalars + 1), states > 0 ? 1 << (scalars + 2) : 0,                      \
                  states > 1 ? 1 << (scalars + 3) : 0, states > 2 ? 1 << (scalars + 4) : 0},    \
-     .attr_bytes = sizeof(optim_attr),                                                         \
+     .attr_bytes = sizeof(pl_optim_attr),                                                         \
      .attrs = table,                                                                           \
      .infer = op##_infer,                                                                      \
      .cost = cost,                                                                             \
@@ -385,7 +382,7 @@ UPDATE_OP(rmsprop_full, 2, 3, rmsprop_attrs, rmsprop_coeffs, PL_UPDATE_RMSPROP_F
 
 /* ---- constructors ----------------------------------------------------------------------- */
 /* Builds and hands the new values back through the pointers that brought the old ones. */
-static void build(pl_graph *g, const pl_op *op, const optim_attr *a, int n_scalars,
+static void build(pl_graph *g, const pl_op *op, const pl_optim_attr *a, int n_scalars,
                   const pl_val *scalars, pl_val grad, pl_val *const *tensors, int n)
 {
     pl_val in[8], out[PL_MAX_OUT];
@@ -399,7 +396,7 @@ static void build(pl_graph *g, const pl_op *op, const optim_attr *a, int n_scala
 void pl_adam(pl_graph *g, const pl_adam_opts *o, pl_val lr, pl_val step, pl_val scale,
              pl_val grad, pl_val *w, pl_val *m, pl_val *v, pl_val *vmax)
 {
-    optim_attr a;
+    pl_optim_attr a;
     memset(&a, 0, sizeof a);
     a.beta1 = o->beta1;
     a.beta2 = o->beta2;
@@ -414,7 +411,7 @@ void pl_adam(pl_graph *g, const pl_adam_opts *o, pl_val lr, pl_val step, pl_val 
 void pl_sgd(pl_graph *g, const pl_sgd_opts *o, pl_val lr, pl_val step, pl_val scale,
             pl_val grad, pl_val *w, pl_val *buf)
 {
-    optim_attr a;
+    pl_optim_attr a;
     memset(&a, 0, sizeof a);
     a.weight_decay = o->weight_decay;
     bool keeps = buf && pl_val_ok(*buf);
@@ -432,7 +429,7 @@ void pl_sgd(pl_graph *g, const pl_sgd_opts *o, pl_val lr, pl_val step, pl_val sc
 void pl_lion(pl_graph *g, const pl_lion_opts *o, pl_val lr, pl_val scale, pl_val grad,
              pl_val *w, pl_val *m)
 {
-    optim_attr a;
+    pl_optim_attr a;
     memset(&a, 0, sizeof a);
     a.beta1 = o->beta1;
     a.beta2 = o->beta2;
@@ -443,7 +440,7 @@ void pl_lion(pl_graph *g, const pl_lion_opts *o, pl_val lr, pl_val scale, pl_val
 void pl_rmsprop(pl_graph *g, const pl_rmsprop_opts *o, pl_val lr, pl_val scale, pl_val grad,
                 pl_val *w, pl_val *sq, pl_val *mean, pl_val *buf)
 {
-    optim_attr a;
+    pl_optim_attr a;
     memset(&a, 0, sizeof a);
     a.alpha = o->alpha;
     a.eps = o->eps;

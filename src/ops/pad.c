@@ -4,6 +4,7 @@
  * gradient is the slice that reads the elements back. The fast kernel writes the output once,
  * front to back, as runs along the last axis that is padded.
  */
+#include "ops/attr.h"
 #include "base/dtype.h"
 #include "base/pool.h"
 #include "cpu/strided.h"
@@ -12,22 +13,18 @@
 
 #include <string.h>
 
-typedef struct pad_attr {
-    pl_dims lo, hi, inner;
-    double value;
-} pad_attr;
 static const pl_attr attrs[] = {
-    PL_ATTR(pad_attr, lo, DIMS),
-    PL_ATTR(pad_attr, hi, DIMS),
-    PL_ATTR(pad_attr, inner, DIMS),
-    PL_ATTR(pad_attr, value, FLOAT),
+    PL_ATTR(pl_pad_attr, lo, DIMS),
+    PL_ATTR(pl_pad_attr, hi, DIMS),
+    PL_ATTR(pl_pad_attr, inner, DIMS),
+    PL_ATTR(pl_pad_attr, value, FLOAT),
     PL_ATTR_END,
 };
 
 static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
     (void)n_in;
-    const pad_attr *a = attr;
+    const pl_pad_attr *a = attr;
     const pl_type *x = &in[0];
     char t[96];
     PL_FAIL_IF(a->lo.n != x->rank || a->hi.n != x->rank || a->inner.n != x->rank, PL_ERR_ARG,
@@ -51,7 +48,7 @@ static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 
 static void vjp(const pl_vjp *v)
 {
-    const pad_attr *a = v->attr;
+    const pl_pad_attr *a = v->attr;
     pl_type x = pl_val_type(v->g, v->in[0]);
     int64_t stop[PL_MAX_RANK], step[PL_MAX_RANK];
     if (pl_type_elems(&x) == 0) return;
@@ -63,7 +60,7 @@ static void vjp(const pl_vjp *v)
 }
 
 /* Coordinate in the input of output coordinate `at` on axis i; -1 in the padding. */
-static int64_t source_of(const pad_attr *a, const pl_type *x, int i, int64_t at)
+static int64_t source_of(const pl_pad_attr *a, const pl_type *x, int i, int64_t at)
 {
     int64_t t = at - a->lo.v[i], step = a->inner.v[i] + 1;
     return t < 0 || t % step || t / step >= x->dim[i] ? -1 : t / step;
@@ -71,7 +68,7 @@ static int64_t source_of(const pad_attr *a, const pl_type *x, int i, int64_t at)
 
 static pl_status ref(const pl_call *c)
 {
-    const pad_attr *a = c->attr;
+    const pl_pad_attr *a = c->attr;
     const pl_type *x = &c->in_type[0], *y = &c->out_type[0];
     size_t elem = pl_dtype_bytes(y->dtype);
     int64_t n = pl_type_elems(y), stride[PL_MAX_RANK];
@@ -106,7 +103,7 @@ typedef struct job {
 /* A line of the output: lo, elements with gaps, hi. src NULL: all padding. */
 static void write_line(const job *j, char *dst, const char *src)
 {
-    const pad_attr *a = j->c->attr;
+    const pl_pad_attr *a = j->c->attr;
     const pl_type *x = &j->c->in_type[0];
     size_t elem = pl_dtype_bytes(x->dtype);
     int64_t n = x->dim[j->axis], lo = a->lo.v[j->axis], hi = a->hi.v[j->axis],
@@ -150,7 +147,7 @@ static void line_task(void *ctx, int64_t task, int worker)
 
 static pl_status lines(const pl_call *c)
 {
-    const pad_attr *a = c->attr;
+    const pl_pad_attr *a = c->attr;
     const pl_type *x = &c->in_type[0], *y = &c->out_type[0];
     job j = {.c = c, .axis = 0, .run = 1};
     int64_t n_lines = 1;
@@ -185,7 +182,7 @@ static const pl_case cases[] = {
 };
 static void labels(const pl_call *c, pl_labels *l)
 {
-    const pad_attr *a = c->attr;
+    const pl_pad_attr *a = c->attr;
     for (int i = 0; i < c->in_type[0].rank && pl_type_elems(&c->in_type[0]); i++)
         if (a->lo.v[i] == 0 && a->hi.v[i] == 0 && a->inner.v[i] == 0)
             l->in[0][i] = l->out[0][i] = (int8_t)(i + 1);
@@ -200,7 +197,7 @@ const pl_op pl_op_pad = {
     .min_in = 1,
     .max_in = 1,
     .n_out = 1,
-    .attr_bytes = sizeof(pad_attr),
+    .attr_bytes = sizeof(pl_pad_attr),
     .attrs = attrs,
     .infer = infer,
     .vjp = vjp,
@@ -214,7 +211,7 @@ pl_val pl__pad_all(pl_graph *g, pl_val x, const int64_t *lo, const int64_t *hi,
                    const int64_t *inner, double value)
 {
     if (!pl_val_ok(x)) return PL_NO_VAL;
-    pad_attr a;
+    pl_pad_attr a;
     memset(&a, 0, sizeof a);
     int rank = pl_val_type(g, x).rank;
     bool none = true;

@@ -4,20 +4,18 @@
  * are and the constructor makes a reshape, which is free. Alone it runs as a tiled transposition:
  * reading through strides, as a group would, wastes most of each cache line.
  */
+#include "ops/attr.h"
 #include "ops/ops.h"
 #include "ops/shape.h"
 
 #include <string.h>
 
-typedef struct permute_attr {
-    pl_dims perm;
-} permute_attr;
-static const pl_attr attrs[] = {PL_ATTR(permute_attr, perm, DIMS), PL_ATTR_END};
+static const pl_attr attrs[] = {PL_ATTR(pl_permute_attr, perm, DIMS), PL_ATTR_END};
 
 static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
     (void)n_in;
-    pl_dims *p = &((permute_attr *)attr)->perm;
+    pl_dims *p = &((pl_permute_attr *)attr)->perm;
     char x[96];
     uint32_t seen = 0;
     PL_FAIL_IF(p->n != in[0].rank, PL_ERR_ARG, "an order of %d dimensions for %s", p->n,
@@ -36,7 +34,7 @@ static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 
 static bool affine(const pl_call *c, pl_affine *out)
 {
-    const pl_dims *p = &((const permute_attr *)c->attr)->perm;
+    const pl_dims *p = &((const pl_permute_attr *)c->attr)->perm;
     int64_t stride[PL_MAX_RANK];
     memset(out, 0, sizeof *out);
     pl_shape_strides(&c->in_type[0], stride);
@@ -46,7 +44,7 @@ static bool affine(const pl_call *c, pl_affine *out)
 
 static void vjp(const pl_vjp *v)
 {
-    const pl_dims *p = &((const permute_attr *)v->attr)->perm;
+    const pl_dims *p = &((const pl_permute_attr *)v->attr)->perm;
     int back[PL_MAX_RANK];
     for (int i = 0; i < p->n; i++) back[p->v[i]] = i;
     v->gin[0] = pl_permute(v->g, v->gout[0], back);
@@ -84,7 +82,7 @@ const pl_op pl_op_permute = {
     .max_in = 1,
     .n_out = 1,
     .flags = PL_OP_AFFINE,
-    .attr_bytes = sizeof(permute_attr),
+    .attr_bytes = sizeof(pl_permute_attr),
     .attrs = attrs,
     .infer = infer,
     .vjp = vjp,
@@ -110,7 +108,7 @@ pl_val pl_permute(pl_graph *g, pl_val x, const int *perm)
 {
     if (!pl_val_ok(x)) return PL_NO_VAL;
     pl_type t = pl_val_type(g, x);
-    permute_attr a;
+    pl_permute_attr a;
     memset(&a, 0, sizeof a);
     a.perm.n = t.rank;
     int at[PL_MAX_RANK];

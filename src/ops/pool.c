@@ -9,6 +9,7 @@
  * Backward keeps one byte an output element of max_pool, and nothing of the averages. Padding
  * never wins a maximum; averages count it only when count_pad is set.
  */
+#include "ops/attr.h"
 #include "base/pool.h"
 #include "base/err.h"
 #include "cpu/dnn.h"
@@ -384,15 +385,12 @@ AVERAGE_TAPS(adaptive_avg_pool, adaptive_taps_of, in_type, out_type, false)
 AVERAGE_TAPS(adaptive_avg_pool_bwd, adaptive_taps_of, out_type, in_type, true)
 
 /* ---- adaptive averages: the result's size is the attribute ------------------------------ */
-typedef struct adaptive_attr {
-    pl_dims size; /* spatial size of the result: of y, or of dx in the adjoint */
-} adaptive_attr;
-static const pl_attr adaptive_attrs[] = {PL_ATTR(adaptive_attr, size, DIMS), PL_ATTR_END};
+static const pl_attr adaptive_attrs[] = {PL_ATTR(pl_adaptive_attr, size, DIMS), PL_ATTR_END};
 
 static pl_status adaptive_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
     (void)n_in;
-    const adaptive_attr *a = attr;
+    const pl_adaptive_attr *a = attr;
     PL_TRY(pl_window_rank("x", &in[0]));
     PL_TRY(pl_window_need("size", &a->size, in[0].rank - 2));
     out[0] = in[0];
@@ -402,7 +400,7 @@ static pl_status adaptive_infer(const pl_type *in, int n_in, void *attr, pl_type
 
 static pl_val adaptive_other(const pl_vjp *v, const pl_op *op)
 {
-    adaptive_attr a = *(const adaptive_attr *)v->attr;
+    pl_adaptive_attr a = *(const pl_adaptive_attr *)v->attr;
     pl_type t = pl_val_type(v->g, v->in[0]);
     for (int d = 0; d < a.size.n; d++) a.size.v[d] = t.dim[1 + d];
     return pl_build1(v->g, op, &a, 1, v->gout);
@@ -488,7 +486,7 @@ WINDOW_OP(max_pool_gather, 2, 1, max_attrs)
 WINDOW_OP(avg_pool, 1, 1, avg_attrs)
 WINDOW_OP(avg_pool_bwd, 1, 1, avg_bwd_attrs)
 #define ADAPTIVE_OP(op)                                                                        \
- POOL_OP(op, 1, 1, adaptive_attr, adaptive_attrs, adaptive_infer, adaptive_cost, adaptive_cases)
+ POOL_OP(op, 1, 1, pl_adaptive_attr, adaptive_attrs, adaptive_infer, adaptive_cost, adaptive_cases)
 ADAPTIVE_OP(adaptive_avg_pool)
 ADAPTIVE_OP(adaptive_avg_pool_bwd)
 
@@ -526,7 +524,7 @@ pl_val pl_avg_pool(pl_graph *g, pl_val x, const pl_pool_opts *o)
 pl_val pl_adaptive_avg_pool(pl_graph *g, pl_val x, const int64_t *out)
 {
     if (!pl_val_ok(x)) return PL_NO_VAL;
-    adaptive_attr a;
+    pl_adaptive_attr a;
     memset(&a, 0, sizeof a);
     int n = pl_val_type(g, x).rank - 2;
     a.size.n = n < 0 ? 0 : n;

@@ -10,6 +10,7 @@
  * stored thing but an expression of the key, which fuses with its readers and is made again for the
  * backward pass.
  */
+#include "ops/attr.h"
 #include "base/dtype.h"
 #include "base/pool.h"
 #include "base/rng.h"
@@ -19,15 +20,10 @@
 
 #include <string.h>
 
-typedef struct random_attr {
-    pl_dtype dtype;
-    pl_dims shape;
-    int64_t stream;
-} random_attr;
 static const pl_attr attrs[] = {
-    PL_ATTR(random_attr, dtype, DTYPE),
-    PL_ATTR(random_attr, shape, DIMS),
-    PL_ATTR(random_attr, stream, INT),
+    PL_ATTR(pl_random_attr, dtype, DTYPE),
+    PL_ATTR(pl_random_attr, shape, DIMS),
+    PL_ATTR(pl_random_attr, stream, INT),
     PL_ATTR_END,
 };
 
@@ -43,7 +39,7 @@ static pl_status check_key(const pl_type *key)
 static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
     (void)n_in;
-    const random_attr *a = attr;
+    const pl_random_attr *a = attr;
     PL_TRY(check_key(&in[0]));
     PL_FAIL_IF(a->dtype >= PL_N_DTYPES || !pl_dtype_is_float(a->dtype), PL_ERR_ARG,
                "draws are of a float type, not %s", pl_dtype_name(a->dtype));
@@ -103,7 +99,7 @@ static void draw_normal(uint64_t seed, uint32_t stream, uint64_t step, uint64_t 
 static void draw_range(const pl_call *c, draw_fn *draw, int64_t lo, int64_t hi)
 {
     const int64_t *key = c->in[0];
-    const random_attr *a = c->attr;
+    const pl_random_attr *a = c->attr;
     for (int64_t i = lo; i < hi; i += 4) {
         float v[4];
         draw((uint64_t)key[0], (uint32_t)a->stream, (uint64_t)key[1], (uint64_t)i / 4, a->dtype,
@@ -128,7 +124,7 @@ static void chunk_task(void *ctx, int64_t task, int worker)
     (void)worker;
     const job *j = ctx;
     const int64_t *key = j->c->in[0];
-    const random_attr *a = j->c->attr;
+    const pl_random_attr *a = j->c->attr;
     int64_t lo = task * CHUNK, hi = lo + CHUNK < j->n ? lo + CHUNK : j->n;
     for (int64_t i = lo; i < hi; i += BATCH) {
         uint32_t w[BATCH];
@@ -198,7 +194,7 @@ static const pl_case cases[] = {
         .max_in = 1,                                                                           \
         .n_out = 1,                                                                            \
         .flags = PL_OP_RANDOM | PL_OP_NO_GRAD,                                                 \
-        .attr_bytes = sizeof(random_attr),                                                     \
+        .attr_bytes = sizeof(pl_random_attr),                                                     \
         .attrs = attrs,                                                                        \
         .infer = infer,                                                                        \
         .cost = cost_fn,                                                                       \
@@ -209,19 +205,16 @@ RANDOM_OP(uniform, uniform_kernels, uniform_cost)
 RANDOM_OP(normal, normal_kernels, normal_cost)
 
 /* ---- random order ----------------------------------------------------------------------- */
-typedef struct order_attr {
-    int64_t n, stream;
-} order_attr;
 static const pl_attr order_attrs[] = {
-    PL_ATTR(order_attr, n, INT),
-    PL_ATTR(order_attr, stream, INT),
+    PL_ATTR(pl_order_attr, n, INT),
+    PL_ATTR(pl_order_attr, stream, INT),
     PL_ATTR_END,
 };
 
 static pl_status order_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
     (void)n_in;
-    const order_attr *a = attr;
+    const pl_order_attr *a = attr;
     PL_TRY(check_key(&in[0]));
     PL_FAIL_IF(a->n < 0 || a->n > INT32_MAX, PL_ERR_ARG, "an order of %lld things",
                (long long)a->n);
@@ -233,7 +226,7 @@ static pl_status order_infer(const pl_type *in, int n_in, void *attr, pl_type *o
  * 32 bits instead of rejecting is below n/2^32). */
 static pl_status order_ref(const pl_call *c)
 {
-    const order_attr *a = c->attr;
+    const pl_order_attr *a = c->attr;
     const int64_t *key = c->in[0];
     int32_t *y = c->out[0];
     uint32_t w[4];
@@ -265,7 +258,7 @@ const pl_op pl_op_random_permutation = {
     .max_in = 1,
     .n_out = 1,
     .flags = PL_OP_RANDOM | PL_OP_NO_GRAD | PL_OP_COUPLES,
-    .attr_bytes = sizeof(order_attr),
+    .attr_bytes = sizeof(pl_order_attr),
     .attrs = order_attrs,
     .infer = order_infer,
     .cost = uniform_cost,
@@ -289,7 +282,7 @@ pl_val pl_rng_key(pl_graph *g)
 static pl_val draw(pl_graph *g, const pl_op *op, pl_val key, const pl_type *t)
 {
     if (!pl_val_ok(key)) return PL_NO_VAL;
-    random_attr a;
+    pl_random_attr a;
     memset(&a, 0, sizeof a);
     a.dtype = t->dtype;
     a.shape.n = t->rank;
@@ -311,7 +304,7 @@ pl_val pl_random_normal(pl_graph *g, pl_val key, pl_type type)
 pl_val pl_random_permutation(pl_graph *g, pl_val key, int64_t n)
 {
     if (!pl_val_ok(key)) return PL_NO_VAL;
-    order_attr a = {n, pl_graph_next_stream(g)};
+    pl_order_attr a = {n, pl_graph_next_stream(g)};
     return pl_build1(g, &pl_op_random_permutation, &a, 1, &key);
 }
 

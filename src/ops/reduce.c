@@ -14,6 +14,7 @@
  *
  * The kernels here are the reference; reductions run in tile groups.
  */
+#include "ops/attr.h"
 #include "base/dtype.h"
 #include "ops/ops.h"
 #include "ops/shape.h"
@@ -21,19 +22,15 @@
 #include <math.h>
 #include <string.h>
 
-typedef struct reduce_attr {
-    pl_dims axes;
-    bool keep;
-} reduce_attr;
 static const pl_attr attrs[] = {
-    PL_ATTR(reduce_attr, axes, DIMS),
-    PL_ATTR(reduce_attr, keep, BOOL),
+    PL_ATTR(pl_reduce_attr, axes, DIMS),
+    PL_ATTR(pl_reduce_attr, keep, BOOL),
     PL_ATTR_END,
 };
 
 static uint32_t axes_mask(const void *attr)
 {
-    const pl_dims *d = &((const reduce_attr *)attr)->axes;
+    const pl_dims *d = &((const pl_reduce_attr *)attr)->axes;
     uint32_t m = 0;
     for (int i = 0; i < d->n; i++) m |= (uint32_t)1 << d->v[i];
     return m;
@@ -73,7 +70,7 @@ static pl_type reduced(const pl_type *x, uint32_t mask, bool keep)
 static pl_status sum_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
     (void)n_in;
-    reduce_attr *a = attr;
+    pl_reduce_attr *a = attr;
     int64_t elems;
     char x[96];
     PL_TRY(normalise(&in[0], &a->axes, &elems));
@@ -87,7 +84,7 @@ static pl_status sum_infer(const pl_type *in, int n_in, void *attr, pl_type *out
 static pl_status extreme_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
     (void)n_in;
-    reduce_attr *a = attr;
+    pl_reduce_attr *a = attr;
     int64_t elems;
     char x[96];
     PL_TRY(normalise(&in[0], &a->axes, &elems));
@@ -229,7 +226,7 @@ static void sum_vjp(const pl_vjp *v)
 static void extreme_vjp(const pl_vjp *v)
 {
     pl_graph *g = v->g;
-    const reduce_attr *a = v->attr;
+    const pl_reduce_attr *a = v->attr;
     pl_val hit = pl_eq(g, v->in[0], spread(v, v->out[0]));
     pl_val count =
         pl_sum(g, pl_cast(g, hit, pl_val_type(g, v->in[0]).dtype), axes_mask(a), a->keep);
@@ -323,7 +320,7 @@ static const pl_case moments_cases[] = {
         .max_in = 1,                                                                           \
         .n_out = outs,                                                                         \
         .flags = PL_OP_REDUCE,                                                                 \
-        .attr_bytes = sizeof(reduce_attr),                                                     \
+        .attr_bytes = sizeof(pl_reduce_attr),                                                     \
         .attrs = attrs,                                                                        \
         .infer = infer_fn,                                                                     \
         .vjp = vjp_fn,                                                                         \
@@ -338,7 +335,7 @@ REDUCE_OP(min_over, min, extreme_infer, extreme_vjp, cost, extreme_cases, 1)
 REDUCE_OP(moments, moments, moments_infer, moments_vjp, moments_cost, moments_cases, 2)
 
 /* ---- constructors ----------------------------------------------------------------------- */
-static bool attr_of(pl_graph *g, pl_val x, uint32_t mask, bool keep, reduce_attr *a)
+static bool attr_of(pl_graph *g, pl_val x, uint32_t mask, bool keep, pl_reduce_attr *a)
 {
     pl_type t = pl_val_type(g, x);
     memset(a, 0, sizeof *a);
@@ -348,7 +345,7 @@ static bool attr_of(pl_graph *g, pl_val x, uint32_t mask, bool keep, reduce_attr
 
 static pl_val reduce_build(pl_graph *g, const pl_op *op, pl_val x, uint32_t axes, bool keep)
 {
-    reduce_attr a;
+    pl_reduce_attr a;
     if (!attr_of(g, x, axes, keep, &a)) return PL_NO_VAL;
     return a.axes.n == 0 ? x : pl_build1(g, op, &a, 1, &x);
 }
@@ -370,7 +367,7 @@ pl_val pl_min_over(pl_graph *g, pl_val x, uint32_t axes, bool keep)
 
 void pl_moments(pl_graph *g, pl_val x, uint32_t axes, bool keep, pl_val *mean, pl_val *var)
 {
-    reduce_attr a;
+    pl_reduce_attr a;
     pl_val out[2] = {PL_NO_VAL, PL_NO_VAL};
     if (attr_of(g, x, axes, keep, &a)) pl_build(g, &pl_op_moments, &a, 1, &x, out);
     *mean = out[0];

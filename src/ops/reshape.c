@@ -4,20 +4,18 @@
  * constructor that would change nothing makes no node. stop_gradient is the identity with gradient
  * zero by definition.
  */
+#include "ops/attr.h"
 #include "ops/ops.h"
 #include "ops/shape.h"
 
 #include <string.h>
 
-typedef struct reshape_attr {
-    pl_dims shape; /* one -1 allowed: infer fills it in */
-} reshape_attr;
-static const pl_attr attrs[] = {PL_ATTR(reshape_attr, shape, DIMS), PL_ATTR_END};
+static const pl_attr attrs[] = {PL_ATTR(pl_reshape_attr, shape, DIMS), PL_ATTR_END};
 
 static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
     (void)n_in;
-    pl_dims *s = &((reshape_attr *)attr)->shape;
+    pl_dims *s = &((pl_reshape_attr *)attr)->shape;
     int64_t have = pl_type_elems(&in[0]), known = 1, open = -1;
     char x[96], y[96];
     pl_type asked = pl_type_make(in[0].dtype, s->n, s->v);
@@ -76,7 +74,7 @@ const pl_op pl_op_reshape = {
     .n_out = 1,
     .flags = PL_OP_VIEW,
     .inplace = {1},
-    .attr_bytes = sizeof(reshape_attr),
+    .attr_bytes = sizeof(pl_reshape_attr),
     .attrs = attrs,
     .infer = infer,
     .vjp = vjp,
@@ -117,7 +115,7 @@ pl_val pl_reshape(pl_graph *g, pl_val x, int rank, const int64_t *dim)
     }
     pl_type t = pl_val_type(g, x), to = pl_type_make(t.dtype, rank, dim);
     if (pl_type_equal(&t, &to)) return x;
-    reshape_attr a;
+    pl_reshape_attr a;
     memset(&a, 0, sizeof a);
     a.shape.n = rank;
     memcpy(a.shape.v, to.dim, sizeof a.shape.v);

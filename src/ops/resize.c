@@ -10,6 +10,7 @@
  * with a = -0.75. Positions past an edge read the edge. Resizing is linear in x: the adjoint is
  * its gradient, and the adjoint's gradient is resizing.
  */
+#include "ops/attr.h"
 #include "base/err.h"
 #include "ops/labels.h"
 #include "ops/ops.h"
@@ -21,20 +22,15 @@
 #include <math.h>
 #include <string.h>
 
-typedef struct resize_attr {
-    pl_dims size; /* spatial size of the result: of y for resize, of dx for resize_bwd */
-    int32_t mode; /* pl_resize_mode */
-    bool align_corners;
-} resize_attr;
 static const char *const mode_names[] = {"nearest", "linear", "cubic", NULL};
-static const pl_attr attrs[] = {PL_ATTR(resize_attr, size, DIMS),
-                                PL_ATTR_NAMES(resize_attr, mode, mode_names),
-                                PL_ATTR(resize_attr, align_corners, BOOL), PL_ATTR_END};
+static const pl_attr attrs[] = {PL_ATTR(pl_resize_attr, size, DIMS),
+                                PL_ATTR_NAMES(pl_resize_attr, mode, mode_names),
+                                PL_ATTR(pl_resize_attr, align_corners, BOOL), PL_ATTR_END};
 
 static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
     (void)n_in;
-    const resize_attr *a = attr;
+    const pl_resize_attr *a = attr;
     PL_TRY(pl_window_rank("x", &in[0]));
     int n = in[0].rank - 2;
     PL_TRY(pl_window_need("size", &a->size, n));
@@ -114,7 +110,7 @@ static bool taps_of(const void *ctx, int d, int64_t i, int64_t k, int64_t *index
 
 static pl_status make_taps(const pl_call *c, bool adjoint, pl_taps **t)
 {
-    const resize_attr *a = c->attr;
+    const pl_resize_attr *a = c->attr;
     const pl_type *x = adjoint ? &c->out_type[0] : &c->in_type[0];
     const pl_type *y = adjoint ? &c->in_type[0] : &c->out_type[0];
     resizing r = {x->dim + 1, y->dim + 1, (pl_resize_mode)a->mode, a->align_corners,
@@ -135,7 +131,7 @@ static pl_status resize_bwd_taps(const pl_call *c, pl_taps **t)
 /* ---- gradients, cost, kernels ----------------------------------------------------------- */
 static pl_val other(const pl_vjp *v, const pl_op *op)
 {
-    resize_attr a = *(const resize_attr *)v->attr;
+    pl_resize_attr a = *(const pl_resize_attr *)v->attr;
     pl_type t = pl_val_type(v->g, v->in[0]);
     for (int d = 0; d < a.size.n; d++) a.size.v[d] = t.dim[1 + d];
     return pl_build1(v->g, op, &a, 1, &v->gout[0]);
@@ -155,7 +151,7 @@ static void resize_bwd_vjp(const pl_vjp *v)
 static pl_cost cost(const pl_call *c)
 {
     static const double taps[] = {1, 2, 4};
-    const resize_attr *a = c->attr;
+    const pl_resize_attr *a = c->attr;
     int64_t n = pl_type_elems(&c->in_type[0]), m = pl_type_elems(&c->out_type[0]);
     return (pl_cost){2 * (double)(n > m ? n : m) * pow(taps[a->mode], a->size.n),
                      operand_bytes(c)};
@@ -193,7 +189,7 @@ static void labels(const pl_call *c, pl_labels *l)
      .min_in = 1,                                                                              \
      .max_in = 1,                                                                              \
      .n_out = 1,                                                                               \
-     .attr_bytes = sizeof(resize_attr),                                                        \
+     .attr_bytes = sizeof(pl_resize_attr),                                                        \
      .attrs = attrs,                                                                           \
      .infer = infer,                                                                           \
      .vjp = op##_vjp,                                                                          \
@@ -209,7 +205,7 @@ pl_val pl_resize(pl_graph *g, pl_val x, const int64_t *out, pl_resize_mode mode,
                  bool align_corners)
 {
     if (!pl_val_ok(x)) return PL_NO_VAL;
-    resize_attr a;
+    pl_resize_attr a;
     memset(&a, 0, sizeof a);
     int n = pl_val_type(g, x).rank - 2;
     a.size.n = n < 0 ? 0 : n;

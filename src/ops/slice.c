@@ -5,25 +5,23 @@
  * are static, so a slice that misses is a mistake in the model. The gradient is a pad with zeros.
  * A slice that is one run of memory (leading axis cut, the rest whole) is a view.
  */
+#include "ops/attr.h"
 #include "ops/ops.h"
 #include "ops/shape.h"
 
 #include <string.h>
 
-typedef struct slice_attr {
-    pl_dims start, stop, step;
-} slice_attr;
 static const pl_attr attrs[] = {
-    PL_ATTR(slice_attr, start, DIMS),
-    PL_ATTR(slice_attr, stop, DIMS),
-    PL_ATTR(slice_attr, step, DIMS),
+    PL_ATTR(pl_slice_attr, start, DIMS),
+    PL_ATTR(pl_slice_attr, stop, DIMS),
+    PL_ATTR(pl_slice_attr, step, DIMS),
     PL_ATTR_END,
 };
 
 static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
     (void)n_in;
-    slice_attr *a = attr;
+    pl_slice_attr *a = attr;
     const pl_type *x = &in[0];
     char t[96];
     PL_FAIL_IF(a->start.n != x->rank || a->stop.n != x->rank || a->step.n != x->rank,
@@ -47,7 +45,7 @@ static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 
 static bool affine(const pl_call *c, pl_affine *out)
 {
-    const slice_attr *a = c->attr;
+    const pl_slice_attr *a = c->attr;
     int64_t stride[PL_MAX_RANK];
     memset(out, 0, sizeof *out);
     pl_shape_strides(&c->in_type[0], stride);
@@ -74,7 +72,7 @@ static bool view(const pl_call *c, int64_t *byte_offset)
 
 static void vjp(const pl_vjp *v)
 {
-    const slice_attr *a = v->attr;
+    const pl_slice_attr *a = v->attr;
     pl_type x = pl_val_type(v->g, v->in[0]), y = pl_val_type(v->g, v->gout[0]);
     int64_t hi[PL_MAX_RANK], inner[PL_MAX_RANK];
     if (pl_type_elems(&y) == 0) return;
@@ -116,7 +114,7 @@ const pl_op pl_op_slice = {
     .max_in = 1,
     .n_out = 1,
     .flags = PL_OP_AFFINE | PL_OP_VIEW,
-    .attr_bytes = sizeof(slice_attr),
+    .attr_bytes = sizeof(pl_slice_attr),
     .attrs = attrs,
     .infer = infer,
     .vjp = vjp,
@@ -131,7 +129,7 @@ pl_val pl__slice_all(pl_graph *g, pl_val x, const int64_t *start, const int64_t 
                      const int64_t *step)
 {
     if (!pl_val_ok(x)) return PL_NO_VAL;
-    slice_attr a;
+    pl_slice_attr a;
     memset(&a, 0, sizeof a);
     pl_type t = pl_val_type(g, x);
     bool whole = true;

@@ -10,6 +10,7 @@
  *         pass whose byte is the same everywhere is skipped. Short lines use insertion.
  *         Scratch: two arrays of pairs for each line sorted at a time.
  */
+#include "ops/attr.h"
 #include "base/dtype.h"
 #include "base/pool.h"
 #include "ops/labels.h"
@@ -19,21 +20,17 @@
 #include <math.h>
 #include <string.h>
 
-typedef struct sort_attr {
-    int64_t axis, count; /* count -1: all of the axis */
-    bool descending;
-} sort_attr;
 static const pl_attr attrs[] = {
-    PL_ATTR(sort_attr, axis, INT),
-    PL_ATTR(sort_attr, count, INT),
-    PL_ATTR(sort_attr, descending, BOOL),
+    PL_ATTR(pl_sort_attr, axis, INT),
+    PL_ATTR(pl_sort_attr, count, INT),
+    PL_ATTR(pl_sort_attr, descending, BOOL),
     PL_ATTR_END,
 };
 
 static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
     (void)n_in;
-    sort_attr *a = attr;
+    pl_sort_attr *a = attr;
     char x[96];
     PL_TRY(pl_shape_axis(&a->axis, &in[0]));
     int64_t n = in[0].dim[a->axis];
@@ -50,7 +47,7 @@ static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 
 static void vjp(const pl_vjp *v)
 {
-    const sort_attr *a = v->attr;
+    const pl_sort_attr *a = v->attr;
     if (!pl_val_ok(v->gout[0])) return;
     v->gin[0] = pl_put_along_add(v->g, v->gout[0], v->out[1], (int)a->axis,
                                  pl_val_type(v->g, v->in[0]).dim[a->axis]);
@@ -70,7 +67,7 @@ static bool overtakes(const pl_call *c, int64_t base, int64_t stride, int32_t i,
 {
     pl_dtype d = c->in_type[0].dtype;
     int64_t p = base + i * stride, q = base + j * stride;
-    bool down = ((const sort_attr *)c->attr)->descending;
+    bool down = ((const pl_sort_attr *)c->attr)->descending;
     if (d == PL_I64) {
         const int64_t *x = c->in[0];
         return down ? x[p] > x[q] : x[p] < x[q];
@@ -116,14 +113,14 @@ static void write_line(const pl_call *c, int64_t line, int64_t inner, int64_t si
 static pl_status ref_prepare(const pl_call *c, void **prep, size_t *work_bytes)
 {
     (void)prep;
-    int64_t n = c->in_type[0].dim[((const sort_attr *)c->attr)->axis];
+    int64_t n = c->in_type[0].dim[((const pl_sort_attr *)c->attr)->axis];
     *work_bytes = (size_t)n * 2 * sizeof(int32_t);
     return PL_OK;
 }
 
 static pl_status ref(const pl_call *c)
 {
-    const sort_attr *a = c->attr;
+    const pl_sort_attr *a = c->attr;
     pl_lines x = pl_shape_lines(&c->in_type[0], a->axis);
     int32_t *work = c->work;
     for (int64_t line = 0; line < x.outer * x.inner; line++) {
@@ -201,7 +198,7 @@ static void slot_task(void *ctx, int64_t slot, int worker)
 {
     (void)worker;
     const job *j = ctx;
-    const sort_attr *a = j->c->attr;
+    const pl_sort_attr *a = j->c->attr;
     const pl_lines x = j->x;
     pl_dtype d = j->c->in_type[0].dtype;
     uint64_t *pairs = (uint64_t *)j->c->work + slot * 2 * x.size;
@@ -222,7 +219,7 @@ static void slot_task(void *ctx, int64_t slot, int worker)
 /* How many lines at a time is fixed when memory is planned; the handle is that number itself. */
 static pl_status radix_prepare(const pl_call *c, void **prep, size_t *work_bytes)
 {
-    pl_lines x = pl_shape_lines(&c->in_type[0], ((const sort_attr *)c->attr)->axis);
+    pl_lines x = pl_shape_lines(&c->in_type[0], ((const pl_sort_attr *)c->attr)->axis);
     int64_t slots = x.outer * x.inner;
     if (slots > pl_pool_threads()) slots = pl_pool_threads();
     *prep = (void *)(intptr_t)slots;
@@ -232,7 +229,7 @@ static pl_status radix_prepare(const pl_call *c, void **prep, size_t *work_bytes
 
 static pl_status radix(const pl_call *c)
 {
-    job j = {c, pl_shape_lines(&c->in_type[0], ((const sort_attr *)c->attr)->axis),
+    job j = {c, pl_shape_lines(&c->in_type[0], ((const pl_sort_attr *)c->attr)->axis),
              (int64_t)(intptr_t)c->prep};
     pl_pool_for(j.slots, slot_task, &j);
     return PL_OK;
@@ -259,7 +256,7 @@ static const pl_case cases[] = {
 };
 static void labels(const pl_call *c, pl_labels *l)
 {
-    pl_label_off_axis(c, l, ((const sort_attr *)c->attr)->axis);
+    pl_label_off_axis(c, l, ((const pl_sort_attr *)c->attr)->axis);
 }
 
 const pl_op pl_op_sort = {
@@ -268,7 +265,7 @@ const pl_op pl_op_sort = {
     .max_in = 1,
     .n_out = 2,
     .flags = PL_OP_COUPLES,
-    .attr_bytes = sizeof(sort_attr),
+    .attr_bytes = sizeof(pl_sort_attr),
     .attrs = attrs,
     .infer = infer,
     .vjp = vjp,
@@ -282,7 +279,7 @@ const pl_op pl_op_sort = {
 static void build(pl_graph *g, pl_val x, int axis, int64_t count, bool descending,
                   pl_val *values, pl_val *indices)
 {
-    sort_attr a;
+    pl_sort_attr a;
     pl_val out[2] = {PL_NO_VAL, PL_NO_VAL};
     memset(&a, 0, sizeof a);
     a.axis = axis;

@@ -2,28 +2,24 @@
  * out. None has a kernel: the plan gives an input its place, a state value is its slot's memory, an
  * assigned value is made in (or copied to) the slot's memory, an output stays alive to the end.
  */
+#include "ops/attr.h"
 #include "base/err.h"
 #include "ops/ops.h"
 
 #include <string.h>
 
-typedef struct source_attr {
-    const char *name;
-    pl_dtype dtype;
-    pl_dims shape;
-} source_attr;
 
 static const pl_attr input_attrs[] = {
-    PL_ATTR(source_attr, name, TEXT),
-    PL_ATTR(source_attr, dtype, DTYPE),
-    PL_ATTR(source_attr, shape, DIMS),
+    PL_ATTR(pl_source_attr, name, TEXT),
+    PL_ATTR(pl_source_attr, dtype, DTYPE),
+    PL_ATTR(pl_source_attr, shape, DIMS),
     PL_ATTR_END,
 };
 
 static pl_status input_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
     (void)in, (void)n_in;
-    const source_attr *a = attr;
+    const pl_source_attr *a = attr;
     PL_FAIL_IF(!a->name[0], PL_ERR_ARG, "an input needs a name");
     PL_FAIL_IF(a->dtype >= PL_N_DTYPES, PL_ERR_ARG, "no such dtype");
     for (int i = 0; i < a->shape.n; i++)
@@ -37,14 +33,14 @@ const pl_op pl_op_input = {
     .name = "input",
     .n_out = 1,
     .flags = PL_OP_SOURCE | PL_OP_NO_GRAD,
-    .attr_bytes = sizeof(source_attr),
+    .attr_bytes = sizeof(pl_source_attr),
     .attrs = input_attrs,
     .infer = input_infer,
 };
 
 pl_val pl_input(pl_graph *g, const char *name, pl_type type)
 {
-    source_attr a;
+    pl_source_attr a;
     memset(&a, 0, sizeof a);
     a.name = name;
     a.dtype = type.dtype;
@@ -53,23 +49,17 @@ pl_val pl_input(pl_graph *g, const char *name, pl_type type)
     return pl_build1(g, &pl_op_input, &a, 0, NULL);
 }
 
-/* The slot's type stands in the attributes, so that infer needs no store. */
-typedef struct slot_attr {
-    int32_t slot;
-    pl_dtype dtype;
-    pl_dims shape;
-} slot_attr;
 
 static const pl_attr slot_attrs[] = {
-    PL_ATTR(slot_attr, slot, SLOT),
-    PL_ATTR(slot_attr, dtype, DTYPE),
-    PL_ATTR(slot_attr, shape, DIMS),
+    PL_ATTR(pl_slot_attr, slot, SLOT),
+    PL_ATTR(pl_slot_attr, dtype, DTYPE),
+    PL_ATTR(pl_slot_attr, shape, DIMS),
     PL_ATTR_END,
 };
 
-static slot_attr slot_attr_of(pl_graph *g, int slot)
+static pl_slot_attr slot_attr_of(pl_graph *g, int slot)
 {
-    slot_attr a;
+    pl_slot_attr a;
     memset(&a, 0, sizeof a);
     const pl_type *t = &pl_store_slot(g->store, slot)->type;
     a.slot = slot;
@@ -93,7 +83,7 @@ static bool slot_usable(pl_graph *g, int slot)
 static pl_status state_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
     (void)in, (void)n_in;
-    const slot_attr *a = attr;
+    const pl_slot_attr *a = attr;
     out[0] = pl_type_make(a->dtype, a->shape.n, a->shape.v);
     return PL_OK;
 }
@@ -102,7 +92,7 @@ const pl_op pl_op_state = {
     .name = "state",
     .n_out = 1,
     .flags = PL_OP_SOURCE | PL_OP_NO_GRAD,
-    .attr_bytes = sizeof(slot_attr),
+    .attr_bytes = sizeof(pl_slot_attr),
     .attrs = slot_attrs,
     .infer = state_infer,
 };
@@ -110,14 +100,14 @@ const pl_op pl_op_state = {
 pl_val pl_state(pl_graph *g, int slot)
 {
     if (!slot_usable(g, slot)) return PL_NO_VAL;
-    slot_attr a = slot_attr_of(g, slot);
+    pl_slot_attr a = slot_attr_of(g, slot);
     return pl_build1(g, &pl_op_state, &a, 0, NULL);
 }
 
 static pl_status assign_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
     (void)n_in, (void)out;
-    const slot_attr *a = attr;
+    const pl_slot_attr *a = attr;
     pl_type want = pl_type_make(a->dtype, a->shape.n, a->shape.v);
     char x[96], y[96];
     PL_FAIL_IF(!pl_type_equal(&in[0], &want), PL_ERR_SHAPE, "value %s assigned to a slot of %s",
@@ -130,7 +120,7 @@ const pl_op pl_op_assign = {
     .min_in = 1,
     .max_in = 1,
     .flags = PL_OP_EFFECT,
-    .attr_bytes = sizeof(slot_attr),
+    .attr_bytes = sizeof(pl_slot_attr),
     .attrs = slot_attrs,
     .infer = assign_infer,
 };
@@ -138,20 +128,17 @@ const pl_op pl_op_assign = {
 void pl_assign(pl_graph *g, int slot, pl_val v)
 {
     if (!slot_usable(g, slot)) return;
-    slot_attr a = slot_attr_of(g, slot);
+    pl_slot_attr a = slot_attr_of(g, slot);
     pl_build(g, &pl_op_assign, &a, 1, &v, NULL);
 }
 
-typedef struct output_attr {
-    const char *name;
-} output_attr;
 
-static const pl_attr output_attrs[] = {PL_ATTR(output_attr, name, TEXT), PL_ATTR_END};
+static const pl_attr output_attrs[] = {PL_ATTR(pl_output_attr, name, TEXT), PL_ATTR_END};
 
 static pl_status output_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
     (void)in, (void)n_in, (void)out;
-    PL_FAIL_IF(!((output_attr *)attr)->name[0], PL_ERR_ARG, "an output needs a name");
+    PL_FAIL_IF(!((pl_output_attr *)attr)->name[0], PL_ERR_ARG, "an output needs a name");
     return PL_OK;
 }
 
@@ -160,13 +147,13 @@ const pl_op pl_op_output = {
     .min_in = 1,
     .max_in = 1,
     .flags = PL_OP_EFFECT,
-    .attr_bytes = sizeof(output_attr),
+    .attr_bytes = sizeof(pl_output_attr),
     .attrs = output_attrs,
     .infer = output_infer,
 };
 
 void pl_output(pl_graph *g, const char *name, pl_val v)
 {
-    output_attr a = {name};
+    pl_output_attr a = {name};
     pl_build(g, &pl_op_output, &a, 1, &v, NULL);
 }

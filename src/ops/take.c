@@ -11,6 +11,7 @@
  * once. The fast kernel sorts the indices by row first (counting, stable; scratch of one entry an
  * index and one a row); then every row has one owner and no two threads meet.
  */
+#include "ops/attr.h"
 #include "base/dtype.h"
 #include "base/pool.h"
 #include "cpu/strided.h"
@@ -157,15 +158,12 @@ pl_val pl_take(pl_graph *g, pl_val table, pl_val indices)
 }
 
 /* ---- scatter_add ------------------------------------------------------------------------ */
-typedef struct scatter_attr {
-    int64_t rows;
-} scatter_attr;
-static const pl_attr scatter_attrs[] = {PL_ATTR(scatter_attr, rows, INT), PL_ATTR_END};
+static const pl_attr scatter_attrs[] = {PL_ATTR(pl_scatter_attr, rows, INT), PL_ATTR_END};
 
 static pl_status scatter_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
     (void)n_in;
-    const scatter_attr *a = attr;
+    const pl_scatter_attr *a = attr;
     char x[96], y[96];
     PL_TRY(check_indices(&in[1]));
     PL_FAIL_IF(in[0].dtype == PL_BOOL || in[0].dtype == PL_U8, PL_ERR_SHAPE,
@@ -191,7 +189,7 @@ static pl_status scatter_ref(const pl_call *c)
 {
     const pl_type *u = &c->in_type[0], *ti = &c->in_type[1];
     int64_t n = pl_type_elems(ti), row = row_elems(u, ti->rank);
-    int64_t rows = ((const scatter_attr *)c->attr)->rows;
+    int64_t rows = ((const pl_scatter_attr *)c->attr)->rows;
     for (int64_t r = 0; r < rows; r++)
         for (int64_t k = 0; k < row; k++) {
             double sum = 0;
@@ -263,7 +261,7 @@ static void scatter_task(void *ctx, int64_t r, int worker)
 static pl_status scatter_prepare(const pl_call *c, void **prep, size_t *work_bytes)
 {
     (void)prep;
-    int64_t n = pl_type_elems(&c->in_type[1]), rows = ((const scatter_attr *)c->attr)->rows;
+    int64_t n = pl_type_elems(&c->in_type[1]), rows = ((const pl_scatter_attr *)c->attr)->rows;
     *work_bytes = (size_t)(rows + 1 + n) * sizeof(int64_t);
     return PL_OK;
 }
@@ -296,7 +294,7 @@ static void sort_by_row(const pl_call *c, int64_t rows, int64_t n, int64_t *firs
 
 static pl_status scatter_owned(const pl_call *c)
 {
-    int64_t n = pl_type_elems(&c->in_type[1]), rows = ((const scatter_attr *)c->attr)->rows;
+    int64_t n = pl_type_elems(&c->in_type[1]), rows = ((const pl_scatter_attr *)c->attr)->rows;
     int64_t *first = c->work, *order = first + rows + 1;
     sort_by_row(c, rows, n, first, order);
     scatter_job j = {c, row_elems(&c->in_type[0], c->in_type[1].rank), rows, first, order};
@@ -333,7 +331,7 @@ const pl_op pl_op_scatter_add = {
     .max_in = 2,
     .n_out = 1,
     .flags = PL_OP_COUPLES,
-    .attr_bytes = sizeof(scatter_attr),
+    .attr_bytes = sizeof(pl_scatter_attr),
     .attrs = scatter_attrs,
     .infer = scatter_infer,
     .vjp = scatter_vjp,
@@ -345,6 +343,6 @@ const pl_op pl_op_scatter_add = {
 pl_val pl_scatter_add(pl_graph *g, pl_val updates, pl_val indices, int64_t rows)
 {
     if (!pl_val_ok(updates) || !pl_val_ok(indices)) return PL_NO_VAL;
-    scatter_attr a = {rows};
+    pl_scatter_attr a = {rows};
     return pl_build1(g, &pl_op_scatter_add, &a, 2, (pl_val[]){updates, indices});
 }

@@ -8,6 +8,7 @@
  * leaves the update out. Sums run in index order, in f32 for bf16 and f16, and round once; threads
  * share out columns, so the order is the same for any number of them.
  */
+#include "ops/attr.h"
 #include "base/dtype.h"
 #include "base/pool.h"
 #include "ops/labels.h"
@@ -38,15 +39,12 @@ static pl_status check(const pl_type *x, const pl_type *indices, int64_t *axis)
 }
 
 /* ---- take_along ------------------------------------------------------------------------- */
-typedef struct along_attr {
-    int64_t axis;
-} along_attr;
-static const pl_attr take_attrs[] = {PL_ATTR(along_attr, axis, INT), PL_ATTR_END};
+static const pl_attr take_attrs[] = {PL_ATTR(pl_along_attr, axis, INT), PL_ATTR_END};
 
 static pl_status take_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
     (void)n_in;
-    PL_TRY(check(&in[0], &in[1], &((along_attr *)attr)->axis));
+    PL_TRY(check(&in[0], &in[1], &((pl_along_attr *)attr)->axis));
     out[0] = in[1];
     out[0].dtype = in[0].dtype;
     return PL_OK;
@@ -54,7 +52,7 @@ static pl_status take_infer(const pl_type *in, int n_in, void *attr, pl_type *ou
 
 static void take_vjp(const pl_vjp *v)
 {
-    int axis = (int)((const along_attr *)v->attr)->axis;
+    int axis = (int)((const pl_along_attr *)v->attr)->axis;
     if (!v->need[0]) return;
     v->gin[0] = pl_put_along_add(v->g, v->gout[0], v->in[1], axis,
                                  pl_val_type(v->g, v->in[0]).dim[axis]);
@@ -68,7 +66,7 @@ static double nothing(pl_dtype d)
 
 static pl_status take_ref(const pl_call *c)
 {
-    int64_t axis = ((const along_attr *)c->attr)->axis;
+    int64_t axis = ((const pl_along_attr *)c->attr)->axis;
     pl_dtype d = c->in_type[0].dtype;
     size_t elem = pl_dtype_bytes(d);
     pl_lines x = pl_shape_lines(&c->in_type[0], axis),
@@ -125,7 +123,7 @@ static void take_task(void *ctx, int64_t task, int worker)
 
 static pl_status take_rows(const pl_call *c)
 {
-    int64_t axis = ((const along_attr *)c->attr)->axis;
+    int64_t axis = ((const pl_along_attr *)c->attr)->axis;
     take_job j = {c, pl_shape_lines(&c->in_type[0], axis),
                   pl_shape_lines(&c->out_type[0], axis), 1};
     if (j.y.inner == 0) return PL_OK;
@@ -146,7 +144,7 @@ static const pl_case take_cases[] = {
 };
 static void take_labels(const pl_call *c, pl_labels *l)
 {
-    pl_label_off_axis(c, l, ((const along_attr *)c->attr)->axis);
+    pl_label_off_axis(c, l, ((const pl_along_attr *)c->attr)->axis);
     l->times = 1;
 }
 
@@ -156,7 +154,7 @@ const pl_op pl_op_take_along = {
     .max_in = 2,
     .n_out = 1,
     .flags = PL_OP_COUPLES,
-    .attr_bytes = sizeof(along_attr),
+    .attr_bytes = sizeof(pl_along_attr),
     .attrs = take_attrs,
     .infer = take_infer,
     .vjp = take_vjp,
@@ -168,24 +166,21 @@ const pl_op pl_op_take_along = {
 pl_val pl_take_along(pl_graph *g, pl_val x, pl_val indices, int axis)
 {
     if (!pl_val_ok(x) || !pl_val_ok(indices)) return PL_NO_VAL;
-    along_attr a = {axis};
+    pl_along_attr a = {axis};
     return pl_build1(g, &pl_op_take_along, &a, 2, (pl_val[]){x, indices});
 }
 
 /* ---- put_along_add ---------------------------------------------------------------------- */
-typedef struct put_attr {
-    int64_t axis, size;
-} put_attr;
 static const pl_attr put_attrs[] = {
-    PL_ATTR(put_attr, axis, INT),
-    PL_ATTR(put_attr, size, INT),
+    PL_ATTR(pl_put_attr, axis, INT),
+    PL_ATTR(pl_put_attr, size, INT),
     PL_ATTR_END,
 };
 
 static pl_status put_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
     (void)n_in;
-    put_attr *a = attr;
+    pl_put_attr *a = attr;
     char x[96], y[96];
     PL_TRY(check(&in[0], &in[1], &a->axis));
     PL_FAIL_IF(in[0].dim[a->axis] != in[1].dim[a->axis], PL_ERR_SHAPE,
@@ -204,12 +199,12 @@ static void put_vjp(const pl_vjp *v)
 {
     if (v->need[0])
         v->gin[0] =
-            pl_take_along(v->g, v->gout[0], v->in[1], (int)((const put_attr *)v->attr)->axis);
+            pl_take_along(v->g, v->gout[0], v->in[1], (int)((const pl_put_attr *)v->attr)->axis);
 }
 
 static pl_status put_ref(const pl_call *c)
 {
-    const put_attr *a = c->attr;
+    const pl_put_attr *a = c->attr;
     pl_dtype d = c->in_type[0].dtype;
     pl_lines u = pl_shape_lines(&c->in_type[0], a->axis);
     int64_t n = pl_type_elems(&c->out_type[0]);
@@ -314,7 +309,7 @@ static void put_task(void *ctx, int64_t slot, int worker)
 
 static put_job put_job_of(const pl_call *c)
 {
-    const put_attr *a = c->attr;
+    const pl_put_attr *a = c->attr;
     put_job j = {c, pl_shape_lines(&c->in_type[0], a->axis), a->size, 0, 0};
     j.blocks = (j.u.inner + COLUMNS - 1) / COLUMNS;
     return j;
@@ -354,7 +349,7 @@ static const pl_case put_cases[] = {
 };
 static void put_labels(const pl_call *c, pl_labels *l)
 {
-    pl_label_off_axis(c, l, ((const put_attr *)c->attr)->axis);
+    pl_label_off_axis(c, l, ((const pl_put_attr *)c->attr)->axis);
     l->times = 1;
 }
 
@@ -364,7 +359,7 @@ const pl_op pl_op_put_along_add = {
     .max_in = 2,
     .n_out = 1,
     .flags = PL_OP_COUPLES,
-    .attr_bytes = sizeof(put_attr),
+    .attr_bytes = sizeof(pl_put_attr),
     .attrs = put_attrs,
     .infer = put_infer,
     .vjp = put_vjp,
@@ -376,6 +371,6 @@ const pl_op pl_op_put_along_add = {
 pl_val pl_put_along_add(pl_graph *g, pl_val updates, pl_val indices, int axis, int64_t size)
 {
     if (!pl_val_ok(updates) || !pl_val_ok(indices)) return PL_NO_VAL;
-    put_attr a = {axis, size};
+    pl_put_attr a = {axis, size};
     return pl_build1(g, &pl_op_put_along_add, &a, 2, (pl_val[]){updates, indices});
 }

@@ -1,0 +1,167 @@
+/* attr.h - the attribute structs of the ops: what a call's attr points to.
+ *
+ * Each belongs to the op family named above it, whose file in ops/ defines its table, its
+ * rule and its meaning; device kernels read them here. The structs of ops with a sliding
+ * window are in window.h.
+ *
+ * Valid C++ too: device code includes it.
+ */
+#ifndef PL_OPS_ATTR_H
+#define PL_OPS_ATTR_H
+
+#include "ir/op.h"
+
+/* ---- source.c ------------------------------------------------------------------------------ */
+typedef struct pl_source_attr {
+    const char *name;
+    pl_dtype dtype;
+    pl_dims shape;
+} pl_source_attr;
+
+/* The slot's type stands in the attributes, so that infer needs no store. */
+typedef struct pl_slot_attr {
+    int32_t slot;
+    pl_dtype dtype;
+    pl_dims shape;
+} pl_slot_attr;
+
+typedef struct pl_output_attr {
+    const char *name;
+} pl_output_attr;
+
+/* ---- elementwise.c ------------------------------------------------------------------------- */
+typedef struct pl_leaky_attr {
+    double slope;
+} pl_leaky_attr;
+
+typedef struct pl_cast_attr {
+    pl_dtype to;
+} pl_cast_attr;
+
+/* ---- fill.c -------------------------------------------------------------------------------- */
+typedef struct pl_fill_attr {
+    pl_dtype dtype;
+    pl_dims shape;
+    double value;  /* fill */
+    int64_t axis;  /* iota */
+} pl_fill_attr;
+
+/* ---- broadcast.c --------------------------------------------------------------------------- */
+typedef struct pl_broadcast_attr {
+    pl_dims shape;
+} pl_broadcast_attr;
+
+/* ---- matmul.c ------------------------------------------------------------------------------ */
+typedef struct pl_matmul_attr {
+    bool ta, tb;
+} pl_matmul_attr;
+
+/* ---- reduce.c ------------------------------------------------------------------------------ */
+typedef struct pl_reduce_attr {
+    pl_dims axes;
+    bool keep;
+} pl_reduce_attr;
+
+/* ---- reshape.c ----------------------------------------------------------------------------- */
+typedef struct pl_reshape_attr {
+    pl_dims shape; /* one -1 allowed: infer fills it in */
+} pl_reshape_attr;
+
+/* ---- slice.c ------------------------------------------------------------------------------- */
+typedef struct pl_slice_attr {
+    pl_dims start, stop, step;
+} pl_slice_attr;
+
+/* ---- pad.c --------------------------------------------------------------------------------- */
+typedef struct pl_pad_attr {
+    pl_dims lo, hi, inner;
+    double value;
+} pl_pad_attr;
+
+/* ---- permute.c ----------------------------------------------------------------------------- */
+typedef struct pl_permute_attr {
+    pl_dims perm;
+} pl_permute_attr;
+
+/* ---- flip.c -------------------------------------------------------------------------------- */
+typedef struct pl_flip_attr {
+    pl_dims axes; /* sorted, non-negative */
+} pl_flip_attr;
+
+/* ---- concat.c ------------------------------------------------------------------------------ */
+typedef struct pl_concat_attr {
+    int64_t axis;
+} pl_concat_attr;
+
+/* ---- resize.c ------------------------------------------------------------------------------ */
+typedef struct pl_resize_attr {
+    pl_dims size; /* spatial size of the result: of y for resize, of dx for resize_bwd */
+    int32_t mode; /* pl_resize_mode */
+    bool align_corners;
+} pl_resize_attr;
+
+/* ---- pool.c -------------------------------------------------------------------------------- */
+typedef struct pl_adaptive_attr {
+    pl_dims size; /* spatial size of the result: of y, or of dx in the adjoint */
+} pl_adaptive_attr;
+
+/* ---- argmax.c ------------------------------------------------------------------------------ */
+typedef struct pl_argmax_attr {
+    int64_t axis;
+} pl_argmax_attr;
+
+/* ---- cumsum.c ------------------------------------------------------------------------------ */
+typedef struct pl_cumsum_attr {
+    int64_t axis;
+    bool reverse;
+} pl_cumsum_attr;
+
+/* ---- sort.c -------------------------------------------------------------------------------- */
+typedef struct pl_sort_attr {
+    int64_t axis, count; /* count -1: all of the axis */
+    bool descending;
+} pl_sort_attr;
+
+/* ---- take.c -------------------------------------------------------------------------------- */
+typedef struct pl_scatter_attr {
+    int64_t rows;
+} pl_scatter_attr;
+
+/* ---- take_along.c -------------------------------------------------------------------------- */
+typedef struct pl_along_attr {
+    int64_t axis;
+} pl_along_attr;
+
+typedef struct pl_put_attr {
+    int64_t axis, size;
+} pl_put_attr;
+
+/* ---- random.c ------------------------------------------------------------------------------ */
+typedef struct pl_random_attr {
+    pl_dtype dtype;
+    pl_dims shape;
+    int64_t stream;
+} pl_random_attr;
+
+typedef struct pl_order_attr {
+    int64_t n, stream;
+} pl_order_attr;
+
+/* ---- bezier.c ------------------------------------------------------------------------------ */
+typedef struct pl_bezier_attr {
+    bool silu_points;
+} pl_bezier_attr;
+
+/* ---- optim.c ------------------------------------------------------------------------------- */
+typedef struct pl_optim_attr {
+    double beta1, beta2, eps, weight_decay, momentum, dampening, alpha;
+    bool decoupled, nesterov;
+} pl_optim_attr;
+
+/* ---- attention.c --------------------------------------------------------------------------- */
+typedef struct pl_attention_attr {
+    double scale; /* 0: 1/sqrt(D) */
+    bool causal;
+} pl_attention_attr;
+
+#endif
