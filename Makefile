@@ -138,8 +138,14 @@ check-all: ## both compilers, sanitizers, long tests, fuzzers, headers (an hour)
 	tests/fuzz/run.sh 0
 	tests/fuzz/run.sh 30
 
-test-cuda: ## the tests that need an NVIDIA card
-	@echo "plimsoll $(VERSION) has no CUDA back end: there is nothing to test on a graphics card" >&2; exit 1
+test-cuda: all $(BUILD)/pl_test ## the tests that need an NVIDIA card: every op, plans, budgets
+	@tools/test-cuda $(BUILD)
+
+bench-cuda: all ## a step on an NVIDIA card beside PyTorch's: time, memory, first step
+	@bench/cuda.sh $(BUILD)
+
+carry: all $(BUILD)/pl_test $(BUILD)/pl_bench ## build/carry: what another machine with a card needs to test and bench
+	@tools/carry $(BUILD)
 
 bench: all $(BUILD)/pl_bench ## time the engine against PyTorch (where it is installed)
 	@bench/bench.sh $(BUILD)
@@ -149,6 +155,7 @@ install: all ## copy program, headers, library and documents under PREFIX (/usr/
 	install -m 755 $(BUILD)/plimsoll $(DESTDIR)$(PREFIX)/bin/
 	install -m 644 include/plimsoll*.h $(DESTDIR)$(PREFIX)/include/
 	install -m 644 $(BUILD)/libplimsoll.a $(DESTDIR)$(PREFIX)/lib/
+	$(if $(PLUGIN),install -d $(DESTDIR)$(PREFIX)/lib/plimsoll && install -m 755 $(PLUGIN) $(DESTDIR)$(PREFIX)/lib/plimsoll/)
 	install -m 644 LICENSE README.md docs/*.* $(DESTDIR)$(PREFIX)/share/doc/plimsoll/
 
 clean: ## remove everything that was built
@@ -158,4 +165,4 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
 
 -include $(CUDA_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_OBJ:.o=.d)
-.PHONY: all deps demo test check-all test-cuda bench install clean help
+.PHONY: all deps demo test check-all test-cuda bench-cuda carry bench install clean help

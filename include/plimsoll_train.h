@@ -84,6 +84,7 @@ typedef struct pl_step_info {
     double epoch; /* passes over the data, as a fraction; 0 if the data are endless */
     double loss, lr, grad_norm; /* NaN where the program has no such output */
     double step_ms, data_ms;
+    double device_ms; /* that a card worked, by its own clock; 0 on the CPU */
 } pl_step_info;
 /* Reads a batch and trains on it, micro-batch by micro-batch. A batch with a non-finite number is
  * PL_ERR_DATA (unless data.allow_nonfinite), a non-finite loss or gradient norm PL_ERR_NUMERIC. */

@@ -125,6 +125,7 @@ static const pl_device device = {
     .tape_run = pl_cuda_tape_run,
     .tape_turn = pl_cuda_tape_turn,
     .tape_wait = pl_cuda_tape_wait,
+    .tape_ms = pl_cuda_tape_ms,
     .used_bytes = pl_cuda_used_bytes,
     .room = pl_cuda_room,
 };

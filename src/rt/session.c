@@ -376,7 +376,8 @@ pl_status pl_session_run(pl_session *s, pl_program *p)
         rc = pl_session_run_watched(s, b, &failed);
     else
         rc = s->dev->run(b->launch, b->n_launch, NULL, &failed);
-    return rc == PL_OK || !b->n_launch ? rc : pl__fail_prefix(rc, "%s", p->step_label[failed]);
+    if (rc == PL_OK || failed >= b->n_launch) return rc;
+    return pl__fail_prefix(rc, "%s", p->step_label[failed]);
 }
 
 pl_status pl_session_wait(pl_session *s)

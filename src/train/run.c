@@ -8,6 +8,7 @@
 #include "base/pool.h"
 #include "base/sys.h"
 #include "ir/graph.h"
+#include "plimsoll_unstable.h"
 #include "rt/device.h"
 #include "rt/refit.h"
 #include "train/dataset.h"
@@ -705,6 +706,7 @@ static pl_status micro_step(pl_run *r, int64_t part, int64_t size, pl_step_info 
     read_ahead(r, part, size);
     PL_TRY(pl_session_wait(r->session));
     info->loss += scalar_output(r, r->train, "loss") / (double)r->parts;
+    info->device_ms += pl_session_device_ms(r->session, r->train);
     return PL_OK;
 }
 
@@ -716,6 +718,7 @@ pl_status pl_run_step(pl_run *r, pl_step_info *info)
     for (int64_t part = 0; part < r->parts; part++) PL_TRY(micro_step(r, part, size, info));
     if (r->apply) PL_TRY(pl_session_run(r->session, r->apply));
     PL_TRY(pl_session_wait(r->session));
+    if (r->apply) info->device_ms += pl_session_device_ms(r->session, r->apply);
     r->steps_done++;
     info->step = r->steps_done;
     info->epoch = size > 0 ? (double)(r->steps_done * r->parts * r->micro) / (double)size : 0;
