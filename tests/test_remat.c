@@ -265,6 +265,8 @@ TEST(remat_against_the_optimum)
                 double gap = plan->cost_ns / best - 1;
                 CHECK_MSG(gap > -1e-9, "problem %u: below the optimum by %g", k, -gap);
                 sum += gap;
+                if (getenv("PL_TEST_PRINT") && gap > 1e-9)
+                    printf("problem %u, %u ops: %.4f %% (%s)\n", k, m->p.n_ops, 100 * gap, plan->strategy);
                 if (gap > most) most = gap;
                 n++;
             }
