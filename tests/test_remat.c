@@ -228,7 +228,8 @@ TEST(remat_random_problems_stay_within_budget)
         for (uint32_t i = 0; i < 6; i++) {
             CHECK_MSG(plans[i] && again[i], "problem %u: no plan for %llu, least %llu", k,
                       (unsigned long long)budgets[i], (unsigned long long)least);
-            CHECK_OK(pl_remat_check(&m->p, plans[i], budgets[i]));
+            CHECK_MSG(pl_remat_check(&m->p, plans[i], budgets[i]) == PL_OK, "problem %u, %s: %s", k,
+                      plans[i]->strategy, pl_error_text());
             CHECK(same_plan(plans[i], again[i]));
             CHECK(!i || plans[i]->cost_ns >= plans[i - 1]->cost_ns);
             repeats += plans[i]->n > m->p.n_ops;
