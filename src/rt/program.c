@@ -253,7 +253,8 @@ static pl_status compile(pl_program *p)
     PL_TRY(pl_graph_status(p->base_graph));
     PL_TRY(pl_graph_verify(p->base_graph));
     PL_TRY(pl_device_find(p->opts.device, &p->dev));
-    PL_TRY(pl_passes_run(&p->base_graph));
+    bool open = p->dev->fuse && p->dev->fuse->open && !p->opts.reference && !p->opts.no_fuse;
+    PL_TRY(pl_passes_run(&p->base_graph, open));
     PL_TRY(make_units(p));
     PL_TRY(make_plan(p));
     p->info.plan_ms = (double)(pl_sys_now_ns() - begin) / 1e6;
