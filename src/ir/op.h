@@ -6,8 +6,11 @@
 #ifndef PL_IR_OP_H
 #define PL_IR_OP_H
 
+#include "base/shared.h"
 #include "ir/kernel.h"
 #include "plimsoll.h"
+
+PL_SHARED_BEGIN
 
 #define PL_MAX_OUT 4
 
@@ -173,5 +176,7 @@ struct pl_op {
 int pl_op_count(void);
 const pl_op *pl_op_at(int i);
 const pl_op *pl_op_find(const char *name); /* NULL if none */
+
+PL_SHARED_END
 
 #endif
