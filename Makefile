@@ -92,6 +92,17 @@ $(BUILD)/src/cuda/%.o: src/cuda/%.c | build/deps.ok
 	@echo "  cc $<"
 	@$(CC) $(CFLAGS_ALL) -isystem $(CUDA_HOME)/include -c -o $@ $<
 
+# Library kernels on a card, without the rest of the plug-in: tests/cuda/probe_lib.c.
+PROBE_LIB := $(addprefix $(BUILD)/src/cuda/,$(addsuffix .o,lib choice matmul conv conv_plan attention \
+ bias.cu conv_direct.cu depthwise.cu attention_plain.cu))
+$(BUILD)/tests/cuda/%.o: tests/cuda/%.c | build/deps.ok
+	@mkdir -p $(@D)
+	@echo "  cc $<"
+	@$(CC) $(CFLAGS_ALL) -isystem $(CUDA_HOME)/include -c -o $@ $<
+$(BUILD)/probe_lib: $(PROBE_LIB) $(BUILD)/tests/cuda/probe_lib.o $(BUILD)/tests/cuda/probe_card.o $(BUILD)/libplimsoll.a
+	@echo "  link $@"
+	@$(CC) -rdynamic -o $@ $(filter %.o,$^) $(BUILD)/libplimsoll.a $(CUDA_LIBS) -Wl,--as-needed $(LIBS)
+
 # The tests run the program too. libgomp's workers are not to spin between loops: see cli/main.c.
 TEST_ENV := PL_BIN=$(BUILD)/plimsoll CC="$(CC)" GOMP_SPINCOUNT=$(or $(GOMP_SPINCOUNT),2000) \
  $(if $(PL_TEST_LONG),PL_TEST_LONG=1)
