@@ -155,7 +155,7 @@ test-cuda: all $(BUILD)/pl_test ## the tests that need an NVIDIA card: every op,
 bench-cuda: all ## a step on an NVIDIA card beside PyTorch's: time, memory, first step
 	@bench/cuda.sh $(BUILD)
 
-carry: all $(BUILD)/pl_test $(BUILD)/pl_bench ## build/carry: what another machine with a card needs to test and bench
+carry: all $(BUILD)/pl_test $(BUILD)/pl_bench $(BUILD)/pl_profile ## build/carry: what another machine with a card needs to test and bench
 	@tools/carry $(BUILD)
 
 bench: all $(BUILD)/pl_bench ## time the engine against PyTorch (where it is installed)

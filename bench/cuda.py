@@ -95,11 +95,13 @@ def main():
         modes = args.modes or DEFAULT_MODES.get(workload, "fp32-eager,fp32-default")
         wanted = {m.split("-")[0] for m in modes.split(",")}
         for precision in sorted(wanted & set(precisions)):
+            keys = precisions[precision]
+            runs = [("cold", []), ("warm", []), ("max-autotune", ["compile.mode=max-autotune"])]
+            if f"{precision}-eager-ckpt" in modes:
+                runs.append(("ckpt", ["checkpointing=blocks"]))
             cache = tempfile.mkdtemp(prefix="plimsoll-bench-")
-            for name in ("cold", "warm"):
-                print_ours(workload, f"Plimsoll {precision} {name}", ours(args, config, precisions[precision], cache))
-            print_ours(workload, f"Plimsoll {precision} max-autotune",
-                       ours(args, config, precisions[precision] + ["compile.mode=max-autotune"], cache))
+            for name, more in runs:
+                print_ours(workload, f"Plimsoll {precision} {name}", ours(args, config, keys + more, cache))
             shutil.rmtree(cache, ignore_errors=True)
         if args.peer == "yes":
             for r in peers(args, workload, modes):
