@@ -122,6 +122,7 @@ static const pl_device device = {
     .read = pl_cuda_read,
     .tape_new = pl_cuda_tape_new,
     .tape_free = pl_cuda_tape_free,
+    .tape_send = pl_cuda_tape_send,
     .tape_run = pl_cuda_tape_run,
     .tape_turn = pl_cuda_tape_turn,
     .tape_wait = pl_cuda_tape_wait,

@@ -365,6 +365,13 @@ pl_status pl_session_run_watched(pl_session *s, pl_bound *b, uint32_t *failed)
     return PL_OK;
 }
 
+pl_status pl_session_send(pl_session *s, const pl_program *p)
+{
+    pl_bound *b = pl_session_find(s, p);
+    PL_FAIL_IF(!b, PL_ERR_ARG, "the program is not one of this session's");
+    return s->dev->apart ? pl_feed_send(s, b) : PL_OK;
+}
+
 pl_status pl_session_run(pl_session *s, pl_program *p)
 {
     pl_bound *b = pl_session_find(s, p);
