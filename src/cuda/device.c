@@ -100,7 +100,7 @@ static bool cuda_group_inplace(const pl_exec *e, const pl_unit *u, uint32_t k, u
     return pl_cuda_group_inplace(e->prep, k, i);
 }
 
-static const pl_fuse_opts cuda_fuse = {pl_cuda_group_takes, 16384, 64, 64, 512};
+static const pl_fuse_opts cuda_fuse = {pl_cuda_group_takes, 16384, 64, 64, 512, 24, true};
 
 static const pl_device device = {
     .name = "cuda",

@@ -167,6 +167,9 @@ struct pl_op {
     /* Optional: a value that is bit for bit what output 0 would be, or PL_NO_VAL. May look at the
      * producers of in (pl_fill_of) and may build nodes. */
     pl_val (*simplify)(pl_graph *g, const void *attr, const pl_val *in, int n_in);
+    /* Optional: the same outputs, bit for bit, as maps and affine readings that groups take.
+     * false: not for these attributes and types; then nothing was built. */
+    bool (*as_maps)(pl_graph *g, const void *attr, const pl_val *in, int n_in, pl_val *out);
 };
 
 /* The table of all ops (ops/op_table.c). */
