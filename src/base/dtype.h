@@ -1,6 +1,8 @@
 /* dtype.h - conversions between storage types; sizes and names are in plimsoll.h.
  *
  * Rounding is to nearest, ties to even. NaN stays NaN; values beyond f16's range become infinite.
+ *
+ * Valid C++ too: device code includes it.
  */
 #ifndef PL_BASE_DTYPE_H
 #define PL_BASE_DTYPE_H
@@ -8,6 +10,10 @@
 #include "plimsoll.h"
 
 #include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 static inline float pl_bf16_to_f32(uint16_t h)
 {
@@ -32,5 +38,9 @@ uint16_t pl_f32_to_f16(float f);
 /* One element of any type as a double, and back (rounded, clamped for integers). */
 double pl_elem_get(pl_dtype d, const void *base, int64_t index);
 void pl_elem_set(pl_dtype d, void *base, int64_t index, double v);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

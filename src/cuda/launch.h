@@ -102,26 +102,48 @@ static __device__ __forceinline__ void pl_write(T *p, const pl_pack<T, N> &v)
     *reinterpret_cast<pl_pack<T, N> *>(p) = v;
 }
 
+/* Copies do not look at elements: runs the statement with U as an unsigned type of that many
+ * bytes, 1 to 16. */
+#define PL_UNIT_TYPES(bytes, ...)                                                              \
+    switch (bytes) {                                                                           \
+    case 1: { typedef uint8_t U; __VA_ARGS__; } break;                                         \
+    case 2: { typedef uint16_t U; __VA_ARGS__; } break;                                        \
+    case 4: { typedef uint32_t U; __VA_ARGS__; } break;                                        \
+    case 8: { typedef uint2 U; __VA_ARGS__; } break;                                           \
+    default: { typedef uint4 U; __VA_ARGS__; } break;                                          \
+    }
+/* The widest access, in bytes and at most 16, of which `n` (a size, a stride, a pointer) is a
+ * multiple; `wide` is what other operands allow. */
+static inline int64_t pl_widest(int64_t wide, int64_t n)
+{
+    while (wide > 1 && n % wide) wide /= 2;
+    return wide;
+}
+static inline int64_t pl_widest_at(int64_t wide, const void *p)
+{
+    return pl_widest(wide, (int64_t)(uintptr_t)p);
+}
+
 /* ---- division by a number that is fixed for a launch --------------------------------------- */
 /* n / d for n < 2^31, d >= 1: n * mul >> 32 >> shift, mul = ceil(2^(32+shift) / d), with the least
  * shift for which 2^shift >= d. Granlund and Montgomery, "Division by invariant integers using
  * multiplication", PLDI 1994. */
-struct pl_div {
+struct pl_divisor {
     uint32_t d, mul, shift;
 };
-static inline pl_div pl_div_by(int64_t d)
+static inline pl_divisor pl_div_by(int64_t d)
 {
-    pl_div r = {(uint32_t)d, 0, 0};
+    pl_divisor r = {(uint32_t)d, 0, 0};
     while (((uint64_t)1 << r.shift) < (uint64_t)d) r.shift++;
     r.mul = (uint32_t)(((((uint64_t)1 << r.shift) - (uint64_t)d) << 32) / (uint64_t)d + 1);
     return r;
 }
-static __device__ __forceinline__ uint32_t pl_quot(uint32_t n, const pl_div &d)
+static __device__ __forceinline__ uint32_t pl_quot(uint32_t n, const pl_divisor &d)
 {
     return (__umulhi(n, d.mul) + n) >> d.shift;
 }
 /* Quotient, and the remainder in *rest. */
-static __device__ __forceinline__ uint32_t pl_divmod(uint32_t n, const pl_div &d, uint32_t *rest)
+static __device__ __forceinline__ uint32_t pl_divmod(uint32_t n, const pl_divisor &d, uint32_t *rest)
 {
     uint32_t q = pl_quot(n, d);
     *rest = n - q * d.d;
@@ -139,8 +161,28 @@ static inline unsigned pl_blocks(int64_t n, int64_t per)
     int64_t most = (int64_t)pl_cuda_card_get()->sms * 64, want = pl_ceil_div(n, per);
     return (unsigned)(want < 1 ? 1 : want < most ? want : most);
 }
+/* A tensor seen along one axis: [outer, size, inner]. */
+struct pl_axis_view {
+    int64_t outer, size, inner;
+};
+static inline pl_axis_view pl_along_axis(const pl_type *t, int64_t axis)
+{
+    pl_axis_view l = {1, t->dim[axis], 1};
+    for (int i = 0; i < axis; i++) l.outer *= t->dim[i];
+    for (int i = (int)axis + 1; i < t->rank; i++) l.inner *= t->dim[i];
+    return l;
+}
 /* Item of this thread and the distance to its next one. */
 #define PL_ITEM ((int64_t)blockIdx.x * blockDim.x + threadIdx.x)
 #define PL_ITEMS ((int64_t)gridDim.x * blockDim.x)
+
+/* ---- tables ----------------------------------------------------------------------------- */
+/* An op's list of one kernel, and the head of a file's table of ops. */
+#define PL_CUDA_KERNEL(list, prepare, run)                                                     \
+    static const pl_kernel list[] = {{"cuda", NULL, prepare, NULL, run},                       \
+                                     {NULL, NULL, NULL, NULL, NULL}}
+#define PL_CUDA_ENTRIES(name)                                                                  \
+    extern "C" const pl_cuda_entry name[];                                                     \
+    const pl_cuda_entry name[]
 
 #endif

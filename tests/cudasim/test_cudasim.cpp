@@ -152,7 +152,7 @@ TEST(cudasim_fast_division)
         d = (d >> i % 31) | 1u << i / 31 % 20;
         n = (uint32_t)((pl_test_noise(&s) + 1) * 0x1p30);
         if (i % 5 == 0) n = n / d * d - (n >= d);
-        pl_div by = pl_div_by(d);
+        pl_divisor by = pl_div_by(d);
         CHECK_INT(pl_divmod(n, by, &r), n / d);
         CHECK_INT(r, n % d);
         CHECK_INT(pl_quot(0x7fffffffu, by), 0x7fffffffu / d);
