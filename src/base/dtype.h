@@ -1,19 +1,16 @@
 /* dtype.h - conversions between storage types; sizes and names are in plimsoll.h.
  *
  * Rounding is to nearest, ties to even. NaN stays NaN; values beyond f16's range become infinite.
- *
- * Valid C++ too: device code includes it.
  */
 #ifndef PL_BASE_DTYPE_H
 #define PL_BASE_DTYPE_H
 
+#include "base/shared.h"
 #include "plimsoll.h"
 
 #include <string.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+PL_SHARED_BEGIN
 
 static inline float pl_bf16_to_f32(uint16_t h)
 {
@@ -39,8 +36,6 @@ uint16_t pl_f32_to_f16(float f);
 double pl_elem_get(pl_dtype d, const void *base, int64_t index);
 void pl_elem_set(pl_dtype d, void *base, int64_t index, double v);
 
-#ifdef __cplusplus
-}
-#endif
+PL_SHARED_END
 
 #endif

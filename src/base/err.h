@@ -3,17 +3,14 @@
  * Every fallible function returns pl_status. The failing place says what went wrong, with the
  * numbers, in a thread-local buffer of fixed size, so reporting works when memory has run out.
  * Three macros cover all uses; a breakpoint in pl__fail catches every failure.
- *
- * Valid C++ too: device code includes it.
  */
 #ifndef PL_BASE_ERR_H
 #define PL_BASE_ERR_H
 
+#include "base/shared.h"
 #include "plimsoll.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+PL_SHARED_BEGIN
 
 /* Records "<message>" for this thread and returns code. file and line go to the debug log. */
 pl_status pl__fail(pl_status code, const char *file, int line, const char *fmt, ...)
@@ -23,10 +20,6 @@ pl_status pl__fail_prefix(pl_status code, const char *fmt, ...) PL_PRINTF(2, 3);
 /* Our own invariant is broken: prints and aborts. Never for user input. */
 void pl__bug(const char *file, int line, const char *fmt, ...) PL_PRINTF(3, 4)
     __attribute__((noreturn));
-
-#ifdef __cplusplus
-}
-#endif
 
 #define PL_FAIL(code, ...) return pl__fail((code), __FILE__, __LINE__, __VA_ARGS__)
 #define PL_FAIL_IF(cond, code, ...)                                                          \
@@ -39,5 +32,7 @@ void pl__bug(const char *file, int line, const char *fmt, ...) PL_PRINTF(3, 4)
         if (pl_try_status_ != PL_OK) return pl_try_status_;                                  \
     } while (0)
 #define PL_BUG(...) pl__bug(__FILE__, __LINE__, __VA_ARGS__)
+
+PL_SHARED_END
 
 #endif
