@@ -129,7 +129,7 @@ static char *whole_text(pl_cg *w, size_t *len)
     put_member(&s, "double", "d", w->n_d);
     put_member(&s, "I", "s", w->n_s);
     put_member(&s, "float", "f", w->n_f);
-    put_member(&s, "p_div", "m", w->n_m);
+    put_member(&s, "p_by", "m", w->n_m);
     pl_str_add(&s, "};\n");
     pl_str_add(&s, w->body.text ? w->body.text : "");
     char *text = s.failed || w->body.failed ? NULL : pl_arena_strdup(w->a, s.text);
