@@ -36,7 +36,8 @@ LIB_SRC  := $(filter-out src/cuda/%,$(wildcard src/*/*.c)) $(wildcard recipes/*/
 ISA_SRC  := $(filter %.isa.c,$(LIB_SRC))
 PLAIN    := $(filter-out %.isa.c,$(LIB_SRC))
 CLI_SRC  := $(wildcard cli/*.c)
-TEST_SRC := $(wildcard tests/*.c tests/workloads/*.c)
+# The text of generated kernels is made and tested without CUDA.
+TEST_SRC := $(wildcard tests/*.c tests/workloads/*.c src/cuda/codegen*.c)
 LIB_OBJ  := $(PLAIN:%.c=$(BUILD)/%.o) \
  $(foreach i,base avx2 avx512,$(ISA_SRC:%.isa.c=$(BUILD)/%.$(i).o))
 CLI_OBJ  := $(CLI_SRC:%.c=$(BUILD)/%.o)
