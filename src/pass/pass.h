@@ -8,17 +8,22 @@
 
 #include "ir/graph.h"
 
+typedef struct pl_pass_opts {
+    pl_dtype low; /* bf16, f16: mixed precision; f32: none */
+} pl_pass_opts;
+
 typedef struct pl_pass {
     const char *name, *about;
-    pl_status (*run)(const pl_graph *in, pl_graph **out);
-    bool repeat; /* again while the graph shrinks */
+    pl_status (*run)(const pl_graph *in, const pl_pass_opts *o, pl_graph **out);
+    bool repeat;  /* again while the graph shrinks */
+    bool lowers;  /* only for mixed precision */
 } pl_pass;
 
 int pl_pass_count(void);
 const pl_pass *pl_pass_at(int i);
 
-/* Runs all passes; *g is replaced, the old graph freed. On failure *g is still a graph to free.
- */
-pl_status pl_passes_run(pl_graph **g) PL_MUST_USE;
+/* Runs all passes; *g is replaced, the old graph freed. On failure *g is still a graph to free. o may
+ * be NULL: f32. */
+pl_status pl_passes_run(pl_graph **g, const pl_pass_opts *o) PL_MUST_USE;
 
 #endif

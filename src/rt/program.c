@@ -247,13 +247,20 @@ void pl_program_settle(pl_program *p)
     p->fit = NULL;
 }
 
+static pl_dtype low_dtype(enum pl_precision precision)
+{
+    return precision == PL_PRECISION_FP16   ? PL_F16
+           : precision == PL_PRECISION_BF16 ? PL_BF16
+                                            : PL_F32;
+}
+
 static pl_status compile(pl_program *p)
 {
     uint64_t begin = pl_sys_now_ns();
     PL_TRY(pl_graph_status(p->base_graph));
     PL_TRY(pl_graph_verify(p->base_graph));
     PL_TRY(pl_device_find(p->opts.device, &p->dev));
-    PL_TRY(pl_passes_run(&p->base_graph));
+    PL_TRY(pl_passes_run(&p->base_graph, &(pl_pass_opts){low_dtype(p->opts.precision)}));
     PL_TRY(make_units(p));
     PL_TRY(make_plan(p));
     p->info.plan_ms = (double)(pl_sys_now_ns() - begin) / 1e6;

@@ -259,9 +259,19 @@ static int programs_of(const pl_run *r, pl_program *out[MAX_PROGRAMS])
     return n;
 }
 
+static enum pl_precision precision_of(const pl_config *c)
+{
+    static const char *const names[] = {"fp32", "tf32", "bf16", "fp16"};
+    const char *name = pl_config_text(c, "precision");
+    for (int i = 0; i < 4; i++)
+        if (strcmp(names[i], name) == 0) return (enum pl_precision)i;
+    return PL_PRECISION_FP32;
+}
+
 static pl_status compile_all(pl_run *r, pl_graph *train, pl_graph *eval, pl_graph *apply)
 {
     pl_status rc = mark_segments(r, train);
+    r->compile.precision = precision_of(r->config);
     if (rc == PL_OK)
         rc = pl_compile(train, &r->compile, &r->train);
     else
