@@ -155,26 +155,40 @@ static pl_status repeat_widening(pl_fuser *f)
     return PL_OK;
 }
 
-static pl_status repeat_cheap(pl_fuser *f)
+static pl_status repeat_operands(pl_fuser *f, uint32_t b, uint32_t node)
 {
-    for (uint32_t b = 0; b < f->n_groups; b++) {
-        if (f->groups[b].into != PL_NONE || f->groups[b].split) continue;
-        for (uint32_t n = f->groups[b].first; n != PL_NONE; n = f->next[n]) {
-            const pl_node_rec *r = pl_node_get(f->g, n);
-            for (uint32_t i = 0; i < r->n_in; i++) {
-                uint32_t val = pl_node_in(f->g, n)[i];
-                pl_amap map = pl_fuse_map(f, &f->groups[b], n);
-                pl_fuse_root(f, &val, &map);
-                if (pl_amap_is_identity(&map)) PL_TRY(repeat_value(f, b, val));
-            }
-        }
+    const pl_node_rec *r = pl_node_get(f->g, node);
+    for (uint32_t i = 0; i < r->n_in; i++) {
+        uint32_t val = pl_node_in(f->g, node)[i];
+        pl_amap map = pl_fuse_map(f, &f->groups[b], node);
+        pl_fuse_root(f, &val, &map);
+        if (pl_amap_is_identity(&map)) PL_TRY(repeat_value(f, b, val));
     }
     return PL_OK;
 }
 
+static pl_status repeat_cheap(pl_fuser *f)
+{
+    for (uint32_t b = 0; b < f->n_groups; b++) {
+        if (f->groups[b].into != PL_NONE || f->groups[b].split) continue;
+        for (uint32_t n = f->groups[b].first; n != PL_NONE; n = f->next[n])
+            PL_TRY(repeat_operands(f, b, n));
+        for (uint32_t e = f->groups[b].extra; e != PL_NONE; e = f->extras[e].next)
+            PL_TRY(repeat_operands(f, b, f->extras[e].node));
+    }
+    return PL_OK;
+}
+
+/* What is repeated reads values that may be worth repeating in turn. */
 pl_status pl_fuse_repeat(pl_fuser *f)
 {
-    PL_TRY(repeat_widening(f));
-    PL_TRY(repeat_cheap(f));
-    return repeat_widening(f); /* what the values repeated now read */
+    enum { SWEEPS = 4 };
+    uint32_t before;
+    int sweeps = 0;
+    do {
+        before = f->n_extras;
+        PL_TRY(repeat_widening(f));
+        PL_TRY(repeat_cheap(f));
+    } while (f->n_extras > before && ++sweeps < SWEEPS);
+    return PL_OK;
 }

@@ -7,7 +7,6 @@
 static const pl_pass table[] = {
     {"simplify", "dead code, common subexpressions, no-ops", pl_pass_simplify, true, false},
     {"precision", "products and stored activations in 16 bits", pl_pass_precision, false, true},
-    {"simplify", "what that leaves over", pl_pass_simplify, true, true},
 };
 
 int pl_pass_count(void)

@@ -32,6 +32,7 @@
 #include "base/err.h"
 #include "ir/form.h"
 #include "pass/fuse.h"
+#include "pass/simplify.h"
 #include "plimsoll_ops.h"
 
 #include <string.h>
@@ -216,8 +217,18 @@ static void mark_bound(const pl_graph *g, bool *bound)
         pl_role role = pl_role_of(g, n);
         bool binds = role == PL_ROLE_KERNEL || r->op->flags & PL_OP_EFFECT;
         if (is_expression(g, n)) binds = bound[r->out];
-        for (uint32_t i = 0; binds && i < r->n_in; i++) bound[pl_node_in(g, n)[i]] = true;
+        for (uint32_t i = 0; binds && i < r->n_in; i++) {
+            uint32_t v = pl_node_in(g, n)[i];
+            if (dtype_of(g, v) == PL_F32) bound[v] = true;
+        }
     }
+}
+
+/* Merely the wide form of a 16-bit value: rounding it again changes nothing. */
+static bool is_widened(const pl_graph *g, pl_dtype low, uint32_t val)
+{
+    uint32_t node = pl_producer(g, val);
+    return is_cast(g, node) && dtype_of(g, pl_node_in(g, node)[0]) == low;
 }
 
 /* Large f32 values that one unit leaves for another; *n counts them. */
@@ -236,7 +247,8 @@ static pl_status find_stored(const pl_graph *g, pl_dtype low, pl_arena *a, bool 
         for (uint32_t k = 0; k < us->unit[u].n_out; k++) {
             uint32_t v = us->unit[u].out[k];
             const pl_type *t = pl_type_of(g, v);
-            if (t->dtype != PL_F32 || pl_type_elems(t) < LARGE || !tinted[v] || bound[v]) continue;
+            if (t->dtype != PL_F32 || pl_type_elems(t) < LARGE) continue;
+            if (!tinted[v] || bound[v] || is_widened(g, low, v)) continue;
             (*store)[v] = true;
             ++*n;
         }
@@ -245,13 +257,29 @@ static pl_status find_stored(const pl_graph *g, pl_dtype low, pl_arena *a, bool 
     return PL_OK;
 }
 
+/* Grouping depends on what simplify leaves, so rounds look at simplified graphs. */
+static pl_status tidy(pl_graph **g)
+{
+    int before;
+    do {
+        pl_graph *next;
+        before = pl_graph_nodes(*g);
+        PL_TRY(pl_pass_simplify(*g, NULL, &next));
+        pl_graph_free(*g);
+        *g = next;
+    } while (pl_graph_nodes(*g) < before);
+    return PL_OK;
+}
+
+/* One round on *g, which is replaced; *done when nothing was left to round. */
 static pl_status round_stored(pl_graph **g, pl_dtype low, bool *done)
 {
     pl_arena scratch = PL_ARENA_INIT;
     pl_graph *next = NULL;
     bool *store;
     uint32_t n;
-    pl_status rc = find_stored(*g, low, &scratch, &store, &n);
+    pl_status rc = tidy(g);
+    if (rc == PL_OK) rc = find_stored(*g, low, &scratch, &store, &n);
     if (rc == PL_OK && n) rc = lower_graph(*g, low, store, &next);
     pl_arena_release(&scratch);
     if (rc != PL_OK) return rc;
@@ -265,8 +293,8 @@ static pl_status round_stored(pl_graph **g, pl_dtype low, bool *done)
 pl_status pl_pass_precision(const pl_graph *in, const pl_pass_opts *o, pl_graph **out)
 {
     pl_graph *g = NULL;
+    bool done = false;
     PL_TRY(lower_graph(in, o->low, NULL, &g));
-    bool done = o->low == PL_F32;
     for (int i = 0; i < ROUNDS && !done; i++) {
         pl_status rc = round_stored(&g, o->low, &done);
         if (rc != PL_OK) {

@@ -4,7 +4,7 @@
 
 #include "pass/pass.h"
 
-/* o->low is bf16 or f16; f32: the graph is copied as it is. */
+/* o->low is bf16 or f16. The graph comes back simplified. */
 pl_status pl_pass_precision(const pl_graph *in, const pl_pass_opts *o, pl_graph **out) PL_MUST_USE;
 
 #endif
