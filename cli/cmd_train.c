@@ -76,6 +76,10 @@ static void step_members(const trainer *t, pl_json *j, const void *what)
     pl_json_float(j, "loss", s->loss);
     pl_json_float(j, "lr", s->lr);
     if (!isnan(s->grad_norm)) pl_json_float(j, "grad_norm", s->grad_norm);
+    if (!isnan(s->loss_scale)) {
+        pl_json_float(j, "loss_scale", s->loss_scale);
+        pl_json_bool(j, "skipped", s->skipped);
+    }
     pl_json_float(j, "step_ms", s->step_ms);
     pl_json_float(j, "data_wait_ms", s->data_ms);
     pl_json_uint(j, "arena_bytes", pl_session_arena_bytes(pl_run_session(t->run)));

@@ -79,10 +79,13 @@ typedef struct pl_step_info {
     int64_t step; /* 1 at the first */
     double epoch; /* passes over the data, as a fraction; 0 if the data are endless */
     double loss, lr, grad_norm; /* NaN where the program has no such output */
+    double loss_scale; /* fp16: what the loss was multiplied with; NaN otherwise */
+    bool skipped;      /* fp16: the gradients overflowed, nothing was updated */
     double step_ms, data_ms;
 } pl_step_info;
 /* Reads a batch and trains on it, micro-batch by micro-batch. A batch with a non-finite number is
- * PL_ERR_DATA (unless data.allow_nonfinite), a non-finite loss or gradient norm PL_ERR_NUMERIC. */
+ * PL_ERR_DATA (unless data.allow_nonfinite), a non-finite loss or gradient norm PL_ERR_NUMERIC; in fp16
+ * such a step is skipped, and PL_ERR_NUMERIC only when the loss scale is at its floor. */
 PL_API pl_status pl_run_step(pl_run *r, pl_step_info *info) PL_MUST_USE;
 
 /* Writes the recipe's own samples as a data set on disk, DIR/train/INPUT.npy and DIR/eval/INPUT.npy,

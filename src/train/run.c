@@ -608,6 +608,13 @@ static pl_program *updater(const pl_run *r)
 static pl_status check_numbers(pl_run *r, const pl_step_info *info)
 {
     pl_type t;
+    if (info->skipped) {
+        PL_FAIL_IF(info->loss_scale <= pl_config_float(r->config, "loss_scale.floor"), PL_ERR_NUMERIC,
+                   "step %lld: gradients are not finite in fp16 though the loss scale is at its floor "
+                   "of %g (the loss is %g); lower optim.lr (now %g), or set precision=bf16",
+                   (long long)info->step, info->loss_scale, info->loss, info->lr);
+        return PL_OK;
+    }
     double bad = scalar_output(r, r->train, "nonfinite");
     PL_FAIL_IF(bad > 0, PL_ERR_NUMERIC,
                "step %lld: %.0f of the network's outputs are not finite; lower optim.lr (now %g) or "
@@ -651,6 +658,8 @@ pl_status pl_run_step(pl_run *r, pl_step_info *info)
     info->epoch = size > 0 ? (double)(r->steps_done * r->parts * r->micro) / (double)size : 0;
     info->lr = scalar_output(r, updater(r), "lr");
     info->grad_norm = scalar_output(r, updater(r), "grad_norm");
+    info->loss_scale = scalar_output(r, updater(r), "loss_scale");
+    info->skipped = scalar_output(r, updater(r), "skipped") > 0;
     info->step_ms = 1e-6 * (double)(pl_sys_now_ns() - t0);
     return check_numbers(r, info);
 }
