@@ -609,7 +609,8 @@ static pl_status check_numbers(pl_run *r, const pl_step_info *info)
 {
     pl_type t;
     if (info->skipped) {
-        PL_FAIL_IF(info->loss_scale <= pl_config_float(r->config, "loss_scale.floor"), PL_ERR_NUMERIC,
+        float floor = (float)pl_config_float(r->config, "loss_scale.floor");
+        PL_FAIL_IF((float)info->loss_scale <= floor, PL_ERR_NUMERIC,
                    "step %lld: gradients are not finite in fp16 though the loss scale is at its floor "
                    "of %g (the loss is %g); lower optim.lr (now %g), or set precision=bf16",
                    (long long)info->step, info->loss_scale, info->loss, info->lr);
