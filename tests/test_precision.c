@@ -7,6 +7,7 @@
 #include "pass/fuse.h"
 #include "pass/pass.h"
 #include "plimsoll_train.h"
+#include "rt/device.h"
 #include "test.h"
 #include "train/train_int.h"
 
@@ -132,7 +133,7 @@ static pl_status passed_graph(const char *const *keys, pl_dtype low, pl_store *s
     if (rc == PL_OK) {
         *out = b.train_graph;
         b.train_graph = NULL;
-        rc = pl_passes_run(out, &(pl_pass_opts){.low = low});
+        rc = pl_passes_run(out, &(pl_pass_opts){.low = low, .open = true, .fuse = &pl_fuse_opts_cpu});
         pl__builder_release(&b);
     }
     pl_run_free(run);
@@ -160,7 +161,7 @@ static void check_widths(const char *norm_key)
     }
     CHECK(products >= 10);
     pl_units *us;
-    CHECK_OK(pl_fuse(g, &(pl_fuse_opts)PL_FUSE_OPTS_INIT, &us));
+    CHECK_OK(pl_fuse(g, &pl_fuse_opts_cpu, &us));
     for (uint32_t u = 0; u < us->n; u++)
         for (uint32_t k = 0; k < us->unit[u].n_out; k++) {
             const pl_type *t = pl_type_of(g, us->unit[u].out[k]);

@@ -12,7 +12,7 @@
  *           FOLLOW ops (pools, moves) do the same when what they read comes from a LOW op through maps.
  *           Everything else computes in f32. A weight is cast once, from its f32 master.
  *   store   Maps and reductions compute in f32 registers; what matters is what goes to memory. The
- *           program is grouped (fuse.h) as devices group it, and a large value that one group leaves
+ *           program is grouped (fuse.h) as the device groups it, and a large value that one group leaves
  *           for another is rounded: all its readers see the 16-bit value. Casts inside a group are
  *           free. Rounding makes further ops follow, so this repeats until nothing is left.
  *
@@ -232,23 +232,23 @@ static bool is_widened(const pl_graph *g, pl_dtype low, uint32_t val)
 }
 
 /* Large f32 values that one unit leaves for another; *n counts them. */
-static pl_status find_stored(const pl_graph *g, pl_dtype low, pl_arena *a, bool **store, uint32_t *n)
+static pl_status find_stored(const pl_graph *g, const pl_pass_opts *o, pl_arena *a, bool **store,
+                             uint32_t *n)
 {
-    static const pl_fuse_opts as_devices_do = PL_FUSE_OPTS_INIT;
     bool *tinted = pl_arena_new(a, bool, g->n_vals), *bound = pl_arena_new(a, bool, g->n_vals);
     *store = pl_arena_new(a, bool, g->n_vals);
     *n = 0;
     if (!tinted || !bound || !*store) return PL_ERR_MEMORY;
-    mark_tinted(g, low, tinted);
+    mark_tinted(g, o->low, tinted);
     mark_bound(g, bound);
     pl_units *us;
-    PL_TRY(pl_fuse(g, &as_devices_do, &us));
+    PL_TRY(o->fuse ? pl_fuse(g, o->fuse, &us) : pl_units_single(g, &us));
     for (uint32_t u = 0; u < us->n; u++) {
         for (uint32_t k = 0; k < us->unit[u].n_out; k++) {
             uint32_t v = us->unit[u].out[k];
             const pl_type *t = pl_type_of(g, v);
             if (t->dtype != PL_F32 || pl_type_elems(t) < LARGE) continue;
-            if (!tinted[v] || bound[v] || is_widened(g, low, v)) continue;
+            if (!tinted[v] || bound[v] || is_widened(g, o->low, v)) continue;
             (*store)[v] = true;
             ++*n;
         }
@@ -272,15 +272,15 @@ static pl_status tidy(pl_graph **g)
 }
 
 /* One round on *g, which is replaced; *done when nothing was left to round. */
-static pl_status round_stored(pl_graph **g, pl_dtype low, bool *done)
+static pl_status round_stored(pl_graph **g, const pl_pass_opts *o, bool *done)
 {
     pl_arena scratch = PL_ARENA_INIT;
     pl_graph *next = NULL;
     bool *store;
     uint32_t n;
     pl_status rc = tidy(g);
-    if (rc == PL_OK) rc = find_stored(*g, low, &scratch, &store, &n);
-    if (rc == PL_OK && n) rc = lower_graph(*g, low, store, &next);
+    if (rc == PL_OK) rc = find_stored(*g, o, &scratch, &store, &n);
+    if (rc == PL_OK && n) rc = lower_graph(*g, o->low, store, &next);
     pl_arena_release(&scratch);
     if (rc != PL_OK) return rc;
     *done = n == 0;
@@ -296,7 +296,7 @@ pl_status pl_pass_precision(const pl_graph *in, const pl_pass_opts *o, pl_graph 
     bool done = false;
     PL_TRY(lower_graph(in, o->low, NULL, &g));
     for (int i = 0; i < ROUNDS && !done; i++) {
-        pl_status rc = round_stored(&g, o->low, &done);
+        pl_status rc = round_stored(&g, o, &done);
         if (rc != PL_OK) {
             pl_graph_free(g);
             return rc;

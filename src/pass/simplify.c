@@ -14,6 +14,7 @@
  */
 #include "pass/simplify.h"
 
+
 #include "base/sys.h"
 
 #include <string.h>
