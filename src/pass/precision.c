@@ -39,7 +39,8 @@
 
 enum {
     ROUNDS = 8,
-    LARGE = 4096 /* elements; storing fewer in 16 bits saves nothing */
+    LARGE = 4096, /* elements; storing fewer in 16 bits saves nothing */
+    SPREAD = 65536 /* elements; groups take smaller ones in whole */
 };
 
 /* ---- what the graph says ---------------------------------------------------------------- */
@@ -96,6 +97,14 @@ static void set_native(lowering *w, uint32_t val, uint32_t half)
     w->own[val] = dtype_of(w->in, val) == w->low ? half : 0;
 }
 
+/* What is spread over many positions is widened before, where that takes few operations; a large value
+ * is spread as it is stored. */
+static bool spreads_little(const pl_graph *g, uint32_t node)
+{
+    int64_t from = pl_type_elems(pl_type_of(g, pl_node_in(g, node)[0]));
+    return from < SPREAD && pl_type_elems(pl_type_of(g, g->nodes[node].out)) > from;
+}
+
 /* Whether the node, made in f32, is to work on 16 bits. */
 static bool goes_low(const lowering *w, uint32_t node)
 {
@@ -103,6 +112,7 @@ static bool goes_low(const lowering *w, uint32_t node)
     const uint32_t *in = pl_node_in(w->in, node);
     if (r->op->width == PL_WIDTH_FULL || is_full(w->in, node)) return false;
     bool expression = is_expression(w->in, node);
+    if (expression && spreads_little(w->in, node)) return false;
     for (uint32_t i = 0; i < r->n_in; i++) {
         if (dtype_of(w->in, in[i]) != PL_F32 || (i < 8 && r->op->full_in >> i & 1)) continue;
         if (r->op->width == PL_WIDTH_LOW) return true;
