@@ -27,7 +27,7 @@ static void ask_stop(int signal_number)
 typedef struct trainer {
     pl_run *run;
     const char *name, *out;
-    bool json, quiet, bar, force;
+    bool json, quiet, bar, force, trace_nan;
     pl_json *events; /* stdout with --json, else NULL */
     pl_json *log;    /* RUN/log.jsonl, else NULL */
     FILE *log_file;
@@ -285,6 +285,7 @@ static int run_training(trainer *t)
 {
     pl_status rc = pl_run_build(t->run);
     if (rc != PL_OK) return cli_fail(rc);
+    pl_run_trace_nan(t->run, t->trace_nan);
     if (!t->json && !t->quiet) {
         plan_print(t->run, t->name, stderr);
         fputc('\n', stderr);
@@ -314,6 +315,7 @@ int cmd_train(int argc, char **argv)
         {"--force", NULL, &t.force, "write over a finished run in RUN"},
         {"--json", NULL, &t.json, "one JSON object a line on stdout"},
         {"--quiet", NULL, &t.quiet, "print errors only"},
+        {"--trace-nan", NULL, &t.trace_nan, "name the first value that is not finite (slow)"},
         {"--print-config", NULL, &print_config, "print the resolved configuration and stop"},
         {NULL, NULL, NULL, NULL},
     };

@@ -92,6 +92,10 @@ typedef struct pl_step_info {
  * such a step is skipped, and PL_ERR_NUMERIC only when the loss scale is at its floor. */
 PL_API pl_status pl_run_step(pl_run *r, pl_step_info *info) PL_MUST_USE;
 
+/* Before or after pl_run_start: when a step ends with PL_ERR_NUMERIC, its message names the first value
+ * that was not finite; a step that leaves such a number in the weights fails at once. Slow. */
+PL_API void pl_run_trace_nan(pl_run *r, bool on);
+
 /* Writes the recipe's own samples as a data set on disk, DIR/train/INPUT.npy and DIR/eval/INPUT.npy,
  * which the key data.path reads. After pl_run_build; a run that generates does not train. samples 0:
  * as many as the recipe has. progress may be NULL. */

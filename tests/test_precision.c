@@ -456,6 +456,30 @@ TEST(precision_floor_stops)
     pl_run_free(run);
 }
 
+/* The message names where the numbers went wrong, not where it showed: here the second block's product,
+ * whose weight is made huge, and in another step the update itself. */
+TEST(precision_trace_names_the_first)
+{
+    pl_run *run = NULL;
+    pl_step_info info;
+    CHECK_OK(start_run(KEYS("precision=fp16", "loss_scale.initial=2", "loss_scale.floor=2"), NULL, &run));
+    pl_run_trace_nan(run, true);
+    CHECK_OK(pl_run_step(run, &info));
+    float *w = pl_session_slot(pl_run_session(run), pl_store_find(pl_run_store(run), "conv1.weight"));
+    for (int i = 0; i < 64; i++) w[i] = 30000;
+    CHECK_INT(pl_run_step(run, &info), PL_ERR_NUMERIC);
+    CHECK_MSG(strstr(pl_error_text(), "not finite: block1.conv1: conv, f16["), "%s", pl_error_text());
+    pl_run_free(run);
+    CHECK_OK(start_run(KEYS("precision=fp32"), NULL, &run));
+    pl_run_trace_nan(run, true);
+    int moment = pl_store_find(pl_run_store(run), "optim.m.stem.weight");
+    *(float *)pl_session_slot(pl_run_session(run), moment) = NAN;
+    CHECK_INT(pl_run_step(run, &info), PL_ERR_NUMERIC);
+    CHECK_MSG(strstr(pl_error_text(), "after the update") && strstr(pl_error_text(), "optim: adam"), "%s",
+              pl_error_text());
+    pl_run_free(run);
+}
+
 /* ---- PyTorch ---------------------------------------------------------------------------- */
 /* Linear 16-32, ReLU, Linear 32-1, mean square error in f32, SGD 0.02 with momentum 0.9, under
  * autocast(float16) with GradScaler(init_scale=1024, growth_interval=3), PyTorch 2.15 on a CPU. The

@@ -8,6 +8,7 @@
 #include "base/pool.h"
 #include "base/sys.h"
 #include "ir/graph.h"
+#include "plimsoll_unstable.h"
 #include "rt/device.h"
 #include "rt/refit.h"
 #include "train/dataset.h"
@@ -726,11 +727,33 @@ static pl_status micro_step(pl_run *r, int64_t part, int64_t size, pl_step_info 
     return PL_OK;
 }
 
+void pl_run_trace_nan(pl_run *r, bool on)
+{
+    r->trace_nan = on;
+    if (r->session) pl_session_watch(r->session, on);
+}
+
+/* trace_nan: adds to a numeric failure where it began; weights that are not finite are one. */
+static pl_status trace_numbers(pl_run *r, const pl_step_info *info, pl_status rc)
+{
+    char text[512];
+    int slot = -1;
+    const char *found = pl_session_found(r->session);
+    if (rc == PL_OK && !info->skipped) PL_TRY(pl_session_bad_slot(r->session, &slot));
+    if ((rc != PL_OK && rc != PL_ERR_NUMERIC) || (rc == PL_OK && slot < 0)) return rc;
+    snprintf(text, sizeof text, "step %lld: %s is not finite after the update",
+             (long long)info->step, slot >= 0 ? pl_store_slot(r->store, slot)->name : "");
+    if (rc != PL_OK) snprintf(text, sizeof text, "%s", pl_error_text());
+    PL_FAIL(PL_ERR_NUMERIC, "%s; the first value that is not finite: %s", text,
+            found ? found : "none of this step's own, look at its inputs");
+}
+
 pl_status pl_run_step(pl_run *r, pl_step_info *info)
 {
     int64_t size = data_size(r, PL_SUBSET_TRAIN);
     uint64_t t0 = pl_sys_now_ns();
     memset(info, 0, sizeof *info);
+    if (r->trace_nan) pl_session_watch(r->session, true);
     for (int64_t part = 0; part < r->parts; part++) PL_TRY(micro_step(r, part, size, info));
     if (r->apply) PL_TRY(pl_session_run(r->session, r->apply));
     PL_TRY(pl_session_wait(r->session));
@@ -742,7 +765,8 @@ pl_status pl_run_step(pl_run *r, pl_step_info *info)
     info->loss_scale = scalar_output(r, updater(r), "loss_scale");
     info->skipped = scalar_output(r, updater(r), "skipped") > 0;
     info->step_ms = 1e-6 * (double)(pl_sys_now_ns() - t0);
-    return check_numbers(r, info);
+    pl_status rc = check_numbers(r, info);
+    return r->trace_nan ? trace_numbers(r, info, rc) : rc;
 }
 
 pl_status pl_run_eval(pl_run *r, pl_eval_info *info)
