@@ -91,6 +91,14 @@ enum pl_op_flags {
     PL_OP_NO_GRAD = 1 << 9   /* gradient is zero by definition (compare, argmax, stop_gradient) */
 };
 
+/* What mixed precision (pass/precision.c) does with an op that is made in f32. Maps and reductions
+ * need no word: they compute in f32 whatever their operands are stored in. */
+enum pl_op_width {
+    PL_WIDTH_FULL,  /* stays in f32 */
+    PL_WIDTH_LOW,   /* 16-bit operands and results, sums in f32: products, convolutions */
+    PL_WIDTH_FOLLOW /* moves or combines few elements: as wide as what it reads */
+};
+
 typedef enum pl_scalar_fn {
     PL_SCALAR_NONE,
 #define PL_SCALAR(NAME, name, arity, result) PL_SCALAR_##NAME,
@@ -145,6 +153,8 @@ struct pl_op {
     int8_t n_out;
     uint8_t scalar;              /* pl_scalar_fn when PL_OP_MAP */
     uint32_t flags;              /* enum pl_op_flags */
+    uint8_t width;               /* enum pl_op_width */
+    uint8_t full_in;             /* bit i: operand i stays in f32 whatever the precision */
     uint8_t inplace[PL_MAX_OUT]; /* bit i of [k]: output k may take over input i's bytes */
     size_t attr_bytes;
     const pl_attr *attrs; /* ends with PL_ATTR_END; NULL if none */
