@@ -7,6 +7,7 @@
 #include "base/dtype.h"
 #include "base/pool.h"
 #include "base/sys.h"
+#include "cpu/draw.h"
 #include "cpu/tile.h"
 #include "test.h"
 
@@ -863,6 +864,47 @@ TEST(tile_layer_norm_in_one_pass)
         pl_sys_free(g), pl_sys_free(x), pl_sys_free(y), pl_sys_free(w), pl_sys_free(b);
         pl_sys_free(mean), pl_sys_free(var), pl_sys_free(em), pl_sys_free(ev);
     }
+}
+
+/* Draws made in the tile are those of the stream, whatever the reading and however it is cut. */
+TEST(tile_draws)
+{
+    static const pl_dtype dtypes[] = {PL_F32, PL_BF16, PL_F16, PL_F64};
+    static const int64_t key[2] = {77, 12};
+    static const struct {
+        int64_t dim[3], first, step[3];
+    } views[] = {
+        {{40, 50, 7}, 0, {350, 7, 1}},   {{40, 50, 7}, 5, {7, 0, 1}},   {{40, 50, 7}, 0, {0, 7, 1}},
+        {{6, 3000, 8}, 0, {0, 0, 1}},    {{2, 3, 9000}, 3, {0, 0, 0}},  {{9, 11, 13}, 2000, {-150, 11, 2}},
+        {{1, 1, 1}, 9, {1, 1, 1}},       {{3, 700, 64}, 1, {0, 1, 0}},  {{5000, 1, 4}, 2, {3, 0, 7}},
+    };
+    for (size_t v = 0; v < sizeof views / sizeof views[0]; v++)
+        for (int kind = 0; kind < 8; kind++) {
+            pl_dtype d = dtypes[kind / 2];
+            prog *g = prog_new(3, views[v].dim, (int)(v + (size_t)kind) % 2);
+            int64_t n = prog_elems(g), i = 0;
+            g->in[g->p.n_in++] = (pl_tile_operand){.dtype = PL_I64};
+            pl_tile_instr x = {.code = PL_TILE_DRAW, .dtype = d, .stream = 3, .normal = kind % 2};
+            x.imm = (double)views[v].first;
+            for (int k = 0; k < 3; k++) x.step[k] = (double)views[v].step[k];
+            g->instr[g->p.n_instr++] = x;
+            st(g, 0);
+            void *got = buf(n), *want = buf(n);
+            pl_draws from = {77, 12, 3, kind % 2, d};
+            for (int64_t a = 0; a < views[v].dim[0]; a++)
+                for (int64_t b = 0; b < views[v].dim[1]; b++)
+                    for (int64_t c = 0; c < views[v].dim[2]; c++) {
+                        float y;
+                        pl_draw_run(&from, views[v].first + a * views[v].step[0] +
+                                    b * views[v].step[1] + c * views[v].step[2], 1, &y);
+                        pl_elem_set(d, want, i++, (double)y);
+                    }
+            CHECK(run_prog(g, (const void *[]){key}, &got));
+            CHECK_MSG(same_bits(d, got, want, n), "view %d, kind %d", (int)v, kind);
+            pl_sys_free(got);
+            pl_sys_free(want);
+            pl_sys_free(g);
+        }
 }
 
 /* ---- fused against unfused -------------------------------------------------------------- */

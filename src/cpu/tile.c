@@ -61,7 +61,7 @@ static bool mergeable(const pl_tile_program *p, int outer, int inner)
     for (int i = 0; i < p->n_in; i++)
         if (p->in[i].stride[outer] != p->in[i].stride[inner] * n) return false;
     for (int i = 0; i < p->n_instr; i++)
-        if (p->instr[i].code == PL_TILE_IOTA &&
+        if ((p->instr[i].code == PL_TILE_IOTA || p->instr[i].code == PL_TILE_DRAW) &&
             p->instr[i].step[outer] != p->instr[i].step[inner] * (double)n)
             return false;
     return true;
@@ -256,6 +256,25 @@ static void add_iota(build *b, const pl_tile_instr *x, const int *from)
     for (int d = 0; d <= t->t; d++) w->outer[d] = step[d];
 }
 
+/* A draw walks the numbers of its elements as a load walks memory. */
+static void add_draw(build *b, const pl_tile_instr *x, const int *from)
+{
+    pl_tile *t = b->t;
+    int64_t stride[PL_SPACE_RANK];
+    for (int d = 0; d < t->rank; d++) stride[d] = from[d] < 0 ? 0 : (int64_t)x->step[from[d]];
+    pl_level level = level_of(b, stride, NULL);
+    pl_walk *w = new_walk(b, stride, NULL, level == PL_LEVEL_ROW ? b->row_dim : t->rank);
+    pl_step *s = new_step(b, PL_STEP_DRAW, level, x->dtype);
+    s->walk = w;
+    s->operand = x->index;
+    s->stream = x->stream;
+    s->normal = x->normal;
+    s->imm = x->imm;
+    s->round = x->normal ? rounding(t, x->dtype) : NULL; /* uniform ones fit their dtype */
+    s->stable = stride[t->t] == 0;
+    for (int d = 0; d <= t->t; d++) w->outer[d] = (double)stride[d];
+}
+
 /* The step that holds src's value at `level` or above. */
 static int32_t raise_to(build *b, int32_t src, pl_level level)
 {
@@ -380,6 +399,7 @@ static void add_instr(build *b, int i, const int *from)
     case PL_TILE_LOAD: add_load(b, x); break;
     case PL_TILE_IMM: add_imm(b, x); break;
     case PL_TILE_IOTA: add_iota(b, x, from); break;
+    case PL_TILE_DRAW: add_draw(b, x, from); break;
     case PL_TILE_SCALAR:
         if (x->fn == PL_TILE_FN_MUL && times_one(b, x, &b->step_of[i])) return;
         add_scalar(b, x);

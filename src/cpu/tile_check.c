@@ -67,7 +67,8 @@ static int arity(const pl_tile_instr *x)
     case PL_TILE_ROW_VAR: return 1;
     case PL_TILE_LOAD:
     case PL_TILE_IMM:
-    case PL_TILE_IOTA: break;
+    case PL_TILE_IOTA:
+    case PL_TILE_DRAW: break;
     }
     return 0;
 }
@@ -101,6 +102,11 @@ static pl_status check_instr(const pl_tile_program *p, int i)
     if (x->code == PL_TILE_LOAD)
         PL_FAIL_IF(x->index < 0 || x->index >= p->n_in || p->in[x->index].dtype != x->dtype,
                    PL_ERR_ARG, "tile: instruction %d loads operand %d", i, x->index);
+    if (x->code == PL_TILE_DRAW)
+        PL_FAIL_IF(x->index < 0 || x->index >= p->n_in || p->in[x->index].dtype != PL_I64 ||
+                       !pl_dtype_is_float(x->dtype),
+                   PL_ERR_ARG, "tile: instruction %d draws %s with operand %d as key", i,
+                   pl_dtype_name(x->dtype), x->index);
     return PL_OK;
 }
 

@@ -5,6 +5,7 @@
  * register, an operand's memory or an output's. At the end accumulators are folded.
  */
 #include "base/pool.h"
+#include "cpu/draw.h"
 #include "cpu/tile_plan.h"
 
 #include <string.h>
@@ -150,6 +151,20 @@ static void iota(worker *w, const pl_step *s, int64_t tl, char *d)
     }
 }
 
+/* Numbers of a stream, by runs; what a dim of stride 0 repeats is copied. */
+static void draw(const worker *w, const pl_step *s, int64_t tl, char *d)
+{
+    const pl_walk *k = s->walk;
+    double first = s->imm;
+    for (int i = 0; i <= w->r->t->t; i++) first += (double)w->index[i] * k->outer[i];
+    const int64_t *key = w->r->in[s->operand];
+    pl_draws from = {(uint64_t)key[0], (uint64_t)key[1], s->stream, s->normal, s->dtype};
+    int64_t size[PL_SPACE_RANK], rank = s->level == PL_LEVEL_ONE ? 0 : k->rank;
+    memcpy(size, k->size, sizeof size);
+    size[0] = tl;
+    pl_draw_box(&from, (int64_t)first, (int)rank, size, k->stride, d);
+}
+
 /* ---- steps ------------------------------------------------------------------------------ */
 
 static void map_rows(worker *w, const pl_step *s, char *d, int64_t rows)
@@ -226,7 +241,7 @@ static bool args_changed(const worker *w, const pl_step *s)
 {
     for (int k = 0; k < s->n_arg; k++)
         if (w->changed[s->arg[k]]) return true;
-    return s->code == PL_STEP_IOTA && w->moved;
+    return (s->code == PL_STEP_IOTA || s->code == PL_STEP_DRAW) && w->moved;
 }
 
 static void execute(worker *w, const pl_step *s, int64_t tl, int64_t n)
@@ -237,6 +252,7 @@ static void execute(worker *w, const pl_step *s, int64_t tl, int64_t n)
     char *d = w->ptr[s - t->step];
     switch (s->code) {
     case PL_STEP_IOTA: iota(w, s, tl, d); break;
+    case PL_STEP_DRAW: draw(w, s, tl, d); break;
     case PL_STEP_MAP:
         if (s->chain)
             chain(w, s, (float *)(void *)d, count);

@@ -100,7 +100,8 @@ uint32_t pl_fuse_last_use(const pl_fuser *f, uint32_t val, uint32_t not );
 uint32_t pl_fuse_now(const pl_fuser *f, uint32_t id);
 /* Notes that a group reads a value. */
 bool pl_fuse_add_read(pl_fuser *f, uint32_t val, uint32_t group);
-bool pl_fuse_add_fill(const pl_fuser *f, pl_grid *grid, uint32_t val, const pl_amap *map);
+/* The boundaries of what is made where it is read (a constant, a ramp, a draw). */
+bool pl_fuse_add_made(const pl_fuser *f, pl_grid *grid, uint32_t val, const pl_amap *map);
 
 /* The unit made of these core nodes of a group, in `a`; its outputs are the values `wanted`
  * says (NULL: all that can be) of nodes that are the group's own. */

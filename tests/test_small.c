@@ -1,0 +1,185 @@
+/* test_small.c - smaller representations: what is stored in fewer bytes, or not at all, gives the same
+ * bits as what is stored as it is. */
+#include "base/dtype.h"
+#include "plimsoll_ops.h"
+#include "rt/refit.h"
+#include "rt/rt_int.h"
+#include "test.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef pl_graph *graph_fn(pl_store *store, pl_dtype d);
+
+/* ---- running ---------------------------------------------------------------------------- */
+typedef struct result {
+    char *bytes; /* outputs of all steps, then all slots */
+    size_t n;
+} result;
+
+static void keep(result *r, const void *from, size_t n)
+{
+    r->bytes = realloc(r->bytes, r->n + n + 1);
+    memcpy(r->bytes + r->n, from, n);
+    r->n += n;
+}
+
+static void fill(void *to, const pl_type *t, uint64_t seed)
+{
+    for (int64_t i = 0; i < pl_type_elems(t); i++)
+        pl_elem_set(t->dtype, to, i, t->dtype == PL_BOOL ? pl_test_noise(&seed) > 0
+                                                         : pl_test_noise(&seed));
+}
+
+static pl_status run(pl_store *store, pl_program *p, result *out)
+{
+    pl_session *s;
+    *out = (result){0};
+    PL_TRY(pl_session_new(store, 1, &p, &s));
+    pl_session_init(s, 7);
+    pl_status rc = PL_OK;
+    for (int step = 0; step < 3 && rc == PL_OK; step++) {
+        for (int i = 0; i < pl_program_input_count(p); i++) {
+            pl_type t;
+            void *x = pl_session_input(s, p, pl_program_input_name(p, i), &t);
+            fill(x, &t, (uint64_t)(step * 10 + i + 1));
+        }
+        rc = pl_session_run(s, p);
+        for (int i = 0; i < pl_program_output_count(p) && rc == PL_OK; i++) {
+            pl_type t;
+            const void *y = pl_session_output(s, p, pl_program_output_name(p, i), &t);
+            keep(out, y, pl_type_bytes(&t));
+        }
+    }
+    for (int i = 0; i < pl_store_count(store); i++)
+        keep(out, pl_session_slot(s, i), pl_type_bytes(&pl_store_slot(store, i)->type));
+    pl_session_free(s);
+    return rc;
+}
+
+/* Runs the graph with small representations, fused and not, poisoned and recomputing: all as plain
+ * storage. *small is the program that keeps everything; the caller frees it. */
+static void compare(graph_fn *make, pl_dtype d, pl_store *store, pl_program **small)
+{
+    pl_compile_opts plain = PL_COMPILE_INIT;
+    plain.no_small = true;
+    pl_program *p;
+    result want, got;
+    *small = NULL;
+    CHECK_OK(pl_compile(make(store, d), &plain, &p));
+    CHECK_OK(run(store, p, &want));
+    uint64_t plain_bytes = pl_program_plan(p)->arena_bytes, least = 0;
+    pl_program_free(p);
+    for (int way = 0; way < 4; way++) {
+        pl_compile_opts o = PL_COMPILE_INIT;
+        o.poison = way == 1;
+        o.no_fuse = way == 2;
+        o.arena_budget = way == 3 ? least : 0;
+        CHECK_OK(pl_compile(make(store, d), &o, &p));
+        CHECK_MSG(way || pl_program_plan(p)->arena_bytes <= plain_bytes, "%s: %llu bytes, %llu plain",
+                  pl_dtype_name(d), (unsigned long long)pl_program_plan(p)->arena_bytes,
+                  (unsigned long long)plain_bytes);
+        if (way == 0) CHECK_OK(pl_program_find_minimum(p, &least));
+        CHECK_OK(run(store, p, &got));
+        CHECK_MSG(want.n == got.n && !memcmp(want.bytes, got.bytes, want.n), "way %d, %s", way,
+                  pl_dtype_name(d));
+        free(got.bytes);
+        if (way == 0)
+            *small = p;
+        else
+            pl_program_free(p);
+    }
+    free(want.bytes);
+}
+
+/* Buffers of the plan whose first value this op makes. */
+static int stored(const pl_program *p, const char *op)
+{
+    int n = 0;
+    for (uint32_t i = 0; i < p->plan->n_buffers; i++) {
+        uint32_t v = p->plan->buffers[i].value;
+        n += v && !strcmp(pl_node_get(p->g, pl_producer(p->g, v))->op->name, op);
+    }
+    return n;
+}
+
+/* ---- draws ------------------------------------------------------------------------------ */
+static pl_val weight(pl_graph *g, const char *name, pl_type t)
+{
+    int slot = pl_store_find(g->store, name);
+    if (slot < 0)
+        slot = pl_store_add(g->store, &(pl_slot){.name = name,
+                                                 .type = t,
+                                                 .init = {PL_INIT_UNIFORM, -0.3, 0.3},
+                                                 .trainable = true});
+    return pl_state(g, slot);
+}
+
+static void train(pl_graph *g, pl_val loss, const pl_val *w, const char *const *name, int n)
+{
+    pl_val d[4];
+    pl_output(g, "loss", loss);
+    pl_grad(g, loss, w, n, d);
+    for (int i = 0; i < n; i++)
+        pl_assign(g, pl_store_find(g->store, name[i]), pl_sub(g, w[i], pl_scale(g, d[i], 0.1)));
+}
+
+/* Dropout of elements and of channels, noise read whole, in part and stretched. */
+static pl_graph *drawing_graph(pl_store *store, pl_dtype d)
+{
+    pl_graph *g = pl_graph_new(store);
+    pl_val key = pl_rng_key(g);
+    pl_val x = pl_input(g, "x", PL_TYPE(d, 8, 35, 9, 44));
+    pl_val w = weight(g, "w", PL_TYPE(d, 44, 44)), h = x;
+    for (int i = 0; i < 2; i++) {
+        h = pl_leaky_relu(g, pl_matmul(g, h, w, false, false), 0.01);
+        h = i ? pl_dropout(g, h, key, 0.3) : pl_dropout_channels(g, h, key, 0.4);
+    }
+    pl_val noise = pl_random_normal(g, key, PL_TYPE(d, 8, 35, 18, 44));
+    h = pl_add(g, h, pl_scale(g, pl_slice(g, noise, 2, 5, 14, 1), 0.1));
+    h = pl_mul(g, h, pl_slice(g, noise, 2, 0, 18, 2));
+    pl_val mean = pl_mean(g, noise, PL_AXES_ALL, false);
+    pl_val t = pl_random_uniform(g, key, PL_TYPE(d, 8, 1, 1, 1));
+    h = pl_add(g, pl_mul(g, h, t), pl_mul(g, mean, t));
+    train(g, pl_mean(g, pl_square(g, h), PL_AXES_ALL, false), &w, (const char *[]){"w"}, 1);
+    pl_assign(g, pl_store_find(store, "rng"), pl_add(g, key, pl_iota(g, pl_val_type(g, key), 0)));
+    return g;
+}
+
+TEST(small_draws_are_made_where_they_are_read)
+{
+    static const pl_dtype dtypes[] = {PL_F32, PL_BF16, PL_F16, PL_F64};
+    for (int i = 0; i < 4; i++) {
+        pl_store *store = pl_store_new();
+        pl_program *p;
+        compare(drawing_graph, dtypes[i], store, &p);
+        if (!p) return;
+        CHECK_INT(stored(p, "random_uniform") + stored(p, "random_normal"), 0);
+        pl_program_free(p);
+        pl_store_free(store);
+    }
+}
+
+/* What a kernel or the caller reads is stored, and groups still draw for themselves. */
+static pl_graph *given_graph(pl_store *store, pl_dtype d)
+{
+    pl_graph *g = pl_graph_new(store);
+    pl_val key = pl_rng_key(g), u = pl_random_uniform(g, key, PL_TYPE(d, 64, 40));
+    pl_val n = pl_random_normal(g, key, PL_TYPE(d, 40, 64));
+    pl_output(g, "u", u);
+    pl_output(g, "y", pl_matmul(g, n, u, false, false));
+    pl_output(g, "z", pl_sum(g, pl_mul(g, u, pl_square(g, u)), PL_AXES_ALL, false));
+    return g;
+}
+
+TEST(small_draws_that_kernels_read_are_stored)
+{
+    pl_store *store = pl_store_new();
+    pl_program *p;
+    compare(given_graph, PL_F32, store, &p);
+    if (!p) return;
+    CHECK_INT(stored(p, "random_uniform"), 1);
+    CHECK_INT(stored(p, "random_normal"), 1);
+    pl_program_free(p);
+    pl_store_free(store);
+}
