@@ -183,3 +183,57 @@ TEST(small_draws_that_kernels_read_are_stored)
     pl_program_free(p);
     pl_store_free(store);
 }
+
+/* ---- pools ------------------------------------------------------------------------------ */
+/* A maximum over windows keeps one byte an output element for backward, whatever the rank of the
+ * window and up to the 256 taps that a byte can tell apart. */
+TEST(small_pool_indices_are_bytes)
+{
+    static const struct {
+        int rank;
+        int64_t x[5], y[5];
+        int kernel[3];
+    } cases[] = {{3, {2, 512, 4}, {2, 2, 4}, {256}},
+                 {4, {2, 32, 48, 5}, {2, 2, 3, 5}, {16, 16}},
+                 {5, {2, 8, 16, 24, 3}, {2, 2, 2, 3, 3}, {4, 8, 8}},
+                 {5, {1, 6, 6, 6, 8}, {1, 3, 3, 3, 8}, {2, 2, 2}}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        result r[2];
+        for (int reference = 0; reference < 2; reference++) {
+            pl_store *store = pl_store_new();
+            pl_graph *g = pl_graph_new(store);
+            pl_pool_opts o = {0};
+            memcpy(o.kernel, cases[i].kernel, sizeof o.kernel);
+            pl_val x = pl_input(g, "x", pl_type_make(PL_F32, cases[i].rank, cases[i].x)), gx;
+            pl_val c = pl_input(g, "c", pl_type_make(PL_F32, cases[i].rank, cases[i].y));
+            pl_val y = pl_max_pool(g, x, &o);
+            pl_output(g, "y", y);
+            pl_grad(g, pl_sum(g, pl_mul(g, y, c), PL_AXES_ALL, false), &x, 1, &gx);
+            pl_output(g, "gx", gx);
+            pl_compile_opts how = PL_COMPILE_INIT;
+            how.reference = reference;
+            pl_program *p;
+            CHECK_OK(pl_compile(g, &how, &p));
+            int n = 0;
+            for (int b = 0; b < pl_program_plan(p)->buffers; b++) {
+                pl_plan_buffer at = pl_program_buffer(p, b);
+                if (at.type.dtype != PL_U8 || at.component == PL_COMP_WORKSPACE) continue;
+                CHECK_INT(at.bytes, (pl_type_elems(&at.type) + 63) / 64 * 64);
+                n++;
+            }
+            CHECK_INT(n, 1);
+            CHECK_OK(run(store, p, &r[reference]));
+            pl_program_free(p);
+            pl_store_free(store);
+        }
+        CHECK_MSG(r[0].n == r[1].n && !memcmp(r[0].bytes, r[1].bytes, r[0].n), "case %d", (int)i);
+        free(r[0].bytes);
+        free(r[1].bytes);
+    }
+    pl_store *store = pl_store_new();
+    pl_graph *g = pl_graph_new(store);
+    pl_max_pool(g, pl_input(g, "x", PL_TYPE(PL_F32, 1, 300, 2)), &(pl_pool_opts){.kernel = {257}});
+    CHECK(strstr(pl_graph_error(g), "a window of 257 elements; at most 256"));
+    pl_graph_free(g);
+    pl_store_free(store);
+}
