@@ -76,6 +76,7 @@ static pl_status translate(const pl_graph *g, const pl_unit *u, const pl_form *f
     for (int i = 0; i < f->n_in; i++) {
         in[i].dtype = pl_type_of(g, u->in[f->in[i].in])->dtype;
         in[i].offset = f->in[i].offset;
+        in[i].bits = f->in[i].bits;
         memcpy(in[i].stride, f->in[i].stride, sizeof in[i].stride);
         k->in[i] = f->in[i].in;
     }
@@ -87,7 +88,8 @@ static pl_status translate(const pl_graph *g, const pl_unit *u, const pl_form *f
                                   .out = f->out[i].out,
                                   .out2 = f->out[i].out2,
                                   .reduce = (pl_tile_reduce_fn)f->out[i].reduce,
-                                  .mask = f->out[i].mask};
+                                  .mask = f->out[i].mask,
+                                  .bits = f->out[i].bits};
     *p = (pl_tile_program){.rank = f->rank,
                            .row_rank = f->row_rank,
                            .n_in = f->n_in,

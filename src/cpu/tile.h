@@ -71,6 +71,7 @@ typedef struct pl_tile_operand {
     pl_dtype dtype;
     int64_t offset;
     int64_t stride[PL_TILE_RANK]; /* in elements; 0 broadcasts, negative flips */
+    bool bits; /* a bool, element e being bit e % 8 of byte e / 8; never in place */
 } pl_tile_operand;
 
 typedef enum pl_tile_code {
@@ -117,6 +118,7 @@ typedef struct pl_tile_output {
     int32_t out2;   /* MOMENTS: where the variance goes; out and out2 may be -1: not wanted */
     pl_tile_reduce_fn reduce;
     uint32_t mask; /* bit d: dim d is reduced */
+    bool bits;     /* STORE of a bool: as bits, spare bits of the last byte 0 */
 } pl_tile_output;
 
 typedef struct pl_tile_program {

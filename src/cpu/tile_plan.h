@@ -35,6 +35,7 @@ typedef struct pl_reader {
     int64_t offset;
     int64_t stride[PL_SPACE_RANK];
     bool whole; /* reads the space densely: may be an output's memory */
+    bool bits;
 } pl_reader;
 
 /* How a load, iota or draw walks a tile: dim t first, innermost last. */
@@ -96,6 +97,7 @@ typedef struct pl_place {
     int32_t out, out2;
     size_t width;
     bool direct; /* STORE: the step may compute into the output */
+    bool bits;
     uint64_t
         hazard; /* STORE: operands read after the step; if one is this memory, store late */
     pl_vec_fn store; /* memory conversion; NULL: a plain copy */
@@ -110,6 +112,7 @@ typedef struct pl_span {
 struct pl_tile {
     const pl_vec *vec;
     bool empty;
+    bool bits; /* an output is stored as bits: tasks begin with a byte */
     bool busy; /* enough steps between tiles for memory to be fetched ahead */
     int32_t rank, t;
     int64_t dim[PL_SPACE_RANK];

@@ -288,6 +288,7 @@ static int32_t emit_load(maker *k, uint32_t val, const pl_amap *map)
     pl_form_operand *o = &f->in[f->n_in];
     o->in = in;
     o->offset = map->offset;
+    o->bits = k->u->bits && k->u->bits[val];
     k->maps[f->n_in] = *map;
     int64_t stride[PL_AMAP_RUNS];
     pl_grid_strides(&k->grid, map, stride);
@@ -422,6 +423,7 @@ static bool put_output(maker *k, uint32_t i)
     }
     pl_form *f = k->f;
     pl_form_output o = {.out = (int32_t)i, .out2 = -1, .dtype = pl_type_of(k->g, val)->dtype};
+    o.bits = k->u->bits && k->u->bits[val];
     int64_t n = pl_type_elems(pl_type_of(k->g, val));
     if (pl_role_inline(m->role)) {
         o.src = read_value(k, val, pl_amap_identity(k->elems));
@@ -432,6 +434,7 @@ static bool put_output(maker *k, uint32_t i)
             pl_amap rows = pl_amap_rows(k->elems, k->row ? k->row : 1);
             if (!k->row || !pl_amap_equal(&rows, &m->map)) return false;
             o.kind = PL_FORM_ROWS;
+            if (o.bits) return false;
         }
     }
     f->out[f->n_out++] = o;

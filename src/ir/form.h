@@ -71,7 +71,8 @@ typedef struct pl_form_instr {
 typedef struct pl_form_operand {
     uint32_t in; /* index into the unit's in[] */
     int64_t offset;
-    int64_t stride[PL_FORM_RANK];
+    int64_t stride[PL_FORM_RANK]; /* in elements */
+    bool bits;                    /* stored as bits (units.h) */
 } pl_form_operand;
 
 typedef enum pl_form_kind { PL_FORM_STORE, PL_FORM_ROWS, PL_FORM_REDUCE } pl_form_kind;
@@ -83,6 +84,7 @@ typedef struct pl_form_output {
     pl_dtype dtype;
     pl_reduce_fn reduce;
     uint32_t mask; /* reduced dims */
+    bool bits;     /* STORE: as bits (units.h) */
 } pl_form_output;
 
 typedef struct pl_form {

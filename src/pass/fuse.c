@@ -343,7 +343,8 @@ static pl_status run_stages(pl_fuser *f, pl_units *us)
     pl_fuse_form(f);
     PL_TRY(pl_fuse_merge(f));
     PL_TRY(pl_fuse_repeat(f));
-    return pl_fuse_finish(f, us);
+    PL_TRY(pl_fuse_finish(f, us));
+    return f->o->bits ? pl_fuse_bits(f, us) : PL_OK;
 }
 
 pl_status pl_fuse(const pl_graph *g, const pl_fuse_opts *o, pl_units **out)

@@ -78,7 +78,7 @@ static pl_status cpu_run(const pl_launch *l, uint32_t n, uint32_t *failed)
     return PL_OK;
 }
 
-static const pl_fuse_opts cpu_fuse = {pl_group_takes, 16384, 64, 64, 512, true};
+static const pl_fuse_opts cpu_fuse = {pl_group_takes, 16384, 64, 64, 512, true, true};
 
 const pl_device pl_device_cpu = {
     .name = "cpu",
