@@ -257,6 +257,35 @@ TEST(small_masks_that_leave_are_bytes)
     pl_store_free(store);
 }
 
+/* The checker refuses bits that a kernel reads or makes, that leave the program, or that a unit does
+ * not know of; and bytes where the plan has room for bits. */
+TEST(small_masks_are_checked)
+{
+    pl_store *store = pl_store_new();
+    pl_compile_opts o = PL_COMPILE_INIT;
+    pl_program *p;
+    CHECK_OK(pl_compile(given_mask_graph(store, PL_F32), &o, &p));
+    bool *bits = p->base_units->bits;
+    CHECK_OK(pl_plan_check(p->base_graph, p->base_units, &p->plan_opts, p->keep_all));
+    int refused = 0, made = 0;
+    for (uint32_t v = 1; v < p->base_graph->n_vals; v++) {
+        uint32_t unit = p->base_units->unit_of[v];
+        bool group = unit && p->base_units->unit[unit - 1].kind == PL_UNIT_GROUP;
+        bool mask = pl_type_of(p->base_graph, v)->dtype == PL_BOOL;
+        if (!unit || !(bits[v] || !group || mask)) continue;
+        made++;
+        bits[v] = !bits[v];
+        refused += pl_plan_check(p->base_graph, p->base_units, &p->plan_opts, p->keep_all) ==
+                   PL_ERR_PLAN;
+        bits[v] = !bits[v];
+    }
+    CHECK_MSG(made > 4 && refused == made, "%d of %d damages noticed", refused, made);
+    p->base_units->unit[0].bits = NULL;
+    CHECK(pl_plan_check(p->base_graph, p->base_units, &p->plan_opts, p->keep_all) == PL_ERR_PLAN);
+    pl_program_free(p);
+    pl_store_free(store);
+}
+
 /* ---- pools ------------------------------------------------------------------------------ */
 /* A maximum over windows keeps one byte an output element for backward, whatever the rank of the
  * window and up to the 256 taps that a byte can tell apart. */
