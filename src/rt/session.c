@@ -361,7 +361,7 @@ pl_status pl_session_run_watched(pl_session *s, pl_bound *b, uint32_t *failed)
         *failed = i;
         PL_TRY(s->dev->run(&b->launch[i], 1, ns, &zero));
         if (s->watching) PL_TRY(pl_watch_launch(s, b, i));
-        poison_after(s, b, i);
+        if (b->dies) poison_after(s, b, i);
     }
     return PL_OK;
 }
