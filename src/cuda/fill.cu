@@ -33,20 +33,41 @@ static pl_status fill(const pl_call *c)
     return PL_OK;
 }
 
-template <class T> static __global__ void iota_elems(T *y, int64_t n, int64_t inner, int64_t size)
+/* The sum of coordinates times steps; u8 and bool are held between 0 and `most`. */
+struct ramp {
+    int rank;
+    int64_t n, most, dim[PL_MAX_RANK], step[PL_MAX_RANK];
+};
+
+template <class T> static __global__ void iota_elems(T *y, const ramp r)
 {
     typedef typename pl_elem<T>::acc A;
-    for (int64_t i = PL_ITEM; i < n; i += PL_ITEMS) y[i] = pl_put<T>((A)(i / inner % size));
+    for (int64_t i = PL_ITEM; i < r.n; i += PL_ITEMS) {
+        int64_t rest = i, v = 0;
+        for (int k = r.rank - 1; k >= 0; k--) {
+            v += rest % r.dim[k] * r.step[k];
+            rest /= r.dim[k];
+        }
+        if (sizeof(T) == 1) v = v < 0 ? 0 : v > r.most ? r.most : v;
+        y[i] = pl_put<T>((A)v);
+    }
 }
 
 static pl_status iota(const pl_call *c)
 {
+    const pl_fill_attr *a = static_cast<const pl_fill_attr *>(c->attr);
     const pl_type *t = &c->out_type[0];
-    pl_axis_view v = pl_along_axis(t, static_cast<const pl_fill_attr *>(c->attr)->axis);
-    int64_t n = pl_type_elems(t);
-    if (n == 0) return PL_OK;
-    PL_ALL_TYPES(t->dtype, PL_LAUNCH((iota_elems<T>), dim3(pl_blocks(n, THREADS)), dim3(THREADS), 0,
-                                     static_cast<T *>(c->out[0]), n, v.inner, v.size));
+    ramp r;
+    r.rank = t->rank;
+    r.n = pl_type_elems(t);
+    r.most = t->dtype == PL_BOOL ? 1 : 255;
+    if (r.n == 0) return PL_OK;
+    for (int i = 0; i < t->rank; i++) {
+        r.dim[i] = t->dim[i];
+        r.step[i] = a->steps.n ? a->steps.v[i] : i == a->axis;
+    }
+    PL_ALL_TYPES(t->dtype, PL_LAUNCH((iota_elems<T>), dim3(pl_blocks(r.n, THREADS)), dim3(THREADS),
+                                     0, static_cast<T *>(c->out[0]), r));
     PL_CUDA_LAUNCHED("iota");
     return PL_OK;
 }

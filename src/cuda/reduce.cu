@@ -93,7 +93,7 @@ template <class A> static __device__ __forceinline__ A warp_sum(A v)
          i += gridDim.x * (int64_t)WARPS)
 
 template <class T, int KIND>
-static __global__ void __launch_bounds__(THREADS) fold_elems(const T *x, T *y, const folding f)
+static __global__ void __launch_bounds__(THREADS, 4) fold_elems(const T *x, T *y, const folding f)
 {
     typedef typename sum_of<T>::type S;
     typedef typename pl_elem<T>::acc E;
@@ -123,7 +123,7 @@ static __global__ void __launch_bounds__(THREADS) fold_elems(const T *x, T *y, c
 
 /* Mean, then the squares about it. */
 template <class T, class R>
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS, 4)
     fold_moments(const T *x, R *mean, R *variance, const folding f)
 {
     int lane = (int)(threadIdx.x & 31u);

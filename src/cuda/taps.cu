@@ -68,9 +68,9 @@ template <class R> BOTH R source(const rule &r, int32_t i)
     return r.kind == LINEAR && s < 0 ? (R)0 : s;
 }
 
-template <class R> BOTH R cubic_weight(R t, int k)
+BOTH double cubic_weight(double t, int k)
 {
-    R a = (R)-0.75, x = k == 0 ? t + 1 : k == 1 ? t : k == 2 ? 1 - t : 2 - t;
+    double a = -0.75, x = k == 0 ? t + 1 : k == 1 ? t : k == 2 ? 1 - t : 2 - t;
     return k == 1 || k == 2 ? ((a + 2) * x - (a + 3)) * x * x + 1
                             : ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;
 }
@@ -116,7 +116,7 @@ template <class R> BOTH bool tap(const rule &r, int32_t i, int32_t k, int32_t *i
         return k < 2;
     }
     *index = clamped((int32_t)base - 1 + k, r.in);
-    *weight = cubic_weight<R>(t, k);
+    *weight = (R)cubic_weight((double)t, k);
     return k < 4;
 }
 

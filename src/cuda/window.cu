@@ -91,7 +91,7 @@ static __device__ __forceinline__ int32_t reader(const geometry &g, int d, int32
 /* ---- unfold and fold -------------------------------------------------------------------- */
 /* Units of channels of [N, P, K, C]. */
 template <class U>
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS, 4)
     unfold_units(const U *__restrict__ x, U *__restrict__ y, const geometry g, int64_t n)
 {
     U nothing;
@@ -107,7 +107,7 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 template <class T, int V>
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS, 4)
     fold_pixels(const T *__restrict__ x, T *__restrict__ y, const geometry g, int64_t n)
 {
     typedef typename pl_elem<T>::acc A;
@@ -203,7 +203,7 @@ static pl_status fold(const pl_call *c)
 /* ---- maximum pools ---------------------------------------------------------------------- */
 /* The first of the largest wins; NaN is larger than any number. */
 template <class T, int V>
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS, 4)
     max_pixels(const T *__restrict__ x, T *__restrict__ y, uint8_t *__restrict__ index,
                const geometry g, int64_t n)
 {
@@ -241,7 +241,7 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 template <class T, int V>
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS, 4)
     max_bwd_pixels(const T *__restrict__ dy, const uint8_t *__restrict__ index, T *__restrict__ dx,
                    const geometry g, int64_t n)
 {
@@ -280,7 +280,7 @@ static __global__ void __launch_bounds__(THREADS)
 
 /* An index that points into the padding reads zero. */
 template <class T>
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS, 4)
     gather_pixels(const T *__restrict__ x, const uint8_t *__restrict__ index, T *__restrict__ y,
                   const geometry g, int64_t n)
 {

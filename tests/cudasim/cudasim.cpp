@@ -380,3 +380,21 @@ pl_status pl_cuda_failed(cudaError_t rc, const char *call, const char *file, int
 {
     return pl__fail(PL_ERR_DEVICE, file, line, "%s: %s", call, cudaGetErrorString(rc));
 }
+
+/* ---- kernels compiled for the simulator ------------------------------------------------- */
+#define PL_CUDA_TABLE(t) extern "C" __attribute__((weak)) const pl_cuda_entry pl_cuda_##t[];
+#include "cuda/tables.def"
+#undef PL_CUDA_TABLE
+
+const pl_kernel *pl_cuda_kernels_of(const char *op)
+{
+    static const pl_cuda_entry *const tables[] = {
+#define PL_CUDA_TABLE(t) pl_cuda_##t,
+#include "cuda/tables.def"
+#undef PL_CUDA_TABLE
+    };
+    for (const pl_cuda_entry *const &t : tables)
+        for (const pl_cuda_entry *e = t; e && e->op; e++)
+            if (strcmp(e->op, op) == 0) return e->kernels;
+    return nullptr;
+}
