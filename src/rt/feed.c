@@ -176,7 +176,7 @@ pl_status pl_feed_run(pl_session *s, pl_bound *b, uint32_t *failed)
 
 pl_status pl_feed_send(pl_session *s, pl_bound *b)
 {
-    if (b->dies || b->profile.ns) return PL_OK;
+    if (b->dies || b->profile.ns || s->watching) return PL_OK;
     PL_TRY(s->dev->tape_send(b->feed.tape, b->feed.turn));
     b->feed.sent = true;
     return PL_OK;

@@ -353,8 +353,9 @@ static void poison_after(pl_session *s, const pl_bound *b, uint32_t step)
 pl_status pl_session_run_watched(pl_session *s, pl_bound *b, uint32_t *failed)
 {
     b->profile.runs++;
-    if (!b->dies) return s->dev->run(b->launch, b->n_launch, b->profile.ns, failed);
-    poison_start(s, b);
+    if (!b->dies && !s->watching)
+        return s->dev->run(b->launch, b->n_launch, b->profile.ns, failed);
+    if (b->dies) poison_start(s, b);
     for (uint32_t i = 0; i < b->n_launch; i++) {
         uint32_t zero;
         uint64_t *ns = b->profile.ns ? &b->profile.ns[i] : NULL;
