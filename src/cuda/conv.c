@@ -252,11 +252,10 @@ static pl_status direct_run(const pl_call *c, pl_conv_shape p)
 
 static pl_status thin_run(const pl_call *c, pl_conv_shape p)
 {
-    const void *given[4] = {c->in[0], c->in[1], c->out[0], c->n_in == 3 ? c->in[2] : NULL};
     if (out_elems(c) == 0) return PL_OK;
     if (nothing_in(c)) return zeros(c);
-    if (!pl_cuda_aligned(given, 4)) return direct_run(c, p);
-    return pl_conv_thin(&p, given[0], given[1], given[3], c->out[0], c->work);
+    return pl_conv_thin(&p, c->in[0], c->in[1], c->n_in == 3 ? c->in[2] : NULL, c->out[0],
+                        c->work);
 }
 
 #define KERNELS(tag)                                                                           \

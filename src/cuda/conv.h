@@ -6,7 +6,7 @@
 #ifndef PL_CUDA_CONV_H
 #define PL_CUDA_CONV_H
 
-#include "cuda/lib.h"
+#include "cuda/work.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -62,7 +62,7 @@ pl_status pl_conv_box(pl_dtype dtype, const void *in, const int64_t *in_size, vo
                       const int64_t *out_size, const int64_t *shift, int64_t n,
                       int64_t channels) PL_MUST_USE;
 
-/* Few channels on one side: conv_thin.cu. Operands at multiples of 16 bytes. */
+/* Few channels on one side: conv_thin.cu */
 bool pl_conv_thin_takes(const pl_conv_shape *c);
 size_t pl_conv_thin_work(const pl_conv_shape *c);
 pl_status pl_conv_thin(const pl_conv_shape *c, const void *a, const void *b, const void *bias,

@@ -15,7 +15,7 @@
  * thread makes 8 pixels of a row. Sums are f32, in an order that depends on sizes only.
  */
 #include "cuda/conv.h"
-#include "cuda/elem.cuh"
+#include "cuda/launch.h"
 
 enum { THREADS = 256, PIXELS = 4, RUN = 32, MAX_SLICES = 1024, MAX_FILTER = 8192 };
 enum { TILE_H = 8, TILE_W = 32 };
@@ -25,7 +25,7 @@ typedef struct sides {
     int fh, fw, mh, mw;           /* pixels */
     int shift[2], taps, slices;
     int64_t step_m, step_t, step_f; /* of the filter */
-    bool flip;
+    bool flip, wide; /* wide: the many side lies at multiples of 16 bytes */
 } sides;
 
 static __device__ __forceinline__ int64_t filter_at(const sides &s, int t, int m, int f)
@@ -38,30 +38,41 @@ template <typename T> static __device__ void lay_filter(float *to, const sides &
 {
     for (int i = threadIdx.x; i < s.taps * s.few * s.many; i += THREADS) {
         int m = i % s.many, f = i / s.many % s.few, t = i / s.many / s.few;
-        to[i] = elem<T>::get(w[filter_at(s, t, m, f)]);
+        to[i] = pl_elem<T>::get(w[filter_at(s, t, m, f)]);
     }
 }
 
-template <typename T> static __device__ __forceinline__ void load8(float *v, const T *p)
+/* 8 channels; wide: at a multiple of 16 bytes. The sums are the same either way. */
+template <typename T>
+static __device__ __forceinline__ void load8(float *v, const T *p, bool wide)
 {
     constexpr int V = 16 / sizeof(T);
 #pragma unroll
-    for (int i = 0; i < 8 / V; i++) {
-        vec<T, V> a = ((const vec<T, V> *)p)[i];
+    for (int i = 0; i < 8; i += V) {
+        if (wide) {
+            pl_pack<T, V> a = pl_read<T, V>(p + i);
 #pragma unroll
-        for (int k = 0; k < V; k++) v[i * V + k] = elem<T>::get(a.v[k]);
+            for (int k = 0; k < V; k++) v[i + k] = pl_elem<T>::get(a.v[k]);
+        } else {
+#pragma unroll
+            for (int k = 0; k < V; k++) v[i + k] = pl_elem<T>::get(p[i + k]);
+        }
     }
 }
 
-template <typename T> static __device__ __forceinline__ void store8(T *p, const float *v)
+template <typename T>
+static __device__ __forceinline__ void store8(T *p, const float *v, bool wide)
 {
     constexpr int V = 16 / sizeof(T);
 #pragma unroll
-    for (int i = 0; i < 8 / V; i++) {
-        vec<T, V> a;
+    for (int i = 0; i < 8; i += V) {
+        pl_pack<T, V> a;
 #pragma unroll
-        for (int k = 0; k < V; k++) a.v[k] = elem<T>::put(v[i * V + k]);
-        ((vec<T, V> *)p)[i] = a;
+        for (int k = 0; k < V; k++) a.v[k] = pl_elem<T>::put(v[i + k]);
+        if (wide) pl_write<T, V>(p + i, a);
+        else
+#pragma unroll
+            for (int k = 0; k < V; k++) p[i + k] = a.v[k];
     }
 }
 
@@ -69,14 +80,14 @@ template <typename T> static __device__ __forceinline__ void store8(T *p, const 
 template <typename T>
 static __device__ __forceinline__ float few_at(const sides &s, const T *row, int x, int f)
 {
-    return (unsigned)x < (unsigned)s.fw ? elem<T>::get(row[x * s.few + f]) : 0.0f;
+    return (unsigned)x < (unsigned)s.fw ? pl_elem<T>::get(row[x * s.few + f]) : 0.0f;
 }
 
 template <typename T, int K>
 static __global__ void __launch_bounds__(THREADS)
     widen(sides s, const T *few, const T *w, const T *bias, T *many)
 {
-    extern __shared__ __align__(16) float filter[];
+    PL_SHARED(float, filter);
     int groups = s.many / 8, runs = (s.mw + PIXELS - 1) / PIXELS;
     int64_t total = (int64_t)s.n * s.mh * runs * groups;
     lay_filter(filter, s, w);
@@ -89,7 +100,7 @@ static __global__ void __launch_bounds__(THREADS)
         float sum[PIXELS][8];
 #pragma unroll
         for (int k = 0; k < 8; k++) {
-            float b = bias ? elem<T>::get(bias[g * 8 + k]) : 0.0f;
+            float b = bias ? pl_elem<T>::get(bias[g * 8 + k]) : 0.0f;
 #pragma unroll
             for (int p = 0; p < PIXELS; p++) sum[p][k] = b;
         }
@@ -117,7 +128,7 @@ static __global__ void __launch_bounds__(THREADS)
         T *to = many + (line * s.mw + x0) * s.many + g * 8;
 #pragma unroll
         for (int p = 0; p < PIXELS; p++)
-            if (x0 + p < s.mw) store8(to + p * s.many, sum[p]);
+            if (x0 + p < s.mw) store8(to + p * s.many, sum[p], s.wide);
     }
 }
 
@@ -127,7 +138,7 @@ template <typename T, int K>
 static __global__ void __launch_bounds__(THREADS)
     thin(sides s, const T *many, const T *w, const T *bias, T *few)
 {
-    extern __shared__ __align__(16) float filter[];
+    PL_SHARED(float, filter);
     constexpr int TAPS = K * K, WIDE = TILE_W + K - 1, HALO = (TILE_H + K - 1) * WIDE;
     __shared__ float part[TAPS][HALO + 1];
     int across = (s.fw + TILE_W - 1) / TILE_W;
@@ -152,7 +163,7 @@ static __global__ void __launch_bounds__(THREADS)
                 float v[PIXELS][8];
 #pragma unroll
                 for (int p = 0; p < PIXELS; p++) {
-                    if (at[p]) load8(v[p], at[p] + g * 8);
+                    if (at[p]) load8(v[p], at[p] + g * 8, s.wide);
                     else
 #pragma unroll
                         for (int k = 0; k < 8; k++) v[p][k] = 0;
@@ -183,10 +194,10 @@ static __global__ void __launch_bounds__(THREADS)
         __syncthreads();
         int ty = threadIdx.x / TILE_W, tx = threadIdx.x % TILE_W;
         if (y0 + ty >= s.fh || x0 + tx >= s.fw) continue;
-        float sum = bias ? elem<T>::get(bias[f]) : 0.0f;
+        float sum = bias ? pl_elem<T>::get(bias[f]) : 0.0f;
 #pragma unroll
         for (int t = 0; t < TAPS; t++) sum += part[t][(ty + t / K) * WIDE + tx + t % K];
-        few[(((int64_t)n * s.fh + y0 + ty) * s.fw + x0 + tx) * s.few + f] = elem<T>::put(sum);
+        few[(((int64_t)n * s.fh + y0 + ty) * s.fw + x0 + tx) * s.few + f] = pl_elem<T>::put(sum);
     }
 }
 
@@ -220,7 +231,7 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll 4
         for (int x = x0; x < x1; x++) {
             float v[8];
-            load8(v, many + (line * s.mw + x) * s.many + g * 8);
+            load8(v, many + (line * s.mw + x) * s.many + g * 8, s.wide);
 #pragma unroll
             for (int ky = 0; ky < K; ky++) {
 #pragma unroll
@@ -258,7 +269,7 @@ template <typename T> static __global__ void add_slices(sides s, const float *pa
     for (int i = threadIdx.x % 32; i < s.slices; i += 32) sum += part[(int64_t)i * each + e];
     for (int half = 16; half; half /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, half);
     int m = e % s.many, f = e / s.many % s.few, t = e / s.many / s.few;
-    if (threadIdx.x % 32 == 0) dw[filter_at(s, t, m, f)] = elem<T>::put(sum);
+    if (threadIdx.x % 32 == 0) dw[filter_at(s, t, m, f)] = pl_elem<T>::put(sum);
 }
 
 /* ---- one channel on both sides --------------------------------------------------------------- */
@@ -269,9 +280,9 @@ static __global__ void __launch_bounds__(THREADS)
 {
     int runs = (s.mw + 7) / 8;
     int64_t total = (int64_t)s.n * s.mh * runs;
-    float c[K * K], b = bias ? elem<T>::get(bias[0]) : 0.0f;
+    float c[K * K], b = bias ? pl_elem<T>::get(bias[0]) : 0.0f;
 #pragma unroll
-    for (int t = 0; t < K * K; t++) c[t] = elem<T>::get(w[s.flip ? K * K - 1 - t : t]);
+    for (int t = 0; t < K * K; t++) c[t] = pl_elem<T>::get(w[s.flip ? K * K - 1 - t : t]);
     bool wide = s.mw % 8 == 0 && ((uintptr_t)to & 15) == 0;
     for (int64_t e = (int64_t)blockIdx.x * THREADS + threadIdx.x; e < total;
          e += (int64_t)gridDim.x * THREADS) {
@@ -294,10 +305,10 @@ static __global__ void __launch_bounds__(THREADS)
                 for (int k = 0; k < 8; k++) sum[k] = fmaf(v[k + kx], c[ky * K + kx], sum[k]);
         }
         T *at = to + line * s.mw + x0;
-        if (wide) store8(at, sum);
+        if (wide) store8(at, sum, true);
         else
             for (int k = 0; k < 8; k++)
-                if (x0 + k < s.mw) at[k] = elem<T>::put(sum[k]);
+                if (x0 + k < s.mw) at[k] = pl_elem<T>::put(sum[k]);
     }
 }
 
@@ -318,7 +329,7 @@ static __global__ void __launch_bounds__(THREADS)
         float d[8];
 #pragma unroll
         for (int k = 0; k < 8; k++)
-            d[k] = x0 + k < s.mw ? elem<T>::get(many[line * s.mw + x0 + k]) : 0.0f;
+            d[k] = x0 + k < s.mw ? pl_elem<T>::get(many[line * s.mw + x0 + k]) : 0.0f;
 #pragma unroll
         for (int ky = 0; ky < K; ky++) {
             int fy = y + s.shift[0] + ky;
@@ -371,6 +382,7 @@ static sides sides_of(const pl_conv_shape *c)
      * over the many side but for `thin`, which goes over the few. */
     bool over_out = c->kind == PL_CONV_DW ? in : c->kind == PL_CONV_Y;
     s.flip = !over_out;
+    s.wide = false;
     for (int d = 0; d < 2; d++)
         s.shift[d] = (int)(over_out ? -c->pad_lo[1 + d] : c->pad_lo[1 + d] - c->kernel[1 + d] + 1);
     int64_t runs = s.many == 1 ? (s.mw + 7) / 8 : (s.mw + RUN - 1) / RUN;
@@ -412,31 +424,36 @@ static void launch(const pl_conv_shape *c, const void *a, const void *b, const v
                    void *out, void *work)
 {
     sides s = sides_of(c);
-    cudaStream_t q = pl_cuda_stream();
     const T *p = (const T *)a, *w = (const T *)b, *plus = (const T *)bias;
     T *to = (T *)out;
     float *part = (float *)work;
-    bool one = s.many == 1, in = few_in(c);
+    bool one = s.many == 1, in = few_in(c), widens = (c->kind == PL_CONV_Y) == in;
     size_t bytes = sizeof(float) * (size_t)(s.taps * s.few * s.many);
+    const void *many_at = c->kind == PL_CONV_DW ? (in ? b : a) : widens ? out : a;
+    s.wide = ((uintptr_t)many_at & 15) == 0;
     if (c->kind == PL_CONV_DW) {
         const T *few = in ? p : w, *many = in ? w : p;
-        if (one) plane_outer<T, K><<<s.slices, THREADS, 0, q>>>(s, few, many, part);
-        else outer<T, K><<<dim3(s.slices, s.few), THREADS, 0, q>>>(s, few, many, part);
-        add_slices<T><<<blocks_for((int64_t)s.taps * s.few * s.many * 32), THREADS, 0, q>>>(
+        if (one) PL_LAUNCH((plane_outer<T, K>), s.slices, THREADS, 0,
+            s, few, many, part);
+        else PL_LAUNCH((outer<T, K>), dim3(s.slices, s.few), THREADS, 0,
+            s, few, many, part);
+        PL_LAUNCH((add_slices<T>), blocks_for((int64_t)s.taps * s.few * s.many * 32), THREADS, 0,
             s, part, to);
     } else if (one) {
         /* Both sides are alike; the loop goes over what is written. */
         const int64_t *r = c->kind == PL_CONV_Y ? c->out : c->in;
         const int64_t *f = c->kind == PL_CONV_Y ? c->in : c->out;
         s.mh = (int)r[1], s.mw = (int)r[2], s.fh = (int)f[1], s.fw = (int)f[2];
-        plane<T, K><<<blocks_for((int64_t)s.n * s.mh * ((s.mw + 7) / 8)), THREADS, 0, q>>>(
+        PL_LAUNCH((plane<T, K>), blocks_for((int64_t)s.n * s.mh * ((s.mw + 7) / 8)), THREADS, 0,
             s, p, w, plus, to);
-    } else if ((c->kind == PL_CONV_Y) == in) {
+    } else if (widens) {
         int64_t threads = (int64_t)s.n * s.mh * ((s.mw + PIXELS - 1) / PIXELS) * (s.many / 8);
-        widen<T, K><<<blocks_for(threads), THREADS, bytes, q>>>(s, p, w, plus, to);
+        PL_LAUNCH((widen<T, K>), blocks_for(threads), THREADS, bytes,
+            s, p, w, plus, to);
     } else {
         int tiles = ((s.fh + TILE_H - 1) / TILE_H) * ((s.fw + TILE_W - 1) / TILE_W);
-        thin<T, K><<<dim3(tiles, s.n), THREADS, bytes, q>>>(s, p, w, plus, to);
+        PL_LAUNCH((thin<T, K>), dim3(tiles, s.n), THREADS, bytes,
+            s, p, w, plus, to);
     }
 }
 
@@ -453,8 +470,8 @@ extern "C" pl_status pl_conv_thin(const pl_conv_shape *c, const void *a, const v
 {
     switch (c->dtype) {
     case PL_F32: launch_typed<float>(c, a, b, bias, out, work); break;
-    case PL_F16: launch_typed<__half>(c, a, b, bias, out, work); break;
-    default: launch_typed<__nv_bfloat16>(c, a, b, bias, out, work);
+    case PL_F16: launch_typed<pl_f16>(c, a, b, bias, out, work); break;
+    default: launch_typed<pl_bf16>(c, a, b, bias, out, work);
     }
     PL_CUDA_LAUNCHED("convolution with few channels");
     return PL_OK;
