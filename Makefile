@@ -36,7 +36,8 @@ LIB_SRC  := $(filter-out src/cuda/%,$(wildcard src/*/*.c)) $(wildcard recipes/*/
 ISA_SRC  := $(filter %.isa.c,$(LIB_SRC))
 PLAIN    := $(filter-out %.isa.c,$(LIB_SRC))
 CLI_SRC  := $(wildcard cli/*.c)
-TEST_SRC := $(wildcard tests/*.c tests/workloads/*.c)
+# The text of generated kernels is made and tested without CUDA.
+TEST_SRC := $(wildcard tests/*.c tests/workloads/*.c src/cuda/codegen*.c)
 LIB_OBJ  := $(PLAIN:%.c=$(BUILD)/%.o) \
  $(foreach i,base avx2 avx512,$(ISA_SRC:%.isa.c=$(BUILD)/%.$(i).o))
 CLI_OBJ  := $(CLI_SRC:%.c=$(BUILD)/%.o)
@@ -105,7 +106,7 @@ $(BUILD)/src/cuda/%.o: src/cuda/%.c | build/deps.ok
 
 # Library kernels on a card, without the rest of the plug-in: tests/cuda/probe_lib.c.
 PROBE_LIB := $(addprefix $(BUILD)/src/cuda/,$(addsuffix .o,lib choice matmul conv conv_plan attention \
- bias.cu conv_direct.cu depthwise.cu attention_plain.cu))
+ bias.cu conv_direct.cu depthwise.cu attention_plain.cu attention_mma.cu attention_f32.cu))
 $(BUILD)/tests/cuda/%.o: tests/cuda/%.c | build/deps.ok
 	@mkdir -p $(@D)
 	@echo "  cc $<"
@@ -165,8 +166,14 @@ check-all: ## both compilers, sanitizers, long tests, fuzzers, headers (an hour)
 	tests/fuzz/run.sh 0
 	tests/fuzz/run.sh 30
 
-test-cuda: ## the tests that need an NVIDIA card
-	@echo "plimsoll $(VERSION) has no CUDA back end: there is nothing to test on a graphics card" >&2; exit 1
+test-cuda: all $(BUILD)/pl_test ## the tests that need an NVIDIA card: every op, plans, budgets
+	@tools/test-cuda $(BUILD)
+
+bench-cuda: all ## a step on an NVIDIA card beside PyTorch's: time, memory, first step
+	@bench/cuda.sh $(BUILD)
+
+carry: all $(BUILD)/pl_test $(BUILD)/pl_bench $(BUILD)/pl_profile ## build/carry: what another machine with a card needs to test and bench
+	@tools/carry $(BUILD)
 
 bench: all $(BUILD)/pl_bench ## time the engine against PyTorch (where it is installed)
 	@bench/bench.sh $(BUILD)
@@ -176,6 +183,7 @@ install: all ## copy program, headers, library and documents under PREFIX (/usr/
 	install -m 755 $(BUILD)/plimsoll $(DESTDIR)$(PREFIX)/bin/
 	install -m 644 include/plimsoll*.h $(DESTDIR)$(PREFIX)/include/
 	install -m 644 $(BUILD)/libplimsoll.a $(DESTDIR)$(PREFIX)/lib/
+	$(if $(PLUGIN),install -d $(DESTDIR)$(PREFIX)/lib/plimsoll && install -m 755 $(PLUGIN) $(DESTDIR)$(PREFIX)/lib/plimsoll/)
 	install -m 644 LICENSE README.md docs/*.* $(DESTDIR)$(PREFIX)/share/doc/plimsoll/
 
 clean: ## remove everything that was built
@@ -185,4 +193,4 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
 
 -include $(CUDA_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(SIM_OBJ:.o=.d)
-.PHONY: all deps demo test check-all test-cuda bench install clean help
+.PHONY: all deps demo test check-all test-cuda bench-cuda carry bench install clean help
