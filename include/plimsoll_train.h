@@ -86,6 +86,7 @@ typedef struct pl_step_info {
     double loss_scale; /* fp16: what the loss was multiplied with; NaN otherwise */
     bool skipped;      /* fp16: the gradients overflowed, nothing was updated */
     double step_ms, data_ms;
+    double device_ms; /* that a card worked, by its own clock; 0 on the CPU */
 } pl_step_info;
 /* Reads a batch and trains on it, micro-batch by micro-batch. A batch with a non-finite number is
  * PL_ERR_DATA (unless data.allow_nonfinite), a non-finite loss or gradient norm PL_ERR_NUMERIC; in fp16

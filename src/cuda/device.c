@@ -106,7 +106,7 @@ static const pl_device device = {
     .name = "cuda",
     .fuse = &cuda_fuse,
     .apart = true,
-    .margin_bytes = (uint64_t)96 << 20,
+    .margin_bytes = (uint64_t)64 << 20,
     .alloc = pl_cuda_alloc,
     .free = pl_cuda_free,
     .fill = pl_cuda_fill,
@@ -125,6 +125,7 @@ static const pl_device device = {
     .tape_run = pl_cuda_tape_run,
     .tape_turn = pl_cuda_tape_turn,
     .tape_wait = pl_cuda_tape_wait,
+    .tape_ms = pl_cuda_tape_ms,
     .used_bytes = pl_cuda_used_bytes,
     .room = pl_cuda_room,
 };

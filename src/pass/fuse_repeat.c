@@ -65,7 +65,7 @@ static bool find_cone(const pl_fuser *f, uint32_t a, uint32_t b, uint32_t node, 
             pl_amap map = pl_amap_identity(f->groups[a].elems);
             pl_fuse_root(f, &val, &map);
             uint32_t p = pl_producer(f->g, val);
-            if (f->role[p] == PL_ROLE_FILL || in_cone(c, p)) continue;
+            if (pl_role_made(f->role[p]) || in_cone(c, p)) continue;
             if (is_extra(f, &f->groups[b], p)) continue;
             if (f->group[p] == a && f->stand[p] == PL_STAND_SMALL) return false;
             if (f->group[p] == a && f->stand[p] == PL_STAND_FULL) {
