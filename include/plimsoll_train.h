@@ -59,6 +59,10 @@ typedef struct pl_run_memory {
     bool fits;             /* total <= budget, or no budget */
 } pl_run_memory;
 PL_API pl_run_memory pl_run_memory_get(const pl_run *r);
+/* What the process holds now, and the most that was seen: the resident set, or on a card the device
+ * memory that the driver says it holds. */
+PL_API uint64_t pl_run_used_bytes(pl_run *r);
+PL_API uint64_t pl_run_peak_used_bytes(pl_run *r);
 /* How a step's batch is split: effective = micro * accumulate, key `batch`, whatever the plan. */
 typedef struct pl_run_split {
     int64_t micro, accumulate, effective;
@@ -79,11 +83,19 @@ typedef struct pl_step_info {
     int64_t step; /* 1 at the first */
     double epoch; /* passes over the data, as a fraction; 0 if the data are endless */
     double loss, lr, grad_norm; /* NaN where the program has no such output */
+    double loss_scale; /* fp16: what the loss was multiplied with; NaN otherwise */
+    bool skipped;      /* fp16: the gradients overflowed, nothing was updated */
     double step_ms, data_ms;
+    double device_ms; /* that a card worked, by its own clock; 0 on the CPU */
 } pl_step_info;
 /* Reads a batch and trains on it, micro-batch by micro-batch. A batch with a non-finite number is
- * PL_ERR_DATA (unless data.allow_nonfinite), a non-finite loss or gradient norm PL_ERR_NUMERIC. */
+ * PL_ERR_DATA (unless data.allow_nonfinite), a non-finite loss or gradient norm PL_ERR_NUMERIC; in fp16
+ * such a step is skipped, and PL_ERR_NUMERIC only when the loss scale is at its floor. */
 PL_API pl_status pl_run_step(pl_run *r, pl_step_info *info) PL_MUST_USE;
+
+/* Before or after pl_run_start: when a step ends with PL_ERR_NUMERIC, its message names the first value
+ * that was not finite; a step that leaves such a number in the weights fails at once. Slow. */
+PL_API void pl_run_trace_nan(pl_run *r, bool on);
 
 /* Writes the recipe's own samples as a data set on disk, DIR/train/INPUT.npy and DIR/eval/INPUT.npy,
  * which the key data.path reads. After pl_run_build; a run that generates does not train. samples 0:

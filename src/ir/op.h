@@ -6,8 +6,11 @@
 #ifndef PL_IR_OP_H
 #define PL_IR_OP_H
 
+#include "base/shared.h"
 #include "ir/kernel.h"
 #include "plimsoll.h"
+
+PL_SHARED_BEGIN
 
 #define PL_MAX_OUT 4
 
@@ -89,6 +92,14 @@ enum pl_op_flags {
     PL_OP_DRAW = 1 << 10     /* element i is draw i of a stream (base/rng.h): drawing() */
 };
 
+/* What mixed precision (pass/precision.c) does with an op that is made in f32. Maps and reductions
+ * need no word: they compute in f32 whatever their operands are stored in. */
+enum pl_op_width {
+    PL_WIDTH_FULL,  /* stays in f32 */
+    PL_WIDTH_LOW,   /* 16-bit operands and results, sums in f32: products, convolutions */
+    PL_WIDTH_FOLLOW /* moves or combines few elements: as wide as what it reads */
+};
+
 typedef enum pl_scalar_fn {
     PL_SCALAR_NONE,
 #define PL_SCALAR(NAME, name, arity, result) PL_SCALAR_##NAME,
@@ -150,6 +161,8 @@ struct pl_op {
     int8_t n_out;
     uint8_t scalar;              /* pl_scalar_fn when PL_OP_MAP */
     uint32_t flags;              /* enum pl_op_flags */
+    uint8_t width;               /* enum pl_op_width */
+    uint8_t full_in;             /* bit i: operand i stays in f32 whatever the precision */
     uint8_t inplace[PL_MAX_OUT]; /* bit i of [k]: output k may take over input i's bytes */
     size_t attr_bytes;
     const pl_attr *attrs; /* ends with PL_ATTR_END; NULL if none */
@@ -176,11 +189,16 @@ struct pl_op {
     /* Optional: a value that is bit for bit what output 0 would be, or PL_NO_VAL. May look at the
      * producers of in (pl_fill_of) and may build nodes. */
     pl_val (*simplify)(pl_graph *g, const void *attr, const pl_val *in, int n_in);
+    /* Optional: the same outputs, bit for bit, as maps and affine readings that groups take.
+     * false: not for these attributes and types; then nothing was built. */
+    bool (*as_maps)(pl_graph *g, const void *attr, const pl_val *in, int n_in, pl_val *out);
 };
 
 /* The table of all ops (ops/op_table.c). */
 int pl_op_count(void);
 const pl_op *pl_op_at(int i);
 const pl_op *pl_op_find(const char *name); /* NULL if none */
+
+PL_SHARED_END
 
 #endif

@@ -211,19 +211,6 @@ static void settle_assigned(expander *e)
 }
 
 /* ---- the whole -------------------------------------------------------------------------- */
-static pl_status copy_scopes(expander *e)
-{
-    pl_graph *g = e->x->g;
-    for (uint32_t i = 1; i < e->in->n_scopes; i++) {
-        g->scope = 0;
-        pl_scope_push(g, e->in->scopes[i].path);
-        PL_TRY(g->status);
-        g->scopes[i].parent = e->in->scopes[i].parent;
-        g->scopes[i].checkpoint = e->in->scopes[i].checkpoint;
-    }
-    return PL_OK;
-}
-
 static pl_status prepare(expander *e, uint32_t n)
 {
     pl_expansion *x = e->x;
@@ -248,7 +235,8 @@ static pl_status prepare(expander *e, uint32_t n)
     x->base = pl_arena_new(&x->mem, uint32_t, e->cap);
     x->again = pl_arena_new(&x->mem, bool, e->cap);
     x->g->n_streams = e->in->n_streams;
-    return x->units->unit && x->base && x->again ? copy_scopes(e) : PL_ERR_MEMORY;
+    if (!x->units->unit || !x->base || !x->again) return PL_ERR_MEMORY;
+    return pl_graph_copy_scopes(e->in, x->g) ? PL_OK : x->g->status;
 }
 
 /* Which unit makes a value, and which values are bits, as in the old graph. */

@@ -1,0 +1,47 @@
+/* copy.c - see copy.h. */
+#include "pass/copy.h"
+
+pl_status pl_copy_begin(pl_copy *c, const pl_graph *in)
+{
+    uint32_t widest = 1;
+    for (uint32_t n = 1; n < in->n_nodes; n++)
+        if (in->nodes[n].n_in > widest) widest = in->nodes[n].n_in;
+    *c = (pl_copy){.in = in, .out = pl_graph_new(in->store)};
+    c->map = pl_arena_new(&c->mem, uint32_t, in->n_vals);
+    c->args = pl_arena_new(&c->mem, pl_val, widest);
+    if (!c->out || !c->map || !c->args) return PL_ERR_MEMORY;
+    return pl_graph_copy_scopes(in, c->out) ? PL_OK : c->out->status;
+}
+
+void pl_copy_at(pl_copy *c, uint32_t n)
+{
+    const pl_node_rec *r = &c->in->nodes[n];
+    for (uint32_t i = 0; i < r->n_in; i++)
+        c->args[i] = (pl_val){c->map[c->in->edges[r->in + i]]};
+    c->out->scope = r->scope; /* scopes are copied with their numbers */
+    c->out->backward = r->backward;
+}
+
+void pl_copy_node(pl_copy *c, uint32_t n)
+{
+    const pl_node_rec *r = &c->in->nodes[n];
+    uint32_t node = pl_build(c->out, r->op, r->attr, r->n_in, c->args, NULL).id;
+    for (uint32_t k = 0; node && k < r->n_out; k++)
+        c->map[r->out + k] = c->out->nodes[node].out + k;
+}
+
+pl_status pl_copy_end(pl_copy *c, pl_status rc, pl_graph **out)
+{
+    if (rc == PL_OK) {
+        c->out->scope = 0;
+        c->out->backward = false;
+        c->out->n_streams = c->in->n_streams;
+        rc = pl_graph_status(c->out);
+    }
+    if (rc == PL_OK)
+        *out = c->out;
+    else
+        pl_graph_free(c->out);
+    pl_arena_release(&c->mem);
+    return rc;
+}
