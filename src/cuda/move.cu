@@ -336,8 +336,9 @@ static pl_status concat(const pl_call *c)
     for (int k = 0; k < c->n_in; k++) {
         b.dim[axis] = c->in_type[k].dim[axis];
         dense(&c->in_type[k], b.from);
-        copy(b, elem, static_cast<const char *>(c->in[k]),
-             static_cast<char *>(c->out[0]) + at * b.to[axis] * elem);
+        const char *from = static_cast<const char *>(c->in[k]);
+        char *to = static_cast<char *>(c->out[0]) + at * b.to[axis] * elem;
+        if (to != from) copy(b, elem, from, to); /* else it was made there */
         at += b.dim[axis];
     }
     PL_CUDA_LAUNCHED("concat");
