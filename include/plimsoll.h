@@ -242,7 +242,7 @@ typedef struct pl_compile_opts {
     bool no_fuse;        /* every node a unit of its own */
     bool no_reuse;       /* every value keeps bytes of its own (in-place and overlay off) */
     bool reference;      /* reference kernels only, nothing fused */
-    bool no_small;       /* values are stored as they are: no masks as bits, no draws made where read */
+    bool no_small;       /* masks are bytes, draws are stored, concats copy: to compare with */
     bool poison;         /* dead arena bytes are filled with NaN after every unit, for tests */
     uint64_t seed;       /* of the planner's searches */
     double plan_seconds; /* limit of the offset search; 0 = default */

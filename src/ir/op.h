@@ -177,6 +177,9 @@ struct pl_op {
 
     /* Optional, by flag. */
     bool (*view)(const pl_call *c, int64_t *byte_offset);
+    /* Input i is, byte for byte, the part of output 0 from byte_offset on. Kernels of such an op may
+     * be given inputs that lie right there. */
+    bool (*join)(const pl_call *c, int i, int64_t *byte_offset);
     bool (*affine)(const pl_call *c, pl_affine *out); /* false: not affine for these attributes */
     void (*reduction)(const pl_call *c, pl_reduction *out);
     void (*ramp)(const pl_call *c, pl_ramp *out);

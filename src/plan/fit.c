@@ -167,6 +167,8 @@ static uint64_t task_need(const pl_problem *q, uint32_t t)
     uint64_t need = q->work[t];
     for (uint32_t e = q->reads.start[t]; e < q->reads.start[t + 1]; e++)
         need += pl_storage_arena(&q->st[q->reads.list[e]]);
+    for (uint32_t k = 0; k < q->n_joins; k++) /* what may be a part of the result */
+        if (q->joins[k].task == t) need -= pl_storage_arena(&q->st[q->joins[k].in]);
     for (uint32_t w = q->writes.start[t]; w < q->writes.start[t + 1]; w++) {
         uint32_t s = q->writes.list[w];
         bool takes = false;
@@ -203,6 +205,7 @@ static pl_status fit_init(pl_fit *f)
 {
     PL_TRY(pl_problem_build(&f->q, &f->mem));
     PL_TRY(pl_problem_slots(&f->q, &f->mem));
+    PL_TRY(pl_join_list(&f->q, &f->mem));
     PL_TRY(describe_storages(f));
     PL_TRY(describe_tasks(f));
     PL_TRY(seed_segments(f));

@@ -89,6 +89,7 @@ typedef struct pl_plan_opts {
     bool (*group_inplace)(void *ctx, uint32_t unit, uint32_t k, uint32_t i);
     void *ctx;
     bool no_reuse;
+    bool no_join;       /* concats copy all their inputs */
     bool program_order; /* no search for a better order */
     /* The order, given: ids of all units that are no views. NULL: it is searched for. */
     const uint32_t *fixed_order;

@@ -155,6 +155,7 @@ static pl_status make_plan(pl_program *p)
                                   .group_inplace = group_inplace,
                                   .ctx = p,
                                   .no_reuse = p->opts.no_reuse,
+                                  .no_join = p->opts.no_small,
                                   .program_order = p->opts.no_reuse,
                                   .seed = p->opts.seed,
                                   .seconds = p->opts.plan_seconds};
