@@ -103,30 +103,44 @@ static pl_status explain(const cli_args *a, const pl_run *run, plan_mean *mean, 
     return rc;
 }
 
-static pl_status show(const cli_args *a, const char *memory, const pl_run *run, bool explained,
-                      bool json)
+/* The plan and, when it does not fit, what would. The run is freed before those are looked for: its
+ * memory would be counted to them. */
+static pl_status show(const cli_args *a, const char *memory, pl_run *run, bool explained, bool json)
 {
     plan_mean mean[PLAN_MEANS];
     plan_edit edit[PLAN_EDITS];
-    int n_means = 0, n_edits = 0;
-    pl_status rc = explained ? explain(a, run, mean, &n_means) : PL_OK;
-    if (rc != PL_OK) return rc;
-    if (!explained) n_means = plan_means(run, mean);
-    if (!pl_run_memory_get(run).fits) n_edits = plan_edits(a, memory, run, edit);
-    if (!json) {
-        plan_print(run, a->positional[0], mean, n_means, stdout);
-        plan_edits_print(edit, n_edits, stdout);
-        return PL_OK;
+    int n = 0, n_edits = 0;
+    pl_run_memory m = pl_run_memory_get(run);
+    pl_status rc = explained ? explain(a, run, mean, &n) : PL_OK;
+    if (!explained) n = plan_means(run, mean);
+    pl_json *j = json ? pl_json_new(stdout) : NULL;
+    if (json) {
+        pl_json_object(j, NULL);
+        plan_json(run, j);
+        plan_means_json(mean, n, j);
+    } else if (rc == PL_OK) {
+        plan_print(run, a->positional[0], mean, n, stdout);
     }
-    pl_json *j = pl_json_new(stdout);
-    pl_json_object(j, NULL);
-    plan_json(run, j);
-    plan_means_json(mean, n_means, j);
-    plan_edits_json(edit, n_edits, j);
-    pl_json_end(j);
-    rc = pl_json_finish(j);
-    pl_json_free(j);
+    pl_run_free(run);
+    if (rc == PL_OK && !m.fits) n_edits = plan_edits(a, memory, &m, edit);
+    if (json) {
+        plan_edits_json(edit, n_edits, j);
+        pl_json_end(j);
+        pl_status written = pl_json_finish(j);
+        pl_json_free(j);
+        return rc != PL_OK ? rc : written;
+    }
+    plan_edits_print(edit, n_edits, stdout);
     return rc;
+}
+
+/* The files that were asked for. */
+static bool write_files(const cli_args *a, const pl_run *run, const char *timeline, const char *snapshot)
+{
+    if (timeline && timeline_write(run, a->positional[0], timeline) != 0) return false;
+    if (!snapshot || plan_snapshot(run, snapshot)) return true;
+    cli_error("cannot write %s", snapshot);
+    return false;
 }
 
 int cmd_plan(int argc, char **argv)
@@ -188,23 +202,15 @@ int cmd_plan(int argc, char **argv)
     if (print_config) return plan_print_config(run);
     rc = pl_run_build(run);
     if (rc == PL_OK) rc = pl_run_find_minimum(run);
-    pl_run_memory m = {.fits = true};
-    if (rc == PL_OK) {
-        m = pl_run_memory_get(run);
-        rc = show(&a, memory, run, explained, json);
-    }
-    if (rc == PL_OK && timeline && timeline_write(run, a.positional[0], timeline) != 0) {
+    if (rc != PL_OK || !write_files(&a, run, timeline, snapshot)) {
         pl_run_free(run);
-        return 1;
+        return rc != PL_OK ? cli_fail(rc) : 1;
     }
-    if (rc == PL_OK && snapshot && !plan_snapshot(run, snapshot)) {
-        cli_error("cannot write %s", snapshot);
-        pl_run_free(run);
-        return 1;
-    }
-    if (rc == PL_OK && !m.fits)
+    pl_run_memory m = pl_run_memory_get(run);
+    rc = show(&a, memory, run, explained, json);
+    if (rc != PL_OK) return cli_fail(rc);
+    if (!m.fits)
         cli_error("does not fit %s: the smallest budget is %llu bytes (%s)", cli_bytes(m.budget),
                   (unsigned long long)m.minimum, cli_bytes(m.minimum));
-    pl_run_free(run);
-    return rc != PL_OK ? cli_fail(rc) : m.fits ? 0 : 3;
+    return m.fits ? 0 : 3;
 }

@@ -14,7 +14,8 @@ enum { MAX_CANDIDATES = 12, MAX_WORDS = 4 };
 typedef struct finder {
     const cli_args *args;
     const char *memory; /* --memory, NULL: the key */
-    const pl_run *run;  /* the one that does not fit */
+    const pl_config *config;
+    pl_run_memory need; /* of the plan that does not fit */
     plan_edit found[MAX_CANDIDATES];
     int n;
 } finder;
@@ -69,7 +70,7 @@ static bool offer(finder *f, const char *words, const char *changes)
 /* ---- candidates ------------------------------------------------------------------------- */
 static void offer_checkpointing(finder *f)
 {
-    if (strcmp(pl_config_text(pl_run_config(f->run), "checkpointing"), "auto") != 0)
+    if (strcmp(pl_config_text(f->config, "checkpointing"), "auto") != 0)
         offer(f, "checkpointing=auto", NULL);
 }
 
@@ -77,7 +78,7 @@ static void offer_checkpointing(finder *f)
  * where they do. */
 static void offer_micro_batches(finder *f)
 {
-    const pl_config *c = pl_run_config(f->run);
+    const pl_config *c = f->config;
     int64_t batch = pl_config_int(c, "batch");
     char words[96];
     pl_run *run;
@@ -102,7 +103,7 @@ static void offer_memory(finder *f)
 {
     char words[64], memory[32];
     pl_run *run;
-    snprintf(memory, sizeof memory, "%llu", (unsigned long long)pl_run_memory_get(f->run).minimum);
+    snprintf(memory, sizeof memory, "%llu", (unsigned long long)f->need.minimum);
     if (!plan_words(f, "", memory, &run)) return;
     snprintf(words, sizeof words, "--memory %s", memory);
     add(f, words, NULL, run);
@@ -119,8 +120,8 @@ static bool batch_fits(const finder *f, int64_t batch, char *words, size_t cap, 
  * does not grow, state and overhead. The answer is looked for from where that line meets the budget. */
 static void offer_batch(finder *f)
 {
-    const pl_config *c = pl_run_config(f->run);
-    pl_run_memory m = pl_run_memory_get(f->run);
+    const pl_config *c = f->config;
+    pl_run_memory m = f->need;
     int64_t parts = strtoll(pl_config_text(c, "accumulate"), NULL, 10), unit = parts > 1 ? parts : 1;
     int64_t batch = pl_config_int(c, "batch") / unit;
     uint64_t foot = m.state + m.overhead;
@@ -144,14 +145,14 @@ static void offer_batch(finder *f)
 
 static void offer_precision(finder *f)
 {
-    const pl_config *c = pl_run_config(f->run);
+    const pl_config *c = f->config;
     if (pl_config_has(c, "precision") && strcmp(pl_config_text(c, "precision"), "bf16") != 0)
         offer(f, "precision=bf16", "activations of 16 bits");
 }
 
 static void offer_optimiser(finder *f)
 {
-    const pl_config *c = pl_run_config(f->run);
+    const pl_config *c = f->config;
     const char *name = pl_config_text(c, "optim.name");
     if (pl_config_float(c, "ema.decay") > 0) offer(f, "ema.decay=0", "no averaged weights");
     if (strcmp(name, "lion") != 0 && strcmp(name, "sgd") != 0 &&
@@ -181,7 +182,7 @@ static void offer_resolution(finder *f)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         for (size_t k = 0; k < sizeof eighths / sizeof *eighths; k++) {
             char words[120];
-            if (!scaled_words(pl_run_config(f->run), names[i], eighths[k], words, sizeof words)) break;
+            if (!scaled_words(f->config, names[i], eighths[k], words, sizeof words)) break;
             if (offer(f, words, "smaller images")) return;
         }
 }
@@ -196,9 +197,11 @@ static int by_worth(const void *a, const void *b)
     return (x->sample_ms > y->sample_ms) - (x->sample_ms < y->sample_ms);
 }
 
-int plan_edits(const cli_args *a, const char *memory, const pl_run *run, plan_edit *out)
+int plan_edits(const cli_args *a, const char *memory, const pl_run_memory *need, plan_edit *out)
 {
-    finder f = {.args = a, .memory = memory, .run = run};
+    pl_run *run = NULL;
+    if (plan_open(a, memory, &run) != PL_OK) return 0;
+    finder f = {.args = a, .memory = memory, .config = pl_run_config(run), .need = *need};
     offer_memory(&f);
     offer_checkpointing(&f);
     offer_micro_batches(&f);
@@ -207,6 +210,7 @@ int plan_edits(const cli_args *a, const char *memory, const pl_run *run, plan_ed
     if (f.n < PLAN_EDITS) offer_optimiser(&f);
     if (f.n < PLAN_EDITS) offer_resolution(&f);
     qsort(f.found, (size_t)f.n, sizeof *f.found, by_worth);
+    pl_run_free(run);
     int n = f.n < PLAN_EDITS ? f.n : PLAN_EDITS;
     memcpy(out, f.found, (size_t)n * sizeof *out);
     return n;

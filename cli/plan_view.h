@@ -33,8 +33,8 @@ typedef struct plan_edit {
     double step_ms, sample_ms;
 } plan_edit;
 enum { PLAN_EDITS = 3 };
-/* For a run that does not fit; memory is --memory or NULL. Returns how many were found. */
-int plan_edits(const cli_args *a, const char *memory, const pl_run *run, plan_edit *out);
+/* For arguments whose plan does not fit; memory is --memory or NULL. Returns how many were found. */
+int plan_edits(const cli_args *a, const char *memory, const pl_run_memory *need, plan_edit *out);
 void plan_edits_print(const plan_edit *edit, int n, FILE *out);
 void plan_edits_json(const plan_edit *edit, int n, pl_json *j);
 

@@ -110,6 +110,7 @@ typedef struct pl__remat_best {
     uint64_t deadline_ns; /* 0: none */
     bool optimal;         /* nothing cheaper exists */
     bool any;             /* the first plan that fits will do */
+    bool few;             /* and is looked for with a few settings only */
     uint64_t effort;      /* for the search */
 } pl__remat_best;
 /* Takes a copy of the candidate, tightens it, fills it, and keeps it if it fits and is cheaper.
