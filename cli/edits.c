@@ -32,38 +32,42 @@ static bool with_words(const finder *f, const char *words, char *buf, size_t cap
     return true;
 }
 
-/* Plans a candidate. A configuration that cannot be built is none. */
-static bool plan_words(const finder *f, const char *words, const char *memory, pl_run **out)
+/* Plans a candidate and says whether it fits. A configuration that cannot be built does not. parts
+ * (NULL: not wanted): the micro-batches of its step. */
+static bool try_words(const finder *f, const char *words, const char *memory, plan_edit *e, int64_t *parts)
 {
     char buf[160];
     cli_args a;
-    *out = NULL;
+    pl_run *run = NULL;
     if (!with_words(f, words, buf, sizeof buf, &a)) return false;
-    pl_status rc = plan_open(&a, memory, out);
-    if (rc == PL_OK) rc = pl_run_build(*out);
-    if (rc == PL_OK && pl_run_memory_get(*out).fits) return true;
-    pl_run_free(*out);
-    *out = NULL;
-    return false;
+    pl_status rc = plan_open(&a, memory, &run);
+    if (rc == PL_OK) rc = pl_run_build(run);
+    bool fits = false;
+    if (rc == PL_OK) {
+        pl_run_memory m = pl_run_memory_get(run);
+        pl_run_split split = pl_run_split_get(run);
+        fits = m.fits;
+        *e = (plan_edit){.total_bytes = m.total, .step_ms = pl_run_predicted_ms(run)};
+        e->sample_ms = e->step_ms / (double)split.effective;
+        snprintf(e->text, sizeof e->text, "%s", words);
+        if (parts) *parts = split.accumulate;
+    }
+    pl_run_free(run);
+    return fits;
 }
 
-static void add(finder *f, const char *words, const char *changes, const pl_run *run)
+static void add(finder *f, const plan_edit *e, const char *changes)
 {
     if (f->n == MAX_CANDIDATES) return;
-    plan_edit *e = &f->found[f->n++];
-    snprintf(e->text, sizeof e->text, "%s", words);
-    e->changes = changes;
-    e->total_bytes = pl_run_memory_get(run).total;
-    e->step_ms = pl_run_predicted_ms(run);
-    e->sample_ms = e->step_ms / (double)pl_run_split_get(run).effective;
+    f->found[f->n] = *e;
+    f->found[f->n++].changes = changes;
 }
 
 static bool offer(finder *f, const char *words, const char *changes)
 {
-    pl_run *run;
-    if (!plan_words(f, words, f->memory, &run)) return false;
-    add(f, words, changes, run);
-    pl_run_free(run);
+    plan_edit e;
+    if (!try_words(f, words, f->memory, &e, NULL)) return false;
+    add(f, &e, changes);
     return true;
 }
 
@@ -81,13 +85,12 @@ static void offer_micro_batches(finder *f)
     const pl_config *c = f->config;
     int64_t batch = pl_config_int(c, "batch");
     char words[96];
-    pl_run *run;
+    plan_edit e;
+    int64_t fastest;
     if (strcmp(pl_config_text(c, "accumulate"), "auto") != 0 &&
-        plan_words(f, "accumulate=auto", f->memory, &run)) {
-        snprintf(words, sizeof words, "accumulate=%lld",
-                 (long long)pl_run_split_get(run).accumulate);
-        add(f, words, NULL, run);
-        pl_run_free(run);
+        try_words(f, "accumulate=auto", f->memory, &e, &fastest)) {
+        snprintf(e.text, sizeof e.text, "accumulate=%lld", (long long)fastest);
+        add(f, &e, NULL);
         return;
     }
     if (pl_config_bool(c, "accumulate_coupled")) return;
@@ -101,19 +104,19 @@ static void offer_micro_batches(finder *f)
 /* The smallest budget as this process finds it; another one may have some pages more. */
 static void offer_memory(finder *f)
 {
-    char words[64], memory[32];
-    pl_run *run;
+    char memory[32];
+    plan_edit e;
     snprintf(memory, sizeof memory, "%llu", (unsigned long long)f->need.minimum);
-    if (!plan_words(f, "", memory, &run)) return;
-    snprintf(words, sizeof words, "--memory %s", memory);
-    add(f, words, NULL, run);
-    pl_run_free(run);
+    if (!try_words(f, "", memory, &e, NULL)) return;
+    snprintf(e.text, sizeof e.text, "--memory %s", memory);
+    add(f, &e, NULL);
 }
 
-static bool batch_fits(const finder *f, int64_t batch, char *words, size_t cap, pl_run **run)
+static bool try_batch(const finder *f, int64_t batch, plan_edit *e)
 {
-    snprintf(words, cap, "batch=%lld", (long long)batch);
-    return batch > 0 && plan_words(f, words, f->memory, run);
+    char words[64];
+    snprintf(words, sizeof words, "batch=%lld", (long long)batch);
+    return batch > 0 && try_words(f, words, f->memory, e, NULL);
 }
 
 /* The largest batch that fits. The smallest budget is nearly a line over the batch: its foot is what
@@ -129,18 +132,11 @@ static void offer_batch(finder *f)
     int64_t at = (int64_t)((double)batch * (double)(m.budget - foot) / (double)(m.minimum - foot));
     if (at >= batch) at = batch - 1;
     if (at < 1) at = 1;
-    char words[96];
-    pl_run *best = NULL, *more = NULL;
-    while (at > 0 && !batch_fits(f, at * unit, words, sizeof words, &best)) at--;
-    while (best && at + 1 < batch && batch_fits(f, (at + 1) * unit, words, sizeof words, &more)) {
-        pl_run_free(best);
-        best = more;
-        at++;
-    }
-    if (!best) return;
-    snprintf(words, sizeof words, "batch=%lld", (long long)(at * unit));
-    add(f, words, "fewer samples a step", best);
-    pl_run_free(best);
+    plan_edit best, more;
+    bool any = false;
+    while (at > 0 && !(any = try_batch(f, at * unit, &best))) at--;
+    for (; any && at + 1 < batch && try_batch(f, (at + 1) * unit, &more); at++) best = more;
+    if (any) add(f, &best, "fewer samples a step");
 }
 
 static void offer_precision(finder *f)

@@ -298,7 +298,7 @@ static pl_status compete(pl__remat_best *b)
     if (b->optimal) return PL_OK;
     PL_TRY(offer_pool(b));
     if (!(b->opts->off & PL_REMAT_NO_CHAIN)) PL_TRY(pl__remat_chain(b));
-    return pl__remat_simulate(b);
+    return b->opts->off & PL_REMAT_NO_SIM ? PL_OK : pl__remat_simulate(b);
 }
 
 static pl_status best_init(pl__remat_best *b, const pl__remat *m, const pl_remat_opts *opts)

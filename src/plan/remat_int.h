@@ -8,6 +8,7 @@
  *   remat_search.c  its grid of settings and the search over its weights
  *   remat_chain.c   the dynamic program over cut points
  *   remat_exact.c   best-first search for small problems
+ *   remat_climb.c   the ladder of budgets
  */
 #ifndef PL_PLAN_REMAT_INT_H
 #define PL_PLAN_REMAT_INT_H
