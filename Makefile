@@ -80,6 +80,8 @@ $(BUILD)/%.o: %.c | build/deps.ok
 	@echo "  cc $<"
 	@$(CC) $(CFLAGS_ALL) $(if $(SAN),,$(if $(filter src/cpu/% src/ops/%,$<),$(KERNEL))) -c -o $@ $<
 
+$(BUILD)/cli/page.o: cli/page.html
+
 build/deps.ok: tools/deps
 	@mkdir -p build && CC="$(CC)" tools/deps && touch $@
 

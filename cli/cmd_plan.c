@@ -153,7 +153,7 @@ int cmd_plan(int argc, char **argv)
         {"--memory", "SIZE", &memory, "budget of the whole process, e.g. 2GiB (= memory=SIZE)"},
         {"--json", NULL, &json, "one JSON object"},
         {"--explain", NULL, &explained, "what fusion and micro-batches save, too (further plans)"},
-        {"--timeline", "FILE.svg", &timeline, "draw the bytes alive over the steps of the plan"},
+        {"--timeline", "FILE.svg|.html", &timeline, "draw the memory over the steps of the plan"},
         {"--sweep", "SIZES", &sweep, "a row for each budget: 6GB,8GB,12GB,16GB,24GB"},
         {"--largest-batch", NULL, &largest, "the largest batch that --memory allows"},
         {"--snapshot", "FILE.pickle", &snapshot, "the plan for PyTorch's memory viewer"},
@@ -173,7 +173,7 @@ int cmd_plan(int argc, char **argv)
               "  plimsoll plan cloud/full\n"
               "  plimsoll plan cloud/full batch=8 --memory 15GB\n"
               "  plimsoll plan my.yaml --json\n"
-              "  plimsoll plan cloud/full --timeline memory.svg\n"
+              "  plimsoll plan cloud/full --timeline memory.html\n"
               "  plimsoll plan cloud/full --sweep 6GB,8GB,12GB,16GB,24GB\n"
               "  plimsoll plan cloud/full --largest-batch --memory 16GB\n"
               "  plimsoll plan --csv buffers.csv --out offsets.csv\n", &a);

@@ -25,6 +25,9 @@ const char *plan_component_name(enum pl_component c);
 /* Of a whole step of which nothing is computed again. */
 double plan_keep_all_ms(const pl_run *run);
 
+/* page.c: `plan --timeline FILE.html`; returns the exit code. */
+int page_write(const pl_run *run, const char *name, const char *path);
+
 /* edits.c: changes of the command line with which a plan fits, each tried. */
 typedef struct plan_edit {
     char text[160];      /* to be put after the command line */

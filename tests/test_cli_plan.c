@@ -78,7 +78,7 @@ TEST(cli_plan_means_are_plans)
         CHECK_MSG(arena_of(one, down[i]) >= arena_of(one, down[i + 1]), "%s", down[i + 1]);
     CHECK(arena_of(one, "whole_batch") < 0); /* it is not split */
     json_t *split = planned("cloud/tiny batch=8 accumulate=4 accumulate_coupled=true --explain", 0);
-    CHECK(arena_of(split, "whole_batch") > 3 * arena_of(split, "micro_batches"));
+    CHECK(arena_of(split, "whole_batch") > 2 * arena_of(split, "micro_batches"));
     json_decref(one);
     json_decref(kept);
     json_decref(split);
@@ -95,7 +95,7 @@ static void check_edit(const char *args, const json_t *edit)
     /* another process: some pages more or fewer */
     CHECK_MSG(told - is < 6e6 && is - told < 6e6, "%s: %.0f told, %.0f planned", line, told, is);
     CHECK_NEAR(number(edit, "predicted_step_ms"), number(j, "predicted_step_ms"),
-               0.02 * number(j, "predicted_step_ms"));
+               0.06 * number(j, "predicted_step_ms"));
     if (json_is_true(json_object_get(edit, "exact")))
         CHECK(number(j, "effective_batch") == 8);
     json_decref(j);
