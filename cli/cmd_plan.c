@@ -145,7 +145,7 @@ static bool write_files(const cli_args *a, const pl_run *run, const char *timeli
 
 int cmd_plan(int argc, char **argv)
 {
-    bool json = false, print_config = false, largest = false, explained = false;
+    bool json = false, print_config = false, largest = false, explained = false, compare = false;
     const char *memory = NULL, *timeline = NULL, *csv = NULL, *out = NULL, *capacity = NULL;
     const char *snapshot = NULL, *sweep = NULL, *trace = NULL, *budget = NULL, *seconds = NULL;
     cli_args a;
@@ -155,6 +155,7 @@ int cmd_plan(int argc, char **argv)
         {"--explain", NULL, &explained, "what fusion and micro-batches save, too (further plans)"},
         {"--timeline", "FILE.svg|.html", &timeline, "draw the memory over the steps of the plan"},
         {"--sweep", "SIZES", &sweep, "a row for each budget: 6GB,8GB,12GB,16GB,24GB"},
+        {"--compare", NULL, &compare, "the model's own segments beside the planner"},
         {"--largest-batch", NULL, &largest, "the largest batch that --memory allows"},
         {"--snapshot", "FILE.pickle", &snapshot, "the plan for PyTorch's memory viewer"},
         {"--print-config", NULL, &print_config, "print the resolved configuration and stop"},
@@ -175,6 +176,7 @@ int cmd_plan(int argc, char **argv)
               "  plimsoll plan my.yaml --json\n"
               "  plimsoll plan cloud/full --timeline memory.html\n"
               "  plimsoll plan cloud/full --sweep 6GB,8GB,12GB,16GB,24GB\n"
+              "  plimsoll plan cloud/full --compare\n"
               "  plimsoll plan cloud/full --largest-batch --memory 16GB\n"
               "  plimsoll plan --csv buffers.csv --out offsets.csv\n", &a);
     if (csv) {
@@ -195,6 +197,7 @@ int cmd_plan(int argc, char **argv)
     }
     cli_want(&a, 1, 1, "plan", "one configuration");
     if (largest) return plan_largest(&a, memory, json);
+    if (compare) return plan_compare(&a, json);
     if (sweep) return plan_sweep(&a, sweep, json);
     pl_run *run = NULL;
     pl_status rc = plan_open(&a, memory, &run);

@@ -28,6 +28,9 @@ double plan_keep_all_ms(const pl_run *run);
 /* page.c: `plan --timeline FILE.html`; returns the exit code. */
 int page_write(const pl_run *run, const char *name, const char *path);
 
+/* compare.c: the model's own segments beside the planner; returns the exit code. */
+int plan_compare(const cli_args *a, bool json);
+
 /* edits.c: changes of the command line with which a plan fits, each tried. */
 typedef struct plan_edit {
     char text[160];      /* to be put after the command line */

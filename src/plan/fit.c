@@ -22,7 +22,7 @@
 
 #include <string.h>
 
-enum { MAX_CANDIDATES = 160 };
+enum { MAX_CANDIDATES = 240, CLOSE = 400 }; /* CLOSE: rungs, and steps at which a plan is filled */
 
 typedef struct candidate {
     pl_remat_plan *plan;
@@ -341,6 +341,11 @@ static pl_status ask_core(pl_fit *f, const candidate *want, candidate **found)
     pl_status rc = pl_remat_solve(&f->core, &o, &c.plan);
     if (rc == PL_ERR_FIT) return PL_OK;
     PL_TRY(rc);
+    if (c.from && c.plan->cost_ns == f->cand[c.from - 1].plan->cost_ns) { /* nothing to fill */
+        pl_remat_plan_free(c.plan);
+        *found = &f->cand[c.from - 1];
+        return PL_OK;
+    }
     rc = measure(f, &c);
     if (rc != PL_OK) {
         pl_remat_plan_free(c.plan);
@@ -443,11 +448,11 @@ static candidate *cheapest(pl_fit *f, uint64_t budget)
     return best;
 }
 
-/* Undoes recomputation at the fine steps of the core's budget, until two in a row are too much. */
+/* Undoes recomputation at the fine steps of the core's budget, until some in a row are too much. */
 static pl_status fill_up(pl_fit *f, uint64_t budget, candidate *c)
 {
-    enum { FINE = 120, PATIENCE = 2 };
-    uint64_t step = f->core_keep_all / FINE + 1;
+    enum { PATIENCE = 4 };
+    uint64_t step = f->core_keep_all / CLOSE + 1;
     int over = c->peak > budget;
     for (uint64_t at = (c->asked / step + 1) * step; at < f->core_keep_all; at += step) {
         if (over >= PATIENCE || c->plan->n == f->core.n_ops) break;
@@ -466,10 +471,10 @@ static pl_status find_rung(pl_fit *f, uint64_t budget, uint64_t effort, uint64_t
                            candidate **c)
 {
     enum { GUESSES = 3 };
-    *rung = pl_remat_rung(budget + f->shift, bound, f->core_keep_all);
+    *rung = pl_remat_rung(budget + f->shift, bound, f->core_keep_all, CLOSE);
     PL_TRY(ask_core(f, &(candidate){.asked = *rung, .effort = effort}, c));
     for (int i = 0; i < GUESSES && *c && (*c)->peak < budget; i++) {
-        uint64_t up = pl_remat_rung(*rung + (budget - (*c)->peak), bound, f->core_keep_all);
+        uint64_t up = pl_remat_rung(*rung + (budget - (*c)->peak), bound, f->core_keep_all, CLOSE);
         candidate *next;
         if (up <= *rung) break;
         PL_TRY(ask_core(f, &(candidate){.asked = up, .effort = effort}, &next));
@@ -480,19 +485,23 @@ static pl_status find_rung(pl_fit *f, uint64_t budget, uint64_t effort, uint64_t
     return PL_OK;
 }
 
-/* Candidates for a budget: from the rung below it, with search, and from the two below that. */
+/* Candidates for a budget: from the rung below it, with search, from two close ones below and from two
+ * far ones. Steps of cost are sharp where a few storages have most of the bytes, so rungs are close;
+ * chance is levelled by the far ones, which a whole range of budgets has in common. */
 static pl_status climb(pl_fit *f, uint64_t budget, uint64_t effort)
 {
-    enum { STARTS = 3 };
-    uint64_t bound, rung, step = f->core_keep_all / 100;
+    enum { STARTS = 5, NEAR = 2, FAR = 40 };
+    uint64_t bound, rung, all = f->core_keep_all;
     uint32_t op;
     candidate *c;
     PL_TRY(pl_remat_bound(&f->core, &bound, &op));
     PL_TRY(find_rung(f, budget, effort, bound, &rung, &c));
     for (int i = 0; i < STARTS && c; i++) {
         PL_TRY(fill_up(f, budget, c));
-        if (rung <= bound + step) break;
-        rung = pl_remat_rung(rung - step, bound, f->core_keep_all);
+        uint32_t rungs = i < NEAR ? CLOSE : FAR;
+        uint64_t below = all / (8 * rungs); /* less than the least distance of two rungs */
+        if (rung <= bound + below) break;
+        rung = pl_remat_rung(rung - below, bound, all, rungs);
         PL_TRY(ask_core(f, &(candidate){.asked = rung}, &c));
     }
     return PL_OK;

@@ -105,8 +105,9 @@ pl_status pl_remat_solve(const pl_remat_problem *p, const pl_remat_opts *opts,
  * ladder that depends on the problem and `unit` (the bytes that budgets are thought of as shares of)
  * only, and filled up to the budget, which is the only step that a budget adds. The searches of
  * pl_remat_solve are not so: chance may favour the smaller of two budgets. opts->pool is not used. */
-/* The highest rung that is not above the budget, 0 below the bound. */
-uint64_t pl_remat_rung(uint64_t budget, uint64_t bound, uint64_t unit);
+/* The highest rung that is not above the budget, 0 below the bound. There are `rungs` of them, and more
+ * near the bound. */
+uint64_t pl_remat_rung(uint64_t budget, uint64_t bound, uint64_t unit, uint32_t rungs);
 pl_status pl_remat_climb(const pl_remat_problem *p, const pl_remat_opts *opts, uint64_t unit,
                          pl_remat_plan **out) PL_MUST_USE;
 /* One plan for each of n budgets, in any order. The cost never rises with the budget. A budget

@@ -16,14 +16,15 @@
 
 enum {
     FINE = 200,   /* steps of the unit at which recomputation is undone */
+    RUNGS = 20,   /* of the unit, far from the bound */
     N_STARTS = 3, /* rungs that are climbed from */
 };
 
-uint64_t pl_remat_rung(uint64_t budget, uint64_t bound, uint64_t unit)
+uint64_t pl_remat_rung(uint64_t budget, uint64_t bound, uint64_t unit, uint32_t rungs)
 {
     if (budget < bound) return 0;
     uint64_t above = budget - bound;
-    uint64_t parts = above >= unit / 10 ? 20 : above >= unit / 20 ? 40 : 80;
+    uint64_t parts = rungs * (above >= unit / 10 ? 1u : above >= unit / 20 ? 2u : 4u);
     /* rounded as a share of the unit is: a budget given as one lies on its rung */
     uint64_t k = (uint64_t)((double)budget / (double)unit * (double)parts + 1e-6);
     uint64_t rung = (uint64_t)((double)unit * ((double)k / (double)parts));
@@ -71,7 +72,7 @@ pl_status pl_remat_climb(const pl_remat_problem *p, const pl_remat_opts *opts, u
     uint32_t op;
     pl_remat_plan *best = NULL;
     PL_TRY(pl_remat_bound(p, &bound, &op));
-    uint64_t rung = pl_remat_rung(opts->budget_bytes, bound, unit);
+    uint64_t rung = pl_remat_rung(opts->budget_bytes, bound, unit, RUNGS);
     pl_status s = PL_OK;
     for (int i = 0; i < N_STARTS && rung && s == PL_OK; i++) {
         pl_remat_plan *plan = NULL;
@@ -80,7 +81,7 @@ pl_status pl_remat_climb(const pl_remat_problem *p, const pl_remat_opts *opts, u
         bool better = !best || plan->cost_ns < best->cost_ns;
         pl_remat_plan_free(better ? best : plan);
         if (better) best = plan;
-        rung = rung > bound ? pl_remat_rung(rung - unit / FINE, bound, unit) : 0;
+        rung = rung > bound ? pl_remat_rung(rung - unit / FINE, bound, unit, RUNGS) : 0;
     }
     if (s != PL_OK || !best) {
         pl_remat_plan_free(best);
