@@ -36,11 +36,23 @@ LIB_SRC  := $(filter-out src/cuda/%,$(wildcard src/*/*.c)) $(wildcard recipes/*/
 ISA_SRC  := $(filter %.isa.c,$(LIB_SRC))
 PLAIN    := $(filter-out %.isa.c,$(LIB_SRC))
 CLI_SRC  := $(wildcard cli/*.c)
-TEST_SRC := $(wildcard tests/*.c tests/workloads/*.c)
+# The text of generated kernels is made and tested without CUDA.
+TEST_SRC := $(wildcard tests/*.c tests/workloads/*.c src/cuda/codegen*.c)
 LIB_OBJ  := $(PLAIN:%.c=$(BUILD)/%.o) \
  $(foreach i,base avx2 avx512,$(ISA_SRC:%.isa.c=$(BUILD)/%.$(i).o))
 CLI_OBJ  := $(CLI_SRC:%.c=$(BUILD)/%.o)
 TEST_OBJ := $(TEST_SRC:%.c=$(BUILD)/%.o)
+
+# CUDA kernels for the tests without a card: those that launch through cuda/launch.h are compiled as
+# C++ for the simulator of tests/cudasim.
+SIM_CXX ?= $(if $(filter clang%,$(notdir $(CC))),$(subst clang,clang++,$(CC)),g++)
+SIM_SRC := $(shell grep -l '"cuda/\(launch\|merge\).h"' src/cuda/*.cu) $(wildcard tests/cudasim/*.cpp)
+SIM_OBJ := $(SIM_SRC:%=$(BUILD)/cudasim/%.o)
+SIM_FLAGS := -x c++ -std=c++17 -O1 -g -D_GNU_SOURCE -fPIC -fvisibility=hidden -ffp-contract=off \
+ -fno-math-errno -fno-exceptions -fno-rtti -fno-threadsafe-statics -Wall -Wextra -Wshadow \
+ -Wno-unknown-pragmas $(if $(DEV)$(CI),-Werror) -Iinclude -Isrc -Itests/cudasim -Itests -MMD -MP \
+ $(if $(filter-out thread,$(SAN)),-fno-omit-frame-pointer -fsanitize=$(SAN) -fno-sanitize-recover=all \
+  $(if $(filter clang%,$(notdir $(CC))),-fno-sanitize=function))
 
 # The CUDA plug-in, where nvcc is found. CUDA_ARCHS: numbers of sm_ targets, or "all"; the default is
 # quick to compile and runs on any card from the T4 on (PTX for those that are not named).
@@ -74,9 +86,9 @@ $(BUILD)/pl_bench $(BUILD)/pl_profile: $(BUILD)/%: $(BUILD)/bench/%.o $(BUILD)/l
 	@echo "  link $@"
 	@$(CC) $(LSAN) -rdynamic -o $@ $< -Wl,--whole-archive $(BUILD)/libplimsoll.a -Wl,--no-whole-archive $(LIBS)
 
-$(BUILD)/pl_test: $(TEST_OBJ) $(BUILD)/libplimsoll.a
+$(BUILD)/pl_test: $(TEST_OBJ) $(SIM_OBJ) $(BUILD)/libplimsoll.a
 	@echo "  link $@"
-	@$(CC) $(LSAN) -rdynamic -o $@ $(TEST_OBJ) -Wl,--whole-archive $(BUILD)/libplimsoll.a -Wl,--no-whole-archive $(LIBS)
+	@$(CC) $(LSAN) -rdynamic -o $@ $(TEST_OBJ) $(SIM_OBJ) -Wl,--whole-archive $(BUILD)/libplimsoll.a -Wl,--no-whole-archive $(LIBS)
 
 $(BUILD)/libplimsoll_cuda.so: $(CUDA_OBJ)
 	@echo "  link $@"
@@ -94,7 +106,7 @@ $(BUILD)/src/cuda/%.o: src/cuda/%.c | build/deps.ok
 
 # Library kernels on a card, without the rest of the plug-in: tests/cuda/probe_lib.c.
 PROBE_LIB := $(addprefix $(BUILD)/src/cuda/,$(addsuffix .o,lib choice matmul conv conv_plan attention \
- bias.cu conv_direct.cu depthwise.cu attention_plain.cu))
+ bias.cu conv_direct.cu depthwise.cu attention_plain.cu attention_mma.cu attention_f32.cu))
 $(BUILD)/tests/cuda/%.o: tests/cuda/%.c | build/deps.ok
 	@mkdir -p $(@D)
 	@echo "  cc $<"
@@ -125,6 +137,11 @@ $(BUILD)/%.o: %.c | build/deps.ok
 
 $(BUILD)/cli/page.o: cli/page.html
 
+$(BUILD)/cudasim/%.o: % | build/deps.ok
+	@mkdir -p $(@D)
+	@echo "  c++ $< (simulator)"
+	@$(SIM_CXX) $(SIM_FLAGS) -c -o $@ $<
+
 build/deps.ok: tools/deps
 	@mkdir -p build && CC="$(CC)" tools/deps && touch $@
 
@@ -151,8 +168,14 @@ check-all: ## both compilers, sanitizers, long tests, fuzzers, headers (an hour)
 	tests/fuzz/run.sh 0
 	tests/fuzz/run.sh 30
 
-test-cuda: ## the tests that need an NVIDIA card
-	@echo "plimsoll $(VERSION) has no CUDA back end: there is nothing to test on a graphics card" >&2; exit 1
+test-cuda: all $(BUILD)/pl_test ## the tests that need an NVIDIA card: every op, plans, budgets
+	@tools/test-cuda $(BUILD)
+
+bench-cuda: all ## a step on an NVIDIA card beside PyTorch's: time, memory, first step
+	@bench/cuda.sh $(BUILD)
+
+carry: all $(BUILD)/pl_test $(BUILD)/pl_bench $(BUILD)/pl_profile ## build/carry: what another machine with a card needs to test and bench
+	@tools/carry $(BUILD)
 
 bench: all $(BUILD)/pl_bench ## time the engine against PyTorch (where it is installed)
 	@bench/bench.sh $(BUILD)
@@ -162,6 +185,7 @@ install: all ## copy program, headers, library and documents under PREFIX (/usr/
 	install -m 755 $(BUILD)/plimsoll $(DESTDIR)$(PREFIX)/bin/
 	install -m 644 include/plimsoll*.h $(DESTDIR)$(PREFIX)/include/
 	install -m 644 $(BUILD)/libplimsoll.a $(DESTDIR)$(PREFIX)/lib/
+	$(if $(PLUGIN),install -d $(DESTDIR)$(PREFIX)/lib/plimsoll && install -m 755 $(PLUGIN) $(DESTDIR)$(PREFIX)/lib/plimsoll/)
 	install -m 644 LICENSE README.md docs/*.* $(DESTDIR)$(PREFIX)/share/doc/plimsoll/
 
 clean: ## remove everything that was built
@@ -170,5 +194,5 @@ clean: ## remove everything that was built
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
 
--include $(CUDA_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_OBJ:.o=.d)
-.PHONY: all deps demo test check-all test-cuda bench install clean help
+-include $(CUDA_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(SIM_OBJ:.o=.d)
+.PHONY: all deps demo test check-all test-cuda bench-cuda carry bench install clean help

@@ -299,7 +299,7 @@ TEST(device_memory_stays_within_budgets)
         for (int k = 0; k < STEPS; k++) {
             pl_step_info info;
             CHECK_OK(pl_run_step(run, &info));
-            used[k] = pl_run_used_bytes(run);
+            used[k] = pl_session_used_bytes(pl_run_session(run));
             CHECK_MSG(used[k] <= budget && used[k] == used[0], "budget %llu: step %d holds %llu",
                       (unsigned long long)budget, k, (unsigned long long)used[k]);
         }

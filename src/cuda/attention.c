@@ -42,12 +42,24 @@ static bool nothing(const pl_attend *a)
     return a->batch * a->heads * a->n == 0 || a->d == 0;
 }
 
-static pl_status forward(const pl_call *c)
+static bool mma_takes(const pl_call *c)
+{
+    pl_attend a = attend_of(c);
+    return pl_attend_mma_takes(&a);
+}
+
+static bool f32_takes(const pl_call *c)
+{
+    pl_attend a = attend_of(c);
+    return pl_attend_f32_takes(&a);
+}
+
+static pl_status forward(const pl_call *c, pl_status (*run)(const pl_attend *))
 {
     pl_attend a = attend_of(c);
     if (nothing(&a)) return PL_OK;
     bind(&a, c);
-    return pl_attend_plain(&a);
+    return run(&a);
 }
 
 static pl_status backward_prepare(const pl_call *c, void **prep, size_t *work_bytes)
@@ -59,7 +71,7 @@ static pl_status backward_prepare(const pl_call *c, void **prep, size_t *work_by
 }
 
 /* Without a query nothing comes back to the keys and values. */
-static pl_status backward(const pl_call *c)
+static pl_status backward(const pl_call *c, pl_status (*run)(const pl_attend *))
 {
     pl_attend a = attend_of(c);
     if (nothing(&a)) {
@@ -69,12 +81,31 @@ static pl_status backward(const pl_call *c)
         return PL_OK;
     }
     bind(&a, c);
-    return pl_attend_plain_bwd(&a);
+    return run(&a);
 }
 
-static const pl_kernel forward_kernels[] = {{"plain", NULL, NULL, NULL, forward}, PL_KERNEL_END};
-static const pl_kernel backward_kernels[] = {{"plain", NULL, backward_prepare, NULL, backward},
-                                             PL_KERNEL_END};
+#define KERNEL(name)                                                                           \
+    static pl_status name##_forward(const pl_call *c)                                          \
+    {                                                                                          \
+        return forward(c, pl_attend_##name);                                                   \
+    }                                                                                          \
+    static pl_status name##_backward(const pl_call *c)                                         \
+    {                                                                                          \
+        return backward(c, pl_attend_##name##_bwd);                                            \
+    }
+KERNEL(mma)
+KERNEL(f32)
+KERNEL(plain)
+
+static const pl_kernel forward_kernels[] = {{"mma", mma_takes, NULL, NULL, mma_forward},
+                                            {"f32", f32_takes, NULL, NULL, f32_forward},
+                                            {"plain", NULL, NULL, NULL, plain_forward},
+                                            PL_KERNEL_END};
+static const pl_kernel backward_kernels[] = {
+    {"mma", mma_takes, backward_prepare, NULL, mma_backward},
+    {"f32", f32_takes, backward_prepare, NULL, f32_backward},
+    {"plain", NULL, backward_prepare, NULL, plain_backward},
+    PL_KERNEL_END};
 
 extern const pl_cuda_entry pl_cuda_attention[];
 const pl_cuda_entry pl_cuda_attention[] = {

@@ -32,6 +32,15 @@ pl_status pl_attend_delta(const pl_attend *a) PL_MUST_USE;
 pl_status pl_attend_plain(const pl_attend *a) PL_MUST_USE;
 pl_status pl_attend_plain_bwd(const pl_attend *a) PL_MUST_USE;
 
+/* On tensor cores: f16 and bf16, heads of up to 256. attention_mma.cu */
+bool pl_attend_mma_takes(const pl_attend *a);
+pl_status pl_attend_mma(const pl_attend *a) PL_MUST_USE;
+pl_status pl_attend_mma_bwd(const pl_attend *a) PL_MUST_USE;
+/* f32, heads of up to 256. attention_f32.cu */
+bool pl_attend_f32_takes(const pl_attend *a);
+pl_status pl_attend_f32(const pl_attend *a) PL_MUST_USE;
+pl_status pl_attend_f32_bwd(const pl_attend *a) PL_MUST_USE;
+
 #ifdef __cplusplus
 }
 #endif

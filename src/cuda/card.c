@@ -92,11 +92,9 @@ pl_status pl_cuda_card_list(pl_device_info *out, int cap, int *n)
             snprintf(d->why_not, sizeof d->why_not,
                      "the card is too old: compute capability %d.%d, 7.5 is the least", p.major,
                      p.minor);
-        size_t free_bytes = 0, total = 0;
-        if (d->usable && cudaSetDevice(i) == cudaSuccess &&
-            cudaMemGetInfo(&free_bytes, &total) == cudaSuccess)
-            d->free_bytes = free_bytes;
-        cudaGetLastError();
+        char pci[32];
+        PL_CUDA(cudaDeviceGetPCIBusId(pci, sizeof pci, i));
+        d->free_bytes = pl_cuda_free_bytes(pci);
     }
     return PL_OK;
 }
@@ -143,7 +141,6 @@ static pl_status open_card(int index)
     pl_cuda_watch_begin(pci);
     PL_TRY(read_card(index, &self.card));
     PL_CUDA(cudaSetDevice(index));
-    PL_CUDA(cudaInitDevice(index, cudaDeviceScheduleBlockingSync, cudaInitDeviceFlagsAreValid));
     PL_CUDA(cudaStreamCreateWithFlags(&self.stream, cudaStreamNonBlocking));
     PL_CUDA(cudaStreamCreateWithFlags(&self.upload, cudaStreamNonBlocking));
     find_cache_dir();

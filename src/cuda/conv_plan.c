@@ -12,7 +12,8 @@
  *
  * Engines come from cuDNN's heuristics, best first: mode A, then B, then the fallback list. An
  * engine is fit when its notes admit it: deterministic, f32 sums, no TF32 unless allowed. The
- * first fit one whose plan can be made is taken; when algorithms are timed, the fastest of them.
+ * first fit one whose plan can be made within the workspace cap is taken; when algorithms are
+ * timed, the fastest of them. If none keeps the cap, the one that asks for least.
  * The choice is a function of the problem, the card and the library, never of the caller.
  *
  * Plans are kept in one table for the process, counted, because a network repeats its shapes.
@@ -28,7 +29,7 @@
 #include <string.h>
 
 enum { UID_X = 1, UID_W, UID_Y, UID_BIAS, UID_MID };
-enum { MAX_CONFIGS = 16, MAX_TRIED = 12 };
+enum { MAX_CONFIGS = 64, MAX_TRIED = 12 };
 
 typedef cudnnBackendDescriptor_t desc;
 
@@ -255,12 +256,14 @@ static bool fit(const pl_conv_shape *c, desc config, char *text, size_t cap)
                                  &index))
         good = false;
     for (int64_t i = 0; good && i < n && i < CUDNN_NUMERICAL_NOTE_TYPE_COUNT; i++) {
-        tensor_core |= note[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
+        bool core = note[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
+        tensor_core |= core;
         if (note[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC ||
             note[i] == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)
             good = false;
-        if (note[i] == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS && c->dtype == PL_F32 &&
-            !pl_cuda_tf32())
+        /* Tensor cores have no f32: they round it to TF32 or less. */
+        if ((core || note[i] == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS) &&
+            c->dtype == PL_F32 && !pl_cuda_tf32())
             good = false;
     }
     for (int64_t i = 0; good && i < n_way && i < CUDNN_BEHAVIOR_NOTE_TYPE_COUNT; i++)
@@ -300,9 +303,24 @@ static pl_status ask(const pl_conv_shape *c, const graph *g, cudnnBackendHeurMod
     return rc;
 }
 
-/* A configuration that the library cannot make into a plan is skipped: *out stays NULL. */
+static size_t room(int64_t elems, int32_t dtype)
+{
+    return ((size_t)elems * pl_dtype_bytes((pl_dtype)dtype) + 255) & ~(size_t)255;
+}
+
+/* Workspace that a plan may ask for: it is memory that the budget pays for. */
+static size_t work_cap(const pl_conv_shape *c)
+{
+    size_t x = room(c->n * c->ic * pl_conv_pixels(c->in), c->dtype);
+    size_t y = room(c->n * c->oc * pl_conv_pixels(c->out), c->dtype);
+    size_t large = (x > y ? x : y) / 4, least = (size_t)64 << 20;
+    return large > least ? large : least;
+}
+
+/* A configuration that the library cannot make into a plan is skipped: its plan stays NULL. */
 static pl_status plan_make(engine *e)
 {
+    if (e->plan) return PL_OK;
     cudnnHandle_t h;
     int64_t got = 0, bytes = 0;
     PL_TRY(pl_cuda_dnn(&h));
@@ -327,11 +345,6 @@ static pl_status trial_run(void *ctx)
 {
     const trial *t = ctx;
     return pl_conv_execute(&t->p, t->bound);
-}
-
-static size_t room(int64_t elems, int32_t dtype)
-{
-    return ((size_t)elems * pl_dtype_bytes((pl_dtype)dtype) + 255) & ~(size_t)255;
 }
 
 /* Milliseconds of one engine in memory of its own, or a negative number if it cannot be tried. */
@@ -364,6 +377,7 @@ static int fastest(const pl_conv_shape *c, bool bias, engine *list, int n)
     float least = 0;
     for (int i = 0; i < n; i++) {
         if (plan_make(&list[i]) != PL_OK || !list[i].plan) continue;
+        if (list[i].work_bytes > work_cap(c)) continue;
         float ms = try_engine(c, bias, &list[i]);
         if (best < 0 || (ms >= 0 && ms < least)) {
             best = i;
@@ -374,11 +388,21 @@ static int fastest(const pl_conv_shape *c, bool bias, engine *list, int n)
 }
 
 /* ---- choice --------------------------------------------------------------------------------- */
-static int first_that_works(engine *list, int from, int n)
+static int first_that_works(const pl_conv_shape *c, engine *list, int from, int n)
 {
     for (int i = from; i < n; i++)
-        if (plan_make(&list[i]) == PL_OK && list[i].plan) return i;
+        if (plan_make(&list[i]) == PL_OK && list[i].plan && list[i].work_bytes <= work_cap(c))
+            return i;
     return -1;
+}
+
+/* All plans are made; none keeps the cap. */
+static int smallest(const engine *list, int n)
+{
+    int best = -1;
+    for (int i = 0; i < n; i++)
+        if (list[i].plan && (best < 0 || list[i].work_bytes < list[best].work_bytes)) best = i;
+    return best;
 }
 
 static int timed_choice(const pl_conv_shape *c, bool bias, engine *list, int n)
@@ -389,7 +413,7 @@ static int timed_choice(const pl_conv_shape *c, bool bias, engine *list, int n)
     snprintf(key, sizeof key, "%s:%d%d", text, bias, pl_cuda_tf32());
     if (pl_cuda_choice_get(key, value, sizeof value) && sscanf(value, "%d", &at) == 1 &&
         at >= 0 && at < n)
-        return first_that_works(list, at, n);
+        return first_that_works(c, list, at, n);
     at = fastest(c, bias, list, n);
     if (at < 0) return at;
     snprintf(value, sizeof value, "%d", at);
@@ -408,10 +432,11 @@ static pl_status choose(const pl_conv_shape *c, bool bias, pl_conv_plan *p)
     pl_status rc = graph_make(c, bias, &g);
     for (int m = 0; rc == PL_OK && at < 0 && m < 3; m++) {
         rc = ask(c, &g, modes[m], list, &n, MAX_TRIED);
-        if (rc == PL_OK && !pl_cuda_autotune()) at = first_that_works(list, tried, n);
+        if (rc == PL_OK && !pl_cuda_autotune()) at = first_that_works(c, list, tried, n);
         tried = n;
     }
     if (rc == PL_OK && pl_cuda_autotune()) at = timed_choice(c, bias, list, n);
+    if (rc == PL_OK && at < 0) at = smallest(list, n);
     if (at >= 0) {
         p->plan = list[at].plan;
         list[at].plan = NULL;
@@ -424,14 +449,15 @@ static pl_status choose(const pl_conv_shape *c, bool bias, pl_conv_plan *p)
     return rc;
 }
 
-/* A graph that cuDNN does not take, or has no engine for, is not an error: our own kernels do
- * it. Lack of memory is. */
+/* A graph that cuDNN does not take, or has no engine for, is not an error: our own kernels do it.
+ * A bias inside must not cost the workspace cap: then it is added after. */
 static pl_status fill(pl_conv_plan *p)
 {
     uint64_t start = pl_sys_now_ns();
     cudnnHandle_t h;
     PL_TRY(pl_cuda_dnn(&h));
     if (p->problem.bias) (void)choose(&p->problem, true, p);
+    if (p->work_bytes > work_cap(&p->problem)) drop(&p->plan);
     if (!p->plan) (void)choose(&p->problem, false, p);
     p->ms = (double)(pl_sys_now_ns() - start) * 1e-6;
     return PL_OK;

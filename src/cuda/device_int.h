@@ -27,13 +27,15 @@ cudaStream_t pl_cuda_upload_stream(void);
 
 /* watch.c: what the driver and other processes hold. before: call it before the card is opened. */
 void pl_cuda_watch_begin(const char *pci_id);
+/* Free bytes of any card, without opening it; 0 when nobody tells. */
+uint64_t pl_cuda_free_bytes(const char *pci_id);
 uint64_t pl_cuda_used_bytes(void);
 pl_status pl_cuda_room(uint64_t bytes) PL_MUST_USE;
 
 /* memory.c */
 pl_status pl_cuda_alloc(size_t bytes, void **out) PL_MUST_USE;
 void pl_cuda_free(void *p, size_t bytes);
-void pl_cuda_fill(void *to, int byte, size_t bytes);
+void pl_cuda_set_bytes(void *to, int byte, size_t bytes);
 pl_status pl_cuda_host_alloc(size_t bytes, void **out) PL_MUST_USE;
 void pl_cuda_host_free(void *p, size_t bytes);
 pl_status pl_cuda_write(void *to, const void *from, size_t bytes) PL_MUST_USE;
@@ -42,10 +44,11 @@ pl_status pl_cuda_read(void *to, const void *from, size_t bytes) PL_MUST_USE;
 /* tape.c */
 pl_status pl_cuda_enqueue(const pl_launch *l, uint32_t n, uint32_t *failed) PL_MUST_USE;
 pl_status pl_cuda_run(const pl_launch *l, uint32_t n, uint64_t *ns, uint32_t *failed) PL_MUST_USE;
-pl_status pl_cuda_tape_new(const pl_tape_plan *plan, void **out) PL_MUST_USE;
+pl_status pl_cuda_tape_new(const pl_tape_plan *plan, void **out, uint32_t *failed) PL_MUST_USE;
 void pl_cuda_tape_free(void *tape);
 pl_status pl_cuda_tape_run(void *tape, int turn) PL_MUST_USE;
 pl_status pl_cuda_tape_turn(void *tape, int turn) PL_MUST_USE;
 pl_status pl_cuda_tape_wait(void *tape) PL_MUST_USE;
+double pl_cuda_tape_ms(void *tape);
 
 #endif

@@ -15,7 +15,7 @@
 typedef struct tape {
     const pl_tape_plan *plan;
     cudaGraphExec_t graph; /* NULL: eager, or nothing to run */
-    cudaEvent_t came[2], done;
+    cudaEvent_t came[2], begun, done;
 } tape;
 
 /* When the stage may be written again; one for all tapes, since programs share the stage. */
@@ -38,36 +38,41 @@ pl_status pl_cuda_enqueue(const pl_launch *l, uint32_t n, uint32_t *failed)
 }
 
 /* ---- launch by launch ------------------------------------------------------------------- */
-static pl_status run_timed(const pl_launch *l, cudaEvent_t begin, cudaEvent_t end, uint64_t *ns)
+/* An event before each launch and one behind the last: the card never waits for the host between
+ * them, so the times are those of a run at full speed. */
+static pl_status run_between(const pl_launch *l, uint32_t n, cudaEvent_t *at, uint64_t *ns,
+                             uint32_t *failed)
 {
-    float ms = 0;
-    PL_CUDA(cudaEventRecord(begin, pl_cuda_stream()));
-    PL_TRY(enqueue_one(l));
-    PL_CUDA(cudaEventRecord(end, pl_cuda_stream()));
-    PL_CUDA(cudaEventSynchronize(end));
-    PL_CUDA(cudaEventElapsedTime(&ms, begin, end));
-    *ns += (uint64_t)(1e6 * (double)ms);
+    for (uint32_t i = 0; i <= n; i++) PL_CUDA(cudaEventCreate(&at[i]));
+    PL_CUDA(cudaEventRecord(at[0], pl_cuda_stream()));
+    for (uint32_t i = 0; i < n; i++) {
+        *failed = i;
+        PL_TRY(enqueue_one(&l[i]));
+        PL_CUDA(cudaEventRecord(at[i + 1], pl_cuda_stream()));
+    }
+    PL_CUDA(cudaStreamSynchronize(pl_cuda_stream()));
+    for (uint32_t i = 0; i < n; i++) {
+        float ms = 0;
+        PL_CUDA(cudaEventElapsedTime(&ms, at[i], at[i + 1]));
+        ns[i] += (uint64_t)(1e6 * (double)ms);
+    }
     return PL_OK;
 }
 
-static pl_status run_all_timed(const pl_launch *l, uint32_t n, uint64_t *ns, uint32_t *failed)
+static pl_status run_timed(const pl_launch *l, uint32_t n, uint64_t *ns, uint32_t *failed)
 {
-    cudaEvent_t begin, end;
-    PL_CUDA(cudaEventCreate(&begin));
-    PL_CUDA(cudaEventCreate(&end));
-    pl_status rc = PL_OK;
-    for (uint32_t i = 0; i < n && rc == PL_OK; i++) {
-        rc = run_timed(&l[i], begin, end, &ns[i]);
-        *failed = i;
-    }
-    cudaEventDestroy(begin);
-    cudaEventDestroy(end);
+    cudaEvent_t *at = pl_sys_alloc(((size_t)n + 1) * sizeof(cudaEvent_t));
+    if (!at) return PL_ERR_MEMORY;
+    pl_status rc = run_between(l, n, at, ns, failed);
+    for (uint32_t i = 0; i <= n; i++)
+        if (at[i]) cudaEventDestroy(at[i]);
+    pl_sys_free(at);
     return rc;
 }
 
 pl_status pl_cuda_run(const pl_launch *l, uint32_t n, uint64_t *ns, uint32_t *failed)
 {
-    if (ns) return run_all_timed(l, n, ns, failed);
+    if (ns) return run_timed(l, n, ns, failed);
     PL_TRY(pl_cuda_enqueue(l, n, failed));
     PL_CUDA(cudaStreamSynchronize(pl_cuda_stream()));
     return PL_OK;
@@ -116,45 +121,9 @@ static pl_status make_events(tape *t)
     unsigned plain = cudaEventDisableTiming;
     if (!taken) PL_CUDA(cudaEventCreateWithFlags(&taken, plain));
     for (int k = 0; k < 2; k++) PL_CUDA(cudaEventCreateWithFlags(&t->came[k], plain));
-    PL_CUDA(cudaEventCreateWithFlags(&t->done, plain));
+    PL_CUDA(cudaEventCreate(&t->begun));
+    PL_CUDA(cudaEventCreate(&t->done));
     return PL_OK;
-}
-
-static pl_status rehearse(tape *t)
-{
-    uint32_t failed;
-    PL_TRY(pl_cuda_run(t->plan->launch, t->plan->n_launch, NULL, &failed));
-    if (t->plan->eager || t->plan->n_launch + t->plan->n_out == 0) return PL_OK;
-    PL_TRY(capture(t));
-    PL_CUDA(cudaStreamSynchronize(pl_cuda_stream()));
-    return PL_OK;
-}
-
-pl_status pl_cuda_tape_new(const pl_tape_plan *plan, void **out)
-{
-    tape *t = pl_sys_alloc(sizeof *t);
-    if (!t) return PL_ERR_MEMORY;
-    t->plan = plan;
-    pl_status rc = make_events(t);
-    if (rc == PL_OK) rc = rehearse(t);
-    if (rc != PL_OK) {
-        pl_cuda_tape_free(t);
-        return rc;
-    }
-    *out = t;
-    return PL_OK;
-}
-
-void pl_cuda_tape_free(void *p)
-{
-    tape *t = p;
-    if (!t) return;
-    cudaDeviceSynchronize();
-    if (t->graph) cudaGraphExecDestroy(t->graph);
-    for (int k = 0; k < 2; k++)
-        if (t->came[k]) cudaEventDestroy(t->came[k]);
-    if (t->done) cudaEventDestroy(t->done);
-    pl_sys_free(t);
 }
 
 static pl_status take_inputs(tape *t, int turn)
@@ -175,10 +144,58 @@ static pl_status take_inputs(tape *t, int turn)
     return PL_OK;
 }
 
+static pl_status rehearse(tape *t, uint32_t *failed)
+{
+    const pl_tape_plan *plan = t->plan;
+    PL_TRY(take_inputs(t, 0));
+    PL_TRY(pl_cuda_enqueue(plan->launch, plan->n_launch, failed));
+    *failed = plan->n_launch;
+    cudaError_t rc = cudaStreamSynchronize(pl_cuda_stream());
+    if (rc != cudaSuccess)
+        return pl__fail_prefix(pl_cuda_failed(rc, "first run", __FILE__, __LINE__),
+                               "a kernel failed (CUDA_LAUNCH_BLOCKING=1 tells which)");
+    if (plan->eager || plan->n_launch + plan->n_out == 0) return PL_OK;
+    pl_status captured = capture(t);
+    if (captured != PL_OK)
+        return pl__fail_prefix(captured, "a run cannot be replayed (compile.mode=eager does not)");
+    PL_CUDA(cudaStreamSynchronize(pl_cuda_stream()));
+    return PL_OK;
+}
+
+pl_status pl_cuda_tape_new(const pl_tape_plan *plan, void **out, uint32_t *failed)
+{
+    tape *t = pl_sys_alloc(sizeof *t);
+    *failed = plan->n_launch;
+    if (!t) return PL_ERR_MEMORY;
+    t->plan = plan;
+    pl_status rc = make_events(t);
+    if (rc == PL_OK) rc = rehearse(t, failed);
+    if (rc != PL_OK) {
+        pl_cuda_tape_free(t);
+        return rc;
+    }
+    *out = t;
+    return PL_OK;
+}
+
+void pl_cuda_tape_free(void *p)
+{
+    tape *t = p;
+    if (!t) return;
+    cudaDeviceSynchronize();
+    if (t->graph) cudaGraphExecDestroy(t->graph);
+    for (int k = 0; k < 2; k++)
+        if (t->came[k]) cudaEventDestroy(t->came[k]);
+    if (t->begun) cudaEventDestroy(t->begun);
+    if (t->done) cudaEventDestroy(t->done);
+    pl_sys_free(t);
+}
+
 pl_status pl_cuda_tape_run(void *p, int turn)
 {
     tape *t = p;
     PL_TRY(take_inputs(t, turn));
+    PL_CUDA(cudaEventRecord(t->begun, pl_cuda_stream()));
     if (t->graph)
         PL_CUDA(cudaGraphLaunch(t->graph, pl_cuda_stream()));
     else
@@ -199,4 +216,12 @@ pl_status pl_cuda_tape_wait(void *p)
     const tape *t = p;
     PL_CUDA(cudaEventSynchronize(t->done));
     return PL_OK;
+}
+
+double pl_cuda_tape_ms(void *p)
+{
+    const tape *t = p;
+    float ms = 0;
+    if (cudaEventElapsedTime(&ms, t->begun, t->done) != cudaSuccess) cudaGetLastError();
+    return (double)ms;
 }

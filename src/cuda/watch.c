@@ -44,18 +44,32 @@ static bool take(void *library, const char *name, void *function)
     return entry != NULL;
 }
 
-void pl_cuda_watch_begin(const char *pci_id)
+/* The card of that address, NULL without NVML. */
+static void *find_card(const char *pci_id)
 {
     int (*init)(void), (*find)(const char *, void **);
     void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL), *card = NULL;
-    nvml_memory m;
     if (!library || !take(library, "nvmlInit_v2", &init) ||
         !take(library, "nvmlDeviceGetHandleByPciBusId_v2", &find) ||
         !take(library, "nvmlDeviceGetMemoryInfo", &nvml.memory) ||
         !take(library, "nvmlDeviceGetComputeRunningProcesses_v3", &nvml.processes) ||
         !take(library, "nvmlSystemGetProcessName", &nvml.process_name))
-        return;
-    if (init() != 0 || find(pci_id, &card) != 0 || nvml.memory(card, &m) != 0) return;
+        return NULL;
+    return init() == 0 && find(pci_id, &card) == 0 ? card : NULL;
+}
+
+uint64_t pl_cuda_free_bytes(const char *pci_id)
+{
+    void *card = find_card(pci_id);
+    nvml_memory m;
+    return card && nvml.memory(card, &m) == 0 ? m.free : 0;
+}
+
+void pl_cuda_watch_begin(const char *pci_id)
+{
+    void *card = find_card(pci_id);
+    nvml_memory m;
+    if (!card || nvml.memory(card, &m) != 0) return;
     nvml.card = card;
     nvml.before = m.used;
 }

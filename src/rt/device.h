@@ -89,8 +89,9 @@ typedef struct pl_device {
     /* Copies after everything begun before; they return when done. */
     pl_status (*write)(void *to, const void *from, size_t bytes);
     pl_status (*read)(void *to, const void *from, size_t bytes);
-    /* May run the launches, on whatever is there: state and arena hold no data afterwards. */
-    pl_status (*tape_new)(const pl_tape_plan *plan, void **out);
+    /* May run the launches, on inputs that are zero: state and arena hold no data afterwards.
+     * *failed is the launch that failed, or beyond the last one. */
+    pl_status (*tape_new)(const pl_tape_plan *plan, void **out, uint32_t *failed);
     void (*tape_free)(void *tape); /* NULL is fine; nothing of it runs any more */
     /* Begins a run on the inputs in host[turn]. */
     pl_status (*tape_run)(void *tape, int turn);
@@ -98,6 +99,7 @@ typedef struct pl_device {
     pl_status (*tape_turn)(void *tape, int turn);
     /* Waits until the last run's outputs are in the mirror. */
     pl_status (*tape_wait)(void *tape);
+    double (*tape_ms)(void *tape); /* how long the device worked on the last run, waited for */
     /* Bytes of the device's memory that this process holds. */
     uint64_t (*used_bytes)(void);
     /* Fails, saying who holds what, unless so many more bytes can be had. */

@@ -93,16 +93,32 @@ static pl_status apart_copy(void *to, const void *from, size_t bytes)
 typedef struct tape {
     const pl_tape_plan *plan;
     bool waiting; /* outputs of a run are not in the mirror yet */
+    double ms;
 } tape;
 
-static pl_status apart_tape_new(const pl_tape_plan *plan, void **out)
+static pl_status play(tape *t, int turn, uint32_t *failed)
 {
-    uint32_t failed;
+    const pl_tape_plan *plan = t->plan;
+    uint64_t begin = pl_sys_now_ns();
+    enter();
+    if (plan->in_bytes) memcpy(plan->stage, plan->host[turn], plan->in_bytes);
+    for (uint32_t i = 0; i < plan->n_in; i++)
+        if (plan->in[i].bytes)
+            memcpy(plan->in[i].device, (char *)plan->stage + plan->in[i].at, plan->in[i].bytes);
+    pl_status rc = pl_device_cpu.run(plan->launch, plan->n_launch, NULL, failed);
+    leave();
+    t->ms = 1e-6 * (double)(pl_sys_now_ns() - begin);
+    return rc;
+}
+
+static pl_status apart_tape_new(const pl_tape_plan *plan, void **out, uint32_t *failed)
+{
     tape *t = pl_sys_alloc(sizeof *t);
+    *failed = plan->n_launch;
     if (!t) return PL_ERR_MEMORY;
     t->plan = plan;
     *out = t;
-    return apart_run(plan->launch, plan->n_launch, NULL, &failed);
+    return play(t, 0, failed);
 }
 
 static void apart_tape_free(void *p)
@@ -113,16 +129,10 @@ static void apart_tape_free(void *p)
 static pl_status apart_tape_run(void *p, int turn)
 {
     tape *t = p;
-    const pl_tape_plan *plan = t->plan;
     uint32_t failed;
-    enter();
-    if (plan->in_bytes) memcpy(plan->stage, plan->host[turn], plan->in_bytes);
-    for (uint32_t i = 0; i < plan->n_in; i++)
-        memcpy(plan->in[i].device, (char *)plan->stage + plan->in[i].at, plan->in[i].bytes);
-    pl_status rc = pl_device_cpu.run(plan->launch, plan->n_launch, NULL, &failed);
-    leave();
-    for (uint32_t i = 0; i < plan->n_out; i++)
-        memset((char *)plan->mirror + plan->out[i].at, 0xff, plan->out[i].bytes);
+    pl_status rc = play(t, turn, &failed);
+    for (uint32_t i = 0; i < t->plan->n_out; i++)
+        memset((char *)t->plan->mirror + t->plan->out[i].at, 0xff, t->plan->out[i].bytes);
     t->waiting = true;
     return rc;
 }
@@ -144,6 +154,12 @@ static pl_status apart_tape_wait(void *p)
     leave();
     t->waiting = false;
     return PL_OK;
+}
+
+static double apart_tape_ms(void *p)
+{
+    const tape *t = p;
+    return t->ms;
 }
 
 /* ---- the rest is the CPU's -------------------------------------------------------------- */
@@ -197,6 +213,7 @@ const pl_device pl_device_apart = {
     .tape_run = apart_tape_run,
     .tape_turn = apart_tape_turn,
     .tape_wait = apart_tape_wait,
+    .tape_ms = apart_tape_ms,
     .used_bytes = apart_used,
     .room = apart_room,
 };

@@ -5,6 +5,7 @@
  * drawing). Every run fetches the small outputs, which are what a training loop reads; a large
  * one is fetched when somebody asks for it.
  */
+#include "plimsoll_unstable.h"
 #include "rt/rt_int.h"
 
 enum { ALIGN = 256, SMALL_OUTPUT = 64 << 10 };
@@ -83,6 +84,14 @@ static pl_status make_blocks(pl_session *s)
     return PL_OK;
 }
 
+static pl_status make_tape(pl_session *s, pl_bound *b)
+{
+    uint32_t failed;
+    pl_status rc = s->dev->tape_new(&b->feed.plan, &b->feed.tape, &failed);
+    if (rc == PL_OK || failed >= b->n_launch) return rc;
+    return pl__fail_prefix(rc, "%s", b->p->step_label[failed]);
+}
+
 pl_status pl_feed_make(pl_session *s)
 {
     for (int i = 0; i < s->n_bound; i++) {
@@ -97,7 +106,7 @@ pl_status pl_feed_make(pl_session *s)
         f->plan.n_launch = b->n_launch;
         f->plan.stage = s->stage;
         f->plan.eager = b->p->opts.mode == PL_MODE_EAGER;
-        if (!b->dies) PL_TRY(s->dev->tape_new(&f->plan, &f->tape));
+        if (!b->dies) PL_TRY(make_tape(s, b));
     }
     if (s->state_bytes) s->dev->fill(s->state, 0, s->state_bytes);
     return PL_OK;
@@ -151,7 +160,8 @@ static pl_status run_watched(pl_session *s, pl_bound *b, uint32_t *failed)
 pl_status pl_feed_run(pl_session *s, pl_bound *b, uint32_t *failed)
 {
     pl_feed *f = &b->feed;
-    bool watched = b->dies || b->profile.ns;
+    bool watched = b->dies || b->profile.ns || s->watching;
+    *failed = b->n_launch;
     if (watched)
         PL_TRY(run_watched(s, b, failed));
     else
@@ -168,4 +178,11 @@ pl_status pl_feed_wait(pl_session *s)
     for (int i = 0; i < s->n_bound; i++)
         if (s->bound[i].feed.tape) PL_TRY(s->dev->tape_wait(s->bound[i].feed.tape));
     return PL_OK;
+}
+
+double pl_session_device_ms(pl_session *s, const pl_program *p)
+{
+    const pl_bound *b = pl_session_find(s, p);
+    bool is = b && b->feed.tape && s->dev->tape_wait(b->feed.tape) == PL_OK;
+    return is ? s->dev->tape_ms(b->feed.tape) : 0;
 }

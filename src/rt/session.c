@@ -352,15 +352,17 @@ static void poison_after(pl_session *s, const pl_bound *b, uint32_t step)
 
 pl_status pl_session_run_watched(pl_session *s, pl_bound *b, uint32_t *failed)
 {
-    if (b->dies) poison_start(s, b);
+    b->profile.runs++;
+    if (!b->dies) return s->dev->run(b->launch, b->n_launch, b->profile.ns, failed);
+    poison_start(s, b);
     for (uint32_t i = 0; i < b->n_launch; i++) {
         uint32_t zero;
         uint64_t *ns = b->profile.ns ? &b->profile.ns[i] : NULL;
         *failed = i;
         PL_TRY(s->dev->run(&b->launch[i], 1, ns, &zero));
+        if (s->watching) PL_TRY(pl_watch_launch(s, b, i));
         if (b->dies) poison_after(s, b, i);
     }
-    b->profile.runs++;
     return PL_OK;
 }
 
@@ -372,11 +374,12 @@ pl_status pl_session_run(pl_session *s, pl_program *p)
     pl_status rc;
     if (s->dev->apart)
         rc = pl_feed_run(s, b, &failed);
-    else if (b->dies || b->profile.ns)
+    else if (b->dies || b->profile.ns || s->watching)
         rc = pl_session_run_watched(s, b, &failed);
     else
         rc = s->dev->run(b->launch, b->n_launch, NULL, &failed);
-    return rc == PL_OK || !b->n_launch ? rc : pl__fail_prefix(rc, "%s", p->step_label[failed]);
+    if (rc == PL_OK || failed >= b->n_launch) return rc;
+    return pl__fail_prefix(rc, "%s", p->step_label[failed]);
 }
 
 pl_status pl_session_wait(pl_session *s)

@@ -8,6 +8,7 @@
 #include "base/pool.h"
 #include "base/sys.h"
 #include "ir/graph.h"
+#include "plimsoll_unstable.h"
 #include "rt/device.h"
 #include "rt/refit.h"
 #include "train/dataset.h"
@@ -286,9 +287,19 @@ static int programs_of(const pl_run *r, pl_program *out[MAX_PROGRAMS])
     return n;
 }
 
+static enum pl_precision precision_of(const pl_config *c)
+{
+    static const char *const names[] = {"fp32", "tf32", "bf16", "fp16"};
+    const char *name = pl_config_text(c, "precision");
+    for (int i = 0; i < 4; i++)
+        if (strcmp(names[i], name) == 0) return (enum pl_precision)i;
+    return PL_PRECISION_FP32;
+}
+
 static pl_status compile_all(pl_run *r, pl_graph *train, pl_graph *eval, pl_graph *apply)
 {
     pl_status rc = mark_segments(r, train);
+    r->compile.precision = precision_of(r->config);
     if (rc == PL_OK)
         rc = pl_compile(train, &r->compile, &r->train);
     else
@@ -499,15 +510,21 @@ pl_run_memory pl_run_memory_get(const pl_run *r)
     return m;
 }
 
+/* A driver takes its time to answer, and nothing is allocated between steps: it is asked now and then. */
 uint64_t pl_run_used_bytes(pl_run *r)
 {
-    uint64_t used = used_bytes(r);
-    if (used > r->most_used) r->most_used = used;
-    return used;
+    enum { OFTEN = 200000000 }; /* ns */
+    uint64_t now = pl_sys_now_ns();
+    if (card_of(r) && r->used_asked && now - r->used_asked < OFTEN) return r->used;
+    r->used = used_bytes(r);
+    r->used_asked = now;
+    if (r->used > r->most_used) r->most_used = r->used;
+    return r->used;
 }
 
 uint64_t pl_run_peak_used_bytes(pl_run *r)
 {
+    r->used_asked = 0;
     pl_run_used_bytes(r);
     return card_of(r) ? r->most_used : pl_sys_peak_rss_bytes();
 }
@@ -525,7 +542,8 @@ static pl_status seed_random_key(pl_run *r)
     return slot < 0 ? PL_OK : pl_session_write_slot(r->session, slot, 0, &seed, sizeof seed);
 }
 
-pl_status pl_run_start(pl_run *r)
+/* PL_ERR_FIT when the budget is too small. */
+static pl_status check_fits(const pl_run *r)
 {
     pl_run_memory m = pl_run_memory_get(r);
     char a[32], b[32];
@@ -541,17 +559,36 @@ pl_status pl_run_start(pl_run *r)
                 r->coupled ? "; accumulate: auto cannot split the batch, its samples couple: " : "",
                 r->coupled ? r->coupled : "");
     }
+    return PL_OK;
+}
+
+/* On a card the first run, which is part of making a session, may load more than the margin has room
+ * for. What is loaded stays, so a second plan knows it. */
+static pl_status open_session(pl_run *r, int n, pl_program *const *programs)
+{
+    const pl_device *card = card_of(r);
+    for (int attempt = 0;; attempt++) {
+        PL_TRY(check_fits(r));
+        pl_run_memory m = pl_run_memory_get(r);
+        for (int i = 0; i < n; i++) pl_program_settle(programs[i]);
+        if (card) PL_TRY(card->room(m.arena + m.state + stage_of(r)));
+        PL_TRY(pl_session_new(r->store, n, programs, &r->session));
+        uint64_t used = card ? card->used_bytes() : 0;
+        if (!m.budget || used <= m.budget) return PL_OK;
+        pl_session_free(r->session);
+        r->session = NULL;
+        PL_FAIL_IF(attempt, PL_ERR_FIT,
+                   "the card's driver says that this process holds %llu bytes, the budget is %llu",
+                   (unsigned long long)used, (unsigned long long)m.budget);
+        PL_TRY(fit_budget(r));
+    }
+}
+
+pl_status pl_run_start(pl_run *r)
+{
     pl_program *programs[MAX_PROGRAMS];
     int n = programs_of(r, programs);
-    for (int i = 0; i < n; i++) pl_program_settle(programs[i]);
-    const pl_device *card = card_of(r);
-    if (card) PL_TRY(card->room(m.arena + m.state + stage_of(r) + margin_of(r, true)));
-    PL_TRY(pl_session_new(r->store, n, programs, &r->session));
-    uint64_t used = pl_run_used_bytes(r);
-    PL_FAIL_IF(card && m.budget && used > m.budget, PL_ERR_FIT,
-               "the card's driver says that this process holds %llu bytes, the budget is %llu; give "
-               "it at least %llu",
-               (unsigned long long)used, (unsigned long long)m.budget, (unsigned long long)used);
+    PL_TRY(open_session(r, n, programs));
     PL_TRY(pl_session_init(r->session, (uint64_t)pl_config_int(r->config, "seed")));
     PL_TRY(seed_random_key(r));
     if (!pl_config_is_null(r->config, "init_from"))
@@ -659,6 +696,14 @@ static pl_program *updater(const pl_run *r)
 static pl_status check_numbers(pl_run *r, const pl_step_info *info)
 {
     pl_type t;
+    if (info->skipped) {
+        float floor = (float)pl_config_float(r->config, "loss_scale.floor");
+        PL_FAIL_IF((float)info->loss_scale <= floor, PL_ERR_NUMERIC,
+                   "step %lld: gradients are not finite in fp16 though the loss scale is at its floor "
+                   "of %g (the loss is %g); lower optim.lr (now %g), or set precision=bf16",
+                   (long long)info->step, info->loss_scale, info->loss, info->lr);
+        return PL_OK;
+    }
     double bad = scalar_output(r, r->train, "nonfinite");
     PL_FAIL_IF(bad > 0, PL_ERR_NUMERIC,
                "step %lld: %.0f of the network's outputs are not finite; lower optim.lr (now %g) or "
@@ -705,7 +750,29 @@ static pl_status micro_step(pl_run *r, int64_t part, int64_t size, pl_step_info 
     read_ahead(r, part, size);
     PL_TRY(pl_session_wait(r->session));
     info->loss += scalar_output(r, r->train, "loss") / (double)r->parts;
+    info->device_ms += pl_session_device_ms(r->session, r->train);
     return PL_OK;
+}
+
+void pl_run_trace_nan(pl_run *r, bool on)
+{
+    r->trace_nan = on;
+    if (r->session) pl_session_watch(r->session, on);
+}
+
+/* trace_nan: adds to a numeric failure where it began; weights that are not finite are one. */
+static pl_status trace_numbers(pl_run *r, const pl_step_info *info, pl_status rc)
+{
+    char text[512];
+    int slot = -1;
+    const char *found = pl_session_found(r->session);
+    if (rc == PL_OK && !info->skipped) PL_TRY(pl_session_bad_slot(r->session, &slot));
+    if ((rc != PL_OK && rc != PL_ERR_NUMERIC) || (rc == PL_OK && slot < 0)) return rc;
+    snprintf(text, sizeof text, "step %lld: %s is not finite after the update",
+             (long long)info->step, slot >= 0 ? pl_store_slot(r->store, slot)->name : "");
+    if (rc != PL_OK) snprintf(text, sizeof text, "%s", pl_error_text());
+    PL_FAIL(PL_ERR_NUMERIC, "%s; the first value that is not finite: %s", text,
+            found ? found : "none of this step's own, look at its inputs");
 }
 
 pl_status pl_run_step(pl_run *r, pl_step_info *info)
@@ -713,16 +780,21 @@ pl_status pl_run_step(pl_run *r, pl_step_info *info)
     int64_t size = data_size(r, PL_SUBSET_TRAIN);
     uint64_t t0 = pl_sys_now_ns();
     memset(info, 0, sizeof *info);
+    if (r->trace_nan) pl_session_watch(r->session, true);
     for (int64_t part = 0; part < r->parts; part++) PL_TRY(micro_step(r, part, size, info));
     if (r->apply) PL_TRY(pl_session_run(r->session, r->apply));
     PL_TRY(pl_session_wait(r->session));
+    if (r->apply) info->device_ms += pl_session_device_ms(r->session, r->apply);
     r->steps_done++;
     info->step = r->steps_done;
     info->epoch = size > 0 ? (double)(r->steps_done * r->parts * r->micro) / (double)size : 0;
     info->lr = scalar_output(r, updater(r), "lr");
     info->grad_norm = scalar_output(r, updater(r), "grad_norm");
+    info->loss_scale = scalar_output(r, updater(r), "loss_scale");
+    info->skipped = scalar_output(r, updater(r), "skipped") > 0;
     info->step_ms = 1e-6 * (double)(pl_sys_now_ns() - t0);
-    return check_numbers(r, info);
+    pl_status rc = check_numbers(r, info);
+    return r->trace_nan ? trace_numbers(r, info, rc) : rc;
 }
 
 pl_status pl_run_eval(pl_run *r, pl_eval_info *info)
