@@ -188,7 +188,7 @@ TEST(cli_plan_more_memory_is_not_slower)
     char line[256];
     snprintf(line, sizeof line, "%s", net);
     json_t *j = planned(line, 0);
-    double least = number(j, "minimum_bytes"), most = number(j, "total_bytes"), before = INFINITY;
+    double least = number(j, "minimum_bytes"), most = number(j, "total_bytes"), before = HUGE_VAL;
     int n = pl_test_long() ? 20 : 6;
     json_decref(j);
     for (int i = 0; i < n; i++) {

@@ -464,7 +464,7 @@ static void check_climb(const char *folder, const char *file, uint32_t n)
 {
     char path[512];
     pl_trace t;
-    double before = INFINITY;
+    double before = HUGE_VAL;
     snprintf(path, sizeof path, "%s/trace_%s.txt", folder, file);
     CHECK_OK(pl_trace_read(path, &t));
     for (uint32_t i = 0; i < n; i++) {
