@@ -147,6 +147,8 @@ $(BUILD)/cudasim/%.c.o: %.c | build/deps.ok
 	@echo "  cc $< (simulator)"
 	@$(CC) $(CFLAGS_ALL) -Itests/cudasim -c -o $@ $<
 
+$(BUILD)/cli/page.o: cli/page.html
+
 $(BUILD)/cudasim/%.o: % | build/deps.ok
 	@mkdir -p $(@D)
 	@echo "  c++ $< (simulator)"

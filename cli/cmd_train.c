@@ -4,8 +4,7 @@
  * key=value line appears every train.log_every steps; with --json everything is one object a line on
  * stdout. --out RUN keeps config.yaml, log.jsonl and, at the end, model.safetensors.
  */
-#include "plimsoll_json.h"
-#include "ui.h"
+#include "plan_view.h"
 
 #include <errno.h>
 #include <math.h>
@@ -288,7 +287,7 @@ static int run_training(trainer *t)
     if (rc != PL_OK) return cli_fail(rc);
     pl_run_trace_nan(t->run, t->trace_nan);
     if (!t->json && !t->quiet) {
-        plan_print(t->run, t->name, stderr);
+        plan_print(t->run, t->name, NULL, 0, stderr);
         fputc('\n', stderr);
     }
     if (t->out && (rc = open_folder(t)) != PL_OK) return pl_status_exit_code(rc);

@@ -55,12 +55,9 @@ const char *cli_clock(double seconds);
 const char *cli_bar(double share, int cells);
 
 /* cmd_plan.c: opening what the arguments name (memory: --memory, or NULL), the resolved configuration
- * (frees the run, returns the exit code), the table a plan is shown as, and its JSON members. */
+ * (frees the run, returns the exit code). plan_view.h has what shows a plan. */
 pl_status plan_open(const cli_args *a, const char *memory, pl_run **out);
 int plan_print_config(pl_run *run);
-void plan_print(const pl_run *run, const char *name, FILE *out);
-typedef struct pl_json pl_json;
-void plan_json(const pl_run *run, pl_json *j);
 
 /* cmd_pack.c: plan --csv; returns the exit code. */
 int plan_csv(const char *in, const char *out, const char *capacity_text, bool json);

@@ -297,8 +297,27 @@ typedef struct pl_plan_info {
     int32_t nodes, units, buffers;
     int32_t peak_step;      /* position in the order where most bytes are alive */
     const char *peak_node;  /* label of the unit there */
+    int32_t steps;          /* of a run: kernels, and copies at its end */
+    /* The plan that computes everything once, whatever runs. */
+    uint64_t keep_all_components[PL_N_COMPONENTS]; /* bytes alive at its peak, by kind */
+    uint64_t keep_all_bound_bytes;                 /* largest sum of bytes alive at once in it */
+    double keep_all_ms;                            /* predicted */
+    /* What it would take without one of the planner's means, each figure with those below it. */
+    uint64_t copied_views_bytes; /* sum of all buffers, and of a copy for every view */
+    uint64_t own_bytes_bound;    /* most alive in the order written, no output in an input's bytes */
+    uint64_t order_bound;        /* most alive in the order written */
 } pl_plan_info;
 PL_API const pl_plan_info *pl_program_plan(const pl_program *p);
+
+/* One step of a plan, for pictures. */
+typedef struct pl_plan_step {
+    uint64_t bytes; /* of the arena, alive during it */
+    double ms;      /* predicted */
+    bool again;     /* it was computed before in this run */
+} pl_plan_step;
+/* Fills at most cap steps and returns how many there are. keep_all: of the plan that computes
+ * everything once, whatever runs. */
+PL_API int pl_program_steps(const pl_program *p, bool keep_all, pl_plan_step *out, int cap);
 
 /* One buffer of the plan, for reports and pictures; i in [0, info->buffers). */
 typedef struct pl_plan_buffer {

@@ -369,7 +369,8 @@ static pl_status take_order(const pl_problem *q, uint32_t *order, const char **n
 static pl_status find_order(const pl_problem *q, pl_plan *p)
 {
     if (!q->opts->fixed_order)
-        return pl_order_search(q, p->order, &p->order_name, &p->program_order_bound);
+        return pl_order_search(q, p->order, &p->order_name, &p->program_order_bound,
+                               &p->own_bytes_bound);
     return take_order(q, p->order, &p->order_name);
 }
 

@@ -121,8 +121,9 @@ pl_status pl_join_list(pl_problem *p, pl_arena *mem) PL_MUST_USE;
 pl_status pl_join_choose(pl_problem *p, const uint32_t *order, pl_arena *mem,
                          pl_life *l) PL_MUST_USE;
 
-/* order.c: the best order found, into order[n_tasks]; *name is the strategy. */
+/* order.c: the best order found, into order[n_tasks]; *name is the strategy. *program_peak is the
+ * peak of the order in which the graph was written, *own_peak that without takeovers. */
 pl_status pl_order_search(const pl_problem *p, uint32_t *order, const char **name,
-                          uint64_t *program_peak) PL_MUST_USE;
+                          uint64_t *program_peak, uint64_t *own_peak) PL_MUST_USE;
 
 #endif
