@@ -51,6 +51,8 @@ void plan_json(const pl_run *run, pl_json *j)
         pl_json_uint(j, component_names[i], p->components[i]);
     pl_json_end(j);
     pl_json_string(j, "peak_node", p->peak_node);
+    pl_json_string(j, "device", pl_config_text(pl_run_config(run), "device"));
+    times_json(p, j);
 }
 
 static void print_components(const pl_plan_info *p, const pl_run_memory *m, FILE *out)
@@ -129,6 +131,7 @@ void plan_print(const pl_run *run, const char *name, FILE *out)
             p->live_bound_bytes ? (double)p->arena_bytes / (double)p->live_bound_bytes : 1.0,
             cli_bytes(p->no_reuse_bytes), p->nodes, p->units, p->plan_ms,
             cli_ms(pl_run_predicted_ms(run)));
+    times_print(p, out);
 }
 
 pl_status plan_open(const cli_args *a, const char *memory, pl_run **out)
@@ -187,12 +190,15 @@ static int plan_trace(const char *path, const char *budget, const char *seconds,
 
 int cmd_plan(int argc, char **argv)
 {
-    bool json = false, print_config = false, largest = false;
+    bool json = false, print_config = false, largest = false, measure = false;
     const char *memory = NULL, *timeline = NULL, *csv = NULL, *out = NULL, *capacity = NULL;
-    const char *snapshot = NULL, *sweep = NULL, *trace = NULL, *budget = NULL, *seconds = NULL;
+    char device_key[96];
+    const char *device = NULL, *snapshot = NULL, *sweep = NULL, *trace = NULL, *budget = NULL, *seconds = NULL;
     cli_args a;
     const cli_option options[] = {
         {"--memory", "SIZE", &memory, "budget of the whole process, e.g. 2GiB (= memory=SIZE)"},
+        {"--device", "NAME", &device, "plan for a card that is not here: t4, rtx4090, h100, ... (= device=NAME)"},
+        {"--measure", NULL, &measure, "first time this network's kernels here, in a few steps"},
         {"--json", NULL, &json, "one JSON object"},
         {"--timeline", "FILE.svg", &timeline, "draw the bytes alive over the steps of the plan"},
         {"--sweep", "SIZES", &sweep, "a row for each budget: 6GB,8GB,12GB,16GB,24GB"},
@@ -217,6 +223,8 @@ int cmd_plan(int argc, char **argv)
               "  plimsoll plan cloud/full --timeline memory.svg\n"
               "  plimsoll plan cloud/full --sweep 6GB,8GB,12GB,16GB,24GB\n"
               "  plimsoll plan cloud/full --largest-batch --memory 16GB\n"
+              "  plimsoll plan cloud/full --device t4\n"
+              "  plimsoll plan cloud/demo --measure\n"
               "  plimsoll plan --csv buffers.csv --out offsets.csv\n", &a);
     if (csv) {
         cli_want(&a, 0, 0, "plan --csv", "no configuration");
@@ -235,6 +243,11 @@ int cmd_plan(int argc, char **argv)
         return 2;
     }
     cli_want(&a, 1, 1, "plan", "one configuration");
+    cli_override(&a, "device", device, device_key, sizeof device_key);
+    if (measure) {
+        int code = times_measure(&a, memory);
+        if (code) return code;
+    }
     if (largest) return plan_largest(&a, memory, json);
     if (sweep) return plan_sweep(&a, sweep, json);
     pl_run *run = NULL;

@@ -85,6 +85,14 @@ typedef struct pl_step_info {
  * PL_ERR_DATA (unless data.allow_nonfinite), a non-finite loss or gradient norm PL_ERR_NUMERIC. */
 PL_API pl_status pl_run_step(pl_run *r, pl_step_info *info) PL_MUST_USE;
 
+/* Trains for about so many seconds and adds what each kernel took to this device's table of times,
+ * which later plans predict with. The run has been started, and is of no use afterwards. */
+PL_API pl_status pl_run_measure(pl_run *r, double seconds, int *steps, int *units) PL_MUST_USE;
+/* Times common kernels in common sizes on the CPU and adds them to its table; some seconds.
+ * progress may be NULL; it hears of done out of total. */
+typedef void (*pl_calibrate_fn)(void *ctx, int done, int total);
+PL_API pl_status pl_calibrate(pl_calibrate_fn progress, void *ctx, int *units) PL_MUST_USE;
+
 /* Writes the recipe's own samples as a data set on disk, DIR/train/INPUT.npy and DIR/eval/INPUT.npy,
  * which the key data.path reads. After pl_run_build; a run that generates does not train. samples 0:
  * as many as the recipe has. progress may be NULL. */

@@ -18,6 +18,9 @@ typedef struct pl_fuse_opts {
   NULL, 16384, 64, 64, 512                                                                     \
  }
 
+/* NVIDIA cards, present or planned for (fuse_cuda.c). */
+extern const pl_fuse_opts pl_fuse_cuda;
+
 pl_status pl_fuse(const pl_graph *g, const pl_fuse_opts *o, pl_units **out) PL_MUST_USE;
 
 #endif

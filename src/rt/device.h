@@ -41,10 +41,21 @@ typedef struct pl_device {
     bool (*group_inplace)(const pl_exec *e, const pl_unit *u, uint32_t k, uint32_t i);
     /* Runs n launches; *failed is the index of the one that failed. */
     pl_status (*run)(const pl_launch *l, uint32_t n, uint32_t *failed);
+
+    /* ---- predicted times ---- */
+    bool gpu;        /* times are those of a card (plan/cost_card.h) */
+    bool plans_only; /* nothing can run on it: only prepare, discard, group_inplace are there */
+    /* "NVIDIA H200", "Xeon ..., 8 threads": whose measured times these are. NULL: its name says it. */
+    void (*model)(char *out, size_t cap);
 } pl_device;
 
-/* By name: "cpu". */
+/* A card that programs can be planned for without it, by name; NULL if there is none. */
+const pl_device *pl_device_profile(const char *name);
+/* What the program is compiled for. */
+const pl_device *pl_program_device(const pl_program *p);
+/* By name: "cpu", or a profile. */
 pl_status pl_device_find(const char *name, const pl_device **out) PL_MUST_USE;
 extern const pl_device pl_device_cpu;
+void pl_cpu_model(char *out, size_t cap); /* model, threads, vector unit */
 
 #endif

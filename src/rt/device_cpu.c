@@ -90,10 +90,13 @@ const pl_device pl_device_cpu = {
     .discard = cpu_discard,
     .group_inplace = cpu_group_inplace,
     .run = cpu_run,
+    .model = pl_cpu_model,
 };
 
 pl_status pl_device_find(const char *name, const pl_device **out)
 {
+    *out = name ? pl_device_profile(name) : NULL;
+    if (*out) return PL_OK;
     PL_FAIL_IF(!name || strcmp(name, "cpu") != 0, PL_ERR_DEVICE,
                "no device \"%s\"; there is \"cpu\"", name ? name : "");
     *out = &pl_device_cpu;

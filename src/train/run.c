@@ -8,6 +8,8 @@
 #include "base/pool.h"
 #include "base/sys.h"
 #include "ir/graph.h"
+#include "plan/cost_card.h"
+#include "rt/device.h"
 #include "rt/refit.h"
 #include "train/dataset.h"
 
@@ -16,11 +18,34 @@
 #include <stdio.h>
 #include <string.h>
 
+/* The card that the run is planned for and that is not here; NULL: the device is. */
+static const pl_card *planned_card(const pl_run *r)
+{
+    const char *device = pl_config_text(r->config, "device");
+    return pl_device_profile(device) ? pl_card_find(device) : NULL;
+}
+
+/* 0 when none is given. */
+static uint64_t budget_of(const pl_run *r)
+{
+    if (!pl_config_is_null(r->config, "memory")) return (uint64_t)pl_config_size(r->config, "memory");
+    const pl_card *card = planned_card(r);
+    return card ? card->memory_bytes : 0;
+}
+
+/* What is taken whatever the plan: of this process now, or of a card. */
+static uint64_t used_bytes(const pl_run *r)
+{
+    const pl_card *card = planned_card(r);
+    return card ? card->overhead_bytes : pl_sys_rss_bytes();
+}
+
 /* Room for stacks of the team, allocator slack and the pages a first step touches. Two processes
  * with the same configuration differ by some pages, so a budget that one of them named must do for
  * the next: a given budget may shrink the margin to two thirds of it. */
-static uint64_t margin_of(bool least)
+static uint64_t margin_of(const pl_run *r, bool least)
 {
+    if (planned_card(r)) return 0;
     uint64_t margin = ((uint64_t)12 << 20) + ((uint64_t)192 << 10) * (uint64_t)pl_pool_threads();
     return least ? margin / 3 * 2 : margin;
 }
@@ -261,6 +286,7 @@ static int programs_of(const pl_run *r, pl_program *out[MAX_PROGRAMS])
 
 static pl_status compile_all(pl_run *r, pl_graph *train, pl_graph *eval, pl_graph *apply)
 {
+    r->compile.device = pl_config_text(r->config, "device");
     pl_status rc = mark_segments(r, train);
     if (rc == PL_OK)
         rc = pl_compile(train, &r->compile, &r->train);
@@ -306,19 +332,19 @@ static pl_status fit_arena(pl_run *r, uint64_t arena)
 /* What is left for the arena when everything else is taken off; 0 when that is nothing. */
 static uint64_t arena_room(const pl_run *r, uint64_t margin)
 {
-    uint64_t budget = (uint64_t)pl_config_size(r->config, "memory");
-    uint64_t taken = pl_program_plan(r->train)->state_bytes + pl_sys_rss_bytes() + margin;
+    uint64_t budget = budget_of(r);
+    uint64_t taken = pl_program_plan(r->train)->state_bytes + used_bytes(r) + margin;
     return budget > taken ? budget - taken : 0;
 }
 
 /* Planning itself takes memory, so what is left is measured again after it. */
 static pl_status fit_budget(pl_run *r)
 {
-    if (pl_config_is_null(r->config, "memory")) return PL_OK;
+    if (!budget_of(r)) return PL_OK;
     pl_status rc = PL_OK;
     for (int round = 0; round < 4 && !pl_run_memory_get(r).fits; round++) {
-        rc = fit_arena(r, arena_room(r, margin_of(false)));
-        if (rc == PL_ERR_FIT) rc = fit_arena(r, arena_room(r, margin_of(true)));
+        rc = fit_arena(r, arena_room(r, margin_of(r, false)));
+        if (rc == PL_ERR_FIT) rc = fit_arena(r, arena_room(r, margin_of(r, true)));
         pl_sys_trim();
         if (rc != PL_OK) break;
     }
@@ -443,15 +469,13 @@ pl_run_memory pl_run_memory_get(const pl_run *r)
         m.arena = arena_of(r, false);
         m.state = pl_program_plan(r->train)->state_bytes;
     }
-    uint64_t rss = pl_sys_rss_bytes(), mapped = r->session ? m.arena + m.state : 0;
-    uint64_t base = rss > mapped ? rss - mapped : 0, planned = m.arena + m.state;
-    m.overhead = base + margin_of(false);
+    uint64_t used = used_bytes(r), mapped = r->session ? m.arena + m.state : 0;
+    uint64_t base = used > mapped ? used - mapped : 0, planned = m.arena + m.state;
+    m.overhead = base + margin_of(r, false);
     m.minimum = m.state + m.overhead + (r->train ? arena_of(r, true) : 0);
-    m.budget = pl_config_is_null(r->config, "memory")
-                   ? 0
-                   : (uint64_t)pl_config_size(r->config, "memory");
+    m.budget = budget_of(r);
     if (m.budget && m.budget < planned + m.overhead &&
-        m.budget >= planned + base + margin_of(true))
+        m.budget >= planned + base + margin_of(r, true))
         m.overhead = m.budget - planned;
     m.total = planned + m.overhead;
     m.fits = m.budget == 0 || m.total <= m.budget;

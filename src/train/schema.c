@@ -5,7 +5,12 @@ const pl_config_entry pl_engine_schema[] = {
     {"recipe", PL_CONFIG_TEXT, "null", 0, 0, NULL,
      "Recipe or preset this configuration is for: a built-in name or a compiled recipe.so."},
     {"seed", PL_CONFIG_INT, "0", 0, 9e15, NULL, "Fixes initial weights, data order and draws."},
-    {"device", PL_CONFIG_CHOICE, "cpu", 0, 0, "cpu", "Where to train."},
+    {"device", PL_CONFIG_CHOICE, "cpu", 0, 0,
+     "cpu"
+#define PL_CARD(name, ...) "|" name
+#include "plan/cards.def"
+#undef PL_CARD
+     , "Where to train; a card that is not here can be planned for."},
     {"threads", PL_CONFIG_INT, "0", 0, 1024, NULL, "Threads; 0: all cores this process may use."},
     {"memory", PL_CONFIG_SIZE, "null", 1, 1e15, NULL,
      "Budget of the whole process, e.g. 2GiB: what does not fit is computed again."},
