@@ -1,9 +1,9 @@
 /* calibrate.c - see calibrate.h.
  *
  * Units are timed where they stand, in runs of whole programs: a kernel alone in a loop finds its
- * operands in the caches, which in a step it does not. Of each launch the median over the takes
- * counts, of a unit that is launched several times in a step (layers that repeat, what is computed
- * again) the mean of those.
+ * operands in the caches, which in a step it does not. Of each launch the median of the takes
+ * counts. A unit that is launched several times in a step (layers that repeat, what is computed
+ * again) has the mean of those.
  */
 #include "rt/calibrate.h"
 
@@ -265,10 +265,10 @@ static int ascending(const void *a, const void *b)
 static double median(float *takes, int n)
 {
     qsort(takes, (size_t)n, sizeof *takes, ascending);
-    return n % 2 ? (double)takes[n / 2] : 0.5 * ((double)takes[n / 2 - 1] + (double)takes[n / 2]);
+    return (double)takes[n / 2];
 }
 
-/* The medians of one program, summed by base unit; then every unit with a mean into the table. */
+/* The times of one program, summed by base unit; then every unit with a mean into the table. */
 static pl_status put_program(pl_measure *m, int which, pl_time_table *t, int *units)
 {
     const pl_bound *b = &m->session->bound[which];

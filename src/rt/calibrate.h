@@ -24,8 +24,8 @@ typedef struct pl_measure pl_measure;
 pl_status pl_measure_new(pl_session *s, int most, pl_measure **out) PL_MUST_USE;
 /* One take: what ran since the last one (or the beginning). Call it after a step. */
 void pl_measure_take(pl_measure *m);
-/* Adds the medians of the takes to the device's table on disk, and stops timing. *units (may be
- * NULL): how many. */
+/* Adds the takes (of each launch the median) to the device's table on disk, and stops timing.
+ * *units (may be NULL): how many. */
 pl_status pl_measure_save(pl_measure *m, int *units) PL_MUST_USE;
 void pl_measure_free(pl_measure *m); /* NULL is fine */
 
