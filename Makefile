@@ -32,7 +32,7 @@ CFLAGS_ALL := -std=c11 -D_GNU_SOURCE $(OPT) $(WARN) -fno-common -fPIC -fvisibili
 KERNEL := -O3 -fno-trapping-math
 LIBS   := -ldnnl -lfyaml -ljansson -lxxhash -l:libgomp.so.1 -lpthread -ldl -lm
 
-LIB_SRC  := $(wildcard src/*/*.c) $(wildcard recipes/*/*.c)
+LIB_SRC  := $(filter-out src/cuda/%,$(wildcard src/*/*.c)) $(wildcard recipes/*/*.c)
 ISA_SRC  := $(filter %.isa.c,$(LIB_SRC))
 PLAIN    := $(filter-out %.isa.c,$(LIB_SRC))
 CLI_SRC  := $(wildcard cli/*.c)
@@ -42,7 +42,25 @@ LIB_OBJ  := $(PLAIN:%.c=$(BUILD)/%.o) \
 CLI_OBJ  := $(CLI_SRC:%.c=$(BUILD)/%.o)
 TEST_OBJ := $(TEST_SRC:%.c=$(BUILD)/%.o)
 
-all: $(BUILD)/plimsoll
+# The CUDA plug-in, where nvcc is found. CUDA_ARCHS: numbers of sm_ targets, or "all"; the default is
+# quick to compile and runs on any card from the T4 on (PTX for those that are not named).
+CUDA_HOME  ?= $(patsubst %/bin/nvcc,%,$(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc)))
+CUDA_ARCHS ?= 90
+ifneq ($(CUDA_HOME),)
+PLUGIN     := $(BUILD)/libplimsoll_cuda.so
+endif
+CUDA_SRC   := $(wildcard src/cuda/*.c)
+CUDA_CU    := $(wildcard src/cuda/*.cu)
+CUDA_OBJ   := $(CUDA_SRC:%.c=$(BUILD)/%.o) $(CUDA_CU:%.cu=$(BUILD)/%.cu.o)
+NVCC_ARCH  := $(if $(filter all,$(CUDA_ARCHS)),-arch=all,\
+ $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a)$(comma)code=sm_$(a)) \
+ -gencode arch=compute_75$(comma)code=compute_75)
+NVCC_FLAGS := -std=c++17 -O3 -lineinfo -fmad=false -Xcompiler -fPIC,-ffp-contract=off,-fno-math-errno \
+ -Iinclude -Isrc -MMD -MP $(NVCC_ARCH)
+CUDA_LIBS  := -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -lcublasLt -lcudnn -lnvrtc \
+ -lpthread -ldl -lrt -lm -lstdc++
+
+all: $(BUILD)/plimsoll $(if $(SAN),,$(PLUGIN))
 
 $(BUILD)/libplimsoll.a: $(LIB_OBJ)
 	@rm -f $@
@@ -65,6 +83,31 @@ $(BUILD)/bench/pl_predict.o: CFLAGS_ALL += -Itests
 $(BUILD)/pl_test: $(TEST_OBJ) $(BUILD)/libplimsoll.a
 	@echo "  link $@"
 	@$(CC) $(LSAN) -rdynamic -o $@ $(TEST_OBJ) -Wl,--whole-archive $(BUILD)/libplimsoll.a -Wl,--no-whole-archive $(LIBS)
+
+$(BUILD)/libplimsoll_cuda.so: $(CUDA_OBJ)
+	@echo "  link $@"
+	@$(CC) -shared -o $@ $(CUDA_OBJ) $(CUDA_LIBS)
+
+$(BUILD)/src/cuda/%.cu.o: src/cuda/%.cu
+	@mkdir -p $(@D)
+	@echo "  nvcc $<"
+	@$(CUDA_HOME)/bin/nvcc $(NVCC_FLAGS) -c -o $@ $<
+
+$(BUILD)/src/cuda/%.o: src/cuda/%.c | build/deps.ok
+	@mkdir -p $(@D)
+	@echo "  cc $<"
+	@$(CC) $(CFLAGS_ALL) -isystem $(CUDA_HOME)/include -c -o $@ $<
+
+# Library kernels on a card, without the rest of the plug-in: tests/cuda/probe_lib.c.
+PROBE_LIB := $(addprefix $(BUILD)/src/cuda/,$(addsuffix .o,lib choice matmul conv conv_plan attention \
+ bias.cu conv_direct.cu depthwise.cu attention_plain.cu attention_mma.cu attention_f32.cu))
+$(BUILD)/tests/cuda/%.o: tests/cuda/%.c | build/deps.ok
+	@mkdir -p $(@D)
+	@echo "  cc $<"
+	@$(CC) $(CFLAGS_ALL) -isystem $(CUDA_HOME)/include -c -o $@ $<
+$(BUILD)/probe_lib: $(PROBE_LIB) $(BUILD)/tests/cuda/probe_lib.o $(BUILD)/tests/cuda/probe_card.o $(BUILD)/libplimsoll.a
+	@echo "  link $@"
+	@$(CC) -rdynamic -o $@ $(filter %.o,$^) $(BUILD)/libplimsoll.a $(CUDA_LIBS) -Wl,--as-needed $(LIBS)
 
 # The tests run the program too. libgomp's workers are not to spin between loops: see cli/main.c.
 TEST_ENV := PL_BIN=$(BUILD)/plimsoll CC="$(CC)" GOMP_SPINCOUNT=$(or $(GOMP_SPINCOUNT),2000) \
@@ -112,8 +155,14 @@ check-all: ## both compilers, sanitizers, long tests, fuzzers, headers (an hour)
 	tests/fuzz/run.sh 0
 	tests/fuzz/run.sh 30
 
-test-cuda: ## the tests that need an NVIDIA card
-	@echo "plimsoll $(VERSION) has no CUDA back end: there is nothing to test on a graphics card" >&2; exit 1
+test-cuda: all $(BUILD)/pl_test ## the tests that need an NVIDIA card: every op, plans, budgets
+	@tools/test-cuda $(BUILD)
+
+bench-cuda: all ## a step on an NVIDIA card beside PyTorch's: time, memory, first step
+	@bench/cuda.sh $(BUILD)
+
+carry: all $(BUILD)/pl_test $(BUILD)/pl_bench $(BUILD)/pl_profile ## build/carry: what another machine with a card needs to test and bench
+	@tools/carry $(BUILD)
 
 bench: all $(BUILD)/pl_bench ## time the engine against PyTorch (where it is installed)
 	@bench/bench.sh $(BUILD)
@@ -123,6 +172,7 @@ install: all ## copy program, headers, library and documents under PREFIX (/usr/
 	install -m 755 $(BUILD)/plimsoll $(DESTDIR)$(PREFIX)/bin/
 	install -m 644 include/plimsoll*.h $(DESTDIR)$(PREFIX)/include/
 	install -m 644 $(BUILD)/libplimsoll.a $(DESTDIR)$(PREFIX)/lib/
+	$(if $(PLUGIN),install -d $(DESTDIR)$(PREFIX)/lib/plimsoll && install -m 755 $(PLUGIN) $(DESTDIR)$(PREFIX)/lib/plimsoll/)
 	install -m 644 LICENSE README.md docs/*.* $(DESTDIR)$(PREFIX)/share/doc/plimsoll/
 
 clean: ## remove everything that was built
@@ -131,5 +181,5 @@ clean: ## remove everything that was built
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
 
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_OBJ:.o=.d)
-.PHONY: all deps demo test check-all test-cuda bench install clean help
+-include $(CUDA_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_OBJ:.o=.d)
+.PHONY: all deps demo test check-all test-cuda bench-cuda carry bench install clean help

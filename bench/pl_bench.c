@@ -5,6 +5,9 @@
  *     pl_bench attention B N H D
  *     pl_bench groupnorm N H W C GROUPS
  *     pl_bench adamw ELEMENTS
+ *     pl_bench chain ELEMENTS                       y = silu(x * x), to see memory's speed
+ *
+ * PL_BENCH_DEVICE=cuda runs it on a card, by the card's clock; PL_BENCH_DTYPE=bf16 or f16.
  *
  * Prints one JSON line: forward and forward+backward milliseconds (median of the runs that fit half a
  * second), or the update's for adamw. Operands are state, so no time goes into filling inputs.
@@ -49,25 +52,39 @@ static void profile(pl_session *s, pl_program *p)
     pl_text_free(text);
 }
 
+static pl_dtype dtype(void)
+{
+    pl_dtype d = PL_F32;
+    const char *name = getenv("PL_BENCH_DTYPE");
+    if (name && !pl_dtype_parse(name, &d)) exit(2);
+    return d;
+}
+
+static double time_run(pl_session *s, pl_program *p)
+{
+    double begin = now_ms();
+    check(pl_session_run(s, p));
+    check(pl_session_wait(s));
+    double wall = now_ms() - begin, card = pl_session_device_ms(s, p);
+    return card > 0 ? card : wall;
+}
+
 /* Takes the graph, runs it, returns the median time of a run. */
 static double time_graph(pl_store *store, pl_graph *g)
 {
     enum { MAX = 1000 };
     static double t[MAX];
     pl_compile_opts o = PL_COMPILE_INIT;
+    if (getenv("PL_BENCH_DEVICE")) o.device = getenv("PL_BENCH_DEVICE");
     pl_program *p;
     pl_session *s;
     check(pl_compile(g, &o, &p));
     check(pl_session_new(store, 1, &p, &s));
-    pl_session_init(s, 1);
-    for (int i = 0; i < 3; i++) check(pl_session_run(s, p));
+    check(pl_session_init(s, 1));
+    for (int i = 0; i < 3; i++) time_run(s, p);
     double began = now_ms();
     int n = 0;
-    while (n < MAX && (n < 5 || now_ms() - began < 500)) {
-        double a = now_ms();
-        check(pl_session_run(s, p));
-        t[n++] = now_ms() - a;
-    }
+    while (n < MAX && (n < 5 || now_ms() - began < 500)) t[n++] = time_run(s, p);
     if (getenv("PL_BENCH_PROFILE")) profile(s, p);
     qsort(t, (size_t)n, sizeof t[0], ascending);
     pl_session_free(s);
@@ -84,7 +101,7 @@ static long long arg[8];
 
 static pl_val conv(pl_nn *m)
 {
-    pl_val x = operand(m, "x", PL_TYPE(PL_F32, arg[0], arg[1], arg[2], arg[3]));
+    pl_val x = operand(m, "x", PL_TYPE(dtype(), arg[0], arg[1], arg[2], arg[3]));
     return pl_nn_conv2d(m, x, "conv", arg[4],
                         (pl_nn_conv){.kernel = (int)arg[5],
                                      .pad = (int)arg[5] / 2,
@@ -95,20 +112,26 @@ static pl_val conv(pl_nn *m)
 
 static pl_val matmul(pl_nn *m)
 {
-    pl_val x = operand(m, "x", PL_TYPE(PL_F32, arg[0], arg[1]));
+    pl_val x = operand(m, "x", PL_TYPE(dtype(), arg[0], arg[1]));
     return pl_nn_linear(m, x, "linear", arg[2], (pl_nn_lin){.no_bias = true});
 }
 
 static pl_val attention(pl_nn *m)
 {
-    pl_type t = PL_TYPE(PL_F32, arg[0], arg[1], arg[2], arg[3]);
+    pl_type t = PL_TYPE(dtype(), arg[0], arg[1], arg[2], arg[3]);
     return pl_attention(m->g, operand(m, "q", t), operand(m, "k", t), operand(m, "v", t), 0, false);
 }
 
 static pl_val groupnorm(pl_nn *m)
 {
-    pl_val x = operand(m, "x", PL_TYPE(PL_F32, arg[0], arg[1], arg[2], arg[3]));
+    pl_val x = operand(m, "x", PL_TYPE(dtype(), arg[0], arg[1], arg[2], arg[3]));
     return pl_nn_group_norm(m, x, "norm", arg[4], (pl_nn_norm){0});
+}
+
+static pl_val chain(pl_nn *m)
+{
+    pl_val x = operand(m, "x", PL_TYPE(dtype(), arg[0]));
+    return pl_silu(m->g, pl_mul(m->g, x, x));
 }
 
 /* Forward alone, or with gradients for every operand. */
@@ -160,7 +183,8 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         pl_val (*build)(pl_nn *m);
-    } ops[] = {{"conv", conv}, {"matmul", matmul}, {"attention", attention}, {"groupnorm", groupnorm}};
+    } ops[] = {{"conv", conv}, {"matmul", matmul}, {"attention", attention}, {"groupnorm", groupnorm},
+             {"chain", chain}};
     for (int i = 2; i < argc && i < 10; i++) arg[i - 2] = strtoll(argv[i], NULL, 10);
     if (argc > 2 && strcmp(argv[1], "adamw") == 0) {
         printf("{\"update_ms\": %.4f}\n", time_adamw());
@@ -172,6 +196,6 @@ int main(int argc, char **argv)
         printf("{\"forward_ms\": %.4f, \"both_ms\": %.4f}\n", f, b);
         return 0;
     }
-    fprintf(stderr, "usage: pl_bench conv|matmul|attention|groupnorm|adamw SIZES...\n");
+    fprintf(stderr, "usage: pl_bench conv|matmul|attention|groupnorm|chain|adamw SIZES...\n");
     return 2;
 }

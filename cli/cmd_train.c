@@ -78,8 +78,9 @@ static void step_members(const trainer *t, pl_json *j, const void *what)
     if (!isnan(s->grad_norm)) pl_json_float(j, "grad_norm", s->grad_norm);
     pl_json_float(j, "step_ms", s->step_ms);
     pl_json_float(j, "data_wait_ms", s->data_ms);
+    if (s->device_ms > 0) pl_json_float(j, "device_ms", s->device_ms);
     pl_json_uint(j, "arena_bytes", pl_session_arena_bytes(pl_run_session(t->run)));
-    pl_json_uint(j, "used_bytes", pl_process_bytes());
+    pl_json_uint(j, "used_bytes", pl_run_used_bytes(t->run));
 }
 
 typedef struct eval_event {
@@ -99,7 +100,7 @@ static void end_members(const trainer *t, pl_json *j, const void *what)
 {
     pl_json_int(j, "steps", *(const int64_t *)what);
     pl_json_float(j, "wall_s", now() - t->began);
-    pl_json_uint(j, "peak_used_bytes", pl_process_peak_bytes());
+    pl_json_uint(j, "peak_used_bytes", pl_run_peak_used_bytes(t->run));
 }
 
 /* ---- lines for people ------------------------------------------------------------------- */
@@ -118,7 +119,7 @@ static void show_bar(trainer *t, const pl_step_info *s)
     snprintf(line, sizeof line,
              "[%s] step %lld/%lld | %.3g %s | loss %.4f | lr %.2e | %s | wait %.0f%% | ETA %s",
              cli_clock(elapsed), (long long)s->step, (long long)t->steps, per >= 1 ? per : 1 / per,
-             per >= 1 ? "s/step" : "steps/s", s->loss, s->lr, cli_bytes(pl_process_bytes()),
+             per >= 1 ? "s/step" : "steps/s", s->loss, s->lr, cli_bytes(pl_run_used_bytes(t->run)),
              s->step_ms > 0 ? 100 * s->data_ms / s->step_ms : 0,
              cli_clock(per * (double)(t->steps - s->step)));
     fprintf(stderr, "\r\033[K%.*s", cli_width() - 1, line);
@@ -137,7 +138,7 @@ static void show_line(trainer *t, const pl_step_info *s)
                 "eta=%s\n",
                 (long long)s->step, (long long)t->steps, s->epoch, s->loss, s->lr,
                 t->step_ms / (double)t->since, 100 * t->data_ms / t->step_ms,
-                cli_bytes(pl_process_bytes()),
+                cli_bytes(pl_run_used_bytes(t->run)),
                 cli_clock((now() - t->began) / (double)s->step * (double)(t->steps - s->step)));
     t->data_ms = t->step_ms = 0;
     t->since = 0;
@@ -270,7 +271,7 @@ static pl_status finish(trainer *t, int64_t done)
     if (rc == PL_OK) rc = emit(t, "end", end_members, &done);
     if (rc != PL_OK || t->json || t->quiet) return rc;
     fprintf(stderr, "%lld steps in %s, peak of the process %s\n", (long long)done,
-            cli_clock(now() - t->began), cli_bytes(pl_process_peak_bytes()));
+            cli_clock(now() - t->began), cli_bytes(pl_run_peak_used_bytes(t->run)));
     if (t->metric[0] && !stop_asked)
         fprintf(stderr, "%s%s: %.4g before training, %.4g after%s\n", cli_bold(stderr), t->metric,
                 t->metric_first, t->metric_last, cli_plain(stderr));

@@ -235,7 +235,7 @@ typedef struct pl_program pl_program;
 
 typedef struct pl_compile_opts {
     size_t struct_size;
-    const char *device;  /* "cpu" */
+    const char *device;  /* "cpu", "cuda" (its first card), "cuda:1", ... */
     bool no_fuse;        /* every node a unit of its own */
     bool no_reuse;       /* every value keeps bytes of its own (in-place and overlay off) */
     bool reference;      /* reference kernels only, nothing fused */
@@ -249,6 +249,13 @@ typedef struct pl_compile_opts {
         PL_CHECKPOINT_OFF,   /* nothing is computed again */
         PL_CHECKPOINT_BLOCKS /* every scope marked by pl_scope_checkpoint, budget or not */
     } checkpointing;
+    enum pl_compile_mode {
+        PL_MODE_DEFAULT,         /* whole runs replayed where the device can do that */
+        PL_MODE_REDUCE_OVERHEAD, /* the same */
+        PL_MODE_MAX_AUTOTUNE,    /* and algorithms chosen by timing */
+        PL_MODE_EAGER            /* launch by launch, for debugging */
+    } mode;
+    bool tf32; /* f32 products may be computed with 10-bit mantissas, where the device can */
 } pl_compile_opts;
 #define PL_COMPILE_INIT {.struct_size = sizeof(pl_compile_opts), .device = "cpu"}
 
@@ -308,11 +315,21 @@ PL_API pl_status pl_session_new(pl_store *store, int n, pl_program *const *progr
 PL_API void pl_session_free(pl_session *s); /* programs are the caller's to free, afterwards */
 PL_API uint64_t pl_session_arena_bytes(const pl_session *s); /* mapped */
 PL_API uint64_t pl_session_state_bytes(const pl_session *s); /* mapped */
-/* Fills every slot from its pl_init; a slot's numbers depend on seed and its name only. */
-PL_API void pl_session_init(pl_session *s, uint64_t seed);
+/* What the process holds of the device's memory: the card's driver says it, or the resident set. */
+PL_API uint64_t pl_session_used_bytes(const pl_session *s);
+/* Fills every slot from its pl_init; a slot's numbers depend on seed and its name only. It cannot
+ * fail where the device's memory is the host's. */
+PL_API pl_status pl_session_init(pl_session *s, uint64_t seed);
+/* Bytes [at, at + bytes) of a slot, after everything begun before. */
+PL_API pl_status pl_session_read_slot(pl_session *s, int slot, uint64_t at, void *to,
+                                      size_t bytes) PL_MUST_USE;
+PL_API pl_status pl_session_write_slot(pl_session *s, int slot, uint64_t at, const void *from,
+                                       size_t bytes) PL_MUST_USE;
+/* The slot itself, where the device's memory is the host's; NULL elsewhere. */
 PL_API void *pl_session_slot(pl_session *s, int slot);
 /* Where to write an input before a run / read an output after it; NULL if there is none. An input
- * must be written before every run: its bytes are reused once it is dead. */
+ * must be asked for and written before every run: its bytes are reused once it is dead, or it lies
+ * elsewhere the next time. Reading an output waits for the run; NULL too if the run failed. */
 PL_API void *pl_session_input(pl_session *s, const pl_program *p, const char *name,
                               pl_type *type);
 PL_API const void *pl_session_output(pl_session *s, const pl_program *p, const char *name,
@@ -322,7 +339,10 @@ PL_API const char *pl_program_input_name(const pl_program *p, int i);
 PL_API pl_type pl_program_input_type(const pl_program *p, int i); /* i in [0, count) */
 PL_API int pl_program_output_count(const pl_program *p);
 PL_API const char *pl_program_output_name(const pl_program *p, int i);
+/* On a graphics card the run goes on after the call; inputs of the next one may be written. */
 PL_API pl_status pl_session_run(pl_session *s, pl_program *p) PL_MUST_USE;
+/* Until all runs are done; what went wrong in them. */
+PL_API pl_status pl_session_wait(pl_session *s) PL_MUST_USE;
 /* The program's graph after the passes, as text; the caller frees it with pl_text_free. */
 PL_API pl_status pl_program_print(const pl_program *p, char **text) PL_MUST_USE;
 

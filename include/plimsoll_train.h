@@ -59,6 +59,10 @@ typedef struct pl_run_memory {
     bool fits;             /* total <= budget, or no budget */
 } pl_run_memory;
 PL_API pl_run_memory pl_run_memory_get(const pl_run *r);
+/* What the process holds now, and the most that was seen: the resident set, or on a card the device
+ * memory that the driver says it holds. */
+PL_API uint64_t pl_run_used_bytes(pl_run *r);
+PL_API uint64_t pl_run_peak_used_bytes(pl_run *r);
 /* How a step's batch is split: effective = micro * accumulate, key `batch`, whatever the plan. */
 typedef struct pl_run_split {
     int64_t micro, accumulate, effective;
@@ -80,6 +84,7 @@ typedef struct pl_step_info {
     double epoch; /* passes over the data, as a fraction; 0 if the data are endless */
     double loss, lr, grad_norm; /* NaN where the program has no such output */
     double step_ms, data_ms;
+    double device_ms; /* that a card worked, by its own clock; 0 on the CPU */
 } pl_step_info;
 /* Reads a batch and trains on it, micro-batch by micro-batch. A batch with a non-finite number is
  * PL_ERR_DATA (unless data.allow_nonfinite), a non-finite loss or gradient norm PL_ERR_NUMERIC. */

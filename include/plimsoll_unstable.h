@@ -8,6 +8,10 @@
 extern "C" {
 #endif
 
+/* Milliseconds that a card worked on the program's last run, by the card's own clock; 0 where runs
+ * are not timed so. Waits for the run. */
+PL_API double pl_session_device_ms(pl_session *s, const pl_program *p);
+
 /* Where time goes. Switched on, every later run of every program of the session is timed step
  * by step (switching on again starts from zero). Only switching on allocates. */
 PL_API pl_status pl_session_profile(pl_session *s, bool on) PL_MUST_USE;

@@ -18,6 +18,7 @@
 #include "base/pool.h"
 #include "base/sys.h"
 #include "ir/text.h"
+#include "op_case.h"
 #include "plimsoll_ops.h"
 #include "ref_eval.h"
 #include "test.h"
@@ -33,23 +34,6 @@ enum { GUARD = 0 }; /* the sanitizer sees reads past the end as well, if nothing
 enum { GUARD = 1024 };
 #endif
 
-/* ---- an instance: one op, one case, one dtype ------------------------------------------- */
-typedef struct inst {
-    const pl_op *op;
-    const pl_case *cs;
-    int index; /* of the case */
-    pl_store *store;
-    pl_graph *g;
-    pl_val in[PL_CASE_IN], out[PL_MAX_OUT];
-    pl_type in_type[PL_CASE_IN], out_type[PL_MAX_OUT];
-    pl_call call;
-    uint32_t node;
-    int n_in;
-    pl_dtype dtype;
-    bool swapped;    /* some input has the dtype under test */
-    char label[128]; /* "conv case 2 bf16" */
-} inst;
-
 static void bad(const inst *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static void bad(const inst *t, const char *fmt, ...)
 {
@@ -61,151 +45,10 @@ static void bad(const inst *t, const char *fmt, ...)
     pl_test_fail(__FILE__, __LINE__, "%s: %s", t->label, text);
 }
 
-static void inst_free(inst *t)
-{
-    pl_graph_free(t->g);
-    pl_store_free(t->store);
-    memset(t, 0, sizeof *t);
-}
-
-/* False when the op refuses this dtype, which only f32 may not be; the message is set then. */
-static bool inst_new(inst *t, const pl_op *op, const pl_case *cs, int index, pl_dtype dtype)
-{
-    memset(t, 0, sizeof *t);
-    t->op = op;
-    t->cs = cs;
-    t->index = index;
-    t->dtype = dtype;
-    snprintf(t->label, sizeof t->label, "%s case %d %s", op->name, index, pl_dtype_name(dtype));
-    t->store = pl_store_new();
-    t->g = pl_graph_new(t->store);
-    if (!t->g) return false;
-    bool ok = true;
-    for (; ok && t->n_in < PL_CASE_IN && t->cs->in[t->n_in]; t->n_in++) {
-        const char *text = t->cs->in[t->n_in];
-        char name[8];
-        pl_type *type = &t->in_type[t->n_in];
-        ok = pl_type_parse(text, strlen(text), type) == PL_OK;
-        if (type->dtype == PL_F32) {
-            type->dtype = dtype;
-            t->swapped = true;
-        }
-        snprintf(name, sizeof name, "x%d", t->n_in);
-        t->in[t->n_in] = pl_input(t->g, name, *type);
-    }
-    void *attr = pl_arena_alloc(&t->g->arena, op->attr_bytes + 1);
-    ok = ok && attr && pl_attr_parse(op, t->cs->attr, strlen(t->cs->attr), t->g, attr) == PL_OK;
-    if (ok) {
-        t->node = pl_build(t->g, op, attr, t->n_in, t->in, t->out).id;
-        ok = t->node != 0;
-    }
-    if (ok) pl_node_call(t->g, t->node, t->in_type, t->out_type, &t->call);
-    return ok;
-}
-
-static bool is_exempt(const pl_op *op)
-{
-    const char *only = getenv("PL_TEST_OP");
-    return (op->flags & (PL_OP_SOURCE | PL_OP_EFFECT)) || (only && strcmp(only, op->name) != 0);
-}
-
-static bool last_case(const pl_case *c)
-{
-    return !c->attr;
-}
-
-/* ---- numbers ---------------------------------------------------------------------------- */
-static uint64_t seed_of(const inst *t, int input)
-{
-    uint64_t h = 1469598103934665603u;
-    for (const char *p = t->op->name; *p; p++) h = (h ^ (uint64_t)*p) * 1099511628211u;
-    return h ^ (uint64_t)t->index << 32 ^ (uint64_t)input << 16;
-}
-
-/* Values of inputs marked distinct come from one set of cells, so that they keep apart from each
- * other and from zero, across inputs too. A range too narrow for that many grows, about its middle
- * or, if it begins at 0 or above, upwards. */
-static void draw_distinct(const inst *t, int input, void *p)
-{
-    int64_t total = 0, mine = 0;
-    for (int i = 0; i < t->n_in; i++) {
-        if (i == input) mine = total;
-        if (t->cs->range[i].distinct) total += pl_type_elems(&t->in_type[i]);
-    }
-    total += total & 1; /* an even number: no cell of a symmetric range is centred on 0 */
-    int64_t *cell = calloc((size_t)total + 1, sizeof *cell);
-    if (!cell) return;
-    uint64_t s = seed_of(t, -1);
-    for (int64_t i = 0; i < total; i++) cell[i] = i;
-    for (int64_t i = total - 1; i > 0; i--) {
-        int64_t j = (int64_t)((pl_test_noise(&s) + 1) / 2 * (double)i), c = cell[i];
-        cell[i] = cell[j];
-        cell[j] = c;
-    }
-    double lo = t->cs->range[input].lo, hi = t->cs->range[input].hi;
-    double width = fmax((hi - lo) / (double)total, 0.075); /* 0.05 apart, whatever the noise */
-    if (lo < 0) lo = (lo + hi) / 2 - width * (double)total / 2;
-    int64_t n = pl_type_elems(&t->in_type[input]);
-    for (int64_t i = 0; i < n; i++) {
-        double v = lo + ((double)cell[mine + i] + 0.5 + 0.15 * pl_test_noise(&s)) * width;
-        if (fabs(v) < 0.02) v = 0.03;
-        pl_elem_set(t->in_type[input].dtype, p, i, (double)(float)v);
-    }
-    free(cell);
-}
-
-/* Rounded to f32 first: the same numbers in f32 and f64. */
-static void draw(const inst *t, int input, void *p)
-{
-    const pl_type *type = &t->in_type[input];
-    bool is_float = pl_dtype_is_float(type->dtype);
-    double lo = t->cs->range[input].lo, hi = t->cs->range[input].hi;
-    uint64_t s = seed_of(t, input);
-    if (t->cs->range[input].distinct) {
-        draw_distinct(t, input, p);
-        return;
-    }
-    if (lo == 0 && hi == 0) {
-        lo = is_float ? -1 : 0;
-        hi = 1;
-    }
-    int64_t n = pl_type_elems(type);
-    for (int64_t i = 0; i < n; i++) {
-        double u = (pl_test_noise(&s) + 1) / 2;
-        double v = is_float ? (double)(float)(lo + u * (hi - lo))
-                            : floor(ceil(lo) + u * (floor(hi) - ceil(lo) + 1));
-        pl_elem_set(type->dtype, p, i, !is_float && v > floor(hi) ? floor(hi) : v);
-    }
-}
-
-static double tolerance(pl_dtype d)
-{
-    return d == PL_BF16  ? 1.6e-2
-           : d == PL_F16 ? 2e-3
-           : d == PL_F32 ? 2e-5
-           : d == PL_F64 ? 1e-12
-                         : 0;
-}
-
-/* Element by element, relative to the element and a tenth of the largest. */
 static bool agree(const pl_type *ta, const void *a, const pl_type *tb, const void *b, char *why,
                   size_t cap)
 {
-    int64_t n = pl_type_elems(ta);
-    double tol = tolerance(ta->dtype), other = tolerance(tb->dtype), scale = 0;
-    if (other > tol) tol = other;
-    for (int64_t i = 0; i < n; i++) {
-        double v = fabs(pl_elem_get(tb->dtype, b, i));
-        if (isfinite(v) && v > scale) scale = v;
-    }
-    for (int64_t i = 0; i < n; i++) {
-        double x = pl_elem_get(ta->dtype, a, i), y = pl_elem_get(tb->dtype, b, i);
-        if ((isnan(x) && isnan(y)) || x == y) continue;
-        if (fabs(x - y) <= tol * (fabs(y) + 0.1 * scale)) continue;
-        snprintf(why, cap, "element %lld is %.9g, wanted %.9g", (long long)i, x, y);
-        return false;
-    }
-    return true;
+    return disagreement(ta, a, tb, b, why, cap) <= 1;
 }
 
 /* ---- memory with guards ----------------------------------------------------------------- */
@@ -452,6 +295,9 @@ static void check_cost(const inst *t)
     pl_cost c = t->op->cost(&t->call);
     if (!(c.bytes >= operands) || !(c.flops >= 0) || !isfinite(c.flops))
         bad(t, "cost of %g flops, %g bytes; the operands have %g", c.flops, c.bytes, operands);
+    if ((c.work == PL_WORK_PRODUCT || c.work == PL_WORK_CONV) &&
+        fabs(remainder(c.flops, 2 * c.m * c.n * c.k)) > 1e-9 * c.flops)
+        bad(t, "cost of %g flops is no multiple of the product %g x %g x %g", c.flops, c.m, c.n, c.k);
 }
 
 /* Coordinates of element i of a dense shape. */

@@ -10,152 +10,9 @@
 #include "plan/remat_check.h"
 #include "plan/trace.h"
 #include "plimsoll_unstable.h"
+#include "remat_made.h"
 #include "remat_oracle.h"
 #include "test.h"
-
-/* ---- problems --------------------------------------------------------------------------- */
-enum { MAX_OPS = 2048, MAX_BUFS = 4096, MAX_EDGES = 16384 };
-
-typedef struct made {
-    pl_remat_problem p;
-    double cost[MAX_OPS];
-    uint64_t work[MAX_OPS], bytes[MAX_BUFS];
-    uint8_t op_flags[MAX_OPS], buf_flags[MAX_BUFS];
-    uint32_t in_at[MAX_OPS + 1], in[MAX_EDGES], out_at[MAX_OPS + 1], out[MAX_BUFS], base[MAX_BUFS];
-} made;
-
-static made *made_new(void)
-{
-    made *m = calloc(1, sizeof *m);
-    if (!m) abort();
-    memset(m->base, 0xff, sizeof m->base);
-    m->p = (pl_remat_problem){.cost = m->cost, .work_bytes = m->work, .op_flags = m->op_flags,
-                              .in_at = m->in_at, .in = m->in, .out_at = m->out_at, .out = m->out,
-                              .bytes = m->bytes, .buf_flags = m->buf_flags, .base = m->base};
-    return m;
-}
-
-static uint32_t add_buf(made *m, uint64_t bytes)
-{
-    m->bytes[m->p.n_bufs] = bytes;
-    return m->p.n_bufs++;
-}
-
-static void add_op(made *m, double cost)
-{
-    uint32_t op = m->p.n_ops++;
-    m->cost[op] = cost;
-    m->in_at[op + 1] = m->in_at[op];
-    m->out_at[op + 1] = m->out_at[op];
-}
-
-static void reads(made *m, uint32_t buf)
-{
-    m->in[m->in_at[m->p.n_ops]++] = buf;
-}
-
-static void writes(made *m, uint32_t buf)
-{
-    m->out[m->out_at[m->p.n_ops]++] = buf;
-}
-
-static uint32_t draw(uint64_t *state, uint32_t n)
-{
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)((*state >> 33) % n);
-}
-
-/* l steps from x0; adjoints b(l-1)..b(0), where b(i) reads x(i) and b(i+1). All of size 1; only
- * the steps cost. */
-static made *make_chain(uint32_t l)
-{
-    made *m = made_new();
-    uint32_t x0 = add_buf(m, 1);
-    for (uint32_t i = 1; i < l; i++) {
-        add_op(m, 1);
-        reads(m, x0 + i - 1);
-        writes(m, add_buf(m, 1));
-    }
-    for (uint32_t j = 0; j < l; j++) {
-        add_op(m, 0);
-        reads(m, x0 + l - 1 - j);
-        if (j) reads(m, m->p.n_bufs - 1);
-        writes(m, add_buf(m, 1));
-    }
-    m->buf_flags[m->p.n_bufs - 1] = PL_REMAT_END;
-    return m;
-}
-
-/* A training step of 2*nf ops: forward with skips, backward that reads some of it. Whole costs, as
- * the oracle wants. */
-static made *make_training(uint64_t seed, uint32_t nf)
-{
-    made *m = made_new();
-    uint64_t s = seed * 7919 + 17;
-    uint32_t a[16], b[16];
-    for (uint32_t i = 0; i < nf; i++) {
-        a[i] = i ? i - 1 : PL_REMAT_NONE;
-        b[i] = i > 1 && draw(&s, 3) == 0 ? draw(&s, i - 1) : PL_REMAT_NONE;
-        add_op(m, 1 + draw(&s, 20));
-        if (a[i] != PL_REMAT_NONE) reads(m, a[i]);
-        if (b[i] != PL_REMAT_NONE) reads(m, b[i]);
-        writes(m, add_buf(m, 1 + draw(&s, 10)));
-    }
-    for (uint32_t j = 0; j < nf; j++) {
-        uint32_t i = nf - 1 - j;
-        add_op(m, 1 + draw(&s, 30));
-        if (!j || draw(&s, 4)) reads(m, i);
-        for (uint32_t q = i + 1; q < nf; q++)
-            if (a[q] == i || b[q] == i) reads(m, nf + nf - 1 - q);
-        if (i && draw(&s, 2)) reads(m, i - 1);
-        bool end = !i || draw(&s, 4) == 0;
-        uint32_t g = add_buf(m, end && i ? 1 : m->bytes[i]);
-        if (end) m->buf_flags[g] = PL_REMAT_END;
-        writes(m, g);
-    }
-    m->p.base = NULL;
-    return m;
-}
-
-/* Anything goes: several outputs, views of views, workspace, pinned and given storages, ops that
- * must not repeat. */
-static made *make_any(uint64_t seed, uint32_t n_ops)
-{
-    made *m = made_new();
-    uint64_t s = seed * 104729 + 5;
-    for (uint32_t i = 0; i < 3; i++) {
-        uint32_t b = add_buf(m, 1 + draw(&s, 20));
-        if (i) m->buf_flags[b] = PL_REMAT_PINNED;
-    }
-    for (uint32_t op = 0; op < n_ops; op++) {
-        uint32_t have = m->p.n_bufs, n_in = 1 + draw(&s, 3), first = have;
-        add_op(m, draw(&s, 50));
-        for (uint32_t i = 0; i < n_in; i++) {
-            /* Mostly recent ones, mirrored in the second half as in a backward pass. */
-            uint32_t at = op > n_ops / 2 && i ? have * (n_ops - op) / n_ops + draw(&s, 3)
-                                              : have - 1 - draw(&s, have < 4 ? have : 4);
-            if (at >= have) at = have - 1;
-            if (!i) first = at;
-            reads(m, at);
-        }
-        if (draw(&s, 6) == 0) {
-            uint32_t v = add_buf(m, 0);
-            m->base[v] = first;
-            writes(m, v);
-            continue;
-        }
-        for (uint32_t n_out = 1 + (draw(&s, 4) == 0); n_out > 0; n_out--) {
-            uint32_t b = add_buf(m, draw(&s, 8) ? 1 + draw(&s, 40) : draw(&s, 2));
-            m->buf_flags[b] = draw(&s, 16) == 0  ? PL_REMAT_PINNED
-                              : draw(&s, 12) == 0 ? PL_REMAT_END : 0;
-            writes(m, b);
-        }
-        m->work[op] = draw(&s, 3) ? 0 : draw(&s, 30);
-        m->op_flags[op] = draw(&s, 15) == 0 ? PL_REMAT_ONCE : 0;
-    }
-    m->buf_flags[m->p.n_bufs - 1] |= PL_REMAT_END;
-    return m;
-}
 
 static double cpu_seconds(void)
 {
@@ -371,7 +228,8 @@ TEST(remat_random_problems_stay_within_budget)
         for (uint32_t i = 0; i < 6; i++) {
             CHECK_MSG(plans[i] && again[i], "problem %u: no plan for %llu, least %llu", k,
                       (unsigned long long)budgets[i], (unsigned long long)least);
-            CHECK_OK(pl_remat_check(&m->p, plans[i], budgets[i]));
+            CHECK_MSG(pl_remat_check(&m->p, plans[i], budgets[i]) == PL_OK, "problem %u, %s: %s", k,
+                      plans[i]->strategy, pl_error_text());
             CHECK(same_plan(plans[i], again[i]));
             CHECK(!i || plans[i]->cost_ns >= plans[i - 1]->cost_ns);
             repeats += plans[i]->n > m->p.n_ops;
@@ -408,6 +266,8 @@ TEST(remat_against_the_optimum)
                 double gap = plan->cost_ns / best - 1;
                 CHECK_MSG(gap > -1e-9, "problem %u: below the optimum by %g", k, -gap);
                 sum += gap;
+                if (getenv("PL_TEST_PRINT") && gap > 1e-9)
+                    printf("problem %u, %u ops: %.4f %% (%s)\n", k, m->p.n_ops, 100 * gap, plan->strategy);
                 if (gap > most) most = gap;
                 n++;
             }

@@ -85,8 +85,12 @@ static pl_status trace_compiled(pl_store *store, pl_graph *g, const pl_compile_o
     pl_status rc = pl_compile(g, o, &p);
     if (rc == PL_OK) rc = pl_session_new(store, 1, &p, &s);
     t->n_state = pl_store_count(store);
-    for (int i = 0; rc == PL_OK && i < t->n_state; i++)
-        initial_state(store, seed, i, pl_session_slot(s, i));
+    for (int i = 0; rc == PL_OK && i < t->n_state; i++) {
+        void *start = malloc(slot_bytes(store, i) + 1);
+        initial_state(store, seed, i, start);
+        rc = pl_session_write_slot(s, i, 0, start, slot_bytes(store, i));
+        free(start);
+    }
     for (int step = 0; rc == PL_OK && step < STEPS; step++) {
         for (int i = 0; i < pl_program_input_count(p); i++) {
             pl_type type;
@@ -95,6 +99,7 @@ static pl_status trace_compiled(pl_store *store, pl_graph *g, const pl_compile_o
             fill_input(seed + (uint64_t)step, name, &type, to);
         }
         rc = pl_session_run(s, p);
+        if (rc == PL_OK) rc = pl_session_wait(s);
         t->n_out = pl_program_output_count(p);
         for (int i = 0; rc == PL_OK && i < t->n_out; i++) {
             pl_type type;
@@ -106,7 +111,7 @@ static pl_status trace_compiled(pl_store *store, pl_graph *g, const pl_compile_o
     }
     for (int i = 0; rc == PL_OK && i < t->n_state; i++) {
         t->state[i] = malloc(slot_bytes(store, i));
-        memcpy(t->state[i], pl_session_slot(s, i), slot_bytes(store, i));
+        rc = pl_session_read_slot(s, i, 0, t->state[i], slot_bytes(store, i));
     }
     pl_session_free(s);
     pl_program_free(p);
@@ -195,6 +200,39 @@ TEST(run_random_graphs)
 {
     int seeds = pl_test_long() ? 2000 : 80;
     for (int seed = 1; seed <= seeds; seed++) compare_all((uint64_t)seed, 5 + seed % 60);
+}
+
+/* On a device that is apart: the same bits from every plan, close to plain arithmetic; on the CPU
+ * behind a wall, the CPU's bits. */
+static void compare_device(const char *device, uint64_t seed, int n_ops)
+{
+    trace base = {0}, cpu = {0};
+    pl_store *store = pl_store_new();
+    pl_compile_opts o = options(&variants[2]);
+    CHECK_OK(trace_compiled(store, random_graph(store, seed, n_ops), &o, seed, &cpu));
+    for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++) {
+        trace t = {0};
+        o = options(&variants[i]);
+        o.device = device;
+        CHECK_OK(trace_compiled(store, random_graph(store, seed, n_ops), &o, seed, &t));
+        double far = trace_distance(store, &cpu, &t, strcmp(device, "apart") == 0);
+        CHECK_MSG(far < 1e-4, "seed %d, %s on %s: %g from the CPU", (int)seed, variants[i].name,
+                  device, far);
+        if (i == 0) base = t;
+        CHECK_MSG(trace_distance(store, &base, &t, true) == 0, "seed %d on %s: %s differs from %s",
+                  (int)seed, device, variants[i].name, variants[0].name);
+        if (i) trace_free(&t);
+    }
+    trace_free(&base);
+    trace_free(&cpu);
+    pl_store_free(store);
+}
+
+TEST(device_random_graphs)
+{
+    const char *given = getenv("PL_TEST_DEVICE");
+    for (int seed = 1; seed <= 30; seed++)
+        compare_device(given ? given : "apart", (uint64_t)seed, 5 + seed % 60);
 }
 
 /* ---- state ------------------------------------------------------------------------------ */

@@ -9,6 +9,8 @@
 
 #include "base/err.h"
 
+PL_SHARED_BEGIN
+
 typedef struct pl_arena_chunk pl_arena_chunk;
 typedef struct pl_arena {
     pl_arena_chunk *head; /* the chunk being filled */
@@ -32,5 +34,7 @@ void pl_arena_rewind(pl_arena *a, pl_arena_mark m);
 
 /* pl_arena_new(a, T, n): n zeroed T's. */
 #define pl_arena_new(a, T, n) ((T *)pl_arena_alloc((a), sizeof(T) * (size_t)(n)))
+
+PL_SHARED_END
 
 #endif

@@ -5,9 +5,12 @@
 #ifndef PL_BASE_DTYPE_H
 #define PL_BASE_DTYPE_H
 
+#include "base/shared.h"
 #include "plimsoll.h"
 
 #include <string.h>
+
+PL_SHARED_BEGIN
 
 static inline float pl_bf16_to_f32(uint16_t h)
 {
@@ -32,5 +35,7 @@ uint16_t pl_f32_to_f16(float f);
 /* One element of any type as a double, and back (rounded, clamped for integers). */
 double pl_elem_get(pl_dtype d, const void *base, int64_t index);
 void pl_elem_set(pl_dtype d, void *base, int64_t index, double v);
+
+PL_SHARED_END
 
 #endif

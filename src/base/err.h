@@ -7,7 +7,10 @@
 #ifndef PL_BASE_ERR_H
 #define PL_BASE_ERR_H
 
+#include "base/shared.h"
 #include "plimsoll.h"
+
+PL_SHARED_BEGIN
 
 /* Records "<message>" for this thread and returns code. file and line go to the debug log. */
 pl_status pl__fail(pl_status code, const char *file, int line, const char *fmt, ...)
@@ -29,5 +32,7 @@ void pl__bug(const char *file, int line, const char *fmt, ...) PL_PRINTF(3, 4)
         if (pl_try_status_ != PL_OK) return pl_try_status_;                                  \
     } while (0)
 #define PL_BUG(...) pl__bug(__FILE__, __LINE__, __VA_ARGS__)
+
+PL_SHARED_END
 
 #endif

@@ -9,6 +9,8 @@
 
 #include "base/err.h"
 
+PL_SHARED_BEGIN
+
 /* Threads a loop may use; fixed at first use from PL_THREADS, else OMP_NUM_THREADS, else the
  * cores this process may run on. */
 int pl_pool_threads(void);
@@ -17,5 +19,7 @@ void pl_pool_set_threads(int n);
 /* Calls fn(ctx, task, worker) for each task in [0, n_tasks), worker in [0, pl_pool_threads()).
  * Tasks are dealt as contiguous ranges; which worker runs a task must not change its result. */
 void pl_pool_for(int64_t n_tasks, void (*fn)(void *ctx, int64_t task, int worker), void *ctx);
+
+PL_SHARED_END
 
 #endif

@@ -7,9 +7,13 @@
 #ifndef PL_BASE_RNG_H
 #define PL_BASE_RNG_H
 
+#include "base/shared.h"
+
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+
+PL_SHARED_BEGIN
 
 /* Key (seed), counter (block, stream, step) to four 32-bit words. step is taken modulo 2^32;
  * stream numbers a node's draw. */
@@ -78,5 +82,7 @@ static inline void pl_rng_normal2(uint32_t a, uint32_t b, float out[2])
     out[0] = (float)(r * c);
     out[1] = (float)(r * s);
 }
+
+PL_SHARED_END
 
 #endif

@@ -4,6 +4,8 @@
 
 #include "base/err.h"
 
+PL_SHARED_BEGIN
+
 typedef struct pl_str {
     char *text; /* NUL-terminated once anything was added; NULL before */
     size_t len, cap;
@@ -24,5 +26,7 @@ int pl_str_distance(const char *a, const char *b);
 const char *pl_str_bytes(uint64_t bytes, char *buf, size_t cap);
 /* "7.5GiB", "20GB", "512M", "1048576" to bytes (GB = 1e9, GiB = 2^30, G = 2^30). */
 pl_status pl_str_parse_bytes(const char *text, uint64_t *out) PL_MUST_USE;
+
+PL_SHARED_END
 
 #endif

@@ -8,6 +8,8 @@
 
 #include "base/err.h"
 
+PL_SHARED_BEGIN
+
 /* Zeroed memory, or NULL with the message set. Freed with pl_sys_free (NULL is fine). */
 void *pl_sys_alloc(size_t bytes);
 void *pl_sys_realloc(void *p, size_t old_bytes, size_t new_bytes); /* new bytes are zero */
@@ -45,5 +47,7 @@ size_t pl_sys_rss_bytes(void);     /* resident set now */
 /* Gives memory that is free, but still held by the allocator, back to the system. */
 void pl_sys_trim(void);
 size_t pl_sys_peak_rss_bytes(void); /* high-water mark of the process */
+
+PL_SHARED_END
 
 #endif

@@ -10,6 +10,8 @@
 
 #include "ir/op.h"
 
+PL_SHARED_BEGIN
+
 enum { PL_AMAP_RUNS = 12 };
 
 typedef struct pl_amap {
@@ -53,5 +55,7 @@ int pl_grid_dims(const pl_grid *g, int64_t *dim);
 void pl_grid_strides(const pl_grid *g, const pl_amap *m, int64_t *stride);
 /* The mask of those dims that a mask over t's dims means. */
 uint32_t pl_grid_mask(const pl_grid *g, const pl_type *t, uint32_t axes);
+
+PL_SHARED_END
 
 #endif

@@ -14,6 +14,8 @@
 #include "ir/amap.h"
 #include "ir/units.h"
 
+PL_SHARED_BEGIN
+
 typedef enum pl_role {
     PL_ROLE_NONE,   /* source or effect */
     PL_ROLE_KERNEL, /* runs alone */
@@ -90,5 +92,7 @@ typedef struct pl_form {
  */
 pl_status pl_form_make(const pl_graph *g, const pl_unit *u, pl_arena *a,
                        pl_form *out) PL_MUST_USE;
+
+PL_SHARED_END
 
 #endif

@@ -17,6 +17,8 @@
 #include "base/arena.h"
 #include "ir/op.h"
 
+PL_SHARED_BEGIN
+
 typedef struct pl_value_rec {
     pl_type type;
     uint32_t node; /* producer */
@@ -110,5 +112,7 @@ bool pl_fill_of(const pl_graph *g, pl_val v, double *value);
 /* ---- attributes (attr.c) ---------------------------------------------------------------- */
 bool pl_attr_equal(const pl_op *op, const void *a, const void *b);
 uint64_t pl_attr_hash(const pl_op *op, const void *attr);
+
+PL_SHARED_END
 
 #endif

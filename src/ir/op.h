@@ -6,8 +6,11 @@
 #ifndef PL_IR_OP_H
 #define PL_IR_OP_H
 
+#include "base/shared.h"
 #include "ir/kernel.h"
 #include "plimsoll.h"
+
+PL_SHARED_BEGIN
 
 #define PL_MAX_OUT 4
 
@@ -173,11 +176,16 @@ struct pl_op {
     /* Optional: a value that is bit for bit what output 0 would be, or PL_NO_VAL. May look at the
      * producers of in (pl_fill_of) and may build nodes. */
     pl_val (*simplify)(pl_graph *g, const void *attr, const pl_val *in, int n_in);
+    /* Optional: the same outputs, bit for bit, as maps and affine readings that groups take.
+     * false: not for these attributes and types; then nothing was built. */
+    bool (*as_maps)(pl_graph *g, const void *attr, const pl_val *in, int n_in, pl_val *out);
 };
 
 /* The table of all ops (ops/op_table.c). */
 int pl_op_count(void);
 const pl_op *pl_op_at(int i);
 const pl_op *pl_op_find(const char *name); /* NULL if none */
+
+PL_SHARED_END
 
 #endif

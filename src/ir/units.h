@@ -17,6 +17,8 @@
 
 #include "ir/graph.h"
 
+PL_SHARED_BEGIN
+
 typedef enum pl_unit_kind {
     PL_UNIT_KERNEL, /* one node, its op's kernel */
     PL_UNIT_GROUP,  /* fusable nodes, one tile program */
@@ -44,5 +46,7 @@ typedef struct pl_units {
 void pl_units_free(pl_units *u); /* NULL is fine */
 /* Every node a unit of its own: the partition without fusion, for tests and comparison. */
 pl_status pl_units_single(const pl_graph *g, pl_units **out) PL_MUST_USE;
+
+PL_SHARED_END
 
 #endif

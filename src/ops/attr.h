@@ -44,6 +44,7 @@ typedef struct pl_fill_attr {
     pl_dims shape;
     double value;  /* fill */
     int64_t axis;  /* iota */
+    pl_dims steps; /* iota: what each coordinate counts; empty: 1 along the axis, else 0 */
 } pl_fill_attr;
 
 /* ---- broadcast.c --------------------------------------------------------------------------- */

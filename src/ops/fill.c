@@ -1,4 +1,5 @@
-/* fill.c - values made from nothing: fill (one constant) and iota (coordinates along an axis).
+/* fill.c - values made from nothing: fill (one constant) and iota (a coordinate, or a sum of
+ * coordinates times whole steps).
  *
  * In a group they are immediates and cost nothing; alone they are written out.
  */
@@ -8,7 +9,6 @@
 #include "ops/ops.h"
 
 #include <string.h>
-
 
 static const pl_attr fill_attrs[] = {
     PL_ATTR(pl_fill_attr, dtype, DTYPE),
@@ -20,6 +20,7 @@ static const pl_attr iota_attrs[] = {
     PL_ATTR(pl_fill_attr, dtype, DTYPE),
     PL_ATTR(pl_fill_attr, shape, DIMS),
     PL_ATTR(pl_fill_attr, axis, INT),
+    PL_ATTR(pl_fill_attr, steps, DIMS),
     PL_ATTR_END,
 };
 
@@ -40,6 +41,8 @@ static pl_status iota_infer(const pl_type *in, int n_in, void *attr, pl_type *ou
     if (a->axis < 0) a->axis += a->shape.n;
     PL_FAIL_IF(a->axis < 0 || a->axis >= a->shape.n, PL_ERR_ARG, "axis %lld of rank %d",
                (long long)a->axis, a->shape.n);
+    PL_FAIL_IF(a->steps.n && a->steps.n != a->shape.n, PL_ERR_ARG, "%d steps for rank %d",
+               a->steps.n, a->shape.n);
     return fill_infer(in, n_in, attr, out);
 }
 
@@ -51,8 +54,10 @@ static void fill_ramp(const pl_call *c, pl_ramp *out)
 
 static void iota_ramp(const pl_call *c, pl_ramp *out)
 {
+    const pl_fill_attr *a = c->attr;
     memset(out, 0, sizeof *out);
-    out->step[((const pl_fill_attr *)c->attr)->axis] = 1;
+    if (!a->steps.n) out->step[a->axis] = 1;
+    for (int i = 0; i < a->steps.n; i++) out->step[i] = (double)a->steps.v[i];
 }
 
 static pl_status fill_ref(const pl_call *c)
@@ -66,10 +71,17 @@ static pl_status fill_ref(const pl_call *c)
 static pl_status iota_ref(const pl_call *c)
 {
     const pl_type *t = c->out_type;
-    int64_t axis = ((const pl_fill_attr *)c->attr)->axis, inner = 1, n = pl_type_elems(t);
-    for (int i = (int)axis + 1; i < t->rank; i++) inner *= t->dim[i];
-    for (int64_t i = 0; i < n; i++)
-        pl_elem_set(t->dtype, c->out[0], i, (double)(i / inner % t->dim[axis]));
+    pl_ramp r;
+    iota_ramp(c, &r);
+    for (int64_t i = 0, n = pl_type_elems(t); i < n; i++) {
+        double v = 0;
+        int64_t left = i;
+        for (int d = t->rank - 1; d >= 0; d--) {
+            v += r.step[d] * (double)(left % t->dim[d]);
+            left /= t->dim[d];
+        }
+        pl_elem_set(t->dtype, c->out[0], i, v);
+    }
     return PL_OK;
 }
 
@@ -80,6 +92,7 @@ static const pl_case fill_cases[] = {{{NULL}, "dtype=f32, shape=[3,5], value=2.5
                                      PL_CASE_END};
 static const pl_case iota_cases[] = {{{NULL}, "dtype=f32, shape=[3,5], axis=1", {{0}}},
                                      {{NULL}, "dtype=i32, shape=[4,2,3], axis=0", {{0}}},
+                                     {{NULL}, "dtype=u8, shape=[2,3,4], axis=0, steps=[8,0,1]", {{0}}},
                                      PL_CASE_END};
 
 const pl_op pl_op_fill = {

@@ -157,6 +157,74 @@ static void avg_pool_bwd_vjp(const pl_vjp *v)
     v->gin[0] = pl_build1(v->g, &pl_op_avg_pool, v->attr, 1, v->gout);
 }
 
+/* ---- windows side by side, as maps ------------------------------------------------------ */
+/* Windows of an image that neither overlap nor leave anything out. */
+static bool tiles_plane(const pl_window_attr *a, const pl_type *x)
+{
+    if (x->rank != 4) return false;
+    for (int d = 0; d < 2; d++)
+        if (a->stride.v[d] != a->kernel.v[d] || a->pad_lo.v[d] || a->pad_hi.v[d] ||
+            x->dim[1 + d] % a->kernel.v[d])
+            return false;
+    return true;
+}
+
+/* Tap by tap over strided slices, with the rule of max_pixel. */
+static bool max_pool_as_maps(pl_graph *g, const void *attr, const pl_val *in, int n_in, pl_val *out)
+{
+    enum { MOST_TAPS = 9 }; /* more, and the slices of a producer are too many nodes */
+    (void)n_in;
+    const pl_window_attr *a = attr;
+    pl_type x = pl_val_type(g, in[0]);
+    int64_t taps = a->kernel.v[0] * (x.rank == 4 ? a->kernel.v[1] : 1);
+    if (!tiles_plane(a, &x) || taps > MOST_TAPS || taps < 2) return false;
+    for (int64_t t = 0; t < taps; t++) {
+        pl_slice_attr at = {.start = {{0, t / a->kernel.v[1], t % a->kernel.v[1], 0}, 4},
+                            .stop = {{x.dim[0], x.dim[1], x.dim[2], x.dim[3]}, 4},
+                            .step = {{1, a->kernel.v[0], a->kernel.v[1], 1}, 4}};
+        pl_val s = pl_build1(g, &pl_op_slice, &at, 1, in);
+        pl_type index = pl_val_type(g, s);
+        index.dtype = PL_U8;
+        pl_val tap = pl_fill(g, index, (double)t);
+        if (t == 0) {
+            out[0] = s;
+            out[1] = tap;
+            continue;
+        }
+        pl_val wins = pl_or(g, pl_gt(g, s, out[0]),
+                            pl_and(g, pl_is_nan(g, s), pl_not(g, pl_is_nan(g, out[0]))));
+        out[0] = pl_select(g, wins, s, out[0]);
+        out[1] = pl_select(g, wins, tap, out[1]);
+    }
+    return true;
+}
+
+/* Every element asks its one window whether it won. */
+static bool max_pool_bwd_as_maps(pl_graph *g, const void *attr, const pl_val *in, int n_in,
+                                 pl_val *out)
+{
+    (void)n_in;
+    const pl_window_attr *a = attr;
+    pl_type y = pl_val_type(g, in[0]), x = y;
+    if (y.rank != 4) return false;
+    for (int d = 0; d < 2; d++) x.dim[1 + d] = a->in.v[d];
+    if (!tiles_plane(a, &x)) return false;
+    const int64_t *k = a->kernel.v;
+    pl_type wide = PL_TYPE(PL_U8, y.dim[0], y.dim[1], k[0], y.dim[2], k[1], y.dim[3]);
+    pl_val v[2];
+    for (int i = 0; i < 2; i++) {
+        v[i] = pl_reshape(g, in[i], PL_DIMS(y.dim[0], y.dim[1], 1, y.dim[2], 1, y.dim[3]));
+        v[i] = pl_broadcast(g, v[i], wide.rank, wide.dim);
+    }
+    pl_fill_attr tap = {.dtype = PL_U8, .shape.n = wide.rank, .steps = {{0, 0, k[1], 0, 1, 0}, 6}};
+    memcpy(tap.shape.v, wide.dim, sizeof tap.shape.v);
+    pl_val won = pl_eq(g, v[1], pl_build1(g, &pl_op_iota, &tap, 0, NULL));
+    wide.dtype = y.dtype;
+    out[0] = pl_select(g, won, v[0], pl_fill(g, wide, 0));
+    out[0] = pl_reshape(g, out[0], x.rank, x.dim);
+    return true;
+}
+
 /* A flop a tap of each pooled element; the larger operand stands for either direction. */
 static pl_cost cost(const pl_call *c)
 {
@@ -463,7 +531,7 @@ static void linear_labels(const pl_call *c, pl_labels *l)
     l->times = 1;
 }
 
-#define POOL_OP(op, n_inputs, n_outputs, T, table, rule, price, list)                          \
+#define POOL_OP(op, n_inputs, n_outputs, T, table, rule, price, list, maps)                    \
  const pl_op pl_op_##op = {                                                                    \
      .name = #op,                                                                              \
      .min_in = n_inputs,                                                                       \
@@ -477,16 +545,18 @@ static void linear_labels(const pl_call *c, pl_labels *l)
      .cpu = op##_kernels,                                                                      \
      .cases = list,                                                                            \
      .labels = n_outputs == 2 ? max_labels : linear_labels,                                    \
+     .as_maps = maps,                                                                          \
  };
-#define WINDOW_OP(op, n_in, n_out, table)                                                      \
- POOL_OP(op, n_in, n_out, pl_window_attr, table, op##_infer, cost, op##_cases)
-WINDOW_OP(max_pool, 1, 2, max_attrs)
-WINDOW_OP(max_pool_bwd, 2, 1, max_bwd_attrs)
-WINDOW_OP(max_pool_gather, 2, 1, max_attrs)
-WINDOW_OP(avg_pool, 1, 1, avg_attrs)
-WINDOW_OP(avg_pool_bwd, 1, 1, avg_bwd_attrs)
+#define WINDOW_OP(op, n_in, n_out, table, maps)                                                \
+ POOL_OP(op, n_in, n_out, pl_window_attr, table, op##_infer, cost, op##_cases, maps)
+WINDOW_OP(max_pool, 1, 2, max_attrs, max_pool_as_maps)
+WINDOW_OP(max_pool_bwd, 2, 1, max_bwd_attrs, max_pool_bwd_as_maps)
+WINDOW_OP(max_pool_gather, 2, 1, max_attrs, NULL)
+WINDOW_OP(avg_pool, 1, 1, avg_attrs, NULL)
+WINDOW_OP(avg_pool_bwd, 1, 1, avg_bwd_attrs, NULL)
 #define ADAPTIVE_OP(op)                                                                        \
- POOL_OP(op, 1, 1, pl_adaptive_attr, adaptive_attrs, adaptive_infer, adaptive_cost, adaptive_cases)
+ POOL_OP(op, 1, 1, pl_adaptive_attr, adaptive_attrs, adaptive_infer, adaptive_cost,            \
+         adaptive_cases, NULL)
 ADAPTIVE_OP(adaptive_avg_pool)
 ADAPTIVE_OP(adaptive_avg_pool_bwd)
 

@@ -9,6 +9,8 @@
 #include "ir/op.h"
 #include "plimsoll_ops.h"
 
+PL_SHARED_BEGIN
+
 /* The attributes of every windowed op; each op's table names those it has. Lists hold one entry
  * a spatial dim, outermost first; an empty one is filled with its default by
  * pl_window_complete. */
@@ -99,5 +101,7 @@ static inline int64_t pl_window_taps(const pl_window *w)
 {
     return w->kernel[0] * w->kernel[1] * w->kernel[2];
 }
+
+PL_SHARED_END
 
 #endif

@@ -10,16 +10,22 @@ typedef struct pl_fuse_opts {
     bool (*takes)(const pl_graph *g, uint32_t node);
     int64_t max_row;                              /* elements of a row */
     uint32_t max_nodes, max_operands, max_instrs; /* of a group; two outputs a node */
+    uint32_t max_repeat; /* nodes that a group computes again to have a value not stored */
+    bool open; /* groups gain from ops that can be taken apart (pass/open.c) */
 } pl_fuse_opts;
 
 /* The CPU's tile interpreter (cpu/tile.h), but for `takes`, which is cpu/group.h's. */
 #define PL_FUSE_OPTS_INIT                                                                      \
  {                                                                                             \
-  NULL, 16384, 64, 64, 512                                                                     \
+  NULL, 16384, 64, 64, 512, 8, false                                                                  \
  }
 
-/* NVIDIA cards, present or planned for (fuse_cuda.c). */
-extern const pl_fuse_opts pl_fuse_cuda;
+/* NVIDIA cards. One place for the device, which compiles groups, and for profiles of cards, which
+ * only plan with them: their units must be the same. */
+#define PL_FUSE_OPTS_CUDA                                                                      \
+ {                                                                                             \
+  NULL, 16384, 64, 64, 512, 24, true                                                           \
+ }
 
 pl_status pl_fuse(const pl_graph *g, const pl_fuse_opts *o, pl_units **out) PL_MUST_USE;
 

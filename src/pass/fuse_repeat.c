@@ -9,7 +9,7 @@
 #include "pass/fuse_int.h"
 
 enum {
-    CONE = 8,     /* nodes computed again for one value, at most */
+    CONE = 32,    /* nodes computed again for one value: room; the device's limit is lower */
     SLACK = 16384 /* bytes that do not matter */
 };
 
@@ -56,6 +56,7 @@ static bool add_leaf(const pl_fuser *f, uint32_t b, uint32_t val, cone *c)
 /* The nodes of group a between v and values that b can read. */
 static bool find_cone(const pl_fuser *f, uint32_t a, uint32_t b, uint32_t node, cone *c)
 {
+    uint32_t most = f->o->max_repeat < CONE ? f->o->max_repeat : CONE;
     *c = (cone){.node = {node}, .n = 1};
     for (uint32_t k = 0; k < c->n; k++) {
         const pl_node_rec *r = pl_node_get(f->g, c->node[k]);
@@ -68,7 +69,7 @@ static bool find_cone(const pl_fuser *f, uint32_t a, uint32_t b, uint32_t node, 
             if (is_extra(f, &f->groups[b], p)) continue;
             if (f->group[p] == a && f->stand[p] == PL_STAND_SMALL) return false;
             if (f->group[p] == a && f->stand[p] == PL_STAND_FULL) {
-                if (c->n == CONE) return false;
+                if (c->n >= most) return false;
                 c->node[c->n++] = p;
             } else if (!add_leaf(f, b, val, c))
                 return false;

@@ -1,10 +1,14 @@
 /* pass.c - the table of passes and the loop over it. */
 #include "pass/pass.h"
 
+#include "pass/open.h"
 #include "pass/simplify.h"
 
 static const pl_pass table[] = {
-    {"simplify", "dead code, common subexpressions, no-ops", pl_pass_simplify, true},
+    {"simplify", "dead code, common subexpressions, no-ops", pl_pass_simplify, true, false},
+    {"open", "windows side by side as maps", pl_pass_open, false, true},
+    {"sink", "slices above the maps they read", pl_pass_sink, false, true},
+    {"simplify", "what the two left over", pl_pass_simplify, true, true},
 };
 
 int pl_pass_count(void)
@@ -31,11 +35,12 @@ static pl_status run_once(const pl_pass *p, pl_graph **g)
     return PL_OK;
 }
 
-pl_status pl_passes_run(pl_graph **g)
+pl_status pl_passes_run(pl_graph **g, bool open)
 {
     enum { ROUNDS = 8 };
     for (int i = 0; i < pl_pass_count(); i++) {
         int before;
+        if (table[i].open && !open) continue;
         int rounds = 0;
         do {
             before = pl_graph_nodes(*g);

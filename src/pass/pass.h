@@ -12,13 +12,14 @@ typedef struct pl_pass {
     const char *name, *about;
     pl_status (*run)(const pl_graph *in, pl_graph **out);
     bool repeat; /* again while the graph shrinks */
+    bool open;   /* only for devices whose groups gain from ops taken apart */
 } pl_pass;
 
 int pl_pass_count(void);
 const pl_pass *pl_pass_at(int i);
 
-/* Runs all passes; *g is replaced, the old graph freed. On failure *g is still a graph to free.
+/* Runs all passes, those of `open` only if asked; *g is replaced, the old graph freed. On failure *g is still a graph to free.
  */
-pl_status pl_passes_run(pl_graph **g) PL_MUST_USE;
+pl_status pl_passes_run(pl_graph **g, bool open) PL_MUST_USE;
 
 #endif

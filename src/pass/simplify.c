@@ -14,6 +14,8 @@
  */
 #include "pass/simplify.h"
 
+#include "pass/copy.h"
+
 #include "base/sys.h"
 
 #include <string.h>
@@ -90,22 +92,6 @@ static void rewrite_node(rewriter *w, uint32_t n)
     for (uint32_t k = 0; k < r->n_out; k++) w->map[r->out + k] = g->nodes[node].out + k;
 }
 
-/* Scopes are copied whole, so that paths, parents and marks survive. */
-static pl_status copy_scopes(rewriter *w)
-{
-    for (uint32_t i = 1; i < w->in->n_scopes; i++) {
-        const pl_scope_rec *s = &w->in->scopes[i];
-        w->out->scope = 0;
-        pl_scope_push(w->out, s->path);
-        PL_TRY(w->out->status);
-        w->scopes[i] = w->out->scope;
-        w->out->scopes[w->out->scope].parent = w->scopes[s->parent];
-        w->out->scopes[w->out->scope].checkpoint = s->checkpoint;
-    }
-    w->out->scope = 0;
-    return PL_OK;
-}
-
 static pl_status simplify(rewriter *w, pl_arena *scratch)
 {
     const pl_graph *in = w->in;
@@ -121,7 +107,7 @@ static pl_status simplify(rewriter *w, pl_arena *scratch)
     w->args = pl_arena_new(scratch, pl_val, widest);
     if (!w->live || !w->map || !w->scopes || !w->table || !w->args) return PL_ERR_MEMORY;
     mark_live(in, w->live);
-    PL_TRY(copy_scopes(w));
+    PL_TRY(pl_copy_scopes(w->in, w->out, w->scopes));
     for (uint32_t n = 1; n < in->n_nodes && w->out->status == PL_OK; n++)
         if (w->live[n]) rewrite_node(w, n);
     w->out->scope = 0;

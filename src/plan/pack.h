@@ -41,7 +41,7 @@ typedef struct pl_pack_opts {
 
 #define PL_PACK_OPTS_INIT                                                                      \
  {                                                                                             \
-  .align = 64, .target = 0, .work = 3000000000u, .time_limit_s = 30.0, .seed = 1, .off = 0     \
+  .align = 64, .target = 0, .work = 2200000000u, .time_limit_s = 30.0, .seed = 1, .off = 0     \
  }
 
 /* Writes every offset and the height of the arena. opts may be NULL. On failure (memory, sizes

@@ -13,7 +13,8 @@
  *   - A view has no bytes and lives in its base. It goes with the copy of the base that it was
  *     taken from: when the base is dropped, it is computed again as well, if anyone reads it.
  *   - A storage that no op writes is there from the start, and is dropped after its last use;
- *     pinned storages are never dropped.
+ *     pinned storages are never dropped, and computing their op again for its other outputs
+ *     writes what is there already: their views stay.
  *   - A random op that may be repeated must draw the same numbers again; else mark it ONCE.
  *
  * A result is a function of the problem, the options and the seed: effort is counted in steps of

@@ -73,12 +73,14 @@ static pl_status check_op(replay *r, uint32_t k, uint32_t op)
     return PL_OK;
 }
 
-/* The outputs of an instruction: copies that are there are replaced in their own bytes. */
+/* The outputs of an instruction: copies that are there are replaced in their own bytes, but for
+ * pinned ones, which stay the copy they are. */
 static void write_outputs(replay *r, uint32_t op)
 {
     const pl_remat_problem *p = r->p;
     for (uint32_t i = p->out_at[op]; i < p->out_at[op + 1]; i++) {
         uint32_t b = p->out[i];
+        if (r->copy[b] && !is_view(p, b) && flags_of(p, b) & PL_REMAT_PINNED) continue;
         if (is_view(p, b)) {
             r->taken[b] = r->copy[p->base[b]];
         } else if (!r->copy[b]) {

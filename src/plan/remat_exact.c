@@ -6,9 +6,12 @@
  * bytes suffice. Dropping less, or earlier, never helps, so this loses no plan. Values that can
  * never be wanted again are cleared from a state at once, which makes equal states meet.
  *
- * States are taken by the cost of repetition so far, ties by progress; a state that is not
- * cheaper than the best plan known is not kept. If the states run out before the limit, the
- * best plan is proven optimal.
+ * States are taken by the cost of repetition so far and still due, ties by progress. Due for sure
+ * is every op whose missing result a later first run or the end wants, and every op whose missing
+ * result one of those wants: each runs at least once more. The bound never falls by more than an
+ * op's cost when that op runs, so the first plan found is the cheapest. A state whose sum is not
+ * below the best plan known is not kept. If the states run out before the limit, the best plan is
+ * proven optimal.
  */
 #include <math.h>
 #include <string.h>
@@ -28,6 +31,7 @@ enum {
 typedef struct node {
     uint64_t mask;
     double cost;     /* of the repetitions so far */
+    double total;    /* and of those still due */
     uint32_t parent; /* node before, NONE for the first */
     uint8_t pos, op; /* ops of the order done; op that led here */
     bool done;       /* taken from the heap */
@@ -42,6 +46,7 @@ typedef struct exact {
     uint64_t in[MAX_OPS], out[MAX_OPS]; /* bits read and written by each op */
     uint64_t fixed[MAX_OPS + 1];        /* pinned bytes there while op i first runs */
     uint64_t useful[MAX_OPS + 1];       /* bits that may still be wanted when i ops are done */
+    uint64_t wanted[MAX_OPS + 1];       /* bits made by then that first runs or the end want */
     uint64_t end_bits;
     uint64_t views[MAX_BITS];           /* bits of the views of a root */
     uint64_t roots;                     /* bits that are no views */
@@ -91,6 +96,7 @@ static void set_useful(exact *x)
         for (uint32_t op = m->n_ops; op-- > 0;)
             if (op < i && !m->once[op] && useful & x->out[op]) useful |= x->in[op];
         x->useful[i] = useful;
+        for (uint32_t op = 0; op < i; op++) x->wanted[i] |= read & x->out[op];
         for (uint32_t k = 0; k < x->n_bits; k++) {
             uint32_t w = m->writer[x->bit[k]];
             if (w == PL_REMAT_NONE || m->once[w]) x->stays[i] |= read & (uint64_t)1 << k;
@@ -133,7 +139,7 @@ static uint64_t bytes_of(const exact *x, uint64_t mask)
 static bool goes_before(const exact *x, uint32_t a, uint32_t b)
 {
     const node *p = &x->nodes[a], *q = &x->nodes[b];
-    if (p->cost != q->cost) return p->cost < q->cost;
+    if (p->total != q->total) return p->total < q->total;
     if (p->pos != q->pos) return p->pos > q->pos;
     return a < b;
 }
@@ -177,14 +183,28 @@ static uint32_t find_cell(const exact *x, uint32_t pos, uint64_t mask)
     return c;
 }
 
+/* The cost of repetitions that are due for sure. */
+static double due(const exact *x, uint32_t pos, uint64_t mask)
+{
+    uint64_t missing = x->wanted[pos] & ~mask;
+    double sum = 0;
+    for (uint32_t op = pos; missing && op-- > 0;) {
+        if (!(x->out[op] & missing)) continue;
+        sum += x->m->cost[op];
+        missing = (missing & ~x->out[op]) | (x->in[op] & ~mask);
+    }
+    return sum;
+}
+
 /* Reaches a state; keeps it if it is new or cheaper than before. A cheaper way to a state makes a
  * second node, so that nodes in the heap never change. */
 static pl_status reach(exact *x, uint32_t from, uint32_t op, uint32_t pos, uint64_t mask,
                        double cost)
 {
-    if (cost >= x->limit) return PL_OK;
     x->work += 4;
     mask &= x->useful[pos];
+    double total = cost + due(x, pos, mask);
+    if (total >= x->limit) return PL_OK;
     uint32_t c = find_cell(x, pos, mask);
     if (x->cells[c]) {
         node *old = &x->nodes[x->cells[c] - 1];
@@ -196,8 +216,8 @@ static pl_status reach(exact *x, uint32_t from, uint32_t op, uint32_t pos, uint6
         return PL_OK;
     }
     uint32_t n = x->n_nodes++;
-    x->nodes[n] = (node){.mask = mask, .cost = cost, .parent = from, .pos = (uint8_t)pos,
-                         .op = (uint8_t)op};
+    x->nodes[n] = (node){.mask = mask, .cost = cost, .total = total, .parent = from,
+                         .pos = (uint8_t)pos, .op = (uint8_t)op};
     x->cells[c] = n + 1;
     return heap_push(x, n);
 }

@@ -3,6 +3,15 @@
  * A device gives memory, makes units ready (chooses and prepares kernels) and runs a list of
  * launches in order. Order, offsets and lifetimes come from the plan and are the same
  * everywhere; a device knows nothing of them. Pointers in a launch are the device's own.
+ *
+ * A device is `apart` when the host cannot reach its memory. Inputs and outputs then pass
+ * through host blocks that the device gives, and a run may still be going on when the call that
+ * began it returns: a tape is a program with everything that a run of it moves.
+ *
+ *   host[turn] --upload--> stage --copy--> arena --launches--> arena, state --download--> mirror
+ *
+ * The upload of one run may overlap the launches of the run before; that is why there are two
+ * host blocks, used in turn, and why uploads do not go to the arena, whose bytes are in use.
  */
 #ifndef PL_RT_DEVICE_H
 #define PL_RT_DEVICE_H
@@ -25,37 +34,110 @@ typedef struct pl_launch {
     size_t bytes;
 } pl_launch;
 
+/* One value that a run moves between a host block (or the stage) and the arena. */
+typedef struct pl_transfer {
+    size_t at;    /* in the host block, and in the stage */
+    void *device; /* its place in the arena or the state */
+    size_t bytes;
+} pl_transfer;
+
+/* All pointers outlive the tape. */
+typedef struct pl_tape_plan {
+    const pl_launch *launch;
+    const pl_transfer *in, *out;
+    uint32_t n_launch, n_in, n_out;
+    void *host[2]; /* inputs, from host_alloc */
+    void *stage;   /* inputs, from alloc; programs share it */
+    void *mirror;  /* outputs, from host_alloc */
+    size_t in_bytes;
+    bool eager; /* launch by launch, for debugging */
+} pl_tape_plan;
+
+/* How units prepared from now on are to compute. */
+typedef struct pl_device_mode {
+    bool tf32;     /* f32 products may use 10-bit mantissas */
+    bool autotune; /* algorithms are chosen by timing */
+} pl_device_mode;
+
 typedef struct pl_device {
     const char *name;
     const struct pl_fuse_opts *fuse; /* what its groups can do; NULL: nothing is fused */
+    bool apart;
+    uint64_t margin_bytes; /* apart: what a first run may add to used_bytes */
     /* Zeroed memory, at least 64-byte aligned. */
     pl_status (*alloc)(size_t bytes, void **out);
     void (*free)(void *p, size_t bytes);
     void (*fill)(void *to, int byte, size_t bytes);
+    void (*set_mode)(const pl_device_mode *m); /* NULL: there is only one way */
     /* Chooses a kernel for the unit; reference: the plainest one. `call` has types and
      * attributes: a node's own for a kernel, the unit's in[] and out[] for a group. */
     pl_status (*prepare)(const pl_graph *g, const pl_unit *u, const pl_call *call,
                          bool reference, pl_exec *out);
     void (*discard)(pl_exec *e); /* zeroed ones are fine */
+    /* Waits until all that was prepared can run. NULL: it can at once. */
+    pl_status (*ready)(void);
     /* Output k of a prepared group may take over its input i. */
     bool (*group_inplace)(const pl_exec *e, const pl_unit *u, uint32_t k, uint32_t i);
-    /* Runs n launches; *failed is the index of the one that failed. */
-    pl_status (*run)(const pl_launch *l, uint32_t n, uint32_t *failed);
+    /* Runs n launches and waits for them; *failed is the index of the one that failed. The time
+     * of launch i is added to ns[i] unless ns is NULL. */
+    pl_status (*run)(const pl_launch *l, uint32_t n, uint64_t *ns, uint32_t *failed);
+
+    /* ---- where it is apart, else NULL ---- */
+    /* Zeroed host memory that the device copies from and to fastest. */
+    pl_status (*host_alloc)(size_t bytes, void **out);
+    void (*host_free)(void *p, size_t bytes);
+    /* Copies after everything begun before; they return when done. */
+    pl_status (*write)(void *to, const void *from, size_t bytes);
+    pl_status (*read)(void *to, const void *from, size_t bytes);
+    /* May run the launches, on inputs that are zero: state and arena hold no data afterwards.
+     * *failed is the launch that failed, or beyond the last one. */
+    pl_status (*tape_new)(const pl_tape_plan *plan, void **out, uint32_t *failed);
+    void (*tape_free)(void *tape); /* NULL is fine; nothing of it runs any more */
+    /* Begins a run on the inputs in host[turn]. */
+    pl_status (*tape_run)(void *tape, int turn);
+    /* Waits until host[turn] may be written again. */
+    pl_status (*tape_turn)(void *tape, int turn);
+    /* Waits until the last run's outputs are in the mirror. */
+    pl_status (*tape_wait)(void *tape);
+    double (*tape_ms)(void *tape); /* how long the device worked on the last run, waited for */
+    /* Bytes of the device's memory that this process holds. */
+    uint64_t (*used_bytes)(void);
+    /* Fails, saying who holds what, unless so many more bytes can be had. */
+    pl_status (*room)(uint64_t bytes);
 
     /* ---- predicted times ---- */
-    bool gpu;        /* times are those of a card (plan/cost_card.h) */
+    bool gpu;        /* estimates are those of a card (plan/cost_card.h) */
     bool plans_only; /* nothing can run on it: only prepare, discard, group_inplace are there */
     /* "NVIDIA H200", "Xeon ..., 8 threads": whose measured times these are. NULL: its name says it. */
     void (*model)(char *out, size_t cap);
 } pl_device;
 
+/* By name: "cpu", "cuda" ("cuda:1" is the second card), "apart" (for tests), or a
+ * profile ("t4"). A device that cannot be used is an error that says why in plain words. */
+pl_status pl_device_find(const char *name, const pl_device **out) PL_MUST_USE;
+extern const pl_device pl_device_cpu, pl_device_apart;
+extern const struct pl_fuse_opts pl_fuse_opts_cpu;
+void pl_cpu_model(char *out, size_t cap); /* model, threads, vector unit */
 /* A card that programs can be planned for without it, by name; NULL if there is none. */
 const pl_device *pl_device_profile(const char *name);
 /* What the program is compiled for. */
 const pl_device *pl_program_device(const pl_program *p);
-/* By name: "cpu", or a profile. */
-pl_status pl_device_find(const char *name, const pl_device **out) PL_MUST_USE;
-extern const pl_device pl_device_cpu;
-void pl_cpu_model(char *out, size_t cap); /* model, threads, vector unit */
+/* What the program's inputs take on the device besides the arena; 0 where it is not apart. */
+uint64_t pl_program_stage_bytes(const pl_program *p);
+
+/* ---- the CUDA plug-in ----------------------------------------------------------------------
+ * libplimsoll_cuda.so exports `pl_cuda_plugin`. The number changes with this file, ir/ and
+ * whatever else of the engine the plug-in reads. */
+enum { PL_CUDA_ABI = 1 };
+typedef struct pl_cuda_plugin_info {
+    int abi;
+    const char *version; /* PL_VERSION_STRING at its build */
+    /* Makes card `index` this process's; once, later calls must name the same one. */
+    pl_status (*open)(int index, const pl_device **out);
+    /* What is there, without taking any of it; returns how many cards there are. */
+    pl_status (*list)(pl_device_info *out, int cap, int *n);
+} pl_cuda_plugin_info;
+/* rt/device_cuda.c: loads the plug-in. */
+pl_status pl_cuda_load(const pl_cuda_plugin_info **out) PL_MUST_USE;
 
 #endif

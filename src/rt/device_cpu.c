@@ -62,14 +62,19 @@ static bool cpu_group_inplace(const pl_exec *e, const pl_unit *u, uint32_t k, ui
     return pl_group_inplace(e->prep, k, i);
 }
 
-static pl_status cpu_run(const pl_launch *l, uint32_t n, uint32_t *failed)
+static pl_status run_one(const pl_launch *l)
+{
+    if (l->exec) return l->exec->kernel->run(&l->call);
+    if (l->bytes) memmove(l->to, l->from, l->bytes);
+    return PL_OK;
+}
+
+static pl_status cpu_run(const pl_launch *l, uint32_t n, uint64_t *ns, uint32_t *failed)
 {
     for (uint32_t i = 0; i < n; i++) {
-        pl_status rc = PL_OK;
-        if (l[i].exec)
-            rc = l[i].exec->kernel->run(&l[i].call);
-        else if (l[i].bytes)
-            memmove(l[i].to, l[i].from, l[i].bytes);
+        uint64_t begin = ns ? pl_sys_now_ns() : 0;
+        pl_status rc = run_one(&l[i]);
+        if (ns) ns[i] += pl_sys_now_ns() - begin;
         if (rc != PL_OK) {
             *failed = i;
             return rc;
@@ -78,11 +83,11 @@ static pl_status cpu_run(const pl_launch *l, uint32_t n, uint32_t *failed)
     return PL_OK;
 }
 
-static const pl_fuse_opts cpu_fuse = {pl_group_takes, 16384, 64, 64, 512};
+const pl_fuse_opts pl_fuse_opts_cpu = {pl_group_takes, 16384, 64, 64, 512, 24, true};
 
 const pl_device pl_device_cpu = {
     .name = "cpu",
-    .fuse = &cpu_fuse,
+    .fuse = &pl_fuse_opts_cpu,
     .alloc = cpu_alloc,
     .free = cpu_free,
     .fill = cpu_fill,
@@ -92,13 +97,3 @@ const pl_device pl_device_cpu = {
     .run = cpu_run,
     .model = pl_cpu_model,
 };
-
-pl_status pl_device_find(const char *name, const pl_device **out)
-{
-    *out = name ? pl_device_profile(name) : NULL;
-    if (*out) return PL_OK;
-    PL_FAIL_IF(!name || strcmp(name, "cpu") != 0, PL_ERR_DEVICE,
-               "no device \"%s\"; there is \"cpu\"", name ? name : "");
-    *out = &pl_device_cpu;
-    return PL_OK;
-}

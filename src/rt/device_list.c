@@ -3,7 +3,6 @@
 #include "base/sys.h"
 #include "rt/device.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -72,25 +71,28 @@ static void describe_cpu(pl_device_info *d)
     d->usable = true;
 }
 
-/* This build has no CUDA plug-in; say what is missing rather than nothing. */
-static void describe_cuda(pl_device_info *d)
+/* Cards, or one entry that says why there are none. */
+static int describe_cuda(pl_device_info *d, int cap)
 {
-    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+    const pl_cuda_plugin_info *plugin;
+    int n = 0;
+    memset(d, 0, (size_t)cap * sizeof *d);
+    pl_status rc = pl_cuda_load(&plugin);
+    if (rc == PL_OK) rc = plugin->list(d, cap, &n);
+    if (rc == PL_OK) return n;
     snprintf(d->name, sizeof d->name, "cuda");
     snprintf(d->about, sizeof d->about, "NVIDIA graphics cards");
-    snprintf(d->why_not, sizeof d->why_not, "%s",
-             driver ? "an NVIDIA driver is here, but this build has no CUDA plug-in "
-                      "(libplimsoll_cuda.so)"
-                    : "no NVIDIA driver on this machine (libcuda.so.1 is not found)");
-    if (driver) dlclose(driver);
+    snprintf(d->why_not, sizeof d->why_not, "%s", pl_error_text());
+    return 1;
 }
 
 int pl_device_list(pl_device_info *out, int cap)
 {
-    pl_device_info all[2];
+    enum { MOST = 17 };
+    pl_device_info all[MOST];
     memset(all, 0, sizeof all);
     describe_cpu(&all[0]);
-    describe_cuda(&all[1]);
-    for (int i = 0; i < 2 && i < cap; i++) out[i] = all[i];
-    return 2;
+    int n = 1 + describe_cuda(&all[1], MOST - 1);
+    for (int i = 0; i < n && i < cap; i++) out[i] = all[i];
+    return n;
 }

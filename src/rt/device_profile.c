@@ -116,9 +116,11 @@ static bool profile_group_inplace(const pl_exec *e, const pl_unit *u, uint32_t k
     return p->inplace[k * p->n_in + i];
 }
 
+static const pl_fuse_opts profile_fuse = PL_FUSE_OPTS_CUDA;
+
 #define PL_CARD(title, ...)                                                                    \
  {.name = title,                                                                               \
-  .fuse = &pl_fuse_cuda,                                                                       \
+  .fuse = &profile_fuse,                                                                       \
   .prepare = profile_prepare,                                                                  \
   .discard = profile_discard,                                                                  \
   .group_inplace = profile_group_inplace,                                                      \

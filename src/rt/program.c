@@ -266,7 +266,10 @@ static pl_status compile(pl_program *p)
     PL_TRY(pl_graph_status(p->base_graph));
     PL_TRY(pl_graph_verify(p->base_graph));
     PL_TRY(pl_device_find(p->opts.device, &p->dev));
-    PL_TRY(pl_passes_run(&p->base_graph));
+    pl_device_mode mode = {p->opts.tf32, p->opts.mode == PL_MODE_MAX_AUTOTUNE};
+    if (p->dev->set_mode) p->dev->set_mode(&mode);
+    bool open = p->dev->fuse && p->dev->fuse->open && !p->opts.reference && !p->opts.no_fuse;
+    PL_TRY(pl_passes_run(&p->base_graph, open));
     PL_TRY(make_units(p));
     PL_TRY(make_plan(p));
     p->info.plan_ms = (double)(pl_sys_now_ns() - begin) / 1e6;

@@ -1,4 +1,4 @@
-/* rt_int.h - what program.c, session.c and profile.c share. */
+/* rt_int.h - what program.c, session.c, feed.c and profile.c share. */
 #ifndef PL_RT_RT_INT_H
 #define PL_RT_RT_INT_H
 
@@ -61,6 +61,16 @@ typedef struct pl_profile {
     uint64_t runs;
 } pl_profile;
 
+/* Inputs and outputs of a program on a device that is apart; all zero elsewhere. */
+typedef struct pl_feed {
+    pl_tape_plan plan;
+    void *tape;          /* NULL: launch by launch, watched */
+    pl_transfer *out;    /* every output; plan.out has the small ones, which every run fetches */
+    bool *fresh;         /* per output: the mirror has the last run's */
+    size_t mirror_bytes;
+    int turn;
+} pl_feed;
+
 /* A program bound to a session's memory. */
 typedef struct pl_bound {
     pl_program *p;
@@ -69,6 +79,7 @@ typedef struct pl_bound {
     uint32_t *dies;      /* poison: buffers in the order of their death */
     uint32_t *dies_from; /* per step: first of dies[]; n_launch + 1 entries */
     pl_profile profile;
+    pl_feed feed;
 } pl_bound;
 
 struct pl_session {
@@ -81,8 +92,23 @@ struct pl_session {
     uint64_t arena_bytes, state_bytes;
     uint64_t *slot_at; /* per slot: offset in state */
     int n_slots;
+    char *stage, *bounce; /* apart: the device's block for inputs, the host's for slots */
+    size_t stage_bytes, bounce_bytes;
 };
 
+void *pl_session_address(const pl_session *s, const pl_place *at);
+/* Launch by launch: what poison and timing need. */
+pl_status pl_session_run_watched(pl_session *s, pl_bound *b, uint32_t *failed) PL_MUST_USE;
+
 pl_bound *pl_session_find(const pl_session *s, const pl_program *p); /* NULL if not bound */
+
+/* ---- feed.c: devices that are apart ------------------------------------------------------ */
+/* Host blocks and tapes for all bound programs. State and arena hold no data afterwards. */
+pl_status pl_feed_make(pl_session *s) PL_MUST_USE;
+void pl_feed_release(pl_session *s);
+void *pl_feed_input(const pl_bound *b, int i);
+const void *pl_feed_output(pl_session *s, pl_bound *b, uint32_t i); /* NULL if the run failed */
+pl_status pl_feed_run(pl_session *s, pl_bound *b, uint32_t *failed) PL_MUST_USE;
+pl_status pl_feed_wait(pl_session *s) PL_MUST_USE;
 
 #endif

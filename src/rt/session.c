@@ -4,7 +4,8 @@
  * state, all slots of the store in index order. Binding a program turns the plan's places into
  * pointers once; a run is then a walk over the bound launches and allocates nothing. Programs
  * of one session share the arena, so one's inputs and outputs stand only until another one
- * runs.
+ * runs. On a device that is apart, inputs and outputs pass through feed.c and slots through a
+ * block of the host's.
  */
 #include "base/dtype.h"
 #include "base/pool.h"
@@ -17,7 +18,7 @@
 #include <xxhash.h>
 
 /* ---- binding ---------------------------------------------------------------------------- */
-static void *address(const pl_session *s, const pl_place *at)
+void *pl_session_address(const pl_session *s, const pl_place *at)
 {
     if (at->space == PL_SPACE_ARENA) return s->arena + at->offset;
     if (at->space == PL_SPACE_STATE) return s->state + s->slot_at[at->slot] + at->offset;
@@ -30,9 +31,9 @@ static pl_status bind_unit(pl_session *s, const pl_program *p, uint32_t unit, pl
     const void **in = pl_arena_new(&s->mem, const void *, a.n_in + 1);
     void **out = pl_arena_new(&s->mem, void *, a.n_out + 1);
     if (!in || !out) return PL_ERR_MEMORY;
-    for (uint32_t i = 0; i < a.n_in; i++) in[i] = address(s, &p->plan->place[a.in[i]]);
+    for (uint32_t i = 0; i < a.n_in; i++) in[i] = pl_session_address(s, &p->plan->place[a.in[i]]);
     for (uint32_t k = 0; k < a.n_out; k++)
-        out[k] = address(s, &p->plan->place[pl_arg_out(&a, k)]);
+        out[k] = pl_session_address(s, &p->plan->place[pl_arg_out(&a, k)]);
     l->exec = &p->exec[pl_base_unit(p, unit)];
     l->call = p->call[pl_base_unit(p, unit)];
     l->call.in = in;
@@ -70,8 +71,8 @@ static pl_status bind_program(pl_session *s, pl_program *p, pl_bound *b)
     for (uint32_t i = 0; i < plan->n_order; i++)
         PL_TRY(bind_unit(s, p, plan->order[i], &b->launch[i]));
     for (uint32_t i = 0; i < plan->n_copies; i++)
-        b->launch[plan->n_order + i] = (pl_launch){.from = address(s, &plan->copies[i].from),
-                                                   .to = address(s, &plan->copies[i].to),
+        b->launch[plan->n_order + i] = (pl_launch){.from = pl_session_address(s, &plan->copies[i].from),
+                                                   .to = pl_session_address(s, &plan->copies[i].to),
                                                    .bytes = plan->copies[i].bytes};
     return p->opts.poison ? list_deaths(s, b) : PL_OK;
 }
@@ -114,9 +115,10 @@ static pl_status build(pl_session *s, int n, pl_program *const *programs)
     s->state = state;
     s->bound = pl_arena_new(&s->mem, pl_bound, n + 1);
     if (!s->bound) return PL_ERR_MEMORY;
+    if (s->dev->ready) PL_TRY(s->dev->ready());
     for (; s->n_bound < n; s->n_bound++)
         PL_TRY(bind_program(s, programs[s->n_bound], &s->bound[s->n_bound]));
-    return PL_OK;
+    return s->dev->apart ? pl_feed_make(s) : PL_OK;
 }
 
 pl_status pl_session_new(pl_store *store, int n, pl_program *const *programs, pl_session **out)
@@ -137,6 +139,7 @@ pl_status pl_session_new(pl_store *store, int n, pl_program *const *programs, pl
 void pl_session_free(pl_session *s)
 {
     if (!s) return;
+    if (s->dev->apart) pl_feed_release(s);
     if (s->arena) s->dev->free(s->arena, s->arena_bytes);
     if (s->state) s->dev->free(s->state, s->state_bytes);
     pl_arena_release(&s->mem);
@@ -169,7 +172,7 @@ typedef struct init_job {
     pl_init init;
     uint64_t seed;
     uint32_t stream;
-    int64_t n;
+    int64_t first, n; /* first: a multiple of four */
 } init_job;
 
 /* Four draws of block b as the slot's distribution has them. */
@@ -204,30 +207,96 @@ static void init_chunk(void *ctx, int64_t task, int worker)
     int64_t end = (task + 1) * INIT_CHUNK < j->n ? (task + 1) * INIT_CHUNK : j->n;
     for (int64_t i = task * INIT_CHUNK; i < end; i += 4) {
         double v[4] = {j->init.a, j->init.a, j->init.a, j->init.a};
-        if (j->init.kind != PL_INIT_CONST) draw_block(j, (uint64_t)i / 4, v);
+        if (j->init.kind != PL_INIT_CONST) draw_block(j, (uint64_t)(j->first + i) / 4, v);
         for (int64_t k = i; k < i + 4 && k < end; k++) store_drawn(j, k, v[k - i]);
     }
 }
 
-void pl_session_init(pl_session *s, uint64_t seed)
+/* Elements [first, first + n) of a slot, at base. */
+static void init_part(const pl_slot *slot, uint64_t seed, int64_t first, int64_t n, void *base)
+{
+    uint64_t h = XXH64(slot->name, strlen(slot->name), 0);
+    init_job j = {.base = base,
+                  .dtype = slot->type.dtype,
+                  .init = slot->init,
+                  .seed = seed ^ (h & 0xffffffff00000000u),
+                  .stream = (uint32_t)h,
+                  .first = first,
+                  .n = n};
+    pl_pool_for((n + INIT_CHUNK - 1) / INIT_CHUNK, init_chunk, &j);
+}
+
+/* Part by part through the host's block. */
+static pl_status init_apart(pl_session *s, int i, uint64_t seed)
+{
+    const pl_slot *slot = pl_store_slot(s->store, i);
+    size_t elem = pl_dtype_bytes(slot->type.dtype);
+    int64_t all = pl_type_elems(&slot->type), part = (int64_t)(s->bounce_bytes / elem);
+    for (int64_t first = 0; first < all; first += part) {
+        int64_t n = all - first < part ? all - first : part;
+        init_part(slot, seed, first, n, s->bounce);
+        PL_TRY(s->dev->write(s->state + s->slot_at[i] + (size_t)first * elem, s->bounce,
+                             (size_t)n * elem));
+    }
+    return PL_OK;
+}
+
+pl_status pl_session_init(pl_session *s, uint64_t seed)
 {
     for (int i = 0; i < s->n_slots; i++) {
         const pl_slot *slot = pl_store_slot(s->store, i);
-        uint64_t h = XXH64(slot->name, strlen(slot->name), 0);
-        init_job j = {.base = pl_session_slot(s, i),
-                      .dtype = slot->type.dtype,
-                      .init = slot->init,
-                      .seed = seed ^ (h & 0xffffffff00000000u),
-                      .stream = (uint32_t)h,
-                      .n = pl_type_elems(&slot->type)};
-        pl_pool_for((j.n + INIT_CHUNK - 1) / INIT_CHUNK, init_chunk, &j);
+        if (s->dev->apart)
+            PL_TRY(init_apart(s, i, seed));
+        else
+            init_part(slot, seed, 0, pl_type_elems(&slot->type), s->state + s->slot_at[i]);
     }
+    return PL_OK;
 }
 
 /* ---- access ----------------------------------------------------------------------------- */
 void *pl_session_slot(pl_session *s, int slot)
 {
-    return slot >= 0 && slot < s->n_slots ? s->state + s->slot_at[slot] : NULL;
+    bool is = slot >= 0 && slot < s->n_slots && !s->dev->apart;
+    return is ? s->state + s->slot_at[slot] : NULL;
+}
+
+static pl_status check_part(const pl_session *s, int slot, uint64_t at, size_t bytes)
+{
+    PL_FAIL_IF(slot < 0 || slot >= s->n_slots, PL_ERR_ARG, "the session has no slot %d", slot);
+    uint64_t all = pl_type_bytes(&pl_store_slot(s->store, slot)->type);
+    PL_FAIL_IF(at > all || bytes > all - at, PL_ERR_ARG,
+               "bytes %llu to %llu of slot %s, which has %llu", (unsigned long long)at,
+               (unsigned long long)(at + bytes), pl_store_slot(s->store, slot)->name,
+               (unsigned long long)all);
+    return PL_OK;
+}
+
+pl_status pl_session_read_slot(pl_session *s, int slot, uint64_t at, void *to, size_t bytes)
+{
+    PL_TRY(check_part(s, slot, at, bytes));
+    const char *from = s->state + s->slot_at[slot] + at;
+    if (!s->dev->apart) memcpy(to, from, bytes);
+    for (size_t done = 0; s->dev->apart && done < bytes;) {
+        size_t n = bytes - done < s->bounce_bytes ? bytes - done : s->bounce_bytes;
+        PL_TRY(s->dev->read(s->bounce, from + done, n));
+        memcpy((char *)to + done, s->bounce, n);
+        done += n;
+    }
+    return PL_OK;
+}
+
+pl_status pl_session_write_slot(pl_session *s, int slot, uint64_t at, const void *from, size_t bytes)
+{
+    PL_TRY(check_part(s, slot, at, bytes));
+    char *to = s->state + s->slot_at[slot] + at;
+    if (!s->dev->apart) memcpy(to, from, bytes);
+    for (size_t done = 0; s->dev->apart && done < bytes;) {
+        size_t n = bytes - done < s->bounce_bytes ? bytes - done : s->bounce_bytes;
+        memcpy(s->bounce, (const char *)from + done, n);
+        PL_TRY(s->dev->write(to + done, s->bounce, n));
+        done += n;
+    }
+    return PL_OK;
 }
 
 void *pl_session_input(pl_session *s, const pl_program *p, const char *name, pl_type *type)
@@ -236,7 +305,8 @@ void *pl_session_input(pl_session *s, const pl_program *p, const char *name, pl_
         if (strcmp(pl_node_name(p->g, p->inputs[i]), name) != 0) continue;
         uint32_t val = pl_node_get(p->g, p->inputs[i])->out;
         if (type) *type = *pl_type_of(p->g, val);
-        return address(s, &p->plan->place[val]);
+        if (s->dev->apart) return pl_feed_input(pl_session_find(s, p), i);
+        return pl_session_address(s, &p->plan->place[val]);
     }
     return NULL;
 }
@@ -248,7 +318,8 @@ const void *pl_session_output(pl_session *s, const pl_program *p, const char *na
         const pl_plan_output *o = &p->plan->outputs[i];
         if (strcmp(pl_node_name(p->g, o->node), name) != 0) continue;
         if (type) *type = *pl_type_of(p->g, pl_node_in(p->g, o->node)[0]);
-        return address(s, &o->place);
+        if (s->dev->apart) return pl_feed_output(s, pl_session_find(s, p), i);
+        return pl_session_address(s, &o->place);
     }
     return NULL;
 }
@@ -282,20 +353,18 @@ static void poison_after(pl_session *s, const pl_bound *b, uint32_t step)
     }
 }
 
-/* Step by step: what poison and timing need. */
-static pl_status run_watched(pl_session *s, pl_bound *b, uint32_t *failed)
+pl_status pl_session_run_watched(pl_session *s, pl_bound *b, uint32_t *failed)
 {
-    if (b->dies) poison_start(s, b);
-    for (uint32_t i = 0; i < b->n_launch; i++) {
-        uint64_t begin = b->profile.ns ? pl_sys_now_ns() : 0;
-        uint32_t zero;
-        pl_status rc = s->dev->run(&b->launch[i], 1, &zero);
-        *failed = i;
-        if (rc != PL_OK) return rc;
-        if (b->profile.ns) b->profile.ns[i] += pl_sys_now_ns() - begin;
-        if (b->dies) poison_after(s, b, i);
-    }
     b->profile.runs++;
+    if (!b->dies) return s->dev->run(b->launch, b->n_launch, b->profile.ns, failed);
+    poison_start(s, b);
+    for (uint32_t i = 0; i < b->n_launch; i++) {
+        uint32_t zero;
+        uint64_t *ns = b->profile.ns ? &b->profile.ns[i] : NULL;
+        *failed = i;
+        PL_TRY(s->dev->run(&b->launch[i], 1, ns, &zero));
+        poison_after(s, b, i);
+    }
     return PL_OK;
 }
 
@@ -304,7 +373,23 @@ pl_status pl_session_run(pl_session *s, pl_program *p)
     pl_bound *b = pl_session_find(s, p);
     PL_FAIL_IF(!b, PL_ERR_ARG, "the program is not one of this session's");
     uint32_t failed = 0;
-    pl_status rc = b->dies || b->profile.ns ? run_watched(s, b, &failed)
-                                            : s->dev->run(b->launch, b->n_launch, &failed);
-    return rc == PL_OK ? rc : pl__fail_prefix(rc, "%s", p->step_label[failed]);
+    pl_status rc;
+    if (s->dev->apart)
+        rc = pl_feed_run(s, b, &failed);
+    else if (b->dies || b->profile.ns)
+        rc = pl_session_run_watched(s, b, &failed);
+    else
+        rc = s->dev->run(b->launch, b->n_launch, NULL, &failed);
+    if (rc == PL_OK || failed >= b->n_launch) return rc;
+    return pl__fail_prefix(rc, "%s", p->step_label[failed]);
+}
+
+pl_status pl_session_wait(pl_session *s)
+{
+    return s->dev->apart ? pl_feed_wait(s) : PL_OK;
+}
+
+uint64_t pl_session_used_bytes(const pl_session *s)
+{
+    return s->dev->apart ? s->dev->used_bytes() : pl_sys_rss_bytes();
 }

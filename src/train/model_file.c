@@ -96,14 +96,23 @@ static pl_status declare_slots(pl_run *r, pl_st_writer *w, int *slots, int *n, s
     return pl_st_writer_meta(w, "plimsoll.version", pl_version());
 }
 
-static pl_status write_slots(pl_run *r, pl_st_writer *w, const int *slots, int n, void *staging)
+/* staging: room for a slot in the file's layout, and after that in ours, where the slot itself is
+ * out of reach. */
+static pl_status write_slots(pl_run *r, pl_st_writer *w, const int *slots, int n, char *staging,
+                             size_t largest)
 {
     PL_TRY(pl_st_writer_begin(w));
     for (int i = 0; i < n; i++) {
         int k = pl_st_writer_order(w, i);
         const pl_slot *s = pl_store_slot(r->store, slots[k]);
-        pl__slot_to_file(s, pl_session_slot(r->session, slots[k]), staging);
-        PL_TRY(pl_st_writer_write(w, k, staging, pl_type_bytes(&s->type)));
+        size_t bytes = pl_type_bytes(&s->type);
+        const void *ours = pl_session_slot(r->session, slots[k]);
+        if (!ours) {
+            PL_TRY(pl_session_read_slot(r->session, slots[k], 0, staging + largest, bytes));
+            ours = staging + largest;
+        }
+        pl__slot_to_file(s, ours, staging);
+        PL_TRY(pl_st_writer_write(w, k, staging, bytes));
     }
     return pl_st_writer_finish(w);
 }
@@ -113,11 +122,11 @@ pl_status pl_run_save_model(pl_run *r, const char *path)
     pl_st_writer *w = NULL;
     int n = 0, *slots = pl_sys_alloc((size_t)pl_store_count(r->store) * sizeof(int) + 1);
     size_t largest = 1;
-    void *staging = NULL;
+    char *staging = NULL;
     pl_status rc = slots ? pl_st_writer_new(path, &w) : PL_ERR_MEMORY;
     if (rc == PL_OK) rc = declare_slots(r, w, slots, &n, &largest);
-    if (rc == PL_OK && !(staging = pl_sys_alloc(largest))) rc = PL_ERR_MEMORY;
-    if (rc == PL_OK) rc = write_slots(r, w, slots, n, staging);
+    if (rc == PL_OK && !(staging = pl_sys_alloc(2 * largest))) rc = PL_ERR_MEMORY;
+    if (rc == PL_OK) rc = write_slots(r, w, slots, n, staging, largest);
     pl_st_writer_free(w);
     pl_sys_free(slots);
     pl_sys_free(staging);
@@ -125,7 +134,8 @@ pl_status pl_run_save_model(pl_run *r, const char *path)
 }
 
 /* ---- loading ---------------------------------------------------------------------------- */
-static pl_status load_slot(pl_run *r, const pl_st_reader *f, int i, const char *path, void *staging)
+static pl_status load_slot(pl_run *r, const pl_st_reader *f, int i, const char *path, char *staging,
+                           size_t largest)
 {
     const pl_slot *s = pl_store_slot(r->store, i);
     const pl_st_tensor *t = pl_st_find(f, s->name);
@@ -138,8 +148,10 @@ static pl_status load_slot(pl_run *r, const pl_st_reader *f, int i, const char *
                t->loadable ? pl_type_text(&t->type, b, sizeof b) : pl_st_dtype_name(t->dtype),
                pl_type_text(&want, a, sizeof a));
     PL_TRY(pl_st_read(f, t, staging, pl_type_bytes(&want)));
-    pl__slot_from_file(s, staging, pl_session_slot(r->session, i));
-    return PL_OK;
+    void *ours = pl_session_slot(r->session, i);
+    pl__slot_from_file(s, staging, ours ? ours : staging + largest);
+    if (ours) return PL_OK;
+    return pl_session_write_slot(r->session, i, 0, staging + largest, pl_type_bytes(&s->type));
 }
 
 static pl_status load_all(pl_run *r, const pl_st_reader *f, const char *path, bool partial)
@@ -155,11 +167,11 @@ static pl_status load_all(pl_run *r, const pl_st_reader *f, const char *path, bo
     PL_FAIL_IF(!partial && pl_st_count(f) > wanted, PL_ERR_FILE,
                "%s holds %d tensors, the model has %d: not its weights", path, pl_st_count(f),
                wanted);
-    void *staging = pl_sys_alloc(largest);
+    char *staging = pl_sys_alloc(2 * largest);
     pl_status rc = staging ? PL_OK : PL_ERR_MEMORY;
     for (int i = 0; i < pl_store_count(r->store) && rc == PL_OK; i++) {
         const pl_slot *s = pl_store_slot(r->store, i);
-        if (in_model_file(s)) rc = load_slot(r, f, i, path, staging);
+        if (in_model_file(s)) rc = load_slot(r, f, i, path, staging, largest);
     }
     pl_sys_free(staging);
     return rc;

@@ -171,7 +171,7 @@ static pl_status load_init(replay *p)
                : pl__fail(PL_ERR_FILE, __FILE__, __LINE__,
                           "init.safetensors has no tensor for our \"%s\"", s->name);
         if (rc == PL_OK)
-            memcpy(pl_session_slot(p->run->session, i), data, pl_type_bytes(&s->type));
+            rc = pl_session_write_slot(p->run->session, i, 0, data, pl_type_bytes(&s->type));
         pl_sys_free(data);
     }
     pl_st_close(f);
@@ -346,7 +346,13 @@ static pl_status compare_final(replay *p, const tensor_pair *t, void *ctx)
     (void)ctx;
     pl_replay_report *r = p->report;
     const pl_type *type = &t->slot->type;
-    double d = distance(type, pl_session_slot(p->run->session, t->index), t->want);
+    size_t bytes = pl_type_bytes(type);
+    void *got = pl_sys_alloc(bytes + 1);
+    pl_status rc = got ? pl_session_read_slot(p->run->session, t->index, 0, got, bytes)
+                       : PL_ERR_MEMORY;
+    double d = rc == PL_OK ? distance(type, got, t->want) : 0;
+    pl_sys_free(got);
+    PL_TRY(rc);
     double norm = norm_of(type, t->want), err = d / (norm > 1e-12 ? norm : 1e-12);
     double reach = NOISE_STEP * pl_config_float(p->run->config, "optim.lr") * r->steps *
                    sqrt((double)pl_type_elems(type));

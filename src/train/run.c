@@ -9,6 +9,7 @@
 #include "base/sys.h"
 #include "ir/graph.h"
 #include "plan/cost_card.h"
+#include "plimsoll_unstable.h"
 #include "rt/device.h"
 #include "rt/refit.h"
 #include "train/dataset.h"
@@ -33,21 +34,31 @@ static uint64_t budget_of(const pl_run *r)
     return card ? card->memory_bytes : 0;
 }
 
-/* What is taken whatever the plan: of this process now, or of a card. */
-static uint64_t used_bytes(const pl_run *r)
+/* The device, when its memory is not the host's: the budget is then of that memory. */
+static const pl_device *card_of(const pl_run *r)
 {
-    const pl_card *card = planned_card(r);
-    return card ? card->overhead_bytes : pl_sys_rss_bytes();
+    const pl_device *dev = r->train ? pl_program_device(r->train) : NULL;
+    return dev && dev->apart ? dev : NULL;
 }
 
-/* Room for stacks of the team, allocator slack and the pages a first step touches. Two processes
- * with the same configuration differ by some pages, so a budget that one of them named must do for
- * the next: a given budget may shrink the margin to two thirds of it. */
+/* Room for stacks of the team, allocator slack and the pages a first step touches, or for what the
+ * first run takes on a card. Two processes with the same configuration differ by some pages, so a
+ * budget that one of them named must do for the next: a given budget may shrink the margin to two
+ * thirds of it. */
 static uint64_t margin_of(const pl_run *r, bool least)
 {
     if (planned_card(r)) return 0;
     uint64_t margin = ((uint64_t)12 << 20) + ((uint64_t)192 << 10) * (uint64_t)pl_pool_threads();
+    const pl_device *card = card_of(r);
+    if (card) margin = card->margin_bytes;
     return least ? margin / 3 * 2 : margin;
+}
+
+static uint64_t used_bytes(const pl_run *r)
+{
+    if (planned_card(r)) return planned_card(r)->overhead_bytes;
+    const pl_device *card = card_of(r);
+    return card ? card->used_bytes() : pl_sys_rss_bytes();
 }
 
 /* ---- opening ---------------------------------------------------------------------------- */
@@ -189,6 +200,14 @@ static pl_status open_named(pl_run *r, const char *name)
     return preset ? pl_config_load(r->config, preset) : PL_OK;
 }
 
+static enum pl_compile_mode mode_of(const char *text)
+{
+    return strcmp(text, "eager") == 0             ? PL_MODE_EAGER
+           : strcmp(text, "max-autotune") == 0    ? PL_MODE_MAX_AUTOTUNE
+           : strcmp(text, "reduce-overhead") == 0 ? PL_MODE_REDUCE_OVERHEAD
+                                                  : PL_MODE_DEFAULT;
+}
+
 pl_status pl_run_open(const char *config, const char *const *overrides, int n, pl_run **out)
 {
     pl_run *r = pl_sys_alloc(sizeof *r);
@@ -202,6 +221,8 @@ pl_status pl_run_open(const char *config, const char *const *overrides, int n, p
         pl_run_free(r);
         return rc;
     }
+    r->compile.device = pl_config_text(r->config, "device");
+    r->compile.mode = mode_of(pl_config_text(r->config, "compile.mode"));
     int threads = (int)pl_config_int(r->config, "threads");
     if (threads) pl_pool_set_threads(threads);
     *out = r;
@@ -329,11 +350,22 @@ static pl_status fit_arena(pl_run *r, uint64_t arena)
     return PL_OK;
 }
 
+/* Bytes on the card that inputs pass through. */
+static uint64_t stage_of(const pl_run *r)
+{
+    uint64_t most = 0;
+    pl_program *programs[MAX_PROGRAMS];
+    int n = programs_of(r, programs);
+    for (int i = 0; i < n; i++)
+        if (pl_program_stage_bytes(programs[i]) > most) most = pl_program_stage_bytes(programs[i]);
+    return most;
+}
+
 /* What is left for the arena when everything else is taken off; 0 when that is nothing. */
 static uint64_t arena_room(const pl_run *r, uint64_t margin)
 {
     uint64_t budget = budget_of(r);
-    uint64_t taken = pl_program_plan(r->train)->state_bytes + used_bytes(r) + margin;
+    uint64_t taken = pl_program_plan(r->train)->state_bytes + used_bytes(r) + stage_of(r) + margin;
     return budget > taken ? budget - taken : 0;
 }
 
@@ -385,6 +417,8 @@ pl_status pl__run_build_parts(pl_run *r, int64_t parts)
     pl__builder_release(&b);
     PL_TRY(compile_all(r, train, eval, apply));
     pl_sys_trim();
+    /* Compiled kernels are part of what a card holds. */
+    if (card_of(r) && card_of(r)->ready) PL_TRY(card_of(r)->ready());
     return fit_budget(r);
 }
 
@@ -471,6 +505,7 @@ pl_run_memory pl_run_memory_get(const pl_run *r)
     }
     uint64_t used = used_bytes(r), mapped = r->session ? m.arena + m.state : 0;
     uint64_t base = used > mapped ? used - mapped : 0, planned = m.arena + m.state;
+    if (!r->session) base += stage_of(r);
     m.overhead = base + margin_of(r, false);
     m.minimum = m.state + m.overhead + (r->train ? arena_of(r, true) : 0);
     m.budget = budget_of(r);
@@ -482,20 +517,40 @@ pl_run_memory pl_run_memory_get(const pl_run *r)
     return m;
 }
 
+/* A driver takes its time to answer, and nothing is allocated between steps: it is asked now and then. */
+uint64_t pl_run_used_bytes(pl_run *r)
+{
+    enum { OFTEN = 200000000 }; /* ns */
+    uint64_t now = pl_sys_now_ns();
+    if (card_of(r) && r->used_asked && now - r->used_asked < OFTEN) return r->used;
+    r->used = used_bytes(r);
+    r->used_asked = now;
+    if (r->used > r->most_used) r->most_used = r->used;
+    return r->used;
+}
+
+uint64_t pl_run_peak_used_bytes(pl_run *r)
+{
+    r->used_asked = 0;
+    pl_run_used_bytes(r);
+    return card_of(r) ? r->most_used : pl_sys_peak_rss_bytes();
+}
+
 int64_t pl_run_parameters(const pl_run *r, bool trainable_only)
 {
     return pl_nn_count(r->store, NULL, trainable_only);
 }
 
 /* ---- starting --------------------------------------------------------------------------- */
-static void seed_random_key(pl_run *r)
+static pl_status seed_random_key(pl_run *r)
 {
     int slot = pl_store_find(r->store, "rng");
-    if (slot >= 0)
-        ((int64_t *)pl_session_slot(r->session, slot))[0] = pl_config_int(r->config, "seed");
+    int64_t seed = pl_config_int(r->config, "seed");
+    return slot < 0 ? PL_OK : pl_session_write_slot(r->session, slot, 0, &seed, sizeof seed);
 }
 
-pl_status pl_run_start(pl_run *r)
+/* PL_ERR_FIT when the budget is too small. */
+static pl_status check_fits(const pl_run *r)
 {
     pl_run_memory m = pl_run_memory_get(r);
     char a[32], b[32];
@@ -511,12 +566,38 @@ pl_status pl_run_start(pl_run *r)
                 r->coupled ? "; accumulate: auto cannot split the batch, its samples couple: " : "",
                 r->coupled ? r->coupled : "");
     }
+    return PL_OK;
+}
+
+/* On a card the first run, which is part of making a session, may load more than the margin has room
+ * for. What is loaded stays, so a second plan knows it. */
+static pl_status open_session(pl_run *r, int n, pl_program *const *programs)
+{
+    const pl_device *card = card_of(r);
+    for (int attempt = 0;; attempt++) {
+        PL_TRY(check_fits(r));
+        pl_run_memory m = pl_run_memory_get(r);
+        for (int i = 0; i < n; i++) pl_program_settle(programs[i]);
+        if (card) PL_TRY(card->room(m.arena + m.state + stage_of(r)));
+        PL_TRY(pl_session_new(r->store, n, programs, &r->session));
+        uint64_t used = card ? card->used_bytes() : 0;
+        if (!m.budget || used <= m.budget) return PL_OK;
+        pl_session_free(r->session);
+        r->session = NULL;
+        PL_FAIL_IF(attempt, PL_ERR_FIT,
+                   "the card's driver says that this process holds %llu bytes, the budget is %llu",
+                   (unsigned long long)used, (unsigned long long)m.budget);
+        PL_TRY(fit_budget(r));
+    }
+}
+
+pl_status pl_run_start(pl_run *r)
+{
     pl_program *programs[MAX_PROGRAMS];
     int n = programs_of(r, programs);
-    for (int i = 0; i < n; i++) pl_program_settle(programs[i]);
-    PL_TRY(pl_session_new(r->store, n, programs, &r->session));
-    pl_session_init(r->session, (uint64_t)pl_config_int(r->config, "seed"));
-    seed_random_key(r);
+    PL_TRY(open_session(r, n, programs));
+    PL_TRY(pl_session_init(r->session, (uint64_t)pl_config_int(r->config, "seed")));
+    PL_TRY(seed_random_key(r));
     if (!pl_config_is_null(r->config, "init_from"))
         PL_TRY(pl_run_load_model(r, pl_config_text(r->config, "init_from"), false));
     if (r->replay) return PL_OK;
@@ -638,18 +719,37 @@ static pl_status check_numbers(pl_run *r, const pl_step_info *info)
     return PL_OK;
 }
 
-/* The samples of micro-batch `part` of the step, read and trained on. */
-static pl_status micro_step(pl_run *r, int64_t part, int64_t size, pl_step_info *info)
+/* The samples of micro-batch `part` of a step (the first is 0) into the program's inputs. */
+static pl_status read_part(pl_run *r, int64_t step, int64_t part, int64_t size)
 {
-    uint64_t seed = (uint64_t)pl_config_int(r->config, "seed"), t0 = pl_sys_now_ns();
+    uint64_t seed = (uint64_t)pl_config_int(r->config, "seed");
     for (int64_t i = 0; i < r->micro; i++) {
-        int64_t p = (r->steps_done * r->parts + part) * r->micro + i;
+        int64_t p = (step * r->parts + part) * r->micro + i;
         r->samples[i] = size > 0 ? pl__sample_at(seed, size, p) : p;
     }
-    PL_TRY(read_batch(r, PL_SUBSET_TRAIN, r->train));
+    return read_batch(r, PL_SUBSET_TRAIN, r->train);
+}
+
+/* While a card works, the next batch is read. One that cannot be read is no error of this step: it
+ * is read again, and told, when its turn comes. */
+static void read_ahead(pl_run *r, int64_t part, int64_t size)
+{
+    bool last = part + 1 == r->parts;
+    if (!card_of(r)) return;
+    r->ahead = read_part(r, r->steps_done + last, last ? 0 : part + 1, size) == PL_OK;
+}
+
+static pl_status micro_step(pl_run *r, int64_t part, int64_t size, pl_step_info *info)
+{
+    uint64_t t0 = pl_sys_now_ns();
+    if (!r->ahead) PL_TRY(read_part(r, r->steps_done, part, size));
+    r->ahead = false;
     info->data_ms += 1e-6 * (double)(pl_sys_now_ns() - t0);
     PL_TRY(pl_session_run(r->session, r->train));
+    read_ahead(r, part, size);
+    PL_TRY(pl_session_wait(r->session));
     info->loss += scalar_output(r, r->train, "loss") / (double)r->parts;
+    info->device_ms += pl_session_device_ms(r->session, r->train);
     return PL_OK;
 }
 
@@ -660,6 +760,8 @@ pl_status pl_run_step(pl_run *r, pl_step_info *info)
     memset(info, 0, sizeof *info);
     for (int64_t part = 0; part < r->parts; part++) PL_TRY(micro_step(r, part, size, info));
     if (r->apply) PL_TRY(pl_session_run(r->session, r->apply));
+    PL_TRY(pl_session_wait(r->session));
+    if (r->apply) info->device_ms += pl_session_device_ms(r->session, r->apply);
     r->steps_done++;
     info->step = r->steps_done;
     info->epoch = size > 0 ? (double)(r->steps_done * r->parts * r->micro) / (double)size : 0;
@@ -686,6 +788,7 @@ pl_status pl_run_eval(pl_run *r, pl_eval_info *info)
         for (int64_t i = 0; i < r->micro; i++) r->samples[i] = k * r->micro + i;
         PL_TRY(read_batch(r, PL_SUBSET_EVAL, r->eval));
         PL_TRY(pl_session_run(r->session, r->eval));
+        PL_TRY(pl_session_wait(r->session));
         for (int i = 0; i < info->n; i++)
             info->value[i] += scalar_output(r, r->eval, info->name[i]) / (double)runs;
     }
@@ -700,5 +803,8 @@ bool pl_run_plateau(pl_run *r, double metric)
 {
     int slot = pl_store_find(r->store, "lr.plateau");
     if (slot < 0 || !r->session) return false;
-    return pl_plateau_step(&r->plateau, pl_session_slot(r->session, slot), metric);
+    double state[4];
+    if (pl_session_read_slot(r->session, slot, 0, state, sizeof state) != PL_OK) return false;
+    bool lowered = pl_plateau_step(&r->plateau, state, metric);
+    return pl_session_write_slot(r->session, slot, 0, state, sizeof state) == PL_OK && lowered;
 }

@@ -5,12 +5,11 @@ const pl_config_entry pl_engine_schema[] = {
     {"recipe", PL_CONFIG_TEXT, "null", 0, 0, NULL,
      "Recipe or preset this configuration is for: a built-in name or a compiled recipe.so."},
     {"seed", PL_CONFIG_INT, "0", 0, 9e15, NULL, "Fixes initial weights, data order and draws."},
-    {"device", PL_CONFIG_CHOICE, "cpu", 0, 0,
-     "cpu"
-#define PL_CARD(name, ...) "|" name
-#include "plan/cards.def"
-#undef PL_CARD
-     , "Where to train; a card that is not here can be planned for."},
+    {"device", PL_CONFIG_TEXT, "cpu", 0, 0, NULL,
+     "Where to train: cpu, cuda (the first NVIDIA card), cuda:1, ...; or a card to plan for"},
+    {"compile.mode", PL_CONFIG_CHOICE, "default", 0, 0,
+     "default|reduce-overhead|max-autotune|eager",
+     "On a card: steps replayed as one graph, algorithms chosen by timing, or launch by launch."},
     {"threads", PL_CONFIG_INT, "0", 0, 1024, NULL, "Threads; 0: all cores this process may use."},
     {"memory", PL_CONFIG_SIZE, "null", 1, 1e15, NULL,
      "Budget of the whole process, e.g. 2GiB: what does not fit is computed again."},

@@ -1,0 +1,48 @@
+/* attention.h - what the files of attention share.
+ *
+ * q, o, d_o, dq are [B,N,H,D], k, v, dk, dv [B,M,H,D], lse and d_lse [B,H,N]; see
+ * ops/attention.c for the formulas. Valid C++ too.
+ */
+#ifndef PL_CUDA_ATTENTION_H
+#define PL_CUDA_ATTENTION_H
+
+#include "cuda/lib.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct pl_attend {
+    int64_t batch, n, m, heads, d;
+    double scale;
+    bool causal;
+    pl_dtype dtype;     /* of all but lse and d_lse */
+    pl_dtype d_lse_type;
+    const void *q, *k, *v;
+    const void *o, *lse, *d_o, *d_lse; /* backward; d_lse may be NULL */
+    void *out[3];                      /* o, lse;  dq, dk, dv */
+    void *work;
+} pl_attend;
+
+/* Scratch of backward: one number a query. */
+size_t pl_attend_work(const pl_attend *a);
+/* delta[b,h,i] = sum_d o d_o - d_lse, in f32 (f64 for f64), into work. */
+pl_status pl_attend_delta(const pl_attend *a) PL_MUST_USE;
+/* One block a query or key, any sizes and types: the fallback. */
+pl_status pl_attend_plain(const pl_attend *a) PL_MUST_USE;
+pl_status pl_attend_plain_bwd(const pl_attend *a) PL_MUST_USE;
+
+/* On tensor cores: f16 and bf16, heads of up to 256. attention_mma.cu */
+bool pl_attend_mma_takes(const pl_attend *a);
+pl_status pl_attend_mma(const pl_attend *a) PL_MUST_USE;
+pl_status pl_attend_mma_bwd(const pl_attend *a) PL_MUST_USE;
+/* f32, heads of up to 256. attention_f32.cu */
+bool pl_attend_f32_takes(const pl_attend *a);
+pl_status pl_attend_f32(const pl_attend *a) PL_MUST_USE;
+pl_status pl_attend_f32_bwd(const pl_attend *a) PL_MUST_USE;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,79 @@
+/* conv.h - what the files of convolution share: the problem, cuDNN's plans for it, and our own
+ * kernels for what cuDNN does badly or not at all.
+ *
+ * Valid C++ too.
+ */
+#ifndef PL_CUDA_CONV_H
+#define PL_CUDA_CONV_H
+
+#include "cuda/lib.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum pl_conv_kind { PL_CONV_Y, PL_CONV_DX, PL_CONV_DW } pl_conv_kind;
+
+/* The geometry of ops/window.h with three spatial dims, missing leading ones 1. Holds no padding
+ * bytes and is zeroed first, so that problems compare bytewise. */
+typedef struct pl_conv_shape {
+    int64_t n, ic, oc, groups;
+    int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad_lo[3], pad_hi[3];
+    int32_t kind, dtype, spatial, bias; /* spatial: 2 or 3, as cuDNN counts; bias: 0 or 1 */
+} pl_conv_shape;
+
+static inline int64_t pl_conv_pixels(const int64_t *size)
+{
+    return size[0] * size[1] * size[2];
+}
+/* "conv f16 n8 224x224x3 -> 112x112x64 k7x7 s2 ...", a key too: no blanks. */
+void pl_conv_text(const pl_conv_shape *c, char *buf, size_t cap);
+
+/* What a prepared call of the kernel "cudnn" runs, for people. */
+void pl_conv_describe(const void *prep, char *buf, size_t cap);
+
+/* ---- plans of cuDNN: conv_plan.c ------------------------------------------------------------ */
+typedef struct pl_conv_plan {
+    pl_conv_shape problem;
+    void *plan;        /* cudnnBackendDescriptor_t; NULL: cuDNN has nothing for the problem */
+    size_t work_bytes;
+    bool bias_inside;  /* the bias is part of the plan */
+    char engine[64];   /* "eng12 k2=1 k3=0 tc rtc", for people */
+    double ms;         /* what making it took */
+    int refs;
+    struct pl_conv_plan *next;
+} pl_conv_plan;
+
+/* One plan a problem in a process. Without a fitting engine the plan inside is NULL. */
+pl_status pl_conv_plan_get(const pl_conv_shape *c, pl_conv_plan **out) PL_MUST_USE;
+void pl_conv_plan_put(pl_conv_plan *p); /* NULL is fine */
+/* The pointers of one run, bound: freed with pl_conv_bound_free. bias may be NULL. */
+pl_status pl_conv_bind(const pl_conv_plan *p, const void *x, const void *w, const void *y,
+                       const void *bias, void *work, void **bound) PL_MUST_USE;
+void pl_conv_bound_free(void *bound); /* NULL is fine */
+pl_status pl_conv_execute(const pl_conv_plan *p, void *bound) PL_MUST_USE;
+
+/* ---- our own kernels: conv_direct.cu, depthwise.cu ------------------------------------------ */
+/* One output element a thread: any problem, slowly. a, b are the op's inputs in order. */
+pl_status pl_conv_direct(const pl_conv_shape *c, const void *a, const void *b, const void *bias,
+                         void *out) PL_MUST_USE;
+/* out[n, p, ch] = in[n, p + shift, ch], 0 where that is outside; both channels last. */
+pl_status pl_conv_box(pl_dtype dtype, const void *in, const int64_t *in_size, void *out,
+                      const int64_t *out_size, const int64_t *shift, int64_t n,
+                      int64_t channels) PL_MUST_USE;
+
+/* One filter a channel: ic == oc == groups. w is at sample*step_n + tap*step_tap +
+ * channel*step_c; step_n 0: the samples share it, and dw sums over them. */
+typedef struct pl_depthwise {
+    pl_conv_shape conv;
+    int64_t step_n, step_tap, step_c;
+} pl_depthwise;
+size_t pl_depthwise_work(const pl_depthwise *d); /* scratch of the filter's gradient */
+pl_status pl_depthwise_run(const pl_depthwise *d, const void *a, const void *b,
+                           const void *bias, void *out, void *work) PL_MUST_USE;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,550 @@
+/* conv_plan.c - convolutions described to cuDNN's graph API, and the choice of an engine.
+ *
+ * Tensors are NCHW to cuDNN, with strides that say channels last: dims [N, C, s..], channel
+ * stride 1. Filters are [O, I, k..] in the same way. Groups follow from the sizes: x has `groups`
+ * times the channels of w.
+ *
+ *   x ─┐
+ *      conv ── y            without bias, and for the two gradients
+ *   w ─┘
+ *      conv ── (f32, virtual) ── add ── y        with bias, if an engine takes both
+ *                      bias ─────┘
+ *
+ * Engines come from cuDNN's heuristics, best first: mode A, then B, then the fallback list. An
+ * engine is fit when its notes admit it: deterministic, f32 sums, no TF32 unless allowed. The
+ * first fit one whose plan can be made within the workspace cap is taken; when algorithms are
+ * timed, the fastest of them. If none keeps the cap, the one that asks for least.
+ * The choice is a function of the problem, the card and the library, never of the caller.
+ *
+ * Plans are kept in one table for the process, counted, because a network repeats its shapes.
+ */
+#include "cuda/conv.h"
+
+#include "base/sys.h"
+#include "cuda/choice.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { UID_X = 1, UID_W, UID_Y, UID_BIAS, UID_MID };
+enum { MAX_CONFIGS = 64, MAX_TRIED = 12 };
+
+typedef cudnnBackendDescriptor_t desc;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pl_conv_plan *plans;
+
+/* ---- descriptors --------------------------------------------------------------------------- */
+static void drop(desc *d)
+{
+    if (*d) cudnnBackendDestroyDescriptor(*d);
+    *d = NULL;
+}
+
+static pl_status make(cudnnBackendDescriptorType_t type, desc *out)
+{
+    PL_DNN(cudnnBackendCreateDescriptor(type, out));
+    return PL_OK;
+}
+
+static pl_status set(desc d, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                     int64_t n, const void *v)
+{
+    cudnnStatus_t rc = cudnnBackendSetAttribute(d, name, type, n, v);
+    if (rc == CUDNN_STATUS_SUCCESS) return PL_OK;
+    char what[64];
+    snprintf(what, sizeof what, "cudnnBackendSetAttribute(%d)", (int)name);
+    return pl_cuda_dnn_failed(rc, what, __FILE__, __LINE__);
+}
+
+static pl_status set_desc(desc d, cudnnBackendAttributeName_t name, desc v)
+{
+    return set(d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &v);
+}
+
+static pl_status finish(desc d, const char *what)
+{
+    cudnnStatus_t rc = cudnnBackendFinalize(d);
+    return rc == CUDNN_STATUS_SUCCESS ? PL_OK : pl_cuda_dnn_failed(rc, what, __FILE__, __LINE__);
+}
+
+static cudnnDataType_t type_of(int32_t dtype)
+{
+    return dtype == PL_F64    ? CUDNN_DATA_DOUBLE
+           : dtype == PL_F16  ? CUDNN_DATA_HALF
+           : dtype == PL_BF16 ? CUDNN_DATA_BFLOAT16
+                              : CUDNN_DATA_FLOAT;
+}
+
+/* [n, c, size..] whose bytes are [n, size.., c]. */
+static pl_status tensor(int64_t uid, cudnnDataType_t type, int spatial, int64_t n, int64_t c,
+                        const int64_t *size, bool is_virtual, desc *out)
+{
+    int64_t dim[5] = {n, c}, stride[5], align = 16;
+    int rank = spatial + 2;
+    for (int i = 0; i < spatial; i++) dim[2 + i] = size[3 - spatial + i];
+    stride[1] = 1;
+    stride[rank - 1] = c;
+    for (int i = rank - 2; i >= 2; i--) stride[i] = stride[i + 1] * dim[i + 1];
+    stride[0] = stride[2] * dim[2];
+    PL_TRY(make(CUDNN_BACKEND_TENSOR_DESCRIPTOR, out));
+    PL_TRY(set(*out, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type));
+    PL_TRY(set(*out, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, rank, dim));
+    PL_TRY(set(*out, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, rank, stride));
+    PL_TRY(set(*out, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &uid));
+    PL_TRY(set(*out, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &align));
+    if (is_virtual) {
+        bool yes = true;
+        PL_TRY(set(*out, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &yes));
+    }
+    return finish(*out, "a tensor descriptor");
+}
+
+/* ---- the graph of one problem ---------------------------------------------------------------- */
+typedef struct graph {
+    desc x, w, y, bias, mid, conv, op, add, add_op, graph;
+} graph;
+
+static void graph_release(graph *g)
+{
+    drop(&g->graph);
+    drop(&g->add_op);
+    drop(&g->add);
+    drop(&g->op);
+    drop(&g->conv);
+    drop(&g->mid);
+    drop(&g->bias);
+    drop(&g->y);
+    drop(&g->w);
+    drop(&g->x);
+}
+
+static pl_status conv_desc(const pl_conv_shape *c, desc *out)
+{
+    cudnnDataType_t compute = c->dtype == PL_F64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
+    cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
+    int64_t n = c->spatial, from = 3 - n;
+    PL_TRY(make(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, out));
+    PL_TRY(set(*out, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &n));
+    PL_TRY(set(*out, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute));
+    PL_TRY(set(*out, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode));
+    PL_TRY(set(*out, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, n, c->pad_lo + from));
+    PL_TRY(
+        set(*out, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, n, c->pad_hi + from));
+    PL_TRY(set(*out, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, n, c->dilation + from));
+    PL_TRY(
+        set(*out, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, n, c->stride + from));
+    return finish(*out, "a convolution descriptor");
+}
+
+/* Attribute names of the three operations. */
+typedef struct names {
+    cudnnBackendDescriptorType_t op;
+    cudnnBackendAttributeName_t alpha, beta, conv, w, x, y;
+} names;
+static const names names_of[] = {
+    [PL_CONV_Y] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+                   CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+                   CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA,
+                   CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+                   CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+                   CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+                   CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y},
+    [PL_CONV_DX] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA,
+                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY},
+    [PL_CONV_DW] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
+                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY},
+};
+
+static pl_status conv_op(const pl_conv_shape *c, graph *g)
+{
+    const names *m = &names_of[c->kind];
+    bool wide = c->dtype == PL_F64;
+    const double one64 = 1, zero64 = 0;
+    const float one = 1, zero = 0;
+    cudnnBackendAttributeType_t t = wide ? CUDNN_TYPE_DOUBLE : CUDNN_TYPE_FLOAT;
+    PL_TRY(make(m->op, &g->op));
+    PL_TRY(set_desc(g->op, m->conv, g->conv));
+    PL_TRY(set_desc(g->op, m->x, g->x));
+    PL_TRY(set_desc(g->op, m->w, g->w));
+    PL_TRY(set_desc(g->op, m->y, g->mid ? g->mid : g->y));
+    PL_TRY(set(g->op, m->alpha, t, 1, wide ? (const void *)&one64 : &one));
+    PL_TRY(set(g->op, m->beta, t, 1, wide ? (const void *)&zero64 : &zero));
+    return finish(g->op, "a convolution");
+}
+
+static pl_status add_op(const pl_conv_shape *c, graph *g)
+{
+    static const int64_t ones[3] = {1, 1, 1};
+    cudnnPointwiseMode_t mode = CUDNN_POINTWISE_ADD;
+    cudnnDataType_t prec = CUDNN_DATA_FLOAT;
+    PL_TRY(tensor(UID_BIAS, type_of(c->dtype), c->spatial, 1, c->oc, ones, false, &g->bias));
+    PL_TRY(make(CUDNN_BACKEND_POINTWISE_DESCRIPTOR, &g->add));
+    PL_TRY(set(g->add, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode));
+    PL_TRY(set(g->add, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &prec));
+    PL_TRY(finish(g->add, "an addition"));
+    PL_TRY(make(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, &g->add_op));
+    PL_TRY(set_desc(g->add_op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, g->add));
+    PL_TRY(set_desc(g->add_op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, g->mid));
+    PL_TRY(set_desc(g->add_op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, g->bias));
+    PL_TRY(set_desc(g->add_op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, g->y));
+    return finish(g->add_op, "the addition of a bias");
+}
+
+static pl_status graph_make(const pl_conv_shape *c, bool bias, graph *g)
+{
+    cudnnDataType_t t = type_of(c->dtype);
+    cudnnHandle_t h;
+    PL_TRY(pl_cuda_dnn(&h));
+    PL_TRY(tensor(UID_X, t, c->spatial, c->n, c->ic, c->in, false, &g->x));
+    PL_TRY(tensor(UID_W, t, c->spatial, c->oc, c->ic / c->groups, c->kernel, false, &g->w));
+    PL_TRY(tensor(UID_Y, t, c->spatial, c->n, c->oc, c->out, false, &g->y));
+    if (bias)
+        PL_TRY(tensor(UID_MID, CUDNN_DATA_FLOAT, c->spatial, c->n, c->oc, c->out, true, &g->mid));
+    PL_TRY(conv_desc(c, &g->conv));
+    PL_TRY(conv_op(c, g));
+    if (bias) PL_TRY(add_op(c, g));
+    desc ops[2] = {g->op, g->add_op};
+    PL_TRY(make(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, &g->graph));
+    PL_TRY(set(g->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+               bias ? 2 : 1, ops));
+    PL_TRY(set(g->graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &h));
+    return finish(g->graph, "a graph of operations");
+}
+
+/* ---- engines -------------------------------------------------------------------------------- */
+typedef struct engine {
+    desc config, plan;
+    size_t work_bytes;
+    char text[64];
+} engine;
+
+static void engine_release(engine *e)
+{
+    drop(&e->plan);
+    drop(&e->config);
+}
+
+/* Reads the notes of a configuration's engine: fit, and a text for people. */
+static bool fit(const pl_conv_shape *c, desc config, char *text, size_t cap)
+{
+    cudnnBackendNumericalNote_t note[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
+    cudnnBackendBehaviorNote_t way[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
+    int64_t n = 0, n_way = 0, got = 0, index = -1;
+    desc e = NULL;
+    bool good = true, tensor_core = false, compiled = false;
+    if (make(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &e) != PL_OK) return false;
+    if (cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
+                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &got, &e) ||
+        cudnnBackendGetAttribute(e, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                                 CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &n, note) ||
+        cudnnBackendGetAttribute(e, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
+                                 CUDNN_BEHAVIOR_NOTE_TYPE_COUNT, &n_way, way) ||
+        cudnnBackendGetAttribute(e, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &got,
+                                 &index))
+        good = false;
+    for (int64_t i = 0; good && i < n && i < CUDNN_NUMERICAL_NOTE_TYPE_COUNT; i++) {
+        bool core = note[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
+        tensor_core |= core;
+        if (note[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC ||
+            note[i] == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)
+            good = false;
+        /* Tensor cores have no f32: they round it to TF32 or less. */
+        if ((core || note[i] == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS) &&
+            c->dtype == PL_F32 && !pl_cuda_tf32())
+            good = false;
+    }
+    for (int64_t i = 0; good && i < n_way && i < CUDNN_BEHAVIOR_NOTE_TYPE_COUNT; i++)
+        compiled |= way[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION;
+    drop(&e);
+    snprintf(text, cap, "eng%" PRId64 "%s%s", index, tensor_core ? " tc" : "",
+             compiled ? " rtc" : "");
+    return good;
+}
+
+/* Appends the fit configurations of one heuristic mode; a mode that has none is no failure. */
+static pl_status ask(const pl_conv_shape *c, const graph *g, cudnnBackendHeurMode_t mode, engine *list,
+                     int *n, int most)
+{
+    desc heur = NULL, config[MAX_CONFIGS] = {NULL};
+    int64_t got = 0;
+    pl_status rc = make(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &heur);
+    if (rc == PL_OK) rc = set_desc(heur, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, g->graph);
+    if (rc == PL_OK)
+        rc = set(heur, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    for (int i = 0; rc == PL_OK && i < MAX_CONFIGS; i++)
+        rc = make(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &config[i]);
+    if (rc == PL_OK && cudnnBackendFinalize(heur) == CUDNN_STATUS_SUCCESS &&
+        cudnnBackendGetAttribute(heur, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, MAX_CONFIGS, &got,
+                                 config) != CUDNN_STATUS_SUCCESS)
+        got = 0;
+    for (int i = 0; rc == PL_OK && i < got && i < MAX_CONFIGS && *n < most; i++) {
+        engine *e = &list[*n];
+        if (!fit(c, config[i], e->text, sizeof e->text)) continue;
+        e->config = config[i];
+        config[i] = NULL;
+        ++*n;
+    }
+    for (int i = 0; i < MAX_CONFIGS; i++) drop(&config[i]);
+    drop(&heur);
+    return rc;
+}
+
+static size_t room(int64_t elems, int32_t dtype)
+{
+    return ((size_t)elems * pl_dtype_bytes((pl_dtype)dtype) + 255) & ~(size_t)255;
+}
+
+/* Workspace that a plan may ask for: it is memory that the budget pays for. */
+static size_t work_cap(const pl_conv_shape *c)
+{
+    size_t x = room(c->n * c->ic * pl_conv_pixels(c->in), c->dtype);
+    size_t y = room(c->n * c->oc * pl_conv_pixels(c->out), c->dtype);
+    size_t large = (x > y ? x : y) / 4, least = (size_t)64 << 20;
+    return large > least ? large : least;
+}
+
+/* A configuration that the library cannot make into a plan is skipped: its plan stays NULL. */
+static pl_status plan_make(engine *e)
+{
+    if (e->plan) return PL_OK;
+    cudnnHandle_t h;
+    int64_t got = 0, bytes = 0;
+    PL_TRY(pl_cuda_dnn(&h));
+    PL_TRY(make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &e->plan));
+    PL_TRY(set(e->plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &h));
+    PL_TRY(set_desc(e->plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, e->config));
+    if (cudnnBackendFinalize(e->plan) != CUDNN_STATUS_SUCCESS ||
+        cudnnBackendGetAttribute(e->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                                 CUDNN_TYPE_INT64, 1, &got, &bytes) != CUDNN_STATUS_SUCCESS)
+        drop(&e->plan);
+    e->work_bytes = (size_t)bytes;
+    return PL_OK;
+}
+
+/* ---- timed choice --------------------------------------------------------------------------- */
+typedef struct trial {
+    pl_conv_plan p;
+    void *bound;
+} trial;
+
+static pl_status trial_run(void *ctx)
+{
+    const trial *t = ctx;
+    return pl_conv_execute(&t->p, t->bound);
+}
+
+/* Milliseconds of one engine in memory of its own, or a negative number if it cannot be tried. */
+static float try_engine(const pl_conv_shape *c, bool bias, const engine *e)
+{
+    size_t x = room(c->n * c->ic * pl_conv_pixels(c->in), c->dtype);
+    size_t w = room(c->oc * (c->ic / c->groups) * pl_conv_pixels(c->kernel), c->dtype);
+    size_t y = room(c->n * c->oc * pl_conv_pixels(c->out), c->dtype), b = room(c->oc, c->dtype);
+    void *block = NULL;
+    if (cudaMalloc(&block, x + w + y + b + e->work_bytes + 256) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return -1;
+    }
+    char *at = block;
+    trial t = {.p = {.problem = *c, .plan = e->plan, .bias_inside = bias}};
+    float ms = -1;
+    cudaMemsetAsync(block, 0, x + w + y + b, pl_cuda_stream());
+    if (pl_conv_bind(&t.p, at, at + x, at + x + w, at + x + w + y, at + x + w + y + b,
+                     &t.bound) != PL_OK ||
+        pl_cuda_time(trial_run, &t, &ms) != PL_OK)
+        ms = -1;
+    pl_conv_bound_free(t.bound);
+    cudaFree(block);
+    return ms;
+}
+
+static int fastest(const pl_conv_shape *c, bool bias, engine *list, int n)
+{
+    int best = -1;
+    float least = 0;
+    for (int i = 0; i < n; i++) {
+        if (plan_make(&list[i]) != PL_OK || !list[i].plan) continue;
+        if (list[i].work_bytes > work_cap(c)) continue;
+        float ms = try_engine(c, bias, &list[i]);
+        if (best < 0 || (ms >= 0 && ms < least)) {
+            best = i;
+            least = ms;
+        }
+    }
+    return best;
+}
+
+/* ---- choice --------------------------------------------------------------------------------- */
+static int first_that_works(const pl_conv_shape *c, engine *list, int from, int n)
+{
+    for (int i = from; i < n; i++)
+        if (plan_make(&list[i]) == PL_OK && list[i].plan && list[i].work_bytes <= work_cap(c))
+            return i;
+    return -1;
+}
+
+/* All plans are made; none keeps the cap. */
+static int smallest(const engine *list, int n)
+{
+    int best = -1;
+    for (int i = 0; i < n; i++)
+        if (list[i].plan && (best < 0 || list[i].work_bytes < list[best].work_bytes)) best = i;
+    return best;
+}
+
+static int timed_choice(const pl_conv_shape *c, bool bias, engine *list, int n)
+{
+    char key[320], text[288], value[32];
+    int at = -1;
+    pl_conv_text(c, text, sizeof text);
+    snprintf(key, sizeof key, "%s:%d%d", text, bias, pl_cuda_tf32());
+    if (pl_cuda_choice_get(key, value, sizeof value) && sscanf(value, "%d", &at) == 1 &&
+        at >= 0 && at < n)
+        return first_that_works(c, list, at, n);
+    at = fastest(c, bias, list, n);
+    if (at < 0) return at;
+    snprintf(value, sizeof value, "%d", at);
+    pl_cuda_choice_put(key, value);
+    return at;
+}
+
+/* Leaves p->plan NULL when cuDNN has no fit engine. */
+static pl_status choose(const pl_conv_shape *c, bool bias, pl_conv_plan *p)
+{
+    static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B,
+                                                   CUDNN_HEUR_MODE_FALLBACK};
+    graph g = {NULL};
+    engine list[MAX_TRIED] = {{NULL}};
+    int n = 0, at = -1, tried = 0;
+    pl_status rc = graph_make(c, bias, &g);
+    for (int m = 0; rc == PL_OK && at < 0 && m < 3; m++) {
+        rc = ask(c, &g, modes[m], list, &n, MAX_TRIED);
+        if (rc == PL_OK && !pl_cuda_autotune()) at = first_that_works(c, list, tried, n);
+        tried = n;
+    }
+    if (rc == PL_OK && pl_cuda_autotune()) at = timed_choice(c, bias, list, n);
+    if (rc == PL_OK && at < 0) at = smallest(list, n);
+    if (at >= 0) {
+        p->plan = list[at].plan;
+        list[at].plan = NULL;
+        p->work_bytes = list[at].work_bytes;
+        p->bias_inside = bias;
+        snprintf(p->engine, sizeof p->engine, "%s", list[at].text);
+    }
+    for (int i = 0; i < MAX_TRIED; i++) engine_release(&list[i]);
+    graph_release(&g);
+    return rc;
+}
+
+/* A graph that cuDNN does not take, or has no engine for, is not an error: our own kernels do it.
+ * A bias inside must not cost the workspace cap: then it is added after. */
+static pl_status fill(pl_conv_plan *p)
+{
+    uint64_t start = pl_sys_now_ns();
+    cudnnHandle_t h;
+    PL_TRY(pl_cuda_dnn(&h));
+    if (p->problem.bias) (void)choose(&p->problem, true, p);
+    if (p->work_bytes > work_cap(&p->problem)) drop(&p->plan);
+    if (!p->plan) (void)choose(&p->problem, false, p);
+    p->ms = (double)(pl_sys_now_ns() - start) * 1e-6;
+    return PL_OK;
+}
+
+/* ---- the table ------------------------------------------------------------------------------ */
+static pl_status find_or_make(const pl_conv_shape *c, pl_conv_plan **out)
+{
+    for (pl_conv_plan *p = plans; p; p = p->next)
+        if (memcmp(&p->problem, c, sizeof *c) == 0) {
+            p->refs++;
+            *out = p;
+            return PL_OK;
+        }
+    pl_conv_plan *p = pl_sys_alloc(sizeof *p);
+    if (!p) return PL_ERR_MEMORY;
+    p->problem = *c;
+    pl_status rc = fill(p);
+    if (rc != PL_OK) {
+        pl_sys_free(p);
+        return rc;
+    }
+    p->refs = 1;
+    p->next = plans;
+    *out = plans = p;
+    return PL_OK;
+}
+
+pl_status pl_conv_plan_get(const pl_conv_shape *c, pl_conv_plan **out)
+{
+    pthread_mutex_lock(&lock);
+    pl_status rc = find_or_make(c, out);
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+void pl_conv_plan_put(pl_conv_plan *p)
+{
+    if (!p) return;
+    pthread_mutex_lock(&lock);
+    if (--p->refs == 0) {
+        pl_conv_plan **at = &plans;
+        while (*at != p) at = &(*at)->next;
+        *at = p->next;
+        drop(&p->plan);
+        pl_sys_free(p);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- running -------------------------------------------------------------------------------- */
+static pl_status bind_into(desc d, const pl_conv_plan *p, const void *const *at, void *work)
+{
+    static const int64_t uid[4] = {UID_X, UID_W, UID_Y, UID_BIAS};
+    PL_TRY(set(d, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, p->bias_inside ? 4 : 3,
+               uid));
+    PL_TRY(set(d, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR,
+               p->bias_inside ? 4 : 3, at));
+    PL_TRY(set(d, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &work));
+    return finish(d, "a pack of pointers");
+}
+
+pl_status pl_conv_bind(const pl_conv_plan *p, const void *x, const void *w, const void *y,
+                       const void *bias, void *work, void **bound)
+{
+    const void *at[4] = {x, w, y, bias};
+    desc d = NULL;
+    PL_TRY(make(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &d));
+    pl_status rc = bind_into(d, p, at, work);
+    if (rc != PL_OK) drop(&d);
+    *bound = d;
+    return rc;
+}
+
+void pl_conv_bound_free(void *bound)
+{
+    drop(&bound);
+}
+
+pl_status pl_conv_execute(const pl_conv_plan *p, void *bound)
+{
+    cudnnHandle_t h;
+    PL_TRY(pl_cuda_dnn(&h));
+    cudnnStatus_t rc = cudnnBackendExecute(h, p->plan, bound);
+    if (rc == CUDNN_STATUS_SUCCESS) return PL_OK;
+    char text[288];
+    pl_conv_text(&p->problem, text, sizeof text);
+    pl_cuda_dnn_failed(rc, "cudnnBackendExecute", __FILE__, __LINE__);
+    return pl__fail_prefix(PL_ERR_DEVICE, "%s by %s", text, p->engine);
+}

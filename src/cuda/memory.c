@@ -1,0 +1,161 @@
+/* memory.c - the card's memory and the host blocks it copies from and to.
+ *
+ * A block is a range of addresses with memory behind it, made with the driver's virtual-memory
+ * calls: as much as was asked for, to the card's granularity (2 MiB), with no allocator between
+ * that would hold more. The range has room for the whole card, so that a block can grow in
+ * place.
+ */
+#include "cuda/device_int.h"
+
+#include <pthread.h>
+#include <string.h>
+
+/* The driver's calls, looked up once in a process. */
+static struct {
+    CUresult (*granularity)(size_t *, const CUmemAllocationProp *, CUmemAllocationGranularity_flags);
+    CUresult (*reserve)(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
+    CUresult (*create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
+                       unsigned long long);
+    CUresult (*map)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long);
+    CUresult (*access)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
+    CUresult (*unmap)(CUdeviceptr, size_t);
+    CUresult (*release)(CUmemGenericAllocationHandle);
+    CUresult (*unreserve)(CUdeviceptr, size_t);
+    size_t grain, span;
+} vm;
+static pthread_mutex_t vm_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static CUmemAllocationProp on_card(void)
+{
+    CUmemAllocationProp p;
+    memset(&p, 0, sizeof p);
+    p.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    p.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    p.location.id = pl_cuda_card_get()->index;
+    return p;
+}
+
+static size_t rounded(size_t bytes)
+{
+    return (bytes + vm.grain - 1) / vm.grain * vm.grain;
+}
+
+static pl_status look_up(void)
+{
+    struct {
+        const char *name;
+        void *to;
+    } want[] = {{"cuMemGetAllocationGranularity", &vm.granularity},
+                {"cuMemAddressReserve", &vm.reserve},
+                {"cuMemCreate", &vm.create},
+                {"cuMemMap", &vm.map},
+                {"cuMemSetAccess", &vm.access},
+                {"cuMemUnmap", &vm.unmap},
+                {"cuMemRelease", &vm.release},
+                {"cuMemAddressFree", &vm.unreserve}};
+    if (vm.grain) return PL_OK;
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        void *entry;
+        PL_TRY(pl_cuda_driver(want[i].name, 10020, &entry));
+        memcpy(want[i].to, &entry, sizeof entry);
+    }
+    CUmemAllocationProp p = on_card();
+    size_t grain = 0;
+    PL_CU(vm.granularity(&grain, &p, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+    vm.grain = grain;
+    vm.span = rounded(pl_cuda_card_get()->total_bytes);
+    return PL_OK;
+}
+
+/* Memory behind [at, at + bytes); nothing is left behind when it fails. */
+static pl_status back(CUdeviceptr at, size_t bytes)
+{
+    CUmemAllocationProp p = on_card();
+    CUmemAccessDesc access = {p.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemGenericAllocationHandle h;
+    PL_CU(vm.create(&h, bytes, &p, 0));
+    CUresult rc = vm.map(at, bytes, 0, h, 0);
+    vm.release(h); /* the mapping keeps it */
+    PL_CU(rc);
+    rc = vm.access(at, bytes, &access, 1);
+    if (rc != CUDA_SUCCESS) vm.unmap(at, bytes);
+    PL_CU(rc);
+    return PL_OK;
+}
+
+static pl_status map_block(size_t bytes, void **out)
+{
+    PL_TRY(look_up());
+    CUdeviceptr at = 0;
+    size_t span = rounded(bytes) > vm.span ? rounded(bytes) : vm.span;
+    PL_CU(vm.reserve(&at, span, 0, 0, 0));
+    pl_status rc = back(at, rounded(bytes));
+    if (rc != PL_OK) {
+        vm.unreserve(at, span);
+        return pl__fail_prefix(rc, "%zu bytes of %s", bytes, pl_cuda_card_get()->name);
+    }
+    *out = (void *)(uintptr_t)at;
+    return PL_OK;
+}
+
+pl_status pl_cuda_alloc(size_t bytes, void **out)
+{
+    *out = NULL;
+    if (!bytes) return PL_OK;
+    pthread_mutex_lock(&vm_lock);
+    pl_status rc = map_block(bytes, out);
+    pthread_mutex_unlock(&vm_lock);
+    PL_TRY(rc);
+    PL_CUDA(cudaMemsetAsync(*out, 0, rounded(bytes), pl_cuda_stream()));
+    PL_CUDA(cudaStreamSynchronize(pl_cuda_stream()));
+    return PL_OK;
+}
+
+void pl_cuda_free(void *p, size_t bytes)
+{
+    CUdeviceptr at = (CUdeviceptr)(uintptr_t)p;
+    size_t span = rounded(bytes) > vm.span ? rounded(bytes) : vm.span;
+    if (!p) return;
+    cudaDeviceSynchronize(); /* nothing that runs may lose its memory */
+    vm.unmap(at, rounded(bytes));
+    vm.unreserve(at, span);
+}
+
+/* A failure here stays with the stream and is told by the next call that waits for it. */
+void pl_cuda_fill(void *to, int byte, size_t bytes)
+{
+    cudaMemsetAsync(to, byte, bytes, pl_cuda_stream());
+}
+
+pl_status pl_cuda_host_alloc(size_t bytes, void **out)
+{
+    *out = NULL;
+    if (!bytes) return PL_OK;
+    PL_CUDA(cudaHostAlloc(out, bytes, cudaHostAllocDefault));
+    memset(*out, 0, bytes);
+    return PL_OK;
+}
+
+void pl_cuda_host_free(void *p, size_t bytes)
+{
+    (void)bytes;
+    cudaFreeHost(p);
+}
+
+static pl_status copy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
+{
+    if (!bytes) return PL_OK;
+    PL_CUDA(cudaMemcpyAsync(to, from, bytes, kind, pl_cuda_stream()));
+    PL_CUDA(cudaStreamSynchronize(pl_cuda_stream()));
+    return PL_OK;
+}
+
+pl_status pl_cuda_write(void *to, const void *from, size_t bytes)
+{
+    return copy(to, from, bytes, cudaMemcpyHostToDevice);
+}
+
+pl_status pl_cuda_read(void *to, const void *from, size_t bytes)
+{
+    return copy(to, from, bytes, cudaMemcpyDeviceToHost);
+}

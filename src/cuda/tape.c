@@ -1,0 +1,227 @@
+/* tape.c - launches in order, and a whole run as one graph.
+ *
+ * The first run of a program goes launch by launch, so that modules that load on first use and
+ * algorithms that set themselves up do it then; after it the same launches are captured, once,
+ * and every later run replays the graph. Uploads go over a stream of their own:
+ *
+ *   upload stream:  wait for `taken`   host[turn] -> stage          record `came[turn]`
+ *   stream:         wait for `came`    stage -> arena, record `taken`, graph, record `done`
+ *
+ * so that a batch goes up while the run before it still works.
+ */
+#include "base/sys.h"
+#include "cuda/device_int.h"
+
+typedef struct tape {
+    const pl_tape_plan *plan;
+    cudaGraphExec_t graph; /* NULL: eager, or nothing to run */
+    cudaEvent_t came[2], begun, done;
+} tape;
+
+/* When the stage may be written again; one for all tapes, since programs share the stage. */
+static cudaEvent_t taken;
+
+static pl_status enqueue_one(const pl_launch *l)
+{
+    if (l->exec) return l->exec->kernel->run(&l->call);
+    if (l->bytes)
+        PL_CUDA(cudaMemcpyAsync(l->to, l->from, l->bytes, cudaMemcpyDeviceToDevice,
+                                pl_cuda_stream()));
+    return PL_OK;
+}
+
+pl_status pl_cuda_enqueue(const pl_launch *l, uint32_t n, uint32_t *failed)
+{
+    for (*failed = 0; *failed < n; ++*failed) PL_TRY(enqueue_one(&l[*failed]));
+    *failed = 0;
+    return PL_OK;
+}
+
+/* ---- launch by launch ------------------------------------------------------------------- */
+/* An event before each launch and one behind the last: the card never waits for the host between
+ * them, so the times are those of a run at full speed. */
+static pl_status run_between(const pl_launch *l, uint32_t n, cudaEvent_t *at, uint64_t *ns,
+                             uint32_t *failed)
+{
+    for (uint32_t i = 0; i <= n; i++) PL_CUDA(cudaEventCreate(&at[i]));
+    PL_CUDA(cudaEventRecord(at[0], pl_cuda_stream()));
+    for (uint32_t i = 0; i < n; i++) {
+        *failed = i;
+        PL_TRY(enqueue_one(&l[i]));
+        PL_CUDA(cudaEventRecord(at[i + 1], pl_cuda_stream()));
+    }
+    PL_CUDA(cudaStreamSynchronize(pl_cuda_stream()));
+    for (uint32_t i = 0; i < n; i++) {
+        float ms = 0;
+        PL_CUDA(cudaEventElapsedTime(&ms, at[i], at[i + 1]));
+        ns[i] += (uint64_t)(1e6 * (double)ms);
+    }
+    return PL_OK;
+}
+
+static pl_status run_timed(const pl_launch *l, uint32_t n, uint64_t *ns, uint32_t *failed)
+{
+    cudaEvent_t *at = pl_sys_alloc(((size_t)n + 1) * sizeof(cudaEvent_t));
+    if (!at) return PL_ERR_MEMORY;
+    pl_status rc = run_between(l, n, at, ns, failed);
+    for (uint32_t i = 0; i <= n; i++)
+        if (at[i]) cudaEventDestroy(at[i]);
+    pl_sys_free(at);
+    return rc;
+}
+
+pl_status pl_cuda_run(const pl_launch *l, uint32_t n, uint64_t *ns, uint32_t *failed)
+{
+    if (ns) return run_timed(l, n, ns, failed);
+    PL_TRY(pl_cuda_enqueue(l, n, failed));
+    PL_CUDA(cudaStreamSynchronize(pl_cuda_stream()));
+    return PL_OK;
+}
+
+/* ---- tapes ------------------------------------------------------------------------------ */
+static pl_status fetch_outputs(const pl_tape_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->n_out; i++)
+        PL_CUDA(cudaMemcpyAsync((char *)plan->mirror + plan->out[i].at, plan->out[i].device,
+                                plan->out[i].bytes, cudaMemcpyDeviceToHost, pl_cuda_stream()));
+    return PL_OK;
+}
+
+static pl_status run_body(const pl_tape_plan *plan)
+{
+    uint32_t failed;
+    PL_TRY(pl_cuda_enqueue(plan->launch, plan->n_launch, &failed));
+    return fetch_outputs(plan);
+}
+
+static pl_status capture(tape *t)
+{
+    cudaGraph_t graph = NULL;
+    PL_CUDA(cudaStreamBeginCapture(pl_cuda_stream(), cudaStreamCaptureModeThreadLocal));
+    pl_status rc = run_body(t->plan);
+    cudaError_t end = cudaStreamEndCapture(pl_cuda_stream(), &graph);
+    if (rc == PL_OK && end != cudaSuccess)
+        rc = pl_cuda_failed(end, "cudaStreamEndCapture", __FILE__, __LINE__);
+    if (rc == PL_OK) {
+        cudaError_t made = cudaGraphInstantiate(&t->graph, graph, 0);
+        if (made != cudaSuccess)
+            rc = pl_cuda_failed(made, "cudaGraphInstantiate", __FILE__, __LINE__);
+    }
+    if (rc == PL_OK) {
+        cudaError_t up = cudaGraphUpload(t->graph, pl_cuda_stream());
+        if (up != cudaSuccess) rc = pl_cuda_failed(up, "cudaGraphUpload", __FILE__, __LINE__);
+    }
+    if (graph) cudaGraphDestroy(graph);
+    cudaGetLastError();
+    return rc;
+}
+
+static pl_status make_events(tape *t)
+{
+    unsigned plain = cudaEventDisableTiming;
+    if (!taken) PL_CUDA(cudaEventCreateWithFlags(&taken, plain));
+    for (int k = 0; k < 2; k++) PL_CUDA(cudaEventCreateWithFlags(&t->came[k], plain));
+    PL_CUDA(cudaEventCreate(&t->begun));
+    PL_CUDA(cudaEventCreate(&t->done));
+    return PL_OK;
+}
+
+static pl_status take_inputs(tape *t, int turn)
+{
+    const pl_tape_plan *plan = t->plan;
+    cudaStream_t up = pl_cuda_upload_stream(), stream = pl_cuda_stream();
+    if (!plan->in_bytes) return PL_OK;
+    PL_CUDA(cudaStreamWaitEvent(up, taken, 0));
+    PL_CUDA(cudaMemcpyAsync(plan->stage, plan->host[turn], plan->in_bytes, cudaMemcpyHostToDevice,
+                            up));
+    PL_CUDA(cudaEventRecord(t->came[turn], up));
+    PL_CUDA(cudaStreamWaitEvent(stream, t->came[turn], 0));
+    for (uint32_t i = 0; i < plan->n_in; i++)
+        if (plan->in[i].bytes)
+            PL_CUDA(cudaMemcpyAsync(plan->in[i].device, (char *)plan->stage + plan->in[i].at,
+                                    plan->in[i].bytes, cudaMemcpyDeviceToDevice, stream));
+    PL_CUDA(cudaEventRecord(taken, stream));
+    return PL_OK;
+}
+
+static pl_status rehearse(tape *t, uint32_t *failed)
+{
+    const pl_tape_plan *plan = t->plan;
+    PL_TRY(take_inputs(t, 0));
+    PL_TRY(pl_cuda_enqueue(plan->launch, plan->n_launch, failed));
+    *failed = plan->n_launch;
+    cudaError_t rc = cudaStreamSynchronize(pl_cuda_stream());
+    if (rc != cudaSuccess)
+        return pl__fail_prefix(pl_cuda_failed(rc, "first run", __FILE__, __LINE__),
+                               "a kernel failed (CUDA_LAUNCH_BLOCKING=1 tells which)");
+    if (plan->eager || plan->n_launch + plan->n_out == 0) return PL_OK;
+    pl_status captured = capture(t);
+    if (captured != PL_OK)
+        return pl__fail_prefix(captured, "a run cannot be replayed (compile.mode=eager does not)");
+    PL_CUDA(cudaStreamSynchronize(pl_cuda_stream()));
+    return PL_OK;
+}
+
+pl_status pl_cuda_tape_new(const pl_tape_plan *plan, void **out, uint32_t *failed)
+{
+    tape *t = pl_sys_alloc(sizeof *t);
+    *failed = plan->n_launch;
+    if (!t) return PL_ERR_MEMORY;
+    t->plan = plan;
+    pl_status rc = make_events(t);
+    if (rc == PL_OK) rc = rehearse(t, failed);
+    if (rc != PL_OK) {
+        pl_cuda_tape_free(t);
+        return rc;
+    }
+    *out = t;
+    return PL_OK;
+}
+
+void pl_cuda_tape_free(void *p)
+{
+    tape *t = p;
+    if (!t) return;
+    cudaDeviceSynchronize();
+    if (t->graph) cudaGraphExecDestroy(t->graph);
+    for (int k = 0; k < 2; k++)
+        if (t->came[k]) cudaEventDestroy(t->came[k]);
+    if (t->begun) cudaEventDestroy(t->begun);
+    if (t->done) cudaEventDestroy(t->done);
+    pl_sys_free(t);
+}
+
+pl_status pl_cuda_tape_run(void *p, int turn)
+{
+    tape *t = p;
+    PL_TRY(take_inputs(t, turn));
+    PL_CUDA(cudaEventRecord(t->begun, pl_cuda_stream()));
+    if (t->graph)
+        PL_CUDA(cudaGraphLaunch(t->graph, pl_cuda_stream()));
+    else
+        PL_TRY(run_body(t->plan));
+    PL_CUDA(cudaEventRecord(t->done, pl_cuda_stream()));
+    return PL_OK;
+}
+
+pl_status pl_cuda_tape_turn(void *p, int turn)
+{
+    const tape *t = p;
+    PL_CUDA(cudaEventSynchronize(t->came[turn]));
+    return PL_OK;
+}
+
+pl_status pl_cuda_tape_wait(void *p)
+{
+    const tape *t = p;
+    PL_CUDA(cudaEventSynchronize(t->done));
+    return PL_OK;
+}
+
+double pl_cuda_tape_ms(void *p)
+{
+    const tape *t = p;
+    float ms = 0;
+    if (cudaEventElapsedTime(&ms, t->begun, t->done) != cudaSuccess) cudaGetLastError();
+    return (double)ms;
+}

@@ -1,0 +1,10 @@
+/* open.h - ops as maps, and slices above maps; see open.c. */
+#ifndef PL_PASS_OPEN_H
+#define PL_PASS_OPEN_H
+
+#include "ir/graph.h"
+
+pl_status pl_pass_open(const pl_graph *in, pl_graph **out) PL_MUST_USE;
+pl_status pl_pass_sink(const pl_graph *in, pl_graph **out) PL_MUST_USE;
+
+#endif

@@ -1,0 +1,219 @@
+/* device_apart.c - a device for tests: the CPU, behind a wall.
+ *
+ * Its memory is ordinary pages that nothing may touch while no function of this file runs: the
+ * kernel refuses every other access, so a session that reads or writes device memory by itself
+ * ends at once. Outputs reach the mirror only when somebody waits, and the mirror is noise
+ * until then. That is how a graphics card's session is tested where there is none.
+ *
+ * The table of blocks is the one thing of this file that exists once in a process, like a
+ * card's memory; tests use the device from one thread.
+ */
+#include "base/sys.h"
+#include "pass/fuse.h"
+#include "rt/device.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+enum { MAX_BLOCKS = 64 };
+static struct {
+    void *p;
+    size_t bytes;
+} blocks[MAX_BLOCKS];
+
+static void wall(int access)
+{
+    for (int i = 0; i < MAX_BLOCKS; i++)
+        if (blocks[i].p && mprotect(blocks[i].p, blocks[i].bytes, access) != 0)
+            PL_BUG("mprotect refuses a mapped block");
+}
+
+static void enter(void)
+{
+    wall(PROT_READ | PROT_WRITE);
+}
+
+static void leave(void)
+{
+    wall(PROT_NONE);
+}
+
+static pl_status apart_alloc(size_t bytes, void **out)
+{
+    *out = NULL;
+    if (!bytes) return PL_OK;
+    for (int i = 0; i < MAX_BLOCKS; i++) {
+        if (blocks[i].p) continue;
+        PL_TRY(pl_sys_map(bytes, out));
+        blocks[i].p = *out;
+        blocks[i].bytes = bytes;
+        leave();
+        return PL_OK;
+    }
+    PL_FAIL(PL_ERR_MEMORY, "device apart has %d blocks, all in use", MAX_BLOCKS);
+}
+
+static void apart_free(void *p, size_t bytes)
+{
+    for (int i = 0; i < MAX_BLOCKS; i++)
+        if (p && blocks[i].p == p) blocks[i].p = NULL;
+    pl_sys_unmap(p, bytes);
+}
+
+static void apart_fill(void *to, int byte, size_t bytes)
+{
+    enter();
+    memset(to, byte, bytes);
+    leave();
+}
+
+static pl_status apart_run(const pl_launch *l, uint32_t n, uint64_t *ns, uint32_t *failed)
+{
+    enter();
+    pl_status rc = pl_device_cpu.run(l, n, ns, failed);
+    leave();
+    return rc;
+}
+
+static pl_status apart_host_alloc(size_t bytes, void **out)
+{
+    *out = NULL;
+    return bytes ? pl_sys_map(bytes, out) : PL_OK;
+}
+
+static pl_status apart_copy(void *to, const void *from, size_t bytes)
+{
+    enter();
+    memcpy(to, from, bytes);
+    leave();
+    return PL_OK;
+}
+
+/* ---- tapes ------------------------------------------------------------------------------ */
+typedef struct tape {
+    const pl_tape_plan *plan;
+    bool waiting; /* outputs of a run are not in the mirror yet */
+    double ms;
+} tape;
+
+static pl_status play(tape *t, int turn, uint32_t *failed)
+{
+    const pl_tape_plan *plan = t->plan;
+    uint64_t begin = pl_sys_now_ns();
+    enter();
+    if (plan->in_bytes) memcpy(plan->stage, plan->host[turn], plan->in_bytes);
+    for (uint32_t i = 0; i < plan->n_in; i++)
+        if (plan->in[i].bytes)
+            memcpy(plan->in[i].device, (char *)plan->stage + plan->in[i].at, plan->in[i].bytes);
+    pl_status rc = pl_device_cpu.run(plan->launch, plan->n_launch, NULL, failed);
+    leave();
+    t->ms = 1e-6 * (double)(pl_sys_now_ns() - begin);
+    return rc;
+}
+
+static pl_status apart_tape_new(const pl_tape_plan *plan, void **out, uint32_t *failed)
+{
+    tape *t = pl_sys_alloc(sizeof *t);
+    *failed = plan->n_launch;
+    if (!t) return PL_ERR_MEMORY;
+    t->plan = plan;
+    *out = t;
+    return play(t, 0, failed);
+}
+
+static void apart_tape_free(void *p)
+{
+    pl_sys_free(p);
+}
+
+static pl_status apart_tape_run(void *p, int turn)
+{
+    tape *t = p;
+    uint32_t failed;
+    pl_status rc = play(t, turn, &failed);
+    for (uint32_t i = 0; i < t->plan->n_out; i++)
+        memset((char *)t->plan->mirror + t->plan->out[i].at, 0xff, t->plan->out[i].bytes);
+    t->waiting = true;
+    return rc;
+}
+
+static pl_status apart_tape_turn(void *p, int turn)
+{
+    (void)p, (void)turn;
+    return PL_OK;
+}
+
+static pl_status apart_tape_wait(void *p)
+{
+    tape *t = p;
+    const pl_tape_plan *plan = t->plan;
+    if (!t->waiting) return PL_OK;
+    enter();
+    for (uint32_t i = 0; i < plan->n_out; i++)
+        memcpy((char *)plan->mirror + plan->out[i].at, plan->out[i].device, plan->out[i].bytes);
+    leave();
+    t->waiting = false;
+    return PL_OK;
+}
+
+static double apart_tape_ms(void *p)
+{
+    const tape *t = p;
+    return t->ms;
+}
+
+/* ---- the rest is the CPU's -------------------------------------------------------------- */
+static pl_status apart_prepare(const pl_graph *g, const pl_unit *u, const pl_call *call,
+                               bool reference, pl_exec *out)
+{
+    return pl_device_cpu.prepare(g, u, call, reference, out);
+}
+
+static void apart_discard(pl_exec *e)
+{
+    pl_device_cpu.discard(e);
+}
+
+static bool apart_group_inplace(const pl_exec *e, const pl_unit *u, uint32_t k, uint32_t i)
+{
+    return pl_device_cpu.group_inplace(e, u, k, i);
+}
+
+static uint64_t apart_used(void)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < MAX_BLOCKS; i++)
+        if (blocks[i].p) sum += blocks[i].bytes;
+    return sum;
+}
+
+static pl_status apart_room(uint64_t bytes)
+{
+    (void)bytes;
+    return PL_OK;
+}
+
+const pl_device pl_device_apart = {
+    .name = "apart",
+    .fuse = &pl_fuse_opts_cpu,
+    .apart = true,
+    .alloc = apart_alloc,
+    .free = apart_free,
+    .fill = apart_fill,
+    .prepare = apart_prepare,
+    .discard = apart_discard,
+    .group_inplace = apart_group_inplace,
+    .run = apart_run,
+    .host_alloc = apart_host_alloc,
+    .host_free = pl_sys_unmap,
+    .write = apart_copy,
+    .read = apart_copy,
+    .tape_new = apart_tape_new,
+    .tape_free = apart_tape_free,
+    .tape_run = apart_tape_run,
+    .tape_turn = apart_tape_turn,
+    .tape_wait = apart_tape_wait,
+    .tape_ms = apart_tape_ms,
+    .used_bytes = apart_used,
+    .room = apart_room,
+};

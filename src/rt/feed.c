@@ -1,0 +1,189 @@
+/* feed.c - inputs and outputs of programs whose device the host cannot reach into.
+ *
+ * Each bound program has two host blocks for its inputs, written in turn, and one mirror of its
+ * outputs; the session has one block on the device that inputs pass through (device.h has the
+ * drawing). Every run fetches the small outputs, which are what a training loop reads; a large
+ * one is fetched when somebody asks for it.
+ */
+#include "plimsoll_unstable.h"
+#include "rt/rt_int.h"
+
+enum { ALIGN = 256, SMALL_OUTPUT = 64 << 10 };
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+uint64_t pl_program_stage_bytes(const pl_program *p)
+{
+    uint64_t sum = 0;
+    bool staged = p->dev->apart || p->dev->plans_only;
+    for (int i = 0; staged && i < p->n_inputs; i++) {
+        pl_type t = pl_program_input_type(p, i);
+        sum += aligned(pl_type_bytes(&t));
+    }
+    return sum;
+}
+
+static pl_status list_inputs(pl_session *s, pl_bound *b)
+{
+    const pl_program *p = b->p;
+    pl_transfer *in = pl_arena_new(&s->mem, pl_transfer, p->n_inputs + 1);
+    if (!in) return PL_ERR_MEMORY;
+    size_t at = 0;
+    for (int i = 0; i < p->n_inputs; i++) {
+        uint32_t val = pl_node_get(p->g, p->inputs[i])->out;
+        size_t bytes = pl_type_bytes(pl_type_of(p->g, val));
+        /* An input that nobody reads has no place. */
+        void *device = pl_session_address(s, &p->plan->place[val]);
+        in[i] = (pl_transfer){at, device, device ? bytes : 0};
+        at += aligned(bytes);
+    }
+    b->feed.plan.in = in;
+    b->feed.plan.n_in = (uint32_t)p->n_inputs;
+    b->feed.plan.in_bytes = at;
+    return PL_OK;
+}
+
+static pl_status list_outputs(pl_session *s, pl_bound *b)
+{
+    const pl_program *p = b->p;
+    uint32_t n = p->plan->n_outputs, small = 0;
+    pl_feed *f = &b->feed;
+    f->out = pl_arena_new(&s->mem, pl_transfer, n + 1);
+    f->fresh = pl_arena_new(&s->mem, bool, n + 1);
+    pl_transfer *fetched = pl_arena_new(&s->mem, pl_transfer, n + 1);
+    if (!f->out || !f->fresh || !fetched) return PL_ERR_MEMORY;
+    for (uint32_t i = 0; i < n; i++) {
+        const pl_plan_output *o = &p->plan->outputs[i];
+        size_t bytes = pl_type_bytes(pl_type_of(p->g, pl_node_in(p->g, o->node)[0]));
+        f->out[i] = (pl_transfer){f->mirror_bytes, pl_session_address(s, &o->place), bytes};
+        f->mirror_bytes += aligned(bytes);
+        if (bytes <= SMALL_OUTPUT) fetched[small++] = f->out[i];
+    }
+    f->plan.out = fetched;
+    f->plan.n_out = small;
+    return PL_OK;
+}
+
+static pl_status make_blocks(pl_session *s)
+{
+    enum { BOUNCE = 4 << 20 };
+    for (int i = 0; i < s->n_bound; i++) {
+        pl_feed *f = &s->bound[i].feed;
+        for (int k = 0; k < 2; k++) PL_TRY(s->dev->host_alloc(f->plan.in_bytes, &f->plan.host[k]));
+        PL_TRY(s->dev->host_alloc(f->mirror_bytes, &f->plan.mirror));
+        if (f->plan.in_bytes > s->stage_bytes) s->stage_bytes = f->plan.in_bytes;
+    }
+    void *p = NULL;
+    PL_TRY(s->dev->alloc(s->stage_bytes, &p));
+    s->stage = p;
+    PL_TRY(s->dev->host_alloc(BOUNCE, &p));
+    s->bounce = p;
+    s->bounce_bytes = BOUNCE;
+    return PL_OK;
+}
+
+static pl_status make_tape(pl_session *s, pl_bound *b)
+{
+    uint32_t failed;
+    pl_status rc = s->dev->tape_new(&b->feed.plan, &b->feed.tape, &failed);
+    if (rc == PL_OK || failed >= b->n_launch) return rc;
+    return pl__fail_prefix(rc, "%s", b->p->step_label[failed]);
+}
+
+pl_status pl_feed_make(pl_session *s)
+{
+    for (int i = 0; i < s->n_bound; i++) {
+        PL_TRY(list_inputs(s, &s->bound[i]));
+        PL_TRY(list_outputs(s, &s->bound[i]));
+    }
+    PL_TRY(make_blocks(s));
+    for (int i = 0; i < s->n_bound; i++) {
+        pl_bound *b = &s->bound[i];
+        pl_feed *f = &b->feed;
+        f->plan.launch = b->launch;
+        f->plan.n_launch = b->n_launch;
+        f->plan.stage = s->stage;
+        f->plan.eager = b->p->opts.mode == PL_MODE_EAGER;
+        if (!b->dies) PL_TRY(make_tape(s, b));
+    }
+    if (s->state_bytes) s->dev->fill(s->state, 0, s->state_bytes);
+    return PL_OK;
+}
+
+void pl_feed_release(pl_session *s)
+{
+    for (int i = 0; i < s->n_bound; i++) {
+        pl_feed *f = &s->bound[i].feed;
+        s->dev->tape_free(f->tape);
+        for (int k = 0; k < 2; k++)
+            if (f->plan.host[k]) s->dev->host_free(f->plan.host[k], f->plan.in_bytes);
+        if (f->plan.mirror) s->dev->host_free(f->plan.mirror, f->mirror_bytes);
+    }
+    if (s->stage) s->dev->free(s->stage, s->stage_bytes);
+    if (s->bounce) s->dev->host_free(s->bounce, s->bounce_bytes);
+}
+
+void *pl_feed_input(const pl_bound *b, int i)
+{
+    return (char *)b->feed.plan.host[b->feed.turn] + b->feed.plan.in[i].at;
+}
+
+static pl_status fetch(pl_session *s, pl_feed *f, uint32_t i)
+{
+    const pl_transfer *o = &f->out[i];
+    PL_TRY(s->dev->read((char *)f->plan.mirror + o->at, o->device, o->bytes));
+    f->fresh[i] = true;
+    return PL_OK;
+}
+
+const void *pl_feed_output(pl_session *s, pl_bound *b, uint32_t i)
+{
+    pl_feed *f = &b->feed;
+    bool fetched = f->tape && f->out[i].bytes <= SMALL_OUTPUT;
+    if (fetched && s->dev->tape_wait(f->tape) != PL_OK) return NULL;
+    if (!fetched && !f->fresh[i] && fetch(s, f, i) != PL_OK) return NULL;
+    return (const char *)f->plan.mirror + f->out[i].at;
+}
+
+static pl_status run_watched(pl_session *s, pl_bound *b, uint32_t *failed)
+{
+    const pl_feed *f = &b->feed;
+    for (uint32_t i = 0; i < f->plan.n_in; i++)
+        if (f->plan.in[i].bytes)
+            PL_TRY(s->dev->write(f->plan.in[i].device, pl_feed_input(b, (int)i),
+                                 f->plan.in[i].bytes));
+    return pl_session_run_watched(s, b, failed);
+}
+
+pl_status pl_feed_run(pl_session *s, pl_bound *b, uint32_t *failed)
+{
+    pl_feed *f = &b->feed;
+    bool watched = b->dies || b->profile.ns;
+    *failed = b->n_launch;
+    if (watched)
+        PL_TRY(run_watched(s, b, failed));
+    else
+        PL_TRY(s->dev->tape_run(f->tape, f->turn));
+    for (uint32_t i = 0; i < b->p->plan->n_outputs; i++) f->fresh[i] = false;
+    /* What a watched run of a program with a tape leaves is fetched as a tape would. */
+    for (uint32_t i = 0; watched && i < b->p->plan->n_outputs; i++) PL_TRY(fetch(s, f, i));
+    f->turn ^= 1;
+    return f->tape ? s->dev->tape_turn(f->tape, f->turn) : PL_OK;
+}
+
+pl_status pl_feed_wait(pl_session *s)
+{
+    for (int i = 0; i < s->n_bound; i++)
+        if (s->bound[i].feed.tape) PL_TRY(s->dev->tape_wait(s->bound[i].feed.tape));
+    return PL_OK;
+}
+
+double pl_session_device_ms(pl_session *s, const pl_program *p)
+{
+    const pl_bound *b = pl_session_find(s, p);
+    bool is = b && b->feed.tape && s->dev->tape_wait(b->feed.tape) == PL_OK;
+    return is ? s->dev->tape_ms(b->feed.tape) : 0;
+}

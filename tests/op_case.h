@@ -1,0 +1,41 @@
+/* op_case.h - one op at one of the cases its file lists, in one dtype: what harnesses run. */
+#ifndef PL_TESTS_OP_CASE_H
+#define PL_TESTS_OP_CASE_H
+
+#include "ir/graph.h"
+
+typedef struct inst {
+    const pl_op *op;
+    const pl_case *cs;
+    int index; /* of the case */
+    pl_store *store;
+    pl_graph *g;
+    pl_val in[PL_CASE_IN], out[PL_MAX_OUT];
+    pl_type in_type[PL_CASE_IN], out_type[PL_MAX_OUT];
+    pl_call call;
+    uint32_t node;
+    int n_in;
+    pl_dtype dtype;
+    bool swapped;    /* some input has the dtype under test */
+    char label[128]; /* "conv case 2 bf16" */
+} inst;
+
+/* False when the op refuses this dtype, which only f32 may not be; the message is set then. */
+bool inst_new(inst *t, const pl_op *op, const pl_case *cs, int index, pl_dtype dtype);
+void inst_free(inst *t);
+/* Ops without a kernel, and those that PL_TEST_OP=name leaves out. */
+bool is_exempt(const pl_op *op);
+bool last_case(const pl_case *c);
+
+/* Of noise for an input (any number), the same every time. */
+uint64_t seed_of(const inst *t, int input);
+/* Values of an input, the same in every dtype but for rounding. */
+void draw(const inst *t, int input, void *p);
+/* Relative error that a result of this dtype may have. */
+double tolerance(pl_dtype d);
+/* The largest error of a against b, element by element, in units of what is allowed: the tolerance
+ * relative to the element and a tenth of the largest. Above 1 they disagree; why says where. */
+double disagreement(const pl_type *ta, const void *a, const pl_type *tb, const void *b, char *why,
+                    size_t cap);
+
+#endif
