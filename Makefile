@@ -36,11 +36,23 @@ LIB_SRC  := $(filter-out src/cuda/%,$(wildcard src/*/*.c)) $(wildcard recipes/*/
 ISA_SRC  := $(filter %.isa.c,$(LIB_SRC))
 PLAIN    := $(filter-out %.isa.c,$(LIB_SRC))
 CLI_SRC  := $(wildcard cli/*.c)
-TEST_SRC := $(wildcard tests/*.c tests/workloads/*.c)
+# The text of generated kernels is made and tested without CUDA.
+TEST_SRC := $(wildcard tests/*.c tests/workloads/*.c src/cuda/codegen*.c)
 LIB_OBJ  := $(PLAIN:%.c=$(BUILD)/%.o) \
  $(foreach i,base avx2 avx512,$(ISA_SRC:%.isa.c=$(BUILD)/%.$(i).o))
 CLI_OBJ  := $(CLI_SRC:%.c=$(BUILD)/%.o)
 TEST_OBJ := $(TEST_SRC:%.c=$(BUILD)/%.o)
+
+# CUDA kernels for the tests without a card: those that launch through cuda/launch.h are compiled as
+# C++ for the simulator of tests/cudasim.
+SIM_CXX ?= $(if $(filter clang%,$(notdir $(CC))),$(subst clang,clang++,$(CC)),g++)
+SIM_SRC := $(shell grep -l '"cuda/\(launch\|merge\).h"' src/cuda/*.cu) $(wildcard tests/cudasim/*.cpp)
+SIM_OBJ := $(SIM_SRC:%=$(BUILD)/cudasim/%.o)
+SIM_FLAGS := -x c++ -std=c++17 -O1 -g -D_GNU_SOURCE -fPIC -fvisibility=hidden -ffp-contract=off \
+ -fno-math-errno -fno-exceptions -fno-rtti -fno-threadsafe-statics -Wall -Wextra -Wshadow \
+ -Wno-unknown-pragmas $(if $(DEV)$(CI),-Werror) -Iinclude -Isrc -Itests/cudasim -Itests -MMD -MP \
+ $(if $(filter-out thread,$(SAN)),-fno-omit-frame-pointer -fsanitize=$(SAN) -fno-sanitize-recover=all \
+  $(if $(filter clang%,$(notdir $(CC))),-fno-sanitize=function))
 
 # The CUDA plug-in, where nvcc is found. CUDA_ARCHS: numbers of sm_ targets, or "all"; the default is
 # quick to compile and runs on any card from the T4 on (PTX for those that are not named).
@@ -80,9 +92,9 @@ $(BUILD)/pl_predict: $(BUILD)/bench/pl_predict.o $(filter $(BUILD)/tests/workloa
 
 $(BUILD)/bench/pl_predict.o: CFLAGS_ALL += -Itests
 
-$(BUILD)/pl_test: $(TEST_OBJ) $(BUILD)/libplimsoll.a
+$(BUILD)/pl_test: $(TEST_OBJ) $(SIM_OBJ) $(BUILD)/libplimsoll.a
 	@echo "  link $@"
-	@$(CC) $(LSAN) -rdynamic -o $@ $(TEST_OBJ) -Wl,--whole-archive $(BUILD)/libplimsoll.a -Wl,--no-whole-archive $(LIBS)
+	@$(CC) $(LSAN) -rdynamic -o $@ $(TEST_OBJ) $(SIM_OBJ) -Wl,--whole-archive $(BUILD)/libplimsoll.a -Wl,--no-whole-archive $(LIBS)
 
 $(BUILD)/libplimsoll_cuda.so: $(CUDA_OBJ)
 	@echo "  link $@"
@@ -128,6 +140,11 @@ $(BUILD)/%.o: %.c | build/deps.ok
 	@mkdir -p $(@D)
 	@echo "  cc $<"
 	@$(CC) $(CFLAGS_ALL) $(if $(SAN),,$(if $(filter src/cpu/% src/ops/%,$<),$(KERNEL))) -c -o $@ $<
+
+$(BUILD)/cudasim/%.o: % | build/deps.ok
+	@mkdir -p $(@D)
+	@echo "  c++ $< (simulator)"
+	@$(SIM_CXX) $(SIM_FLAGS) -c -o $@ $<
 
 build/deps.ok: tools/deps
 	@mkdir -p build && CC="$(CC)" tools/deps && touch $@
@@ -181,5 +198,5 @@ clean: ## remove everything that was built
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
 
--include $(CUDA_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_OBJ:.o=.d)
+-include $(CUDA_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(SIM_OBJ:.o=.d)
 .PHONY: all deps demo test check-all test-cuda bench-cuda carry bench install clean help

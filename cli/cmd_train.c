@@ -27,7 +27,7 @@ static void ask_stop(int signal_number)
 typedef struct trainer {
     pl_run *run;
     const char *name, *out;
-    bool json, quiet, bar, force;
+    bool json, quiet, bar, force, trace_nan;
     pl_json *events; /* stdout with --json, else NULL */
     pl_json *log;    /* RUN/log.jsonl, else NULL */
     FILE *log_file;
@@ -76,6 +76,10 @@ static void step_members(const trainer *t, pl_json *j, const void *what)
     pl_json_float(j, "loss", s->loss);
     pl_json_float(j, "lr", s->lr);
     if (!isnan(s->grad_norm)) pl_json_float(j, "grad_norm", s->grad_norm);
+    if (!isnan(s->loss_scale)) {
+        pl_json_float(j, "loss_scale", s->loss_scale);
+        pl_json_bool(j, "skipped", s->skipped);
+    }
     pl_json_float(j, "step_ms", s->step_ms);
     pl_json_float(j, "data_wait_ms", s->data_ms);
     if (s->device_ms > 0) pl_json_float(j, "device_ms", s->device_ms);
@@ -282,6 +286,7 @@ static int run_training(trainer *t)
 {
     pl_status rc = pl_run_build(t->run);
     if (rc != PL_OK) return cli_fail(rc);
+    pl_run_trace_nan(t->run, t->trace_nan);
     if (!t->json && !t->quiet) {
         plan_print(t->run, t->name, stderr);
         fputc('\n', stderr);
@@ -329,6 +334,7 @@ int cmd_train(int argc, char **argv)
         {"--force", NULL, &t.force, "write over a finished run in RUN"},
         {"--json", NULL, &t.json, "one JSON object a line on stdout"},
         {"--quiet", NULL, &t.quiet, "print errors only"},
+        {"--trace-nan", NULL, &t.trace_nan, "name the first value that is not finite (slow)"},
         {"--print-config", NULL, &print_config, "print the resolved configuration and stop"},
         {NULL, NULL, NULL, NULL},
     };

@@ -204,6 +204,9 @@ PL_API void pl_scope_pop(pl_graph *g);
 /* Marks the current scope as a segment: with checkpointing "blocks" only what enters it is kept for
  * the backward pass, and its forward is computed again when its backward begins. */
 PL_API void pl_scope_checkpoint(pl_graph *g);
+/* Marks the current scope, and those pushed inside it from now on, as computed in f32 with their
+ * gradients, whatever the precision of the program: for losses and what else needs the digits. */
+PL_API void pl_scope_full(pl_graph *g);
 
 /* A value given from outside at every run. */
 PL_API pl_val pl_input(pl_graph *g, const char *name, pl_type type);
@@ -239,6 +242,7 @@ typedef struct pl_compile_opts {
     bool no_fuse;        /* every node a unit of its own */
     bool no_reuse;       /* every value keeps bytes of its own (in-place and overlay off) */
     bool reference;      /* reference kernels only, nothing fused */
+    bool no_small;       /* values are stored as they are: no masks as bits, no draws made where read */
     bool poison;         /* dead arena bytes are filled with NaN after every unit, for tests */
     uint64_t seed;       /* of the planner's searches */
     double plan_seconds; /* limit of the offset search; 0 = default */
@@ -249,13 +253,18 @@ typedef struct pl_compile_opts {
         PL_CHECKPOINT_OFF,   /* nothing is computed again */
         PL_CHECKPOINT_BLOCKS /* every scope marked by pl_scope_checkpoint, budget or not */
     } checkpointing;
+    enum pl_precision {
+        PL_PRECISION_FP32,
+        PL_PRECISION_TF32, /* f32 whose products may use TF32 units where the device has them */
+        PL_PRECISION_BF16, /* products in bf16, activations stored in bf16, the rest in f32 */
+        PL_PRECISION_FP16  /* the same in f16; a loss scale keeps small gradients */
+    } precision;
     enum pl_compile_mode {
         PL_MODE_DEFAULT,         /* whole runs replayed where the device can do that */
         PL_MODE_REDUCE_OVERHEAD, /* the same */
         PL_MODE_MAX_AUTOTUNE,    /* and algorithms chosen by timing */
         PL_MODE_EAGER            /* launch by launch, for debugging */
     } mode;
-    bool tf32; /* f32 products may be computed with 10-bit mantissas, where the device can */
 } pl_compile_opts;
 #define PL_COMPILE_INIT {.struct_size = sizeof(pl_compile_opts), .device = "cpu"}
 

@@ -83,12 +83,19 @@ typedef struct pl_step_info {
     int64_t step; /* 1 at the first */
     double epoch; /* passes over the data, as a fraction; 0 if the data are endless */
     double loss, lr, grad_norm; /* NaN where the program has no such output */
+    double loss_scale; /* fp16: what the loss was multiplied with; NaN otherwise */
+    bool skipped;      /* fp16: the gradients overflowed, nothing was updated */
     double step_ms, data_ms;
     double device_ms; /* that a card worked, by its own clock; 0 on the CPU */
 } pl_step_info;
 /* Reads a batch and trains on it, micro-batch by micro-batch. A batch with a non-finite number is
- * PL_ERR_DATA (unless data.allow_nonfinite), a non-finite loss or gradient norm PL_ERR_NUMERIC. */
+ * PL_ERR_DATA (unless data.allow_nonfinite), a non-finite loss or gradient norm PL_ERR_NUMERIC; in fp16
+ * such a step is skipped, and PL_ERR_NUMERIC only when the loss scale is at its floor. */
 PL_API pl_status pl_run_step(pl_run *r, pl_step_info *info) PL_MUST_USE;
+
+/* Before or after pl_run_start: when a step ends with PL_ERR_NUMERIC, its message names the first value
+ * that was not finite; a step that leaves such a number in the weights fails at once. Slow. */
+PL_API void pl_run_trace_nan(pl_run *r, bool on);
 
 /* Trains for about so many seconds and adds what each kernel took to this device's table of times,
  * which later plans predict with. The run has been started, and is of no use afterwards. */

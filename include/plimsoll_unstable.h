@@ -21,6 +21,14 @@ PL_API pl_status pl_session_profile(pl_session *s, bool on) PL_MUST_USE;
 PL_API pl_status pl_session_profile_text(const pl_session *s, const pl_program *p, int rows,
                                          char **text) PL_MUST_USE;
 
+/* Looks for numbers that are not finite. Switched on, later runs go launch by launch, and every value
+ * is looked at when it has been written; pl_session_found names the first that was not finite since
+ * then (NULL: none yet; borrowed). pl_session_bad_slot gives the first slot that holds such a number
+ * now, or -1. */
+PL_API void pl_session_watch(pl_session *s, bool on);
+PL_API const char *pl_session_found(const pl_session *s);
+PL_API pl_status pl_session_bad_slot(pl_session *s, int *slot) PL_MUST_USE;
+
 /* The plan in words: the order's strategy, the peak, who is alive there (largest first, at most
  * `rows`; 0: all). The caller frees the text with pl_text_free. */
 PL_API pl_status pl_program_report(const pl_program *p, int rows, char **text) PL_MUST_USE;

@@ -69,7 +69,7 @@ static uint32_t draw(uint64_t *state, uint32_t n)
 /* A layer from one or two earlier values: in place, views, several outputs, random numbers. */
 static pl_val layer(pl_graph *g, uint64_t *rng, pl_val a, pl_val b, pl_val w, pl_val key)
 {
-    switch (draw(rng, 7)) {
+    switch (draw(rng, 9)) {
     case 0: return pl_tanh(g, pl_matmul(g, a, w, false, true));
     case 1: return pl_sigmoid(g, pl_add(g, a, pl_scale(g, b, 0.5)));
     case 2: return pl_dropout(g, a, key, 0.25);
@@ -79,6 +79,8 @@ static pl_val layer(pl_graph *g, uint64_t *rng, pl_val a, pl_val b, pl_val w, pl
         return pl_concat(g, 2, (pl_val[]){rest, half}, 0);
     }
     case 5: return pl_mul(g, a, pl_softmax(g, b, 1));
+    case 6: return pl_leaky_relu(g, pl_matmul(g, a, w, false, false), 0.2);
+    case 7: return pl_matmul(g, pl_max(g, a, b), w, false, true);
     default: return pl_matmul(g, pl_sub(g, a, b), w, false, false);
     }
 }

@@ -154,7 +154,7 @@ TEST(fuse_never_changes_bits)
         pl_store *store = pl_store_new();
         pl_graph *g = random_graph(store, (uint64_t)seed, 5 + seed % 70);
         CHECK_OK(pl_graph_status(g));
-        CHECK_OK(pl_passes_run(&g, false));
+        CHECK_OK(pl_passes_run(&g, NULL));
         CHECK_MSG(same_results(g, (uint64_t)seed), "seed %d", seed);
         pl_graph_free(g);
         pl_store_free(store);
@@ -183,7 +183,7 @@ static uint32_t units_of(bench *b)
         pl_test_fail(__FILE__, __LINE__, "%s", pl_graph_error(b->g));
         return 0;
     }
-    if (pl_passes_run(&b->g, true) != PL_OK || !same_results(b->g, 3)) return 0;
+    if (pl_passes_run(&b->g, &(pl_pass_opts){.low = PL_F32, .open = true}) != PL_OK || !same_results(b->g, 3)) return 0;
     b->u = fuse(b->g, 64);
     uint32_t n = 0;
     for (uint32_t i = 0; i < b->u->n; i++) n += b->u->unit[i].kind != PL_UNIT_VIEW;

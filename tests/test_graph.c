@@ -203,12 +203,12 @@ TEST(simplify_removes_dead_equal_and_idle_nodes)
     pl_val a = pl_exp(g, x), b = pl_exp(g, x); /* equal */
     (void)pl_sin(g, x);                        /* dead */
     pl_output(g, "y", pl_scale(g, pl_add(g, a, b), 1)); /* times one */
-    pl_status rc = pl_pass_simplify(g, &out);
+    pl_status rc = pl_pass_simplify(g, NULL, &out);
     int nodes = 0;
     bool shape = false;
     if (rc == PL_OK) {
         pl_graph *twice = NULL;
-        rc = pl_pass_simplify(out, &twice); /* what the first round left unused goes in the second */
+        rc = pl_pass_simplify(out, NULL, &twice); /* what the first round left unused goes in the second */
         nodes = rc == PL_OK ? pl_graph_nodes(twice) : -1;
         shape = rc == PL_OK && pl_graph_verify(twice) == PL_OK;
         pl_graph_free(twice);
@@ -247,7 +247,7 @@ TEST(graph_building_survives_every_failing_allocation)
         if (f.g) {
             build_step(&f);
             rc = pl_graph_status(f.g);
-            if (rc == PL_OK) rc = pl_pass_simplify(f.g, &out);
+            if (rc == PL_OK) rc = pl_pass_simplify(f.g, NULL, &out);
             if (rc == PL_OK) rc = pl_graph_print(out, &text);
         }
         bool hit = pl_sys_fail_hit();

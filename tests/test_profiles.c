@@ -130,10 +130,11 @@ TEST(profiles_cannot_run)
     CHECK_MSG(strstr(pl_error_text(), "t4") && strstr(pl_error_text(), "plan"), "%s", pl_error_text());
     pl_run_free(run);
     CHECK(pl_device_profile("t4") && !pl_device_profile("cpu"));
-    const pl_fuse_opts cuda = PL_FUSE_OPTS_CUDA, *have = pl_device_profile("h200")->fuse;
+    const pl_fuse_opts cuda = PL_FUSE_OPTS_CUDA(NULL), *have = pl_device_profile("h200")->fuse;
     CHECK(have->max_row == cuda.max_row && have->max_nodes == cuda.max_nodes &&
           have->max_operands == cuda.max_operands && have->max_instrs == cuda.max_instrs &&
-          have->max_repeat == cuda.max_repeat && have->open == cuda.open);
+          have->max_repeat == cuda.max_repeat && have->open == cuda.open &&
+          have->bits == cuda.bits && have->draws == cuda.draws);
 }
 
 TEST(profiles_on_the_command_line)

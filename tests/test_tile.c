@@ -7,6 +7,7 @@
 #include "base/dtype.h"
 #include "base/pool.h"
 #include "base/sys.h"
+#include "cpu/draw.h"
 #include "cpu/tile.h"
 #include "test.h"
 
@@ -863,6 +864,120 @@ TEST(tile_layer_norm_in_one_pass)
         pl_sys_free(g), pl_sys_free(x), pl_sys_free(y), pl_sys_free(w), pl_sys_free(b);
         pl_sys_free(mean), pl_sys_free(var), pl_sys_free(em), pl_sys_free(ev);
     }
+}
+
+/* A program with a mask that is read and stored as bits or as bytes; `also` adds a reduction and a
+ * store, which changes how the space is cut. */
+static prog *mask_prog(int rank, const int64_t *dim, int view, bool also, bool bits)
+{
+    prog *g = prog_new(rank, dim, also && view % 2 && dim[rank - 1] <= PL_TILE_ROW);
+    int m = ld(g, PL_BOOL, 0);
+    pl_tile_operand *x = &g->in[0];
+    if (view == 1) x->stride[0] = 0, x->offset = 3;
+    if (view == 2) x->stride[rank - 1] = 0;
+    if (view == 3) x->stride[rank - 1] = -1, x->offset = dim[rank - 1] - 1;
+    if (view == 4 && rank > 1) x->stride[rank - 1] = dim[rank - 2], x->stride[rank - 2] = 1;
+    x->bits = bits;
+    int a = ld(g, PL_F32, 0), zero = imm(g, PL_F32, 0);
+    int y = map3(g, PL_TILE_FN_SELECT, m, a, zero);
+    int o = st(g, map2(g, PL_TILE_FN_GT, y, zero));
+    g->out[o].bits = bits;
+    st(g, y);
+    o = st(g, map2(g, PL_TILE_FN_XOR, m, map2(g, PL_TILE_FN_LT, a, zero)));
+    g->out[o].bits = bits;
+    if (also) st_reduce(g, PL_TILE_SUM, y, view % 2 ? 1u << (rank - 1) : 1u);
+    return g;
+}
+
+/* bytes: element i of x; bits: all of x, n elements, spare bits 0. */
+static void to_bits(const uint8_t *x, int64_t n, uint8_t *bits)
+{
+    memset(bits, 0, (size_t)(n + 7) / 8);
+    for (int64_t i = 0; i < n; i++) bits[i / 8] |= (uint8_t)((x[i] != 0) << i % 8);
+}
+
+TEST(tile_bits)
+{
+    static const struct {
+        int rank;
+        int64_t dim[3];
+    } boxes[] = {{1, {1}},          {1, {7}},          {1, {50001}},     {2, {300, 257}},
+                  {2, {3, 9001}},    {3, {5, 77, 131}}, {3, {64, 3, 5}},  {2, {9000, 3}},
+                  {3, {2, 1000, 24}}, {2, {1, 100000}}};
+    int threads = pl_pool_threads();
+    for (int at = 0; at < 10 * 5 * 2 * 2; at++) {
+        int s = at % 10, view = at / 10 % 5, rank = boxes[s].rank;
+        bool also = at / 50 % 2;
+        pl_pool_set_threads(at / 100 ? 3 : 1);
+        prog *p[2];
+        for (int k = 0; k < 2; k++) p[k] = mask_prog(rank, boxes[s].dim, view, also, k);
+        int64_t n = prog_elems(p[0]);
+        uint64_t seed = (uint64_t)at + 1;
+        /* the mask is read up to an element past the space's own */
+        uint8_t *mask = buf(n + 64), *packed = buf(n + 64);
+        float *a = buf(n);
+        noise(PL_BOOL, mask, n + 64, &seed);
+        to_bits(mask, n + 64, packed);
+        noise(PL_F32, a, n, &seed);
+        void *want[4], *got[4];
+        for (int o = 0; o < 4; o++) want[o] = buf(n), got[o] = buf(n);
+        CHECK(run_prog(p[0], (const void *[]){mask, a}, want));
+        size_t bits = (size_t)(n + 7) / 8, small = 4 * (size_t)n;
+        CHECK(run_guarded(&p[1]->p, (const void *[]){packed, a}, got,
+                          (const size_t[]){bits, small, bits, small}, also ? 4 : 3));
+        for (int o = 0; o < 3; o += 2) {
+            to_bits(want[o], n, mask);
+            CHECK_MSG(!memcmp(mask, got[o], bits), "space %d, view %d, output %d", s, view, o);
+        }
+        CHECK(same_bits(PL_F32, want[1], got[1], n));
+        int64_t left = view % 2 ? n / boxes[s].dim[rank - 1] : n / boxes[s].dim[0];
+        CHECK(!also || same_bits(PL_F32, want[3], got[3], left));
+        for (int o = 0; o < 4; o++) pl_sys_free(want[o]), pl_sys_free(got[o]);
+        pl_sys_free(mask), pl_sys_free(packed), pl_sys_free(a);
+        pl_sys_free(p[0]), pl_sys_free(p[1]);
+    }
+    pl_pool_set_threads(threads);
+}
+
+/* Draws made in the tile are those of the stream, whatever the reading and however it is cut. */
+TEST(tile_draws)
+{
+    static const pl_dtype dtypes[] = {PL_F32, PL_BF16, PL_F16, PL_F64};
+    static const int64_t key[2] = {77, 12};
+    static const struct {
+        int64_t dim[3], first, step[3];
+    } views[] = {
+        {{40, 50, 7}, 0, {350, 7, 1}},   {{40, 50, 7}, 5, {7, 0, 1}},   {{40, 50, 7}, 0, {0, 7, 1}},
+        {{6, 3000, 8}, 0, {0, 0, 1}},    {{2, 3, 9000}, 3, {0, 0, 0}},  {{9, 11, 13}, 2000, {-150, 11, 2}},
+        {{1, 1, 1}, 9, {1, 1, 1}},       {{3, 700, 64}, 1, {0, 1, 0}},  {{5000, 1, 4}, 2, {3, 0, 7}},
+    };
+    for (size_t v = 0; v < sizeof views / sizeof views[0]; v++)
+        for (int kind = 0; kind < 8; kind++) {
+            pl_dtype d = dtypes[kind / 2];
+            prog *g = prog_new(3, views[v].dim, (int)(v + (size_t)kind) % 2);
+            int64_t n = prog_elems(g), i = 0;
+            g->in[g->p.n_in++] = (pl_tile_operand){.dtype = PL_I64};
+            pl_tile_instr x = {.code = PL_TILE_DRAW, .dtype = d, .stream = 3, .normal = kind % 2};
+            x.imm = (double)views[v].first;
+            for (int k = 0; k < 3; k++) x.step[k] = (double)views[v].step[k];
+            g->instr[g->p.n_instr++] = x;
+            st(g, 0);
+            void *got = buf(n), *want = buf(n);
+            pl_draws from = {77, 12, 3, kind % 2, d};
+            for (int64_t a = 0; a < views[v].dim[0]; a++)
+                for (int64_t b = 0; b < views[v].dim[1]; b++)
+                    for (int64_t c = 0; c < views[v].dim[2]; c++) {
+                        float y;
+                        pl_draw_run(&from, views[v].first + a * views[v].step[0] +
+                                    b * views[v].step[1] + c * views[v].step[2], 1, &y);
+                        pl_elem_set(d, want, i++, (double)y);
+                    }
+            CHECK(run_prog(g, (const void *[]){key}, &got));
+            CHECK_MSG(same_bits(d, got, want, n), "view %d, kind %d", (int)v, kind);
+            pl_sys_free(got);
+            pl_sys_free(want);
+            pl_sys_free(g);
+        }
 }
 
 /* ---- fused against unfused -------------------------------------------------------------- */

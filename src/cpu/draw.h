@@ -6,7 +6,7 @@
 #ifndef PL_CPU_DRAW_H
 #define PL_CPU_DRAW_H
 
-#include <stdint.h>
+#include "plimsoll.h"
 
 enum { PL_DRAW_BLOCKS = 64 }; /* blocks of four words that words() makes at a time */
 
@@ -21,5 +21,23 @@ typedef struct pl_draw {
 
 /* The best set this machine has. */
 const pl_draw *pl_draw_best(void);
+
+/* A stream of numbers of one kind and dtype. Uniform numbers have 24 random bits in f32 and f64,
+ * and as many as fit below 1 in bf16 (8) and f16 (11). */
+typedef struct pl_draws {
+    uint64_t seed, step;
+    uint32_t stream;
+    bool normal;
+    pl_dtype dtype;
+} pl_draws;
+
+/* Bits of a word that a uniform number of this dtype holds exactly, so that none rounds to 1. */
+uint32_t pl_draw_bits(pl_dtype d);
+/* Numbers first .. first + n - 1, in f32 (not yet rounded to a shorter dtype). */
+void pl_draw_run(const pl_draws *from, int64_t first, int64_t n, float *out);
+/* Numbers first + sum of index * stride over a box, row-major, one after the other in `out`: f64 for
+ * that dtype, else f32. Dim 0 is the outermost. */
+void pl_draw_box(const pl_draws *from, int64_t first, int rank, const int64_t *size,
+                 const int64_t *stride, void *out);
 
 #endif

@@ -37,6 +37,7 @@ static pl_tile_code code_of(const pl_form_instr *x)
     switch (x->code) {
     case PL_FORM_LOAD: return PL_TILE_LOAD;
     case PL_FORM_RAMP: break;
+    case PL_FORM_DRAW: return PL_TILE_DRAW;
     case PL_FORM_MAP: return x->fn == PL_SCALAR_CAST ? PL_TILE_CAST : PL_TILE_SCALAR;
     case PL_FORM_ROW: return PL_TILE_ROW_REDUCE;
     case PL_FORM_ROW_VAR: return PL_TILE_ROW_VAR;
@@ -57,6 +58,8 @@ static pl_tile_instr instr_of(const pl_form_instr *x)
     if (y.code == PL_TILE_SCALAR) y.fn = (pl_tile_fn)(x->fn - 1);
     y.reduce = (pl_tile_reduce_fn)x->reduce;
     y.imm = x->imm;
+    y.stream = x->draw.stream;
+    y.normal = x->draw.normal;
     memcpy(y.step, x->step, sizeof y.step);
     return y;
 }
@@ -73,6 +76,7 @@ static pl_status translate(const pl_graph *g, const pl_unit *u, const pl_form *f
     for (int i = 0; i < f->n_in; i++) {
         in[i].dtype = pl_type_of(g, u->in[f->in[i].in])->dtype;
         in[i].offset = f->in[i].offset;
+        in[i].bits = f->in[i].bits;
         memcpy(in[i].stride, f->in[i].stride, sizeof in[i].stride);
         k->in[i] = f->in[i].in;
     }
@@ -84,7 +88,8 @@ static pl_status translate(const pl_graph *g, const pl_unit *u, const pl_form *f
                                   .out = f->out[i].out,
                                   .out2 = f->out[i].out2,
                                   .reduce = (pl_tile_reduce_fn)f->out[i].reduce,
-                                  .mask = f->out[i].mask};
+                                  .mask = f->out[i].mask,
+                                  .bits = f->out[i].bits};
     *p = (pl_tile_program){.rank = f->rank,
                            .row_rank = f->row_rank,
                            .n_in = f->n_in,

@@ -49,7 +49,7 @@ bool pl_tile_inplace(const pl_tile_program *p, int operand, int output)
     const pl_tile_operand *x = &p->in[operand];
     const pl_tile_output *o = &p->out[output];
     return o->kind == PL_TILE_STORE && x->offset == 0 &&
-           is_dense(p->dim, x->stride, 0, p->rank) &&
+           !x->bits && !o->bits && is_dense(p->dim, x->stride, 0, p->rank) &&
            pl_dtype_bytes(x->dtype) == pl_dtype_bytes(o->dtype);
 }
 
@@ -61,7 +61,7 @@ static bool mergeable(const pl_tile_program *p, int outer, int inner)
     for (int i = 0; i < p->n_in; i++)
         if (p->in[i].stride[outer] != p->in[i].stride[inner] * n) return false;
     for (int i = 0; i < p->n_instr; i++)
-        if (p->instr[i].code == PL_TILE_IOTA &&
+        if ((p->instr[i].code == PL_TILE_IOTA || p->instr[i].code == PL_TILE_DRAW) &&
             p->instr[i].step[outer] != p->instr[i].step[inner] * (double)n)
             return false;
     return true;
@@ -117,7 +117,8 @@ static void set_space(build *b, int *from)
         r->dtype = x->dtype;
         r->offset = x->offset;
         for (int d = 0; d < t->rank; d++) r->stride[d] = from[d] < 0 ? 0 : x->stride[from[d]];
-        r->whole = x->offset == 0 && is_dense(t->dim, r->stride, 0, t->rank);
+        r->bits = x->bits;
+        r->whole = !x->bits && x->offset == 0 && is_dense(t->dim, r->stride, 0, t->rank);
     }
 }
 
@@ -227,7 +228,7 @@ static void add_load(build *b, const pl_tile_instr *x)
     s->stable = r->stride[t->t] == 0;
     bool half = x->dtype == PL_BF16 || x->dtype == PL_F16;
     if (half) s->fn = x->dtype == PL_BF16 ? t->vec->move->load_bf16 : t->vec->move->load_f16;
-    s->alias = !half && (level == PL_LEVEL_ONE || w->dense);
+    s->alias = !half && !r->bits && (level == PL_LEVEL_ONE || w->dense);
 }
 
 static void add_imm(build *b, const pl_tile_instr *x)
@@ -254,6 +255,25 @@ static void add_iota(build *b, const pl_tile_instr *x, const int *from)
     s->round = rounding(t, x->dtype);
     s->stable = step[t->t] == 0.0;
     for (int d = 0; d <= t->t; d++) w->outer[d] = step[d];
+}
+
+/* A draw walks the numbers of its elements as a load walks memory. */
+static void add_draw(build *b, const pl_tile_instr *x, const int *from)
+{
+    pl_tile *t = b->t;
+    int64_t stride[PL_SPACE_RANK];
+    for (int d = 0; d < t->rank; d++) stride[d] = from[d] < 0 ? 0 : (int64_t)x->step[from[d]];
+    pl_level level = level_of(b, stride, NULL);
+    pl_walk *w = new_walk(b, stride, NULL, level == PL_LEVEL_ROW ? b->row_dim : t->rank);
+    pl_step *s = new_step(b, PL_STEP_DRAW, level, x->dtype);
+    s->walk = w;
+    s->operand = x->index;
+    s->stream = x->stream;
+    s->normal = x->normal;
+    s->imm = x->imm;
+    s->round = x->normal ? rounding(t, x->dtype) : NULL; /* uniform ones fit their dtype */
+    s->stable = stride[t->t] == 0;
+    for (int d = 0; d <= t->t; d++) w->outer[d] = (double)stride[d];
 }
 
 /* The step that holds src's value at `level` or above. */
@@ -380,6 +400,7 @@ static void add_instr(build *b, int i, const int *from)
     case PL_TILE_LOAD: add_load(b, x); break;
     case PL_TILE_IMM: add_imm(b, x); break;
     case PL_TILE_IOTA: add_iota(b, x, from); break;
+    case PL_TILE_DRAW: add_draw(b, x, from); break;
     case PL_TILE_SCALAR:
         if (x->fn == PL_TILE_FN_MUL && times_one(b, x, &b->step_of[i])) return;
         add_scalar(b, x);
@@ -406,6 +427,7 @@ static pl_status add_place(build *b, int o)
     q->out = x->out;
     q->out2 = x->kind == PL_TILE_REDUCE && x->reduce == PL_TILE_MOMENTS ? x->out2 : -1;
     q->width = pl_dtype_bytes(x->dtype);
+    q->bits = x->bits;
     pl_dtype from = b->p->instr[x->src].dtype;
     int32_t src = b->step_of[x->src];
     if (x->kind == PL_TILE_REDUCE) {
@@ -472,7 +494,7 @@ static void find_hazards(pl_tile *t)
         for (int o = s->first_out; o < s->first_out + s->n_out; o++) {
             pl_place *q = &t->place[o];
             if (q->kind != PL_TILE_STORE) continue;
-            for (int k = 0; k < t->n_step; k++) {
+            for (int k = 0; k < t->n_step && !q->bits; k++) {
                 const pl_step *l = &t->step[k];
                 if (l->code != PL_STEP_LOAD || !t->in[l->operand].whole) continue;
                 if (pl_dtype_bytes(t->in[l->operand].dtype) != q->width) continue;
@@ -480,7 +502,7 @@ static void find_hazards(pl_tile *t)
             }
             if (q->hazard) s->last_use = t->n_step;
             bool taken = o > s->first_out && t->place[o - 1].direct;
-            q->direct = !taken && !s->stable && q->width == pl_vec_width(s->cls);
+            q->direct = !q->bits && !taken && !s->stable && q->width == pl_vec_width(s->cls);
         }
     }
 }
@@ -693,6 +715,7 @@ static pl_status compile(const pl_tile_program *p, pl_arena *scratch, pl_tile *t
     t->vec = pl_vec_best();
     t->n_in = p->n_in;
     t->n_place = p->n_out;
+    for (int o = 0; o < p->n_out; o++) t->bits |= p->out[o].bits;
     t->in = pl_arena_new(scratch, pl_reader, p->n_in + 1);
     t->step = pl_arena_new(scratch, pl_step, cap);
     t->place = pl_arena_new(scratch, pl_place, p->n_out + 1);

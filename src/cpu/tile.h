@@ -29,6 +29,9 @@
  * Rows. With row_rank > 0 the trailing row_rank dims are the row, which is never split, so row
  * reductions can feed later instructions: softmax, layer norm and cross-entropy take one pass.
  *
+ * Draws. Random numbers are functions of their number in a stream, so they are made where they
+ * are read, the bits of cpu/draw.h whatever the tile.
+ *
  * Limits: PL_TILE_RANK dims, PL_TILE_INPUTS operands, PL_TILE_OUTPUTS outputs, PL_TILE_INSTRS
  * instructions, rows of PL_TILE_ROW elements. Beyond them pl_tile_compile says ERR_UNSUPPORTED.
  */
@@ -68,12 +71,15 @@ typedef struct pl_tile_operand {
     pl_dtype dtype;
     int64_t offset;
     int64_t stride[PL_TILE_RANK]; /* in elements; 0 broadcasts, negative flips */
+    bool bits; /* a bool, element e being bit e % 8 of byte e / 8; never in place */
 } pl_tile_operand;
 
 typedef enum pl_tile_code {
     PL_TILE_LOAD,   /* operand `index`, of the same dtype */
     PL_TILE_IMM,    /* imm */
     PL_TILE_IOTA,   /* imm + sum over dims of coordinate * step */
+    PL_TILE_DRAW,   /* draw number imm + sum over dims of coordinate * step (base/rng.h), of
+                     * `stream` under the key {seed, step} that operand `index` starts with */
     PL_TILE_SCALAR, /* fn of arg[0..arity); imm is LEAKY_RELU's slope */
     PL_TILE_CAST,   /* arg[0]; floats to integers truncate and saturate, NaN gives 0; anything
                      * to bool is "not zero" */
@@ -92,7 +98,9 @@ typedef struct pl_tile_instr {
     pl_tile_fn fn;            /* SCALAR */
     pl_tile_reduce_fn reduce; /* ROW_REDUCE */
     double imm;
-    double step[PL_TILE_RANK]; /* IOTA */
+    double step[PL_TILE_RANK]; /* IOTA, DRAW */
+    uint32_t stream;           /* DRAW */
+    bool normal;
 } pl_tile_instr;
 
 typedef enum pl_tile_out_kind {
@@ -110,6 +118,7 @@ typedef struct pl_tile_output {
     int32_t out2;   /* MOMENTS: where the variance goes; out and out2 may be -1: not wanted */
     pl_tile_reduce_fn reduce;
     uint32_t mask; /* bit d: dim d is reduced */
+    bool bits;     /* STORE of a bool: as bits, spare bits of the last byte 0 */
 } pl_tile_output;
 
 typedef struct pl_tile_program {

@@ -67,7 +67,8 @@ static int arity(const pl_tile_instr *x)
     case PL_TILE_ROW_VAR: return 1;
     case PL_TILE_LOAD:
     case PL_TILE_IMM:
-    case PL_TILE_IOTA: break;
+    case PL_TILE_IOTA:
+    case PL_TILE_DRAW: break;
     }
     return 0;
 }
@@ -101,6 +102,11 @@ static pl_status check_instr(const pl_tile_program *p, int i)
     if (x->code == PL_TILE_LOAD)
         PL_FAIL_IF(x->index < 0 || x->index >= p->n_in || p->in[x->index].dtype != x->dtype,
                    PL_ERR_ARG, "tile: instruction %d loads operand %d", i, x->index);
+    if (x->code == PL_TILE_DRAW)
+        PL_FAIL_IF(x->index < 0 || x->index >= p->n_in || p->in[x->index].dtype != PL_I64 ||
+                       !pl_dtype_is_float(x->dtype),
+                   PL_ERR_ARG, "tile: instruction %d draws %s with operand %d as key", i,
+                   pl_dtype_name(x->dtype), x->index);
     return PL_OK;
 }
 
@@ -112,6 +118,8 @@ static pl_status check_output(const pl_tile_program *p, int o)
                PL_ERR_ARG, "tile: output %d of instruction %d", o, x->src);
     PL_FAIL_IF(x->kind == PL_TILE_ROWS && p->row_rank == 0, PL_ERR_ARG,
                "tile: output %d needs rows", o);
+    PL_FAIL_IF(x->bits && (x->kind != PL_TILE_STORE || x->dtype != PL_BOOL), PL_ERR_ARG,
+               "tile: output %d of %s as bits", o, pl_dtype_name(x->dtype));
     PL_FAIL_IF(x->kind == PL_TILE_REDUCE && x->mask >> p->rank, PL_ERR_ARG,
                "tile: output %d reduces dims %#x of %d", o, x->mask, p->rank);
     pl_dtype src = p->instr[x->src].dtype;
@@ -139,7 +147,8 @@ pl_status pl_tile_check(const pl_tile_program *p)
     PL_FAIL_IF(p->row_rank && row > PL_TILE_ROW, PL_ERR_UNSUPPORTED,
                "tile: rows of %lld elements, at most %d", (long long)row, PL_TILE_ROW);
     for (int i = 0; i < p->n_in; i++)
-        PL_FAIL_IF(p->in[i].dtype >= PL_N_DTYPES, PL_ERR_ARG, "tile: operand %d", i);
+        PL_FAIL_IF(p->in[i].dtype >= PL_N_DTYPES || (p->in[i].bits && p->in[i].dtype != PL_BOOL),
+                   PL_ERR_ARG, "tile: operand %d", i);
     for (int i = 0; i < p->n_instr; i++) PL_TRY(check_instr(p, i));
     for (int o = 0; o < p->n_out; o++) PL_TRY(check_output(p, o));
     return PL_OK;

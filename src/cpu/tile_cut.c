@@ -1,5 +1,5 @@
 /* tile_cut.c - deals the space to tasks, so that no two tasks meet the same accumulator of a
- * reduction. Any cutting gives the same bits; more tasks only spread the work.
+ * reduction, or the same byte of an output that is stored as bits. Any cutting gives the same bits; more tasks only spread the work.
  */
 #include "cpu/tile_plan.h"
 
@@ -11,6 +11,7 @@ static int64_t next_cut(const pl_tile *t, int64_t x)
 {
     for (int tries = 0; tries < 64 && x < t->total; tries++) {
         int64_t y = (x + t->inner - 1) / t->inner * t->inner;
+        if (t->bits && y % 8) y = (y + 7) / 8 * 8;
         for (int o = 0; o < t->n_place; o++)
             if (t->place[o].kind == PL_TILE_REDUCE) y = pl_red_next_cut(&t->place[o].red, y);
         if (y == x) return x;
@@ -36,6 +37,7 @@ static void cut_flat(pl_tile *t)
 static bool column_cut(const pl_tile *t, int64_t c)
 {
     int64_t block = t->dim[t->t] * t->inner, at = c * t->inner;
+    if (t->bits && (block % 8 || at % 8)) return false;
     for (int o = 0; o < t->n_place; o++) {
         const pl_red *r = &t->place[o].red;
         if (t->place[o].kind != PL_TILE_REDUCE) continue;

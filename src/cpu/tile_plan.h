@@ -21,6 +21,7 @@ typedef enum pl_step_code {
     PL_STEP_LOAD,
     PL_STEP_IMM,
     PL_STEP_IOTA,
+    PL_STEP_DRAW,
     PL_STEP_MAP,    /* fn of the arguments */
     PL_STEP_RAISE,  /* the argument spread to a higher level */
     PL_STEP_REDUCE, /* over each row */
@@ -34,15 +35,16 @@ typedef struct pl_reader {
     int64_t offset;
     int64_t stride[PL_SPACE_RANK];
     bool whole; /* reads the space densely: may be an output's memory */
+    bool bits;
 } pl_reader;
 
-/* How a load or iota walks a tile: dim t first, innermost last. */
+/* How a load, iota or draw walks a tile: dim t first, innermost last. */
 typedef struct pl_walk {
     int32_t rank;
     int64_t size[PL_SPACE_RANK]; /* [0] is the tile's extent along t, given at run time */
     int64_t stride[PL_SPACE_RANK];
     double step[PL_SPACE_RANK];
-    double outer[PL_SPACE_RANK]; /* iota: steps of the dims up to t */
+    double outer[PL_SPACE_RANK]; /* iota, draw: steps of the dims up to t */
     bool dense;                  /* consecutive elements */
 } pl_walk;
 
@@ -70,7 +72,9 @@ typedef struct pl_step {
      * arg[flow_arg]. A head has n_link links from first_link on, starting at step `from`. */
     int32_t map; /* the pl_tile_fn of a MAP, or -1 */
     int32_t n_link, first_link, flow, flow_arg, from;
-    int32_t operand; /* LOAD */
+    int32_t operand; /* LOAD; DRAW: the key */
+    uint32_t stream; /* DRAW */
+    bool normal;
     int32_t last_use;
     int32_t slot;             /* register number within its pool; -1: none */
     size_t at;                /* of the register in a worker's memory */
@@ -78,7 +82,7 @@ typedef struct pl_step {
     pl_vec_fn fn, round;      /* round: NULL, or applied to the result */
     double imm;
     pl_tile_reduce_fn reduce;
-    pl_walk *walk; /* LOAD, IOTA */
+    pl_walk *walk; /* LOAD, IOTA, DRAW */
     union {
         float f;
         double d;
@@ -93,6 +97,7 @@ typedef struct pl_place {
     int32_t out, out2;
     size_t width;
     bool direct; /* STORE: the step may compute into the output */
+    bool bits;
     uint64_t
         hazard; /* STORE: operands read after the step; if one is this memory, store late */
     pl_vec_fn store; /* memory conversion; NULL: a plain copy */
@@ -107,6 +112,7 @@ typedef struct pl_span {
 struct pl_tile {
     const pl_vec *vec;
     bool empty;
+    bool bits; /* an output is stored as bits: tasks begin with a byte */
     bool busy; /* enough steps between tiles for memory to be fetched ahead */
     int32_t rank, t;
     int64_t dim[PL_SPACE_RANK];

@@ -5,6 +5,8 @@
  * register, an operand's memory or an output's. At the end accumulators are folded.
  */
 #include "base/pool.h"
+#include "cpu/bits.h"
+#include "cpu/draw.h"
 #include "cpu/tile_plan.h"
 
 #include <string.h>
@@ -116,6 +118,40 @@ static void load(worker *w, const pl_step *s, int64_t tl, int64_t n, const char 
           0.0);
 }
 
+/* Elements base + walk of a value stored as bits, as bytes 0 and 1. */
+static void load_bits(worker *w, const pl_step *s, int64_t tl, int64_t n, int64_t base)
+{
+    const uint8_t *src = w->r->in[s->operand];
+    uint8_t *d = w->ptr[s - w->r->t->step];
+    const pl_walk *k = s->walk;
+    if (k->dense || s->level == PL_LEVEL_ONE) {
+        pl_bits_unpack(d, src, base, count_of(w->r->t, s, n));
+        return;
+    }
+    int64_t size[PL_SPACE_RANK], at[PL_SPACE_RANK] = {0}, off = base;
+    int last = k->rank - 1;
+    memcpy(size, k->size, sizeof size);
+    size[0] = tl;
+    for (;;) {
+        if (k->stride[last] == 1)
+            pl_bits_unpack(d, src, off, size[last]);
+        else
+            for (int64_t i = 0; i < size[last]; i++) {
+                int64_t e = off + i * k->stride[last];
+                d[i] = src[e >> 3] >> (e & 7) & 1;
+            }
+        d += size[last];
+        int j = last - 1;
+        for (; j >= 0; j--) {
+            off += k->stride[j];
+            if (++at[j] < size[j]) break;
+            off -= k->stride[j] * size[j];
+            at[j] = 0;
+        }
+        if (j < 0) return;
+    }
+}
+
 static void put_number(const pl_step *s, char *d, int64_t i, double x)
 {
     switch (s->cls) {
@@ -148,6 +184,20 @@ static void iota(worker *w, const pl_step *s, int64_t tl, char *d)
         }
         if (j < 0) return;
     }
+}
+
+/* Numbers of a stream, by runs; what a dim of stride 0 repeats is copied. */
+static void draw(const worker *w, const pl_step *s, int64_t tl, char *d)
+{
+    const pl_walk *k = s->walk;
+    double first = s->imm;
+    for (int i = 0; i <= w->r->t->t; i++) first += (double)w->index[i] * k->outer[i];
+    const int64_t *key = w->r->in[s->operand];
+    pl_draws from = {(uint64_t)key[0], (uint64_t)key[1], s->stream, s->normal, s->dtype};
+    int64_t size[PL_SPACE_RANK], rank = s->level == PL_LEVEL_ONE ? 0 : k->rank;
+    memcpy(size, k->size, sizeof size);
+    size[0] = tl;
+    pl_draw_box(&from, (int64_t)first, (int)rank, size, k->stride, d);
 }
 
 /* ---- steps ------------------------------------------------------------------------------ */
@@ -226,7 +276,7 @@ static bool args_changed(const worker *w, const pl_step *s)
 {
     for (int k = 0; k < s->n_arg; k++)
         if (w->changed[s->arg[k]]) return true;
-    return s->code == PL_STEP_IOTA && w->moved;
+    return (s->code == PL_STEP_IOTA || s->code == PL_STEP_DRAW) && w->moved;
 }
 
 static void execute(worker *w, const pl_step *s, int64_t tl, int64_t n)
@@ -237,6 +287,7 @@ static void execute(worker *w, const pl_step *s, int64_t tl, int64_t n)
     char *d = w->ptr[s - t->step];
     switch (s->code) {
     case PL_STEP_IOTA: iota(w, s, tl, d); break;
+    case PL_STEP_DRAW: draw(w, s, tl, d); break;
     case PL_STEP_MAP:
         if (s->chain)
             chain(w, s, (float *)(void *)d, count);
@@ -268,13 +319,20 @@ static void do_load(worker *w, const pl_step *s, int i, bool fresh, const int64_
     }
     if (s->stable && !w->changed[i]) return;
     int64_t tl = s->stable ? stable_t(t, s) : w->tl;
-    load(w, s, tl, tl * t->inner, src);
+    if (t->in[s->operand].bits)
+        load_bits(w, s, tl, tl * t->inner, base[s->operand]);
+    else
+        load(w, s, tl, tl * t->inner, src);
 }
 
 /* ---- outputs ---------------------------------------------------------------------------- */
 
 static void store(const worker *w, const pl_place *q, const void *src)
 {
+    if (q->bits) { /* tiles of a task follow each other, so a byte is begun before it is ended */
+        pl_bits_pack(w->r->out[q->out], w->at, src, w->n);
+        return;
+    }
     char *d = (char *)w->r->out[q->out] + (size_t)w->at * q->width;
     if (d != src) q->store(d, src, NULL, NULL, w->n, 0.0);
 }

@@ -105,7 +105,7 @@ static void cuda_model(char *out, size_t cap)
     snprintf(out, cap, "%s", pl_cuda_card_get()->name);
 }
 
-static const pl_fuse_opts cuda_fuse = PL_FUSE_OPTS_CUDA;
+static const pl_fuse_opts cuda_fuse = PL_FUSE_OPTS_CUDA(pl_cuda_group_takes);
 
 static const pl_device device = {
     .name = "cuda",

@@ -79,6 +79,11 @@ pl_role pl_role_of(const pl_graph *g, uint32_t node)
         if (pl_type_elems(pl_type_of(g, r->out + k)) == 0) return PL_ROLE_KERNEL;
     if (f & PL_OP_MAP) return PL_ROLE_MAP;
     if (f & PL_OP_FILL) return PL_ROLE_FILL;
+    if (f & PL_OP_DRAW) {
+        uint32_t key = pl_producer(g, pl_node_in(g, node)[0]);
+        bool source = pl_node_get(g, key)->op->flags & PL_OP_SOURCE;
+        return source ? PL_ROLE_DRAW : PL_ROLE_KERNEL;
+    }
     if (f & PL_OP_REDUCE)
         return pl_type_elems(pl_type_of(g, pl_node_in(g, node)[0])) ? PL_ROLE_REDUCE
                                                                     : PL_ROLE_KERNEL;
@@ -134,7 +139,7 @@ static bool follow(const maker *k, uint32_t *val, pl_amap *map)
 {
     for (;;) {
         const member *m = member_of(k, *val);
-        if (!m || !pl_role_inline(m->role) || m->role == PL_ROLE_FILL) return true;
+        if (!m || !pl_role_inline(m->role) || pl_role_made(m->role)) return true;
         if (m->role == PL_ROLE_AFFINE) {
             const pl_type *t = pl_type_of(k->g, *val);
             pl_affine a;
@@ -186,7 +191,7 @@ static bool ask(maker *k, uint32_t val, pl_amap map)
     member *m = member_of(k, val);
     if (m && m->role == PL_ROLE_FILL) return ask_fill(k, m, val, &map);
     if (!pl_grid_add_map(&k->grid, &map)) return false;
-    if (!m) return true;
+    if (!m || m->role == PL_ROLE_DRAW) return true;
     m->inside = true;
     if (m->mapped) return pl_amap_equal(&m->map, &map);
     m->map = map;
@@ -262,11 +267,17 @@ static int32_t emit_fill(maker *k, const member *m, uint32_t val, const pl_amap 
     return k->f->n_instr - 1;
 }
 
+static uint32_t unit_input(const maker *k, uint32_t val)
+{
+    uint32_t in = 0;
+    while (in < k->u->n_in && k->u->in[in] != val) in++;
+    return in;
+}
+
 static int32_t emit_load(maker *k, uint32_t val, const pl_amap *map)
 {
     pl_form *f = k->f;
-    uint32_t in = 0;
-    while (in < k->u->n_in && k->u->in[in] != val) in++;
+    uint32_t in = unit_input(k, val);
     if (in == k->u->n_in) return -1;
     for (int32_t i = 0; i < f->n_instr; i++) {
         const pl_form_instr *x = &f->instr[i];
@@ -277,12 +288,48 @@ static int32_t emit_load(maker *k, uint32_t val, const pl_amap *map)
     pl_form_operand *o = &f->in[f->n_in];
     o->in = in;
     o->offset = map->offset;
+    o->bits = k->u->bits && k->u->bits[val];
     k->maps[f->n_in] = *map;
     int64_t stride[PL_AMAP_RUNS];
     pl_grid_strides(&k->grid, map, stride);
     memcpy(o->stride, stride, sizeof(int64_t) * (size_t)k->grid.n);
     emit(k, PL_FORM_LOAD, pl_type_of(k->g, val)->dtype)->operand = f->n_in++;
     return f->n_instr - 1;
+}
+
+/* The operand that is the key of a draw: its first bytes, the same everywhere. */
+static int32_t key_operand(maker *k, uint32_t in)
+{
+    pl_form *f = k->f;
+    for (int32_t i = 0; i < f->n_instr; i++)
+        if (f->instr[i].code == PL_FORM_DRAW && f->in[f->instr[i].operand].in == in)
+            return f->instr[i].operand;
+    f->in[f->n_in] = (pl_form_operand){.in = in};
+    return f->n_in++;
+}
+
+static int32_t emit_draw(maker *k, const member *m, uint32_t val, const pl_amap *map)
+{
+    const pl_node_rec *r = pl_node_get(k->g, m->node);
+    pl_form *f = k->f;
+    pl_form_instr y = {.code = PL_FORM_DRAW, .dtype = pl_type_of(k->g, val)->dtype};
+    int64_t stride[PL_AMAP_RUNS];
+    uint32_t in = unit_input(k, pl_node_in(k->g, m->node)[0]);
+    if (in == k->u->n_in) return -1;
+    r->op->drawing(r->attr, &y.draw);
+    y.imm = (double)map->offset;
+    pl_grid_strides(&k->grid, map, stride);
+    for (int i = 0; i < k->grid.n; i++) y.step[i] = (double)stride[i];
+    y.operand = key_operand(k, in);
+    for (int32_t i = 0; i < f->n_instr; i++) {
+        const pl_form_instr *x = &f->instr[i];
+        if (x->code == PL_FORM_DRAW && x->operand == y.operand && x->dtype == y.dtype &&
+            x->draw.stream == y.draw.stream && x->draw.normal == y.draw.normal &&
+            x->imm == y.imm && !memcmp(x->step, y.step, sizeof y.step))
+            return i;
+    }
+    f->instr[f->n_instr] = y;
+    return f->n_instr++;
 }
 
 /* The instruction that holds val as read through map; -1 if it cannot be. */
@@ -292,6 +339,7 @@ static int32_t read_value(maker *k, uint32_t val, pl_amap map)
     const member *m = member_of(k, val);
     if (!m) return emit_load(k, val, &map);
     if (m->role == PL_ROLE_FILL) return emit_fill(k, m, val, &map);
+    if (m->role == PL_ROLE_DRAW) return emit_draw(k, m, val, &map);
     return m->instr + (int32_t)(val - pl_node_get(k->g, m->node)->out);
 }
 
@@ -375,6 +423,7 @@ static bool put_output(maker *k, uint32_t i)
     }
     pl_form *f = k->f;
     pl_form_output o = {.out = (int32_t)i, .out2 = -1, .dtype = pl_type_of(k->g, val)->dtype};
+    o.bits = k->u->bits && k->u->bits[val];
     int64_t n = pl_type_elems(pl_type_of(k->g, val));
     if (pl_role_inline(m->role)) {
         o.src = read_value(k, val, pl_amap_identity(k->elems));
@@ -385,6 +434,7 @@ static bool put_output(maker *k, uint32_t i)
             pl_amap rows = pl_amap_rows(k->elems, k->row ? k->row : 1);
             if (!k->row || !pl_amap_equal(&rows, &m->map)) return false;
             o.kind = PL_FORM_ROWS;
+            if (o.bits) return false;
         }
     }
     f->out[f->n_out++] = o;

@@ -22,6 +22,7 @@ typedef enum pl_role {
     PL_ROLE_MAP,
     PL_ROLE_REDUCE,
     PL_ROLE_FILL,   /* inline: a constant or a ramp */
+    PL_ROLE_DRAW,   /* inline: random numbers of a key that is a source */
     PL_ROLE_AFFINE, /* inline: reads input 0 through strides */
     PL_ROLE_SAME    /* inline: input 0's elements in the same order */
 } pl_role;
@@ -29,6 +30,11 @@ pl_role pl_role_of(const pl_graph *g, uint32_t node);
 static inline bool pl_role_inline(pl_role r)
 {
     return r >= PL_ROLE_FILL;
+}
+/* Inline and made where it is read: readings end there. */
+static inline bool pl_role_made(pl_role r)
+{
+    return r == PL_ROLE_FILL || r == PL_ROLE_DRAW;
 }
 static inline bool pl_role_core(pl_role r)
 {
@@ -46,6 +52,7 @@ enum { PL_FORM_RANK = 6 };
 typedef enum pl_form_code {
     PL_FORM_LOAD,   /* operand */
     PL_FORM_RAMP,   /* imm + sum of coordinate * step */
+    PL_FORM_DRAW,   /* draw number imm + sum of coordinate * step; operand is the key */
     PL_FORM_MAP,    /* fn of arg[] (CAST: to dtype) */
     PL_FORM_ROW,    /* reduce of arg[0] over the row; MOMENTS: the mean */
     PL_FORM_ROW_VAR /* variance of the MOMENTS in arg[0] */
@@ -60,12 +67,14 @@ typedef struct pl_form_instr {
     int32_t operand;
     double imm;
     double step[PL_FORM_RANK];
+    pl_drawing draw; /* DRAW; dtype says which bits of a word count (cpu/draw.h) */
 } pl_form_instr;
 
 typedef struct pl_form_operand {
     uint32_t in; /* index into the unit's in[] */
     int64_t offset;
-    int64_t stride[PL_FORM_RANK];
+    int64_t stride[PL_FORM_RANK]; /* in elements */
+    bool bits;                    /* stored as bits (units.h) */
 } pl_form_operand;
 
 typedef enum pl_form_kind { PL_FORM_STORE, PL_FORM_ROWS, PL_FORM_REDUCE } pl_form_kind;
@@ -77,6 +86,7 @@ typedef struct pl_form_output {
     pl_dtype dtype;
     pl_reduce_fn reduce;
     uint32_t mask; /* reduced dims */
+    bool bits;     /* STORE: as bits (units.h) */
 } pl_form_output;
 
 typedef struct pl_form {

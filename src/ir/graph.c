@@ -115,7 +115,7 @@ void pl_scope_push(pl_graph *g, const char *name)
         pl_graph_adopt_error(g, PL_ERR_MEMORY);
         return;
     }
-    g->scopes[g->n_scopes] = (pl_scope_rec){path, g->scope, false};
+    g->scopes[g->n_scopes] = (pl_scope_rec){path, g->scope, false, g->scopes[g->scope].full};
     g->scope = g->n_scopes++;
 }
 
@@ -128,6 +128,25 @@ void pl_scope_pop(pl_graph *g)
 void pl_scope_checkpoint(pl_graph *g)
 {
     if (g && g->status == PL_OK && g->scope) g->scopes[g->scope].checkpoint = true;
+}
+
+void pl_scope_full(pl_graph *g)
+{
+    if (g && g->status == PL_OK && g->scope) g->scopes[g->scope].full = true;
+}
+
+bool pl_graph_copy_scopes(const pl_graph *from, pl_graph *to)
+{
+    for (uint32_t i = 1; i < from->n_scopes && to->status == PL_OK; i++) {
+        to->scope = 0;
+        pl_scope_push(to, from->scopes[i].path);
+        if (to->status != PL_OK) break;
+        const char *path = to->scopes[i].path;
+        to->scopes[i] = from->scopes[i];
+        to->scopes[i].path = path;
+    }
+    to->scope = 0;
+    return to->status == PL_OK;
 }
 
 /* ---- nodes ------------------------------------------------------------------------------ */

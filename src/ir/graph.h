@@ -39,6 +39,7 @@ typedef struct pl_scope_rec {
     const char *path; /* "model.layer1" */
     uint32_t parent;
     bool checkpoint; /* asked to be a recomputation segment */
+    bool full;       /* computed in f32 whatever the precision */
 } pl_scope_rec;
 
 struct pl_graph {
@@ -78,6 +79,9 @@ static inline uint32_t pl_producer(const pl_graph *g, uint32_t val)
  * caller's arrays, which need room for n_in and n_out entries. */
 void pl_node_call(const pl_graph *g, uint32_t node, pl_type *in_type, pl_type *out_type,
                   pl_call *c);
+/* Gives a graph without scopes those of another, numbers and marks included; false and the graph's
+ * error set when memory is out. */
+bool pl_graph_copy_scopes(const pl_graph *from, pl_graph *to);
 /* "model.layer1: conv" for messages; in buf. */
 const char *pl_node_label(const pl_graph *g, uint32_t node, char *buf, size_t cap);
 

@@ -97,7 +97,16 @@ enum pl_op_flags {
     PL_OP_FILL = 1 << 6,     /* constant or iota: no inputs, cheap to make anywhere */
     PL_OP_COUPLES = 1 << 7,  /* mixes along any axis in a way the batch analysis cannot see */
     PL_OP_RANDOM = 1 << 8,   /* draws numbers; a pure function of its inputs all the same */
-    PL_OP_NO_GRAD = 1 << 9   /* gradient is zero by definition (compare, argmax, stop_gradient) */
+    PL_OP_NO_GRAD = 1 << 9,  /* gradient is zero by definition (compare, argmax, stop_gradient) */
+    PL_OP_DRAW = 1 << 10     /* element i is draw i of a stream (base/rng.h): drawing() */
+};
+
+/* What mixed precision (pass/precision.c) does with an op that is made in f32. Maps and reductions
+ * need no word: they compute in f32 whatever their operands are stored in. */
+enum pl_op_width {
+    PL_WIDTH_FULL,  /* stays in f32 */
+    PL_WIDTH_LOW,   /* 16-bit operands and results, sums in f32: products, convolutions */
+    PL_WIDTH_FOLLOW /* moves or combines few elements: as wide as what it reads */
 };
 
 typedef enum pl_scalar_fn {
@@ -135,6 +144,13 @@ typedef struct pl_ramp {
     double step[PL_MAX_RANK];
 } pl_ramp;
 
+/* PL_OP_DRAW: input 0 is the key, i64[2] = {seed, step}; element i is word i % 4 of block i / 4 of
+ * the stream, as a uniform number, or (normal) the word's half of the pair it belongs to. */
+typedef struct pl_drawing {
+    uint32_t stream;
+    bool normal;
+} pl_drawing;
+
 /* labels(): which dimensions stand for the same index. An op with a label L on a dimension of its
  * operands does the same for every index of L and mixes none of them; all dimensions with one label
  * have one size. A label that no output has is summed over: the op is then a sum over L of products
@@ -154,6 +170,8 @@ struct pl_op {
     int8_t n_out;
     uint8_t scalar;              /* pl_scalar_fn when PL_OP_MAP */
     uint32_t flags;              /* enum pl_op_flags */
+    uint8_t width;               /* enum pl_op_width */
+    uint8_t full_in;             /* bit i: operand i stays in f32 whatever the precision */
     uint8_t inplace[PL_MAX_OUT]; /* bit i of [k]: output k may take over input i's bytes */
     size_t attr_bytes;
     const pl_attr *attrs; /* ends with PL_ATTR_END; NULL if none */
@@ -171,6 +189,7 @@ struct pl_op {
     bool (*affine)(const pl_call *c, pl_affine *out); /* false: not affine for these attributes */
     void (*reduction)(const pl_call *c, pl_reduction *out);
     void (*ramp)(const pl_call *c, pl_ramp *out);
+    void (*drawing)(const void *attr, pl_drawing *out);
     double (*immediate)(const void *attr); /* PL_OP_MAP with an immediate operand */
     void (*labels)(const pl_call *c, pl_labels *out); /* out is zero: all mixed, linear in none */
     /* Optional: a value that is bit for bit what output 0 would be, or PL_NO_VAL. May look at the

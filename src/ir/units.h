@@ -34,6 +34,7 @@ typedef struct pl_unit {
     uint32_t n_out;    /* materialised values written */
     uint32_t *out;
     int64_t view_offset;
+    const bool *bits;  /* those of the partition; NULL: none */
 } pl_unit;
 
 typedef struct pl_units {
@@ -41,7 +42,17 @@ typedef struct pl_units {
     pl_unit *unit; /* [0, n) */
     uint32_t n;
     uint32_t *unit_of; /* per value id: 1 + unit that materialises it; 0 if none (source, inside) */
+    /* Per value id: a bool stored as bits, element e being bit e % 8 of byte e / 8, the last byte's
+     * spare bits 0. Groups make it and only groups read it. NULL: no value is. */
+    bool *bits;
 } pl_units;
+
+/* Bytes of memory that a value takes. */
+static inline uint64_t pl_stored_bytes(const pl_graph *g, const bool *bits, uint32_t val)
+{
+    const pl_type *t = pl_type_of(g, val);
+    return bits && bits[val] ? (uint64_t)(pl_type_elems(t) + 7) / 8 : pl_type_bytes(t);
+}
 
 void pl_units_free(pl_units *u); /* NULL is fine */
 /* Every node a unit of its own: the partition without fusion, for tests and comparison. */

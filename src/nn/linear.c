@@ -33,6 +33,8 @@ pl_val pl_nn_spectral_norm(pl_nn *m, pl_val w, pl_nn_spectral names)
     pl_type t = pl_val_type(g, w);
     int64_t o = t.dim[0], k = pl_type_elems(&t) / o;
     bool torch = names == PL_SPECTRAL_TORCH;
+    pl_scope_push(g, "spectral");
+    pl_scope_full(g); /* the power iteration wants the digits */
     pl_file_layout l = {0};
     if (t.rank > 2) {
         l.flat = true;
@@ -60,7 +62,9 @@ pl_val pl_nn_spectral_norm(pl_nn *m, pl_val w, pl_nn_spectral names)
     v = pl_stop_gradient(g, v);
     pl_val sigma =
         pl_sum(g, pl_mul(g, u, pl_matmul(g, flat, v, false, false)), PL_AXES_ALL, false);
-    return pl_div(g, w, sigma);
+    w = pl_div(g, w, sigma);
+    pl_scope_pop(g);
+    return w;
 }
 
 /* The weight as the layer uses it, spectrally normalised if asked. */

@@ -1,5 +1,21 @@
-/* loss.c - losses in primitives; see plimsoll_nn.h. Reductions are means unless said so. */
+/* loss.c - losses in primitives; see plimsoll_nn.h. Reductions are means unless said so.
+ *
+ * A loss and its gradient are computed in f32 whatever the precision of the program: begin and end
+ * stand around each.
+ */
 #include "nn/nn.h"
+
+static void begin(pl_graph *g)
+{
+    pl_scope_push(g, "loss");
+    pl_scope_full(g);
+}
+
+static pl_val end(pl_graph *g, pl_val v)
+{
+    pl_scope_pop(g);
+    return v;
+}
 
 static pl_val mean_all(pl_graph *g, pl_val x)
 {
@@ -15,67 +31,77 @@ static uint32_t axes_but_first(int rank)
 
 pl_val pl_loss_mse(pl_graph *g, pl_val x, pl_val y)
 {
-    return mean_all(g, pl_square(g, pl_sub(g, x, y)));
+    begin(g);
+    return end(g, mean_all(g, pl_square(g, pl_sub(g, x, y))));
 }
 
 pl_val pl_loss_l1(pl_graph *g, pl_val x, pl_val y)
 {
-    return mean_all(g, pl_abs(g, pl_sub(g, x, y)));
+    begin(g);
+    return end(g, mean_all(g, pl_abs(g, pl_sub(g, x, y))));
 }
 
 pl_val pl_loss_huber(pl_graph *g, pl_val x, pl_val y, double delta)
 {
+    begin(g);
     pl_val e = pl_abs(g, pl_sub(g, x, y));
     pl_val near = pl_scale(g, pl_square(g, e), 0.5);
     pl_val far = pl_scale(g, pl_shift(g, e, -0.5 * delta), delta);
-    return pl_select(g, pl_le(g, e, pl_full_like(g, e, delta)), near, far);
+    return end(g, pl_select(g, pl_le(g, e, pl_full_like(g, e, delta)), near, far));
 }
 
 pl_val pl_loss_smooth_l1(pl_graph *g, pl_val x, pl_val y, double beta)
 {
-    if (beta <= 0) return pl_abs(g, pl_sub(g, x, y));
+    begin(g);
+    if (beta <= 0) return end(g, pl_abs(g, pl_sub(g, x, y)));
     pl_val e = pl_abs(g, pl_sub(g, x, y));
     pl_val near = pl_scale(g, pl_square(g, e), 0.5 / beta);
     pl_val far = pl_shift(g, e, -0.5 * beta);
-    return pl_select(g, pl_lt(g, e, pl_full_like(g, e, beta)), near, far);
+    return end(g, pl_select(g, pl_lt(g, e, pl_full_like(g, e, beta)), near, far));
 }
 
 pl_val pl_loss_cross_entropy(pl_graph *g, pl_val logits, pl_val labels)
 {
+    begin(g);
     pl_val logp = pl_log_softmax(g, logits, -1);
     pl_val picked = pl_take_along(g, logp, pl_unsqueeze(g, labels, -1), -1);
-    return pl_neg(g, mean_all(g, picked));
+    return end(g, pl_neg(g, mean_all(g, picked)));
 }
 
 pl_val pl_loss_bce_with_logits(pl_graph *g, pl_val logits, pl_val target)
 {
-    return mean_all(g, pl_sub(g, pl_softplus(g, logits), pl_mul(g, logits, target)));
+    begin(g);
+    return end(g, mean_all(g, pl_sub(g, pl_softplus(g, logits), pl_mul(g, logits, target))));
 }
 
 pl_val pl_loss_hinge_d(pl_graph *g, pl_val on_real, pl_val on_fake)
 {
+    begin(g);
     pl_val real = mean_all(g, pl_relu(g, pl_shift(g, pl_neg(g, on_real), 1)));
     pl_val fake = mean_all(g, pl_relu(g, pl_shift(g, on_fake, 1)));
-    return pl_add(g, real, fake);
+    return end(g, pl_add(g, real, fake));
 }
 
 pl_val pl_loss_hinge_g(pl_graph *g, pl_val on_fake)
 {
-    return pl_neg(g, mean_all(g, on_fake));
+    begin(g);
+    return end(g, pl_neg(g, mean_all(g, on_fake)));
 }
 
 pl_val pl_loss_kl(pl_graph *g, pl_val mu, pl_val logvar)
 {
     if (!pl_val_ok(mu)) return mu;
+    begin(g);
     pl_val s = pl_shift(g, pl_add(g, pl_square(g, mu), pl_exp(g, logvar)), -1);
     s = pl_scale(g, pl_sub(g, s, logvar), 0.5);
-    return mean_all(g, pl_sum(g, s, axes_but_first(pl_val_type(g, mu).rank), false));
+    return end(g, mean_all(g, pl_sum(g, s, axes_but_first(pl_val_type(g, mu).rank), false)));
 }
 
 pl_val pl_loss_cosine_similarity(pl_graph *g, pl_val x, pl_val y, int axis)
 {
+    begin(g);
     pl_val a = pl_nn_normalize(g, x, axis, 1e-8), b = pl_nn_normalize(g, y, axis, 1e-8);
-    return pl_sum(g, pl_mul(g, a, b), PL_AXIS(axis), false);
+    return end(g, pl_sum(g, pl_mul(g, a, b), PL_AXIS(axis), false));
 }
 
 /* Which samples are hard is a constant of the differentiated graph. */
@@ -84,22 +110,24 @@ pl_val pl_loss_hard_mining(pl_graph *g, pl_val per_sample, double fraction, doub
     if (!pl_val_ok(per_sample)) return per_sample;
     pl_type t = pl_val_type(g, per_sample);
     int64_t k = (int64_t)((double)t.dim[0] * fraction);
-    if (k < 1) return mean_all(g, per_sample);
+    begin(g);
+    if (k < 1) return end(g, mean_all(g, per_sample));
     pl_val values, hard;
     pl_topk(g, pl_stop_gradient(g, per_sample), k, 0, &values, &hard);
     pl_val extra = pl_fill(g, PL_TYPE(t.dtype, k), factor - 1);
     pl_val weight = pl_shift(g, pl_scatter_add(g, extra, hard, t.dim[0]), 1);
-    return mean_all(g, pl_mul(g, per_sample, weight));
+    return end(g, mean_all(g, pl_mul(g, per_sample, weight)));
 }
 
 pl_val pl_loss_r1(pl_graph *g, pl_val logits, pl_val x)
 {
     if (!pl_val_ok(logits) || !pl_val_ok(x)) return PL_NO_VAL;
     pl_val slope = PL_NO_VAL;
+    begin(g);
     pl_grad(g, logits, &x, 1, &slope);
     pl_val power =
         pl_sum(g, pl_square(g, slope), axes_but_first(pl_val_type(g, x).rank), false);
-    return mean_all(g, power);
+    return end(g, mean_all(g, power));
 }
 
 /* Sorted projections [rows, P] of the patches of one map. */
@@ -119,11 +147,12 @@ pl_val pl_loss_patch_swd(pl_graph *g, pl_val x, pl_val y, int k, pl_val rows, pl
 {
     if (!pl_val_ok(x) || !pl_val_ok(y) || !pl_val_ok(directions)) return PL_NO_VAL;
     int64_t c = pl_val_type(g, x).dim[3], p = pl_val_type(g, directions).dim[1];
+    begin(g);
     pl_val d = pl_nn_normalize(g, directions, 0, 1e-12);
     /* patches here run window first, channel last */
     d = pl_reshape(g, d, PL_DIMS(c, k * k, p));
     d = pl_reshape(g, pl_transpose(g, d, 0, 1), PL_DIMS(k * k * c, p));
-    return pl_loss_mse(g, swd_side(g, x, k, rows, d), swd_side(g, y, k, rows, d));
+    return end(g, pl_loss_mse(g, swd_side(g, x, k, rows, d), swd_side(g, y, k, rows, d)));
 }
 
 /* Cosines between the chosen positions of each sample, [N, S, S]. */
@@ -143,7 +172,8 @@ static pl_val cosines(pl_graph *g, pl_val x, pl_val positions)
 pl_val pl_loss_cosine_ssm(pl_graph *g, pl_val x, pl_val y, pl_val positions)
 {
     if (!pl_val_ok(x) || !pl_val_ok(y)) return PL_NO_VAL;
-    return pl_loss_mse(g, cosines(g, x, positions), cosines(g, y, positions));
+    begin(g);
+    return end(g, pl_loss_mse(g, cosines(g, x, positions), cosines(g, y, positions)));
 }
 
 /* x / (|x| + 1e-10). The floor under the root is far below that and keeps the gradient of a
@@ -157,6 +187,7 @@ static pl_val channel_unit(pl_graph *g, pl_val x)
 
 pl_val pl_loss_lpips_level(pl_graph *g, pl_val x, pl_val y, pl_val weights)
 {
+    begin(g);
     pl_val d = pl_square(g, pl_sub(g, channel_unit(g, x), channel_unit(g, y)));
-    return mean_all(g, pl_sum(g, pl_mul(g, d, weights), PL_AXIS(-1), false));
+    return end(g, mean_all(g, pl_sum(g, pl_mul(g, d, weights), PL_AXIS(-1), false)));
 }

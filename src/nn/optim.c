@@ -207,7 +207,7 @@ static void average(const update *u, int param, pl_val old)
     ema = pl_select(g, u->first, pl_cast(g, old, dtype), ema);
     ema = pl_add(g, pl_scale(g, ema, u->o->ema),
                  pl_scale(g, pl_cast(g, now, dtype), 1 - u->o->ema));
-    pl_nn_update(m, slot, ema);
+    put(u, slot, ema);
 }
 
 static void update_one(const update *u, int param, pl_val old, pl_val grad)
@@ -296,7 +296,8 @@ void pl_loss_scale_update(pl_nn *m, const pl_loss_scale *o, pl_val finite)
     pl_val value = pl_nn_read(m, value_slot), good = pl_shift(g, pl_nn_read(m, good_slot), 1);
     pl_val zero = pl_full_like(g, good, 0);
     pl_val full = pl_ge(g, good, pl_full_like(g, good, o->interval));
-    pl_val up = pl_select(g, full, pl_scale(g, value, o->growth), value);
+    pl_val more = pl_scale(g, value, o->growth); /* where nothing ever overflows f32 is the limit */
+    pl_val up = pl_select(g, pl_and(g, full, pl_is_finite(g, more)), more, value);
     pl_val down = pl_max(g, pl_scale(g, value, o->backoff), pl_full_like(g, value, o->floor));
     pl_nn_update(m, value_slot, pl_select(g, finite, up, down));
     pl_nn_update(m, good_slot, pl_select(g, finite, pl_select(g, full, zero, good), zero));

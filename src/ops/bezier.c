@@ -219,6 +219,7 @@ static void labels(const pl_call *c, pl_labels *l)
      .min_in = inputs,                                                                         \
      .max_in = inputs,                                                                         \
      .n_out = 1,                                                                               \
+     .width = PL_WIDTH_FOLLOW,                                                                 \
      .inplace = {bits},                                                                        \
      .attr_bytes = sizeof(pl_bezier_attr),                                                        \
      .attrs = attrs,                                                                           \

@@ -88,6 +88,7 @@ const pl_op pl_op_broadcast = {
     .min_in = 1,
     .max_in = 1,
     .n_out = 1,
+    .width = PL_WIDTH_FOLLOW,
     .flags = PL_OP_AFFINE,
     .attr_bytes = sizeof(pl_broadcast_attr),
     .attrs = attrs,

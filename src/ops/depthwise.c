@@ -377,6 +377,7 @@ static void labels(const pl_call *c, pl_labels *l)
      .min_in = 2,                                                                              \
      .max_in = 2,                                                                              \
      .n_out = 1,                                                                               \
+     .width = PL_WIDTH_LOW,                                                                    \
      .attr_bytes = sizeof(pl_window_attr),                                                     \
      .attrs = tag##_attrs,                                                                     \
      .infer = tag##_infer,                                                                     \

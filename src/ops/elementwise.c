@@ -222,21 +222,20 @@ VJP1(tanh, pl_mul(g, D, pl_shift(g, pl_neg(g, pl_square(g, Y)), 1)))
 VJP1(erf, pl_mul(g, D, pl_scale(g, pl_exp(g, pl_neg(g, pl_square(g, A))), 1.1283791670955126)))
 VJP1(sigmoid, pl_mul(g, D, pl_mul(g, Y, pl_shift(g, pl_neg(g, Y), 1))))
 VJP1(softplus, pl_mul(g, D, pl_sigmoid(g, A)))
-VJP1(relu, masked(g, pl_gt(g, A, zeros(g, A)), D))
+/* The sign of the result, which the next layer keeps for its own gradient, is that of the input. */
+VJP1(relu, masked(g, pl_gt(g, Y, zeros(g, Y)), D))
 VJP2(add, D, D)
 VJP2(sub, D, pl_neg(g, D))
 VJP2(mul, pl_mul(g, D, B), pl_mul(g, D, A))
 VJP2(div, pl_div(g, D, B), pl_neg(g, pl_div(g, pl_mul(g, D, Y), B)))
 
-static void vjp_leaky_relu_slope(const pl_vjp *v, double slope)
-{
-    pl_graph *g = v->g;
-    v->gin[0] = pl_select(g, pl_gt(g, A, zeros(g, A)), D, pl_scale(g, D, slope));
-}
-
+/* By the sign of the result, as relu, which a slope that is not negative leaves as it was. */
 static void vjp_leaky_relu(const pl_vjp *v)
 {
-    vjp_leaky_relu_slope(v, leaky_slope(v->attr));
+    pl_graph *g = v->g;
+    double slope = leaky_slope(v->attr);
+    pl_val sign = slope >= 0 ? Y : A;
+    v->gin[0] = pl_select(g, pl_gt(g, sign, zeros(g, sign)), D, pl_scale(g, D, slope));
 }
 
 /* silu' = s + x s (1 - s), s = sigmoid(x) */

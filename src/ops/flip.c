@@ -81,6 +81,7 @@ const pl_op pl_op_flip = {
     .min_in = 1,
     .max_in = 1,
     .n_out = 1,
+    .width = PL_WIDTH_FOLLOW,
     .flags = PL_OP_AFFINE,
     .attr_bytes = sizeof(pl_flip_attr),
     .attrs = attrs,

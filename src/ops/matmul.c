@@ -221,6 +221,7 @@ const pl_op pl_op_matmul = {
     .min_in = 2,
     .max_in = 3,
     .n_out = 1,
+    .width = PL_WIDTH_LOW,
     .attr_bytes = sizeof(pl_matmul_attr),
     .attrs = attrs,
     .infer = infer,

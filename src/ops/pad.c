@@ -197,6 +197,7 @@ const pl_op pl_op_pad = {
     .min_in = 1,
     .max_in = 1,
     .n_out = 1,
+    .width = PL_WIDTH_FOLLOW,
     .attr_bytes = sizeof(pl_pad_attr),
     .attrs = attrs,
     .infer = infer,

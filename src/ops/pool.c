@@ -537,6 +537,7 @@ static void linear_labels(const pl_call *c, pl_labels *l)
      .min_in = n_inputs,                                                                       \
      .max_in = n_inputs,                                                                       \
      .n_out = n_outputs,                                                                       \
+     .width = PL_WIDTH_FOLLOW,                                                                 \
      .attr_bytes = sizeof(T),                                                                  \
      .attrs = table,                                                                           \
      .infer = rule,                                                                            \

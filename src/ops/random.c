@@ -5,10 +5,10 @@
  * computed again instead of its result being kept, on any device and with any number of threads.
  * Element i is word i%4 of block i/4; normals come in pairs from two words.
  *
- * A uniform number has 24 random bits in f32 and f64, and as many as fit below 1 in bf16 (8) and
- * f16 (11), so it is below 1 in every dtype. Dropout compares f32 draws with p: the mask is never a
- * stored thing but an expression of the key, which fuses with its readers and is made again for the
- * backward pass.
+ * A uniform number is below 1 in every dtype (cpu/draw.h). Draws that groups read are made there and
+ * have no memory; the kernels here serve the others. Dropout compares f32 draws with p: the mask is
+ * never a stored thing but an expression of the key, which fuses with its readers and is made again
+ * for the backward pass.
  */
 #include "ops/attr.h"
 #include "base/dtype.h"
@@ -67,12 +67,6 @@ static pl_cost normal_cost(const pl_call *c)
 }
 
 /* ---- draws ------------------------------------------------------------------------------ */
-/* Bits of a word that a uniform number of this dtype holds exactly, so that none rounds to 1. */
-static uint32_t kept_bits(pl_dtype d)
-{
-    return d == PL_BF16 ? ~0x00ffffffu : d == PL_F16 ? ~0x001fffffu : ~0u;
-}
-
 /* Four elements of block b. */
 typedef void draw_fn(uint64_t seed, uint32_t stream, uint64_t step, uint64_t b, pl_dtype d,
                      float out[4]);
@@ -82,7 +76,7 @@ static void draw_uniform(uint64_t seed, uint32_t stream, uint64_t step, uint64_t
 {
     uint32_t w[4];
     pl_rng_block(seed, stream, step, b, w);
-    for (int i = 0; i < 4; i++) out[i] = pl_rng_uniform(w[i] & kept_bits(d));
+    for (int i = 0; i < 4; i++) out[i] = pl_rng_uniform(w[i] & pl_draw_bits(d));
 }
 
 static void draw_normal(uint64_t seed, uint32_t stream, uint64_t step, uint64_t b, pl_dtype d,
@@ -110,11 +104,10 @@ static void draw_range(const pl_call *c, draw_fn *draw, int64_t lo, int64_t hi)
 }
 
 /* The same by the block, shared among threads. */
-enum { CHUNK = 4096, BATCH = 4 * PL_DRAW_BLOCKS };
+enum { CHUNK = 4096, BATCH = 256 };
 
 typedef struct job {
     const pl_call *c;
-    const pl_draw *set;
     int64_t n;
     bool normal;
 } job;
@@ -125,26 +118,24 @@ static void chunk_task(void *ctx, int64_t task, int worker)
     const job *j = ctx;
     const int64_t *key = j->c->in[0];
     const pl_random_attr *a = j->c->attr;
+    pl_draws from = {(uint64_t)key[0], (uint64_t)key[1], (uint32_t)a->stream, j->normal, a->dtype};
     int64_t lo = task * CHUNK, hi = lo + CHUNK < j->n ? lo + CHUNK : j->n;
+    if (a->dtype == PL_F32) {
+        pl_draw_run(&from, lo, hi - lo, (float *)j->c->out[0] + lo);
+        return;
+    }
     for (int64_t i = lo; i < hi; i += BATCH) {
-        uint32_t w[BATCH];
         float v[BATCH];
         int64_t n = hi - i < BATCH ? hi - i : BATCH;
-        float *to = a->dtype == PL_F32 && n == BATCH ? (float *)j->c->out[0] + i : v;
-        j->set->words((uint64_t)key[0], (uint32_t)a->stream, (uint64_t)key[1], (uint64_t)i / 4,
-                      w);
-        if (j->normal)
-            j->set->normal(w, to);
-        else
-            j->set->uniform(w, kept_bits(a->dtype), to);
-        for (int64_t k = 0; to == v && k < n; k++)
+        pl_draw_run(&from, i, n, v);
+        for (int64_t k = 0; k < n; k++)
             pl_elem_set(a->dtype, j->c->out[0], i + k, (double)v[k]);
     }
 }
 
 static pl_status by_block(const pl_call *c, bool normal)
 {
-    job j = {c, pl_draw_best(), pl_type_elems(&c->out_type[0]), normal};
+    job j = {c, pl_type_elems(&c->out_type[0]), normal};
     pl_pool_for((j.n + CHUNK - 1) / CHUNK, chunk_task, &j);
     return PL_OK;
 }
@@ -187,19 +178,30 @@ static const pl_case cases[] = {
     PL_CASE_END,
 };
 
+static void uniform_drawing(const void *attr, pl_drawing *out)
+{
+    *out = (pl_drawing){(uint32_t)((const pl_random_attr *)attr)->stream, false};
+}
+
+static void normal_drawing(const void *attr, pl_drawing *out)
+{
+    *out = (pl_drawing){(uint32_t)((const pl_random_attr *)attr)->stream, true};
+}
+
 #define RANDOM_OP(fn, kernel_list, cost_fn)                                                    \
     const pl_op pl_op_random_##fn = {                                                          \
         .name = "random_" #fn,                                                                 \
         .min_in = 1,                                                                           \
         .max_in = 1,                                                                           \
         .n_out = 1,                                                                            \
-        .flags = PL_OP_RANDOM | PL_OP_NO_GRAD,                                                 \
+        .flags = PL_OP_RANDOM | PL_OP_NO_GRAD | PL_OP_DRAW,                                    \
         .attr_bytes = sizeof(pl_random_attr),                                                     \
         .attrs = attrs,                                                                        \
         .infer = infer,                                                                        \
         .cost = cost_fn,                                                                       \
         .cpu = kernel_list,                                                                    \
         .cases = cases,                                                                        \
+        .drawing = fn##_drawing,                                                               \
     };
 RANDOM_OP(uniform, uniform_kernels, uniform_cost)
 RANDOM_OP(normal, normal_kernels, normal_cost)

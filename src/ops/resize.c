@@ -189,6 +189,7 @@ static void labels(const pl_call *c, pl_labels *l)
      .min_in = 1,                                                                              \
      .max_in = 1,                                                                              \
      .n_out = 1,                                                                               \
+     .width = PL_WIDTH_FOLLOW,                                                                 \
      .attr_bytes = sizeof(pl_resize_attr),                                                        \
      .attrs = attrs,                                                                           \
      .infer = infer,                                                                           \

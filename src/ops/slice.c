@@ -113,6 +113,7 @@ const pl_op pl_op_slice = {
     .min_in = 1,
     .max_in = 1,
     .n_out = 1,
+    .width = PL_WIDTH_FOLLOW,
     .flags = PL_OP_AFFINE | PL_OP_VIEW,
     .attr_bytes = sizeof(pl_slice_attr),
     .attrs = attrs,

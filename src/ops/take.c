@@ -143,6 +143,7 @@ const pl_op pl_op_take = {
     .min_in = 2,
     .max_in = 2,
     .n_out = 1,
+    .width = PL_WIDTH_FOLLOW,
     .flags = PL_OP_COUPLES,
     .infer = take_infer,
     .vjp = take_vjp,

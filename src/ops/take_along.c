@@ -153,6 +153,7 @@ const pl_op pl_op_take_along = {
     .min_in = 2,
     .max_in = 2,
     .n_out = 1,
+    .width = PL_WIDTH_FOLLOW,
     .flags = PL_OP_COUPLES,
     .attr_bytes = sizeof(pl_along_attr),
     .attrs = take_attrs,

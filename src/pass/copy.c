@@ -1,21 +1,6 @@
 /* copy.c - see copy.h. */
 #include "pass/copy.h"
 
-pl_status pl_copy_scopes(const pl_graph *in, pl_graph *out, uint32_t *scopes)
-{
-    for (uint32_t i = 1; i < in->n_scopes; i++) {
-        const pl_scope_rec *s = &in->scopes[i];
-        out->scope = 0;
-        pl_scope_push(out, s->path);
-        PL_TRY(out->status);
-        scopes[i] = out->scope;
-        out->scopes[out->scope].parent = scopes[s->parent];
-        out->scopes[out->scope].checkpoint = s->checkpoint;
-    }
-    out->scope = 0;
-    return PL_OK;
-}
-
 pl_status pl_copy_begin(pl_copy *c, const pl_graph *in)
 {
     uint32_t widest = 1;
@@ -23,10 +8,9 @@ pl_status pl_copy_begin(pl_copy *c, const pl_graph *in)
         if (in->nodes[n].n_in > widest) widest = in->nodes[n].n_in;
     *c = (pl_copy){.in = in, .out = pl_graph_new(in->store)};
     c->map = pl_arena_new(&c->mem, uint32_t, in->n_vals);
-    c->scopes = pl_arena_new(&c->mem, uint32_t, in->n_scopes);
     c->args = pl_arena_new(&c->mem, pl_val, widest);
-    if (!c->out || !c->map || !c->scopes || !c->args) return PL_ERR_MEMORY;
-    return pl_copy_scopes(in, c->out, c->scopes);
+    if (!c->out || !c->map || !c->args) return PL_ERR_MEMORY;
+    return pl_graph_copy_scopes(in, c->out) ? PL_OK : c->out->status;
 }
 
 void pl_copy_at(pl_copy *c, uint32_t n)
@@ -34,7 +18,7 @@ void pl_copy_at(pl_copy *c, uint32_t n)
     const pl_node_rec *r = &c->in->nodes[n];
     for (uint32_t i = 0; i < r->n_in; i++)
         c->args[i] = (pl_val){c->map[c->in->edges[r->in + i]]};
-    c->out->scope = c->scopes[r->scope];
+    c->out->scope = r->scope; /* scopes are copied with their numbers */
     c->out->backward = r->backward;
 }
 

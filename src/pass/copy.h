@@ -4,18 +4,13 @@
 
 #include "ir/graph.h"
 
-/* Copies all scopes of `in`, so that paths, parents and marks survive; scopes[i] is the new
- * number of old scope i (in->n_scopes entries). */
-pl_status pl_copy_scopes(const pl_graph *in, pl_graph *out, uint32_t *scopes) PL_MUST_USE;
-
 /* The writing of a new graph over the same store. */
 typedef struct pl_copy {
     pl_arena mem; /* of the arrays below, and for the pass itself */
     const pl_graph *in;
     pl_graph *out;
-    uint32_t *map;    /* old value -> new value */
-    uint32_t *scopes; /* old scope -> new scope */
-    pl_val *args;     /* as many as the widest node has inputs */
+    uint32_t *map; /* old value -> new value */
+    pl_val *args;  /* as many as the widest node has inputs */
 } pl_copy;
 
 pl_status pl_copy_begin(pl_copy *c, const pl_graph *in) PL_MUST_USE;

@@ -51,13 +51,14 @@ pl_amap pl_fuse_map(const pl_fuser *f, const pl_fgroup *g, uint32_t node)
     return f->small[node];
 }
 
-/* A ramp needs the boundaries of the dims it moves along. */
-bool pl_fuse_add_fill(const pl_fuser *f, pl_grid *grid, uint32_t val, const pl_amap *map)
+/* A ramp needs the boundaries of the dims it moves along; a draw counts elements. */
+bool pl_fuse_add_made(const pl_fuser *f, pl_grid *grid, uint32_t val, const pl_amap *map)
 {
     pl_type type[PL_MAX_OUT];
     pl_call c;
     pl_ramp r;
     uint32_t node = pl_producer(f->g, val);
+    if (f->role[node] == PL_ROLE_DRAW) return pl_grid_add_map(grid, map);
     pl_node_call(f->g, node, NULL, type, &c);
     pl_node_get(f->g, node)->op->ramp(&c, &r);
     for (int d = 0; d < type[0].rank; d++) {
@@ -98,7 +99,7 @@ static bool fits_operand(const pl_fuser *f, uint32_t id, uint32_t val, pl_amap m
     const pl_fgroup *g = &f->groups[id];
     pl_fuse_root(f, &val, &map);
     uint32_t node = pl_producer(f->g, val);
-    if (f->role[node] == PL_ROLE_FILL) return pl_fuse_add_fill(f, &t->grid, val, &map);
+    if (pl_role_made(f->role[node])) return pl_fuse_add_made(f, &t->grid, val, &map);
     if (f->group[node] == id) return fits_member(f, g, node, &map, t);
     if (pl_role_inline(f->role[node]) && !f->single[node]) return false; /* has no memory */
     return f->number[val] < g->number && pl_grid_add_map(&t->grid, &map);
@@ -211,7 +212,7 @@ void pl_fuse_single(pl_fuser *f, uint32_t val)
     uint32_t depth = 0, v = val;
     while (pl_role_inline(f->role[pl_producer(f->g, v)]) && !f->single[pl_producer(f->g, v)]) {
         depth++;
-        if (f->role[pl_producer(f->g, v)] == PL_ROLE_FILL) break;
+        if (pl_role_made(f->role[pl_producer(f->g, v)])) break;
         v = pl_node_in(f->g, pl_producer(f->g, v))[0];
     }
     for (; depth > 0; depth--) {
@@ -244,8 +245,8 @@ static void place_core(pl_fuser *f, uint32_t node)
         pl_amap map = pl_amap_identity(span_of(f, node));
         pl_fuse_root(f, &val, &map);
         uint32_t p = pl_producer(f->g, val), id = f->group[p];
-        if (pl_role_inline(f->role[p]) && f->role[p] != PL_ROLE_FILL) pl_fuse_single(f, val);
-        if (f->number[val] > newest) {
+        if (pl_role_inline(f->role[p]) && !pl_role_made(f->role[p])) pl_fuse_single(f, val);
+        if (f->number[val] > newest && !pl_role_made(f->role[p])) {
             newest = f->number[val];
             home = id;
         }
@@ -281,7 +282,7 @@ void pl_fuse_form(pl_fuser *f)
             place_core(f, n);
         else if (f->role[n] == PL_ROLE_KERNEL || pl_node_get(f->g, n)->op->flags & PL_OP_EFFECT)
             place_kernel(f, n);
-        else if (pl_role_inline(f->role[n]) && f->role[n] != PL_ROLE_FILL) {
+        else if (pl_role_inline(f->role[n]) && !pl_role_made(f->role[n])) {
             uint32_t out = pl_node_get(f->g, n)->out;
             f->number[out] = f->number[pl_node_in(f->g, n)[0]];
         }
@@ -299,6 +300,7 @@ static void find_roles(pl_fuser *f)
         f->role[n] = pl_role_of(g, n);
         if (pl_role_core(f->role[n]) && f->o->takes && !f->o->takes(g, n))
             f->role[n] = PL_ROLE_KERNEL;
+        if (f->role[n] == PL_ROLE_DRAW && !f->o->draws) f->role[n] = PL_ROLE_KERNEL;
         for (uint32_t i = 0; i < g->nodes[n].n_in; i++)
             f->needed[pl_producer(g, pl_node_in(g, n)[i])] = true;
     }
@@ -341,7 +343,8 @@ static pl_status run_stages(pl_fuser *f, pl_units *us)
     pl_fuse_form(f);
     PL_TRY(pl_fuse_merge(f));
     PL_TRY(pl_fuse_repeat(f));
-    return pl_fuse_finish(f, us);
+    PL_TRY(pl_fuse_finish(f, us));
+    return f->o->bits ? pl_fuse_bits(f, us) : PL_OK;
 }
 
 pl_status pl_fuse(const pl_graph *g, const pl_fuse_opts *o, pl_units **out)

@@ -81,10 +81,12 @@ void pl_fuse_root(const pl_fuser *f, uint32_t *val, pl_amap *map);
 pl_amap pl_fuse_map(const pl_fuser *f, const pl_fgroup *g, uint32_t node);
 /* Gives an inline value memory: a unit of its own, and its inputs' before it. */
 void pl_fuse_single(pl_fuser *f, uint32_t val);
-/* Bytes of a value. */
+/* Bytes of a value; bools are taken to be stored as bits where that can be. */
 static inline int64_t pl_fuse_bytes(const pl_fuser *f, uint32_t val)
 {
-    return (int64_t)pl_type_bytes(pl_type_of(f->g, val));
+    const pl_type *t = pl_type_of(f->g, val);
+    bool bits = f->o->bits && t->dtype == PL_BOOL;
+    return bits ? (pl_type_elems(t) + 7) / 8 : (int64_t)pl_type_bytes(t);
 }
 
 /* The stages, in order. */
@@ -92,6 +94,7 @@ void pl_fuse_form(pl_fuser *f);        /* fuse.c: nodes into groups */
 pl_status pl_fuse_merge(pl_fuser *f);  /* fuse_merge.c: groups into their only reader */
 pl_status pl_fuse_repeat(pl_fuser *f); /* fuse_repeat.c: cheap producers again */
 pl_status pl_fuse_finish(pl_fuser *f, pl_units *out); /* fuse_units.c */
+pl_status pl_fuse_bits(const pl_fuser *f, pl_units *us); /* fuse_bits.c: which are bits */
 
 /* Highest number that reads the value, but for group `not`'s (PL_NONE: all). Effects read last.
  */
@@ -100,7 +103,8 @@ uint32_t pl_fuse_last_use(const pl_fuser *f, uint32_t val, uint32_t not );
 uint32_t pl_fuse_now(const pl_fuser *f, uint32_t id);
 /* Notes that a group reads a value. */
 bool pl_fuse_add_read(pl_fuser *f, uint32_t val, uint32_t group);
-bool pl_fuse_add_fill(const pl_fuser *f, pl_grid *grid, uint32_t val, const pl_amap *map);
+/* The boundaries of what is made where it is read (a constant, a ramp, a draw). */
+bool pl_fuse_add_made(const pl_fuser *f, pl_grid *grid, uint32_t val, const pl_amap *map);
 
 /* The unit made of these core nodes of a group, in `a`; its outputs are the values `wanted`
  * says (NULL: all that can be) of nodes that are the group's own. */

@@ -62,7 +62,7 @@ static void note_group(pl_fuser *f, uint32_t id)
             pl_amap map = pl_fuse_map(f, &f->groups[id], n);
             pl_fuse_root(f, &val, &map);
             uint32_t p = pl_producer(f->g, val);
-            if (f->role[p] == PL_ROLE_FILL || f->group[p] == id) continue;
+            if (pl_role_made(f->role[p]) || f->group[p] == id) continue;
             if (!pl_fuse_add_read(f, val, id)) PL_BUG("more reads than edges");
         }
     }
@@ -162,8 +162,8 @@ static bool operands_fit(merger *m)
             pl_amap map = m->small ? m->map : pl_fuse_map(f, a, n);
             pl_fuse_root(f, &val, &map);
             uint32_t p = pl_producer(f->g, val);
-            if (f->role[p] == PL_ROLE_FILL) {
-                if (!pl_fuse_add_fill(f, &m->grid, val, &map)) return false;
+            if (pl_role_made(f->role[p])) {
+                if (!pl_fuse_add_made(f, &m->grid, val, &map)) return false;
                 continue;
             }
             if (f->group[p] == m->from) continue;

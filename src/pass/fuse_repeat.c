@@ -65,7 +65,7 @@ static bool find_cone(const pl_fuser *f, uint32_t a, uint32_t b, uint32_t node, 
             pl_amap map = pl_amap_identity(f->groups[a].elems);
             pl_fuse_root(f, &val, &map);
             uint32_t p = pl_producer(f->g, val);
-            if (f->role[p] == PL_ROLE_FILL || in_cone(c, p)) continue;
+            if (pl_role_made(f->role[p]) || in_cone(c, p)) continue;
             if (is_extra(f, &f->groups[b], p)) continue;
             if (f->group[p] == a && f->stand[p] == PL_STAND_SMALL) return false;
             if (f->group[p] == a && f->stand[p] == PL_STAND_FULL) {
@@ -126,19 +126,70 @@ static pl_status repeat_value(pl_fuser *f, uint32_t b, uint32_t val)
     return adopt(f, b, val, &c, &ok);
 }
 
-pl_status pl_fuse_repeat(pl_fuser *f)
+/* A value that only widens another is never worth storing: every group that reads it reads the
+ * narrow one. */
+static bool widens(const pl_fuser *f, uint32_t node)
+{
+    const pl_node_rec *r = pl_node_get(f->g, node);
+    return r->op->scalar == PL_SCALAR_CAST && f->group[node] != PL_NONE &&
+           f->stand[node] == PL_STAND_FULL && !f->groups[f->group[node]].split &&
+           pl_fuse_bytes(f, pl_node_in(f->g, node)[0]) < pl_fuse_bytes(f, r->out);
+}
+
+static pl_status repeat_widening(pl_fuser *f)
+{
+    for (uint32_t n = 1; n < f->g->n_nodes; n++) {
+        if (!f->needed[n] || !widens(f, n)) continue;
+        uint32_t val = pl_node_get(f->g, n)->out, a = f->group[n], from = pl_node_in(f->g, n)[0];
+        pl_amap map = pl_amap_identity(f->groups[a].elems);
+        pl_fuse_root(f, &from, &map);
+        if (f->role[pl_producer(f->g, from)] == PL_ROLE_FILL) continue;
+        cone c = {.node = {n}, .n = 1, .leaf = {from}, .n_leaves = 1};
+        for (uint32_t r = f->read[val]; r != PL_NONE; r = f->reads[r].next) {
+            uint32_t b = pl_fuse_now(f, f->reads[r].group);
+            bool ok, fits = b != a && !f->groups[b].split &&
+                            f->groups[a].elems == f->groups[b].elems &&
+                            !is_extra(f, &f->groups[b], n);
+            if (fits && !f->reads[r].gone) PL_TRY(adopt(f, b, val, &c, &ok));
+        }
+    }
+    return PL_OK;
+}
+
+static pl_status repeat_operands(pl_fuser *f, uint32_t b, uint32_t node)
+{
+    const pl_node_rec *r = pl_node_get(f->g, node);
+    for (uint32_t i = 0; i < r->n_in; i++) {
+        uint32_t val = pl_node_in(f->g, node)[i];
+        pl_amap map = pl_fuse_map(f, &f->groups[b], node);
+        pl_fuse_root(f, &val, &map);
+        if (pl_amap_is_identity(&map)) PL_TRY(repeat_value(f, b, val));
+    }
+    return PL_OK;
+}
+
+static pl_status repeat_cheap(pl_fuser *f)
 {
     for (uint32_t b = 0; b < f->n_groups; b++) {
         if (f->groups[b].into != PL_NONE || f->groups[b].split) continue;
-        for (uint32_t n = f->groups[b].first; n != PL_NONE; n = f->next[n]) {
-            const pl_node_rec *r = pl_node_get(f->g, n);
-            for (uint32_t i = 0; i < r->n_in; i++) {
-                uint32_t val = pl_node_in(f->g, n)[i];
-                pl_amap map = pl_fuse_map(f, &f->groups[b], n);
-                pl_fuse_root(f, &val, &map);
-                if (pl_amap_is_identity(&map)) PL_TRY(repeat_value(f, b, val));
-            }
-        }
+        for (uint32_t n = f->groups[b].first; n != PL_NONE; n = f->next[n])
+            PL_TRY(repeat_operands(f, b, n));
+        for (uint32_t e = f->groups[b].extra; e != PL_NONE; e = f->extras[e].next)
+            PL_TRY(repeat_operands(f, b, f->extras[e].node));
     }
+    return PL_OK;
+}
+
+/* What is repeated reads values that may be worth repeating in turn. */
+pl_status pl_fuse_repeat(pl_fuser *f)
+{
+    enum { SWEEPS = 4 };
+    uint32_t before;
+    int sweeps = 0;
+    do {
+        before = f->n_extras;
+        PL_TRY(repeat_widening(f));
+        PL_TRY(repeat_cheap(f));
+    } while (f->n_extras > before && ++sweeps < SWEEPS);
     return PL_OK;
 }

@@ -72,7 +72,8 @@ static pl_status add_reading(pl_fuser *f, lists *l, pl_arena *a, uint32_t val, p
         val = pl_node_in(f->g, node)[0];
     }
     uint32_t p = pl_producer(f->g, root);
-    if (f->role[p] == PL_ROLE_FILL) return add_node(f, l, a, p);
+    if (f->role[p] == PL_ROLE_DRAW) PL_TRY(add_input(l, a, pl_node_in(f->g, p)[0]));
+    if (pl_role_made(f->role[p])) return add_node(f, l, a, p);
     if (f->stamp[p] == f->stamps) return PL_OK; /* a member */
     return add_input(l, a, root);
 }

@@ -15,8 +15,9 @@
 
 #include "pass/copy.h"
 
-pl_status pl_pass_open(const pl_graph *in, pl_graph **out)
+pl_status pl_pass_open(const pl_graph *in, const pl_pass_opts *o, pl_graph **out)
 {
+    (void)o;
     pl_copy c;
     pl_status rc = pl_copy_begin(&c, in);
     for (uint32_t n = 1; rc == PL_OK && n < in->n_nodes; n++) {
@@ -113,8 +114,9 @@ static pl_val slice_of(sinker *s, const pl_op *op, const void *attr, pl_val v, i
     return pl_build1(g, g->nodes[node].op, g->nodes[node].attr, (int)n_in, in);
 }
 
-pl_status pl_pass_sink(const pl_graph *in, pl_graph **out)
+pl_status pl_pass_sink(const pl_graph *in, const pl_pass_opts *o, pl_graph **out)
 {
+    (void)o;
     sinker s = {0};
     pl_status rc = pl_copy_begin(&s.c, in);
     if (rc == PL_OK) rc = mark_sinking(&s);

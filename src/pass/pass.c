@@ -2,13 +2,15 @@
 #include "pass/pass.h"
 
 #include "pass/open.h"
+#include "pass/precision.h"
 #include "pass/simplify.h"
 
 static const pl_pass table[] = {
-    {"simplify", "dead code, common subexpressions, no-ops", pl_pass_simplify, true, false},
-    {"open", "windows side by side as maps", pl_pass_open, false, true},
-    {"sink", "slices above the maps they read", pl_pass_sink, false, true},
-    {"simplify", "what the two left over", pl_pass_simplify, true, true},
+    {"simplify", "dead code, common subexpressions, no-ops", pl_pass_simplify, true, false, false},
+    {"open", "windows side by side as maps", pl_pass_open, false, true, false},
+    {"sink", "slices above the maps they read", pl_pass_sink, false, true, false},
+    {"simplify", "what the two left over", pl_pass_simplify, true, true, false},
+    {"precision", "products and stored activations in 16 bits", pl_pass_precision, false, false, true},
 };
 
 int pl_pass_count(void)
@@ -21,10 +23,10 @@ const pl_pass *pl_pass_at(int i)
     return &table[i];
 }
 
-static pl_status run_once(const pl_pass *p, pl_graph **g)
+static pl_status run_once(const pl_pass *p, const pl_pass_opts *o, pl_graph **g)
 {
     pl_graph *out = NULL;
-    pl_status rc = p->run(*g, &out);
+    pl_status rc = p->run(*g, o, &out);
     if (rc == PL_OK) rc = pl_graph_verify(out);
     if (rc != PL_OK) {
         pl_graph_free(out);
@@ -35,16 +37,18 @@ static pl_status run_once(const pl_pass *p, pl_graph **g)
     return PL_OK;
 }
 
-pl_status pl_passes_run(pl_graph **g, bool open)
+pl_status pl_passes_run(pl_graph **g, const pl_pass_opts *o)
 {
     enum { ROUNDS = 8 };
+    static const pl_pass_opts plain = {.low = PL_F32};
+    if (!o) o = &plain;
     for (int i = 0; i < pl_pass_count(); i++) {
+        if ((table[i].lowers && o->low == PL_F32) || (table[i].open && !o->open)) continue;
         int before;
-        if (table[i].open && !open) continue;
         int rounds = 0;
         do {
             before = pl_graph_nodes(*g);
-            PL_TRY(run_once(&table[i], g));
+            PL_TRY(run_once(&table[i], o, g));
         } while (table[i].repeat && pl_graph_nodes(*g) < before && ++rounds < ROUNDS);
     }
     return PL_OK;

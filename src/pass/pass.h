@@ -8,18 +8,25 @@
 
 #include "ir/graph.h"
 
+typedef struct pl_pass_opts {
+    pl_dtype low; /* bf16, f16: mixed precision; f32: none */
+    bool open;    /* ops are taken apart where groups gain from it */
+    const struct pl_fuse_opts *fuse; /* low: how the device groups; NULL: nothing is grouped */
+} pl_pass_opts;
+
 typedef struct pl_pass {
     const char *name, *about;
-    pl_status (*run)(const pl_graph *in, pl_graph **out);
+    pl_status (*run)(const pl_graph *in, const pl_pass_opts *o, pl_graph **out);
     bool repeat; /* again while the graph shrinks */
     bool open;   /* only for devices whose groups gain from ops taken apart */
+    bool lowers; /* only for mixed precision */
 } pl_pass;
 
 int pl_pass_count(void);
 const pl_pass *pl_pass_at(int i);
 
-/* Runs all passes, those of `open` only if asked; *g is replaced, the old graph freed. On failure *g is still a graph to free.
- */
-pl_status pl_passes_run(pl_graph **g, bool open) PL_MUST_USE;
+/* Runs all passes that the options ask for; *g is replaced, the old graph freed. On failure *g is still
+ * a graph to free. o may be NULL: f32, nothing taken apart. */
+pl_status pl_passes_run(pl_graph **g, const pl_pass_opts *o) PL_MUST_USE;
 
 #endif

@@ -14,7 +14,6 @@
  */
 #include "pass/simplify.h"
 
-#include "pass/copy.h"
 
 #include "base/sys.h"
 
@@ -25,7 +24,6 @@ typedef struct rewriter {
     pl_graph *out;
     bool *live;       /* per old node */
     uint32_t *map;    /* old value -> new value */
-    uint32_t *scopes; /* old scope -> new scope */
     uint32_t *table;  /* open addressing over new nodes; 0 = empty */
     uint32_t table_cap;
     pl_val *args;
@@ -72,7 +70,7 @@ static void rewrite_node(rewriter *w, uint32_t n)
     pl_graph *g = w->out;
     for (uint32_t i = 0; i < r->n_in; i++)
         w->args[i] = (pl_val){w->map[w->in->edges[r->in + i]]};
-    g->scope = w->scopes[r->scope];
+    g->scope = r->scope; /* scopes are copied with their numbers */
     g->backward = r->backward;
     if (r->op->simplify) {
         pl_val v = r->op->simplify(g, r->attr, w->args, r->n_in);
@@ -102,12 +100,11 @@ static pl_status simplify(rewriter *w, pl_arena *scratch)
     while (w->table_cap < 2 * in->n_nodes) w->table_cap *= 2;
     w->live = pl_arena_new(scratch, bool, in->n_nodes);
     w->map = pl_arena_new(scratch, uint32_t, in->n_vals);
-    w->scopes = pl_arena_new(scratch, uint32_t, in->n_scopes);
     w->table = pl_arena_new(scratch, uint32_t, w->table_cap);
     w->args = pl_arena_new(scratch, pl_val, widest);
-    if (!w->live || !w->map || !w->scopes || !w->table || !w->args) return PL_ERR_MEMORY;
+    if (!w->live || !w->map || !w->table || !w->args) return PL_ERR_MEMORY;
     mark_live(in, w->live);
-    PL_TRY(pl_copy_scopes(w->in, w->out, w->scopes));
+    if (!pl_graph_copy_scopes(in, w->out)) return w->out->status;
     for (uint32_t n = 1; n < in->n_nodes && w->out->status == PL_OK; n++)
         if (w->live[n]) rewrite_node(w, n);
     w->out->scope = 0;
@@ -116,8 +113,9 @@ static pl_status simplify(rewriter *w, pl_arena *scratch)
     return pl_graph_status(w->out);
 }
 
-pl_status pl_pass_simplify(const pl_graph *in, pl_graph **out)
+pl_status pl_pass_simplify(const pl_graph *in, const pl_pass_opts *o, pl_graph **out)
 {
+    (void)o;
     pl_arena scratch = PL_ARENA_INIT;
     rewriter w = {.in = in, .out = pl_graph_new(in->store)};
     pl_status rc = w.out ? simplify(&w, &scratch) : PL_ERR_MEMORY;

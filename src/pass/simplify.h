@@ -2,9 +2,9 @@
 #ifndef PL_PASS_SIMPLIFY_H
 #define PL_PASS_SIMPLIFY_H
 
-#include "ir/graph.h"
+#include "pass/pass.h"
 
 /* Writes a new graph over the same store; `in` is left alone. */
-pl_status pl_pass_simplify(const pl_graph *in, pl_graph **out) PL_MUST_USE;
+pl_status pl_pass_simplify(const pl_graph *in, const pl_pass_opts *o, pl_graph **out) PL_MUST_USE;
 
 #endif

@@ -67,10 +67,31 @@ static range range_of(const replay *r, const pl_place *at, uint64_t bytes)
 
 static uint64_t bytes_of(const replay *r, uint32_t val)
 {
-    return pl_type_bytes(pl_type_of(r->g, val));
+    return pl_stored_bytes(r->g, r->units->bits, val);
 }
 
 /* ---- contents --------------------------------------------------------------------------- */
+/* Bits are known to groups alone. */
+static pl_status check_bits(const replay *r)
+{
+    const bool *bits = r->units->bits;
+    if (!bits) return PL_OK;
+    for (uint32_t i = 0; i < r->units->n; i++) {
+        const pl_unit *u = &r->units->unit[i];
+        if (u->bits != bits) return wrong(r, i, "does not know which values are bits", 0);
+        if (u->kind == PL_UNIT_GROUP) continue;
+        for (uint32_t k = 0; k < u->n_in; k++)
+            if (bits[u->in[k]]) return wrong(r, i, "reads bits:", u->in[k]);
+        for (uint32_t k = 0; k < u->n_out; k++)
+            if (bits[u->out[k]]) return wrong(r, i, "writes bits:", u->out[k]);
+    }
+    for (uint32_t n = 1; n < r->g->n_nodes; n++)
+        for (uint32_t k = 0; k < r->g->nodes[n].n_in; k++)
+            if ((r->g->nodes[n].op->flags & PL_OP_EFFECT) && bits[pl_node_in(r->g, n)[k]])
+                return wrong(r, PL_NO_UNIT, "bits leave the program:", pl_node_in(r->g, n)[k]);
+    return PL_OK;
+}
+
 static pl_status find_contents(replay *r)
 {
     const pl_graph *g = r->g;
@@ -452,6 +473,7 @@ static pl_status prepare(replay *r, pl_arena *mem)
     for (uint32_t s = 0; s < r->n_slots; s++)
         r->slot_at[s + 1] =
             r->slot_at[s] + pl_type_bytes(&pl_store_slot(g->store, (int)s)->type);
+    PL_TRY(check_bits(r));
     PL_TRY(find_contents(r));
     PL_TRY(check_places(r));
     collect_borders(r);

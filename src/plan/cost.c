@@ -6,10 +6,10 @@
  */
 #include "plan/cost.h"
 
-static double bytes_of(const pl_graph *g, const uint32_t *vals, uint32_t n)
+static double bytes_of(const pl_graph *g, const bool *bits, const uint32_t *vals, uint32_t n)
 {
     double sum = 0;
-    for (uint32_t i = 0; i < n; i++) sum += (double)pl_type_bytes(pl_type_of(g, vals[i]));
+    for (uint32_t i = 0; i < n; i++) sum += (double)pl_stored_bytes(g, bits, vals[i]);
     return sum;
 }
 
@@ -38,7 +38,8 @@ pl_status pl_unit_cost(const pl_graph *g, const pl_unit *u, pl_arena *scratch, p
             widest = pl_node_get(g, u->nodes[i])->n_in;
     pl_type *types = pl_arena_new(scratch, pl_type, widest);
     if (!types) return PL_ERR_MEMORY;
-    pl_cost sum = {0, bytes_of(g, u->in, u->n_in) + bytes_of(g, u->out, u->n_out)}, one = {0};
+    pl_cost one = {0}, sum = {0, bytes_of(g, u->bits, u->in, u->n_in) +
+                               bytes_of(g, u->bits, u->out, u->n_out)};
     for (uint32_t i = 0; i < u->n_nodes; i++) {
         sum.flops += node_flops(g, u->nodes[i], types, &one);
         if (u->kind == PL_UNIT_KERNEL && one.bytes > sum.bytes) sum.bytes = one.bytes;

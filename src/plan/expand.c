@@ -211,19 +211,6 @@ static void settle_assigned(expander *e)
 }
 
 /* ---- the whole -------------------------------------------------------------------------- */
-static pl_status copy_scopes(expander *e)
-{
-    pl_graph *g = e->x->g;
-    for (uint32_t i = 1; i < e->in->n_scopes; i++) {
-        g->scope = 0;
-        pl_scope_push(g, e->in->scopes[i].path);
-        PL_TRY(g->status);
-        g->scopes[i].parent = e->in->scopes[i].parent;
-        g->scopes[i].checkpoint = e->in->scopes[i].checkpoint;
-    }
-    return PL_OK;
-}
-
 static pl_status prepare(expander *e, uint32_t n)
 {
     pl_expansion *x = e->x;
@@ -248,16 +235,25 @@ static pl_status prepare(expander *e, uint32_t n)
     x->base = pl_arena_new(&x->mem, uint32_t, e->cap);
     x->again = pl_arena_new(&x->mem, bool, e->cap);
     x->g->n_streams = e->in->n_streams;
-    return x->units->unit && x->base && x->again ? copy_scopes(e) : PL_ERR_MEMORY;
+    if (!x->units->unit || !x->base || !x->again) return PL_ERR_MEMORY;
+    return pl_graph_copy_scopes(e->in, x->g) ? PL_OK : x->g->status;
 }
 
-static pl_status index_outputs(pl_expansion *x)
+/* Which unit makes a value, and which values are bits, as in the old graph. */
+static pl_status index_outputs(const pl_units *old, pl_expansion *x)
 {
     pl_units *us = x->units;
     us->unit_of = pl_arena_new(&us->arena, uint32_t, x->g->n_vals);
-    if (!us->unit_of) return PL_ERR_MEMORY;
-    for (uint32_t i = 0; i < us->n; i++)
-        for (uint32_t k = 0; k < us->unit[i].n_out; k++) us->unit_of[us->unit[i].out[k]] = i + 1;
+    us->bits = old->bits ? pl_arena_new(&us->arena, bool, x->g->n_vals) : NULL;
+    if (!us->unit_of || (old->bits && !us->bits)) return PL_ERR_MEMORY;
+    for (uint32_t i = 0; i < us->n; i++) {
+        pl_unit *u = &us->unit[i];
+        u->bits = us->bits;
+        for (uint32_t k = 0; k < u->n_out; k++) {
+            us->unit_of[u->out[k]] = i + 1;
+            if (us->bits) us->bits[u->out[k]] = old->bits[old->unit[x->base[i]].out[k]];
+        }
+    }
     return PL_OK;
 }
 
@@ -270,7 +266,7 @@ static pl_status expand(expander *e, const uint32_t *list, uint32_t n)
     PL_TRY(copy_effects(e));
     e->x->g->scope = 0;
     e->x->g->backward = false;
-    return index_outputs(e->x);
+    return index_outputs(e->units, e->x);
 }
 
 pl_status pl_expand(const pl_graph *g, const pl_units *units, const uint32_t *list, uint32_t n,

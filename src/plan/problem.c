@@ -63,7 +63,7 @@ static void add_units(pl_problem *p)
         p->work[p->n_tasks] = pl_round_up(p->opts->work_bytes ? p->opts->work_bytes[i] : 0);
         for (uint32_t k = 0; k < u->n_out; k++)
             p->storage[u->out[k]] = add_storage(
-                p, u->out[k], pl_type_bytes(pl_type_of(p->g, u->out[k])), p->n_tasks);
+                p, u->out[k], pl_stored_bytes(p->g, p->units->bits, u->out[k]), p->n_tasks);
         p->n_tasks++;
     }
 }
@@ -125,12 +125,12 @@ static bool unit_allows(const pl_problem *p, uint32_t unit, uint32_t k, uint32_t
 bool pl_problem_may_take(const pl_problem *p, uint32_t unit, uint32_t k, uint32_t in)
 {
     const pl_unit *u = &p->units->unit[unit];
-    uint64_t bytes = pl_type_bytes(pl_type_of(p->g, u->out[k]));
+    uint64_t bytes = pl_stored_bytes(p->g, p->units->bits, u->out[k]);
     if (bytes == 0 || pl_round_up(bytes) != p->st[in].bytes) return false;
     for (uint32_t i = 0; i < u->n_in; i++) {
         if (p->storage[u->in[i]] != in) continue;
         /* the whole of it, from its first byte: another window of the storage would be torn */
-        if (p->offset[u->in[i]] != 0 || pl_type_bytes(pl_type_of(p->g, u->in[i])) != bytes ||
+        if (p->offset[u->in[i]] != 0 || pl_stored_bytes(p->g, p->units->bits, u->in[i]) != bytes ||
             !unit_allows(p, unit, k, i))
             return false;
     }

@@ -61,18 +61,18 @@ static uint64_t mix_form(uint64_t h, const pl_form *f)
 {
     h = mix(mix_int(mix_int(h, f->rank), f->row_rank), f->dim, sizeof f->dim);
     for (int i = 0; i < f->n_in; i++) {
-        h = mix_int(mix_int(h, f->in[i].in), f->in[i].offset);
+        h = mix_int(mix_int(mix_int(h, f->in[i].in), f->in[i].offset), f->in[i].bits);
         h = mix(h, f->in[i].stride, sizeof f->in[i].stride);
     }
     for (int i = 0; i < f->n_instr; i++) {
         const pl_form_instr *x = &f->instr[i];
         h = mix_int(mix_int(mix_int(mix_int(h, x->code), x->dtype), x->fn), x->reduce);
-        h = mix(mix_int(h, x->operand), x->arg, sizeof x->arg);
+        h = mix(mix_int(mix_int(h, x->operand), x->draw.normal), x->arg, sizeof x->arg);
         h = mix(mix(h, &x->imm, sizeof x->imm), x->step, sizeof x->step);
     }
     for (int i = 0; i < f->n_out; i++) {
         const pl_form_output *o = &f->out[i];
-        h = mix_int(mix_int(mix_int(h, o->kind), o->src), o->dtype);
+        h = mix_int(mix_int(mix_int(mix_int(h, o->kind), o->src), o->dtype), o->bits);
         h = mix_int(mix_int(mix_int(mix_int(h, o->out), o->out2), o->reduce), o->mask);
     }
     return h;

@@ -50,6 +50,7 @@ static void find_inplace(const pl_graph *g, const pl_unit *u, const pl_form *f, 
     for (int o = 0; o < f->n_out; o++)
         for (int i = 0; i < f->n_in; i++) {
             pl_dtype dtype = pl_type_of(g, u->in[f->in[i].in])->dtype;
+            if (f->in[i].bits || f->out[o].bits) continue;
             if (f->out[o].kind == PL_FORM_STORE && reads_in_place(f, &f->in[i]) && read_once(f, i) &&
                 pl_dtype_bytes(dtype) == pl_dtype_bytes(f->out[o].dtype))
                 k->inplace[(uint32_t)f->out[o].out * u->n_in + f->in[i].in] = true;
@@ -116,7 +117,7 @@ static bool profile_group_inplace(const pl_exec *e, const pl_unit *u, uint32_t k
     return p->inplace[k * p->n_in + i];
 }
 
-static const pl_fuse_opts profile_fuse = PL_FUSE_OPTS_CUDA;
+static const pl_fuse_opts profile_fuse = PL_FUSE_OPTS_CUDA(NULL);
 
 #define PL_CARD(title, ...)                                                                    \
  {.name = title,                                                                               \

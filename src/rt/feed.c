@@ -161,7 +161,7 @@ static pl_status run_watched(pl_session *s, pl_bound *b, uint32_t *failed)
 pl_status pl_feed_run(pl_session *s, pl_bound *b, uint32_t *failed)
 {
     pl_feed *f = &b->feed;
-    bool watched = b->dies || b->profile.ns;
+    bool watched = b->dies || b->profile.ns || s->watching;
     *failed = b->n_launch;
     if (watched)
         PL_TRY(run_watched(s, b, failed));

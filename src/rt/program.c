@@ -149,6 +149,7 @@ static pl_status make_units(pl_program *p)
         return pl_units_single(p->base_graph, &p->base_units);
     pl_fuse_opts o = *p->dev->fuse;
     if (p->opts.no_fuse) o.max_nodes = 1; /* the same arithmetic, one node at a time */
+    if (p->opts.no_small) o.bits = o.draws = false;
     return pl_fuse(p->base_graph, &o, &p->base_units);
 }
 
@@ -260,16 +261,33 @@ void pl_program_settle(pl_program *p)
     p->fit = NULL;
 }
 
+static pl_dtype low_dtype(enum pl_precision precision)
+{
+    return precision == PL_PRECISION_FP16   ? PL_F16
+           : precision == PL_PRECISION_BF16 ? PL_BF16
+                                            : PL_F32;
+}
+
+/* Rounding is part of the graph: in 16 bits it must not depend on whether groups are used. */
+static pl_pass_opts pass_opts(const pl_program *p)
+{
+    pl_pass_opts o = {.low = low_dtype(p->opts.precision), .fuse = p->dev->fuse};
+    bool grouped = !p->opts.reference && !p->opts.no_fuse;
+    o.open = p->dev->fuse && p->dev->fuse->open && (grouped || o.low != PL_F32);
+    return o;
+}
+
 static pl_status compile(pl_program *p)
 {
     uint64_t begin = pl_sys_now_ns();
     PL_TRY(pl_graph_status(p->base_graph));
     PL_TRY(pl_graph_verify(p->base_graph));
     PL_TRY(pl_device_find(p->opts.device, &p->dev));
-    pl_device_mode mode = {p->opts.tf32, p->opts.mode == PL_MODE_MAX_AUTOTUNE};
+    pl_device_mode mode = {p->opts.precision == PL_PRECISION_TF32,
+                           p->opts.mode == PL_MODE_MAX_AUTOTUNE};
     if (p->dev->set_mode) p->dev->set_mode(&mode);
-    bool open = p->dev->fuse && p->dev->fuse->open && !p->opts.reference && !p->opts.no_fuse;
-    PL_TRY(pl_passes_run(&p->base_graph, open));
+    pl_pass_opts passes = pass_opts(p);
+    PL_TRY(pl_passes_run(&p->base_graph, &passes));
     PL_TRY(make_units(p));
     PL_TRY(make_plan(p));
     p->info.plan_ms = (double)(pl_sys_now_ns() - begin) / 1e6;

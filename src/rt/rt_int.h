@@ -94,10 +94,14 @@ struct pl_session {
     int n_slots;
     char *stage, *bounce; /* apart: the device's block for inputs, the host's for slots */
     size_t stage_bytes, bounce_bytes;
+    bool watching;   /* values are looked at when they are written (watch.c) */
+    char found[384]; /* the first that was not finite; "" */
 };
 
 void *pl_session_address(const pl_session *s, const pl_place *at);
-/* Launch by launch: what poison and timing need. */
+/* After launch i of a watched run: notes the first value that is not finite. */
+pl_status pl_watch_launch(pl_session *s, const pl_bound *b, uint32_t i) PL_MUST_USE;
+/* Launch by launch: what poison, timing and watching need. */
 pl_status pl_session_run_watched(pl_session *s, pl_bound *b, uint32_t *failed) PL_MUST_USE;
 
 pl_bound *pl_session_find(const pl_session *s, const pl_program *p); /* NULL if not bound */

@@ -363,7 +363,8 @@ pl_status pl_session_run_watched(pl_session *s, pl_bound *b, uint32_t *failed)
         uint64_t *ns = b->profile.ns ? &b->profile.ns[i] : NULL;
         *failed = i;
         PL_TRY(s->dev->run(&b->launch[i], 1, ns, &zero));
-        poison_after(s, b, i);
+        if (s->watching) PL_TRY(pl_watch_launch(s, b, i));
+        if (b->dies) poison_after(s, b, i);
     }
     return PL_OK;
 }
@@ -376,7 +377,7 @@ pl_status pl_session_run(pl_session *s, pl_program *p)
     pl_status rc;
     if (s->dev->apart)
         rc = pl_feed_run(s, b, &failed);
-    else if (b->dies || b->profile.ns)
+    else if (b->dies || b->profile.ns || s->watching)
         rc = pl_session_run_watched(s, b, &failed);
     else
         rc = s->dev->run(b->launch, b->n_launch, NULL, &failed);

@@ -2,8 +2,9 @@
  *
  * The recipe writes its model into layer contexts; minimise closes the training program with
  * gradients, optimiser and schedule from the configuration. When a step's batch comes in parts, the
- * training program adds its gradients up and a program of its own, apply, updates from the sums. Draws go through the builder, so that a
- * replay can feed them from a dump instead.
+ * training program adds its gradients up and a program of its own, apply, updates from the sums. In
+ * fp16 the loss carries a scale, which is state: every program of a step sees the same one, and the one
+ * that updates moves it. Draws go through the builder, so that a replay can feed them from a dump.
  */
 #include "train/train_int.h"
 
@@ -121,12 +122,33 @@ pl_status pl__optim_from_config(const pl_config *c, pl_optim *out, pl_plateau *p
     return PL_OK;
 }
 
-static void output_gradients(pl_nn *m, const pl_grads *grads)
+static pl_loss_scale scale_from_config(const pl_config *c)
 {
+    return (pl_loss_scale){.initial = pl_config_float(c, "loss_scale.initial"),
+                           .growth = pl_config_float(c, "loss_scale.growth"),
+                           .backoff = pl_config_float(c, "loss_scale.backoff"),
+                           .floor = pl_config_float(c, "loss_scale.floor"),
+                           .interval = (int)pl_config_int(c, "loss_scale.interval")};
+}
+
+/* Gradients as the optimiser sees them, without the loss scale. */
+static void output_gradients(pl_nn *m, const pl_grads *grads, pl_val loss_scale)
+{
+    pl_val factor = pl_val_ok(loss_scale) ? pl_reciprocal(m->g, loss_scale) : PL_NO_VAL;
     for (int i = 0; i < grads->n; i++) {
         const pl_slot *s = pl_store_slot(pl_graph_store(m->g), grads->slot[i]);
-        pl_output(m->g, pl_nn_name(m, "grad.%s", s->name), grads->grad[i]);
+        pl_val d = pl_val_ok(factor) ? pl_mul(m->g, grads->grad[i], factor) : grads->grad[i];
+        pl_output(m->g, pl_nn_name(m, "grad.%s", s->name), d);
     }
+}
+
+/* The scale moves with whether this step's gradients are finite; a step whose gradients are not is
+ * skipped. */
+static void output_scale(pl_nn *m, const pl_loss_scale *scale, pl_val used, pl_val finite)
+{
+    pl_loss_scale_update(m, scale, finite);
+    pl_output(m->g, "loss_scale", used);
+    pl_output(m->g, "skipped", pl_cast(m->g, pl_not(m->g, finite), PL_F32));
 }
 
 void pl_builder_minimise(pl_builder *b, pl_val loss)
@@ -149,7 +171,10 @@ void pl_builder_minimise(pl_builder *b, pl_val loss)
     memset(&report, 0, sizeof report);
     b->minimised = true;
     pl_output(m->g, "loss", loss);
-    bool split = b->parts > 1;
+    bool split = b->parts > 1, scaled = strcmp(pl_config_text(b->config, "precision"), "fp16") == 0;
+    pl_loss_scale scale = scale_from_config(b->config);
+    if (scaled) o.loss_scale = pl_loss_scale_read(m, &scale);
+    o.skip_nonfinite = scaled;
     pl_optim_gradients(m, split ? pl_scale(m->g, loss, 1.0 / (double)b->parts) : loss, &o, &grads);
     if (b->probe) {
         b->loss = loss;
@@ -159,10 +184,12 @@ void pl_builder_minimise(pl_builder *b, pl_val loss)
     if (split) {
         pl_optim_accumulate(m, &grads);
         m = b->apply;
+        if (scaled) o.loss_scale = pl_loss_scale_read(m, &scale);
         pl_optim_accumulated(m, &o, &grads);
     }
     pl_optim_update(m, &grads, &o, &report);
-    if (b->replay) output_gradients(m, &grads);
+    if (b->replay) output_gradients(m, &grads, o.loss_scale);
+    if (scaled) output_scale(m, &scale, o.loss_scale, report.finite);
     if (pl_val_ok(report.lr)) pl_output(m->g, "lr", report.lr);
     if (pl_val_ok(report.grad_norm)) pl_output(m->g, "grad_norm", report.grad_norm);
 }

@@ -305,10 +305,20 @@ static int programs_of(const pl_run *r, pl_program *out[MAX_PROGRAMS])
     return n;
 }
 
+static enum pl_precision precision_of(const pl_config *c)
+{
+    static const char *const names[] = {"fp32", "tf32", "bf16", "fp16"};
+    const char *name = pl_config_text(c, "precision");
+    for (int i = 0; i < 4; i++)
+        if (strcmp(names[i], name) == 0) return (enum pl_precision)i;
+    return PL_PRECISION_FP32;
+}
+
 static pl_status compile_all(pl_run *r, pl_graph *train, pl_graph *eval, pl_graph *apply)
 {
     r->compile.device = pl_config_text(r->config, "device");
     pl_status rc = mark_segments(r, train);
+    r->compile.precision = precision_of(r->config);
     if (rc == PL_OK)
         rc = pl_compile(train, &r->compile, &r->train);
     else
@@ -703,6 +713,14 @@ static pl_program *updater(const pl_run *r)
 static pl_status check_numbers(pl_run *r, const pl_step_info *info)
 {
     pl_type t;
+    if (info->skipped) {
+        float floor = (float)pl_config_float(r->config, "loss_scale.floor");
+        PL_FAIL_IF((float)info->loss_scale <= floor, PL_ERR_NUMERIC,
+                   "step %lld: gradients are not finite in fp16 though the loss scale is at its floor "
+                   "of %g (the loss is %g); lower optim.lr (now %g), or set precision=bf16",
+                   (long long)info->step, info->loss_scale, info->loss, info->lr);
+        return PL_OK;
+    }
     double bad = scalar_output(r, r->train, "nonfinite");
     PL_FAIL_IF(bad > 0, PL_ERR_NUMERIC,
                "step %lld: %.0f of the network's outputs are not finite; lower optim.lr (now %g) or "
@@ -753,11 +771,33 @@ static pl_status micro_step(pl_run *r, int64_t part, int64_t size, pl_step_info 
     return PL_OK;
 }
 
+void pl_run_trace_nan(pl_run *r, bool on)
+{
+    r->trace_nan = on;
+    if (r->session) pl_session_watch(r->session, on);
+}
+
+/* trace_nan: adds to a numeric failure where it began; weights that are not finite are one. */
+static pl_status trace_numbers(pl_run *r, const pl_step_info *info, pl_status rc)
+{
+    char text[512];
+    int slot = -1;
+    const char *found = pl_session_found(r->session);
+    if (rc == PL_OK && !info->skipped) PL_TRY(pl_session_bad_slot(r->session, &slot));
+    if ((rc != PL_OK && rc != PL_ERR_NUMERIC) || (rc == PL_OK && slot < 0)) return rc;
+    snprintf(text, sizeof text, "step %lld: %s is not finite after the update",
+             (long long)info->step, slot >= 0 ? pl_store_slot(r->store, slot)->name : "");
+    if (rc != PL_OK) snprintf(text, sizeof text, "%s", pl_error_text());
+    PL_FAIL(PL_ERR_NUMERIC, "%s; the first value that is not finite: %s", text,
+            found ? found : "none of this step's own, look at its inputs");
+}
+
 pl_status pl_run_step(pl_run *r, pl_step_info *info)
 {
     int64_t size = data_size(r, PL_SUBSET_TRAIN);
     uint64_t t0 = pl_sys_now_ns();
     memset(info, 0, sizeof *info);
+    if (r->trace_nan) pl_session_watch(r->session, true);
     for (int64_t part = 0; part < r->parts; part++) PL_TRY(micro_step(r, part, size, info));
     if (r->apply) PL_TRY(pl_session_run(r->session, r->apply));
     PL_TRY(pl_session_wait(r->session));
@@ -767,8 +807,11 @@ pl_status pl_run_step(pl_run *r, pl_step_info *info)
     info->epoch = size > 0 ? (double)(r->steps_done * r->parts * r->micro) / (double)size : 0;
     info->lr = scalar_output(r, updater(r), "lr");
     info->grad_norm = scalar_output(r, updater(r), "grad_norm");
+    info->loss_scale = scalar_output(r, updater(r), "loss_scale");
+    info->skipped = scalar_output(r, updater(r), "skipped") > 0;
     info->step_ms = 1e-6 * (double)(pl_sys_now_ns() - t0);
-    return check_numbers(r, info);
+    pl_status rc = check_numbers(r, info);
+    return r->trace_nan ? trace_numbers(r, info, rc) : rc;
 }
 
 pl_status pl_run_eval(pl_run *r, pl_eval_info *info)

@@ -56,6 +56,7 @@ struct pl_run {
     void *data;                /* the recipe's, when data_open */
     struct pl_dataset *dataset; /* data.path, else NULL */
     bool data_open, replay;
+    bool trace_nan; /* steps are watched */
     bool ahead;         /* the next batch is in the inputs already */
     uint64_t used, most_used, used_asked; /* bytes of the device, and when it was asked */
     int64_t steps_done;

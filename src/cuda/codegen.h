@@ -1,0 +1,63 @@
+/* codegen.h - a group (ir/form.h) as CUDA C text, with all that a launch of it needs.
+ *
+ * Nothing here needs CUDA: the text is plain data, so that it is made, compared and run (on the
+ * simulator of tests/cudasim) on machines without a card. group.c compiles and launches it.
+ *
+ * A group becomes one kernel or a few, run in order. The text depends on the expression, the
+ * dtypes and the kinds of access; sizes, strides and constants are arguments, so equal
+ * expressions over other shapes have equal text. Orders of summation depend on sizes alone.
+ */
+#ifndef PL_CUDA_CODEGEN_H
+#define PL_CUDA_CODEGEN_H
+
+#include "ir/units.h"
+
+enum {
+    PL_CODE_ARGS = 4096,  /* most bytes of arguments of a kernel */
+    PL_CODE_ROW = 65536,  /* longest row that is reduced inside a group */
+    PL_CODE_NODES = 64,   /* limits for the fuser */
+    PL_CODE_OPERANDS = 48,
+    PL_CODE_INSTRS = 384
+};
+
+/* The kernel's one function, and its one parameter's type. */
+#define PL_CODE_ENTRY "pl_group"
+
+typedef enum pl_code_space { PL_CODE_IN, PL_CODE_OUT, PL_CODE_WORK } pl_code_space;
+
+/* A pointer among the arguments: the bytes at `at` become the base of in[index], out[index] or
+ * the scratch, plus `plus`. */
+typedef struct pl_code_patch {
+    pl_code_space space;
+    uint32_t at, index;
+    int64_t plus;
+    uint32_t align; /* what the text takes for granted */
+} pl_code_patch;
+
+typedef struct pl_code_kernel {
+    const char *text;
+    size_t len;
+    uint32_t grid, block_x, block_y;
+    const uint8_t *args; /* pointers are zero */
+    uint32_t arg_bytes, n_patches;
+    const pl_code_patch *patch;
+} pl_code_kernel;
+
+typedef struct pl_code {
+    pl_code_kernel *kernel;
+    uint32_t n_kernels;
+    size_t work_bytes;
+    uint32_t n_in, n_out;
+    const bool *inplace; /* [output][input] of the unit */
+} pl_code;
+
+/* Everything lives in the arena. A unit of one node whose outputs have no elements gives no
+ * kernels. */
+pl_status pl_code_make(const pl_graph *g, const pl_unit *u, pl_arena *a,
+                       pl_code *out) PL_MUST_USE;
+/* Writes the kernel's arguments for these pointers; false if one is aligned less than the text
+ * takes for granted. */
+bool pl_code_bind(const pl_code_kernel *k, const void *const *in, void *const *out, void *work,
+                  void *args);
+
+#endif

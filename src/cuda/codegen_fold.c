@@ -1,0 +1,99 @@
+/* codegen_fold.c - partial results of a reduction to results.
+ *
+ * Partial results lie as [runs before][parts][runs after]; those of one result are strewn over
+ * the runs that are reduced. y threads share a result, each takes every y-th partial in order,
+ * then a tree over the y; y depends on how many there are.
+ */
+#include "cuda/codegen_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct axes {
+    int n;
+    int64_t size[PL_CG_RANK + 1], stride[PL_CG_RANK + 1];
+    int64_t total;
+} axes;
+
+/* The dims of the partial results, split into kept and folded ones. */
+static void split(const pl_cg_pass *p, axes *keep, axes *fold)
+{
+    const pl_cg_runs *r = &p->runs;
+    int64_t stride = 1;
+    memset(keep, 0, sizeof *keep);
+    memset(fold, 0, sizeof *fold);
+    keep->total = fold->total = 1;
+    for (int d = r->n - 1; d >= 0; d--) { /* innermost first */
+        int64_t size = d == r->along ? p->parts : r->size[d];
+        axes *x = r->reduced[d] ? fold : keep;
+        x->size[x->n] = size;
+        x->stride[x->n++] = stride;
+        x->total *= size;
+        stride *= size;
+    }
+}
+
+/* "const I name = " the place of index `at` among the axes. */
+static void put_place(pl_cg *w, const axes *x, const char *at, const char *name)
+{
+    pl_cg_put(w, "I %s = 0;\n{ I q_ = %s;\n", name, at);
+    for (int d = 0; d < x->n; d++) {
+        int s = pl_cg_size(w, x->stride[d]);
+        if (d == x->n - 1) {
+            pl_cg_put(w, "%s += q_ * a.s[%d];\n", name, s);
+            break;
+        }
+        int m = pl_cg_divider(w, x->size[d]);
+        pl_cg_put(w, "const I q%d = p_quot(q_, a.m[%d]); %s += (q_ - q%d * (I)a.m[%d].d) * "
+                     "a.s[%d]; q_ = q%d;\n", d, m, name, d, m, s, d);
+    }
+    pl_cg_put(w, "}\n");
+}
+
+pl_status pl_cg_folds(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
+{
+    pl_cg *w = pl_cg_new(p, a);
+    if (!w) return PL_ERR_MEMORY;
+    axes keep, fold;
+    split(p, &keep, &fold);
+    uint32_t ty = fold.total <= 8 ? 1 : fold.total <= 64 ? 8 : fold.total <= 1024 ? 32 : 256;
+    uint32_t tx = PL_CG_THREADS / ty;
+    int n_keep = pl_cg_size(w, keep.total), n_fold = pl_cg_size(w, fold.total);
+    size_t most = 0;
+    pl_cg_put(w, "extern \"C\" __global__ void __launch_bounds__(%d) " PL_CODE_ENTRY
+                 "(const GRID_CONST p_args a)\n{\n", PL_CG_THREADS);
+    pl_cg_put(w, "const I k_ = (I)blockIdx.x * (I)blockDim.x + (I)threadIdx.x;\n"
+                 "const bool on_ = k_ < a.s[%d];\nconst I n_ = on_ ? a.s[%d] : 0;\n", n_keep,
+              n_fold);
+    put_place(w, &keep, "on_ ? k_ : 0", "base_");
+    for (int s = 0; s < p->n_sink; s++) {
+        const pl_cg_sink *k = &p->sink[s];
+        if (k->kind != PL_FORM_REDUCE) continue;
+        pl_dtype d = p->instr[k->src].dtype;
+        const char *acc = pl_cg_acc(d, k->reduce);
+        size_t one = pl_cg_acc_bytes(d, k->reduce);
+        if (one > most) most = one;
+        pl_cg_put(w, "%s t%d[1] = {%s::none<%s>()};\nconst %s *const A%d = (const %s *)a.p[%d];\n",
+                  acc, s, pl_cg_fold(k->reduce), acc, acc, s, acc,
+                  pl_cg_pointer(w, PL_CODE_WORK, 0, k->partial, 16));
+    }
+    pl_cg_put(w, "_Pragma(\"unroll 4\") for (I f_ = threadIdx.y; f_ < n_; f_ += blockDim.y) {\n");
+    put_place(w, &fold, "f_", "at_");
+    for (int s = 0; s < p->n_sink; s++)
+        if (p->sink[s].kind == PL_FORM_REDUCE)
+            pl_cg_put(w, "t%d[0] = %s::op(t%d[0], A%d[base_ + at_]);\n", s,
+                      pl_cg_fold(p->sink[s].reduce), s, s);
+    pl_cg_put(w, "}\n__shared__ __align__(16) unsigned char sm_[%zu];\n", PL_CG_THREADS * most);
+    for (int s = 0; s < p->n_sink; s++) {
+        if (p->sink[s].kind != PL_FORM_REDUCE) continue;
+        char val[24];
+        snprintf(val, sizeof val, "t%d[0]", s);
+        pl_cg_put(w, "p_lanes<%s>(t%d, sm_, (int)(threadIdx.y * blockDim.x + threadIdx.x), "
+                     "(int)threadIdx.y, (int)blockDim.y, (int)blockDim.x);\n"
+                     "if (on_ && threadIdx.y == 0) {\n", pl_cg_fold(p->sink[s].reduce), s);
+        pl_cg_put_result(w, s, val, "k_");
+        pl_cg_put(w, "}\n");
+    }
+    pl_cg_put(w, "}\n");
+    return pl_cg_finish(w, (uint32_t)((keep.total + tx - 1) / tx), tx, ty, out);
+}

@@ -1,0 +1,185 @@
+/* codegen_int.h - what the files of the code generator share.
+ *
+ * A group is cut into passes (codegen.c); each pass goes over the space once and is one kernel,
+ * or two when partial results are folded afterwards. The dims of a pass fall into three sets:
+ *
+ *   flat    [outer][inner]          a thread takes chunks of V elements of inner
+ *   sheet   [outer][along][inner]   a thread takes a chunk of inner and walks down along
+ *   row     [outer][inner]          a few threads share a row, all of inner, and may use its sums
+ *
+ * An instruction is computed as far out as it can be: once a thread, once where the outer dims
+ * of `along` change, or at every step; and once a chunk or for each of its V elements.
+ */
+#ifndef PL_CUDA_CODEGEN_INT_H
+#define PL_CUDA_CODEGEN_INT_H
+
+#include "base/str.h"
+#include "cuda/codegen.h"
+#include "ir/form.h"
+
+enum { PL_CG_RANK = PL_FORM_RANK + 1, PL_CG_THREADS = 256 };
+
+typedef enum pl_cg_shape { PL_CG_FLAT, PL_CG_SHEET, PL_CG_ROW } pl_cg_shape;
+typedef enum pl_cg_set { PL_CG_OUTER, PL_CG_ALONG, PL_CG_INNER, PL_CG_SETS } pl_cg_set;
+
+typedef struct pl_cg_operand {
+    pl_code_space space;
+    uint32_t index, align; /* align: bytes that the base is known to be a multiple of */
+    int64_t plus;          /* bytes from the base */
+    pl_dtype dtype;
+    int64_t offset, stride[PL_CG_RANK];
+} pl_cg_operand;
+
+/* What a pass leaves: a form's output, or (save >= 0) a row value kept in scratch. */
+typedef struct pl_cg_sink {
+    pl_form_kind kind;
+    int32_t src, out, out2;
+    pl_dtype dtype;
+    pl_reduce_fn reduce;
+    int64_t save;    /* ROWS into scratch at this byte; -1: into out */
+    int64_t partial; /* REDUCE: first byte of its partial results */
+} pl_cg_sink;
+
+/* Runs of dims that are all kept or all reduced, outermost first. */
+typedef struct pl_cg_runs {
+    int32_t n, along; /* along: the run that threads accumulate */
+    int64_t size[PL_CG_RANK];
+    bool reduced[PL_CG_RANK];
+} pl_cg_runs;
+
+typedef struct pl_cg_pass {
+    pl_cg_shape shape;
+    int32_t rank, first[PL_CG_SETS + 1]; /* dims of set s: [first[s], first[s+1]) */
+    int64_t dim[PL_CG_RANK];
+    int64_t size[PL_CG_SETS];
+    int32_t n_op, n_instr, n_sink;
+    pl_cg_operand *op;
+    pl_form_instr *instr;
+    double *step; /* of ramps: [instruction][PL_CG_RANK], in the pass's dims */
+    pl_cg_sink *sink;
+    bool *used; /* per instruction */
+    bool reduces; /* some sink is a REDUCE that is not a row's */
+    pl_cg_runs runs;
+    /* launch */
+    int32_t vec, unroll;    /* elements of a chunk, chunks in flight */
+    int32_t tx, ty;         /* threads; a row: tx threads each, ty rows a block */
+    int64_t parts, part;    /* pieces of inner (flat) or along (sheet), and their length */
+    int64_t tiles;          /* sheet: columns of blocks */
+    int32_t steps;          /* row: chunks of a thread, 0: not fixed in the text */
+    bool wide, direct;      /* 64-bit indices; reductions have one part */
+} pl_cg_pass;
+
+/* ---- the writer -------------------------------------------------------------------------- */
+typedef struct pl_cg_div {
+    uint32_t d, m, s;
+} pl_cg_div;
+
+enum { PL_CG_SLOTS = 512 };
+typedef struct pl_cg {
+    const pl_cg_pass *p;
+    pl_arena *a;
+    pl_str body;
+    char (*ref)[40]; /* per instruction: how it is called where text is being written */
+    /* arguments by kind */
+    int32_t n_p, n_l, n_d, n_f, n_s, n_m;
+    pl_code_patch ptr[PL_CG_SLOTS];
+    int64_t l[PL_CG_SLOTS], s[PL_CG_SLOTS];
+    double d[PL_CG_SLOTS];
+    float f[PL_CG_SLOTS];
+    pl_cg_div m[PL_CG_SLOTS];
+    bool full; /* a table ran over */
+    /* per operand, per ramp */
+    int32_t *ptr_of;
+} pl_cg;
+
+/* codegen_write.c: arguments; each returns its place. */
+int pl_cg_size(pl_cg *w, int64_t v);    /* a.s[], of the index type */
+int pl_cg_divider(pl_cg *w, int64_t d); /* a.m[] */
+int pl_cg_float(pl_cg *w, float v);     /* a.f[] */
+int pl_cg_double(pl_cg *w, double v);   /* a.d[] */
+int pl_cg_long(pl_cg *w, int64_t v);    /* a.l[] */
+/* a.p[]; one place for one pointer */
+int pl_cg_pointer(pl_cg *w, pl_code_space space, uint32_t index, int64_t plus, uint32_t align);
+void pl_cg_put(pl_cg *w, const char *fmt, ...) PL_PRINTF(2, 3);
+/* The finished kernel: prelude, argument struct, body. */
+pl_status pl_cg_finish(pl_cg *w, uint32_t grid, uint32_t block_x, uint32_t block_y,
+                       pl_code_kernel *out) PL_MUST_USE;
+pl_cg *pl_cg_new(const pl_cg_pass *p, pl_arena *a);
+extern const char pl_cg_prelude[];
+
+/* codegen_expr.c: values */
+const char *pl_cg_reg(pl_dtype d);                  /* C type of a value in a register */
+const char *pl_cg_mem(pl_dtype d);                  /* C type of an element in memory */
+const char *pl_cg_acc(pl_dtype d, pl_reduce_fn fn); /* C type that adds up */
+size_t pl_cg_acc_bytes(pl_dtype d, pl_reduce_fn fn);
+const char *pl_cg_fold(pl_reduce_fn fn); /* name of the combining functor */
+void pl_cg_cast(pl_cg *w, pl_dtype to, pl_dtype from, const char *value);
+/* Expressions: a raw element as a value; a value of dtype `from` as an element; an accumulator
+ * over values of dtype src as an element. */
+void pl_cg_from(pl_cg *w, pl_dtype d, const char *raw);
+void pl_cg_to(pl_cg *w, pl_dtype mem, pl_dtype from, const char *value);
+void pl_cg_result(pl_cg *w, pl_dtype mem, pl_dtype src, const char *value);
+/* Declares v<i> and sets ref[i]; coordinates that a ramp needs are in scope. */
+void pl_cg_map(pl_cg *w, int i);
+void pl_cg_ramp(pl_cg *w, int i);
+bool pl_cg_constant(const pl_form_instr *x);
+
+/* codegen_access.c: where operands are read. Names in the text:
+ *   o_ linear index in the outer set, o0.. its coordinates
+ *   r_ in the along set, l_ the coordinate of its last dim, s0.. those before
+ *   e_ in the inner set, at the chunk's start, i0.. its coordinates; x0.. those of element e_+j
+ *   P<k> operand k's first element, V elements of a chunk */
+typedef enum pl_cg_access {
+    PL_CG_UNIFORM, /* one element for the chunk */
+    PL_CG_VECTOR,  /* V neighbours, aligned */
+    PL_CG_STRIDED, /* element j is j strides on */
+    PL_CG_RAGGED   /* the chunk crosses dims: each element by its own coordinates */
+} pl_cg_access;
+enum {
+    PL_CG_DEP_O = 1,  /* varies with the outer set */
+    PL_CG_DEP_S = 2,  /* with the dims of the along set before its last */
+    PL_CG_DEP_L = 4,  /* with the last dim of the along set */
+    PL_CG_DEP_I = 8,  /* with the inner set */
+    PL_CG_DEP_J = 16  /* inside a chunk */
+};
+static inline int pl_cg_rank(const pl_cg_pass *p, pl_cg_set set)
+{
+    return p->first[set + 1] - p->first[set];
+}
+/* Whether one stride serves the whole set: *out. */
+bool pl_cg_linear(const pl_cg_pass *p, const int64_t *stride, pl_cg_set set, int64_t *out);
+pl_cg_access pl_cg_access_of(const pl_cg_pass *p, const pl_cg_operand *o, int vec);
+/* What each used instruction depends on; dep has n_instr entries. */
+void pl_cg_deps(const pl_cg_pass *p, int vec, int *dep);
+void pl_cg_coord_name(const pl_cg_pass *p, int d, char *buf, size_t cap);
+/* Declares the coordinates prefix0.. of the first n dims of a set, of linear index `at`. */
+void pl_cg_coords(pl_cg *w, pl_cg_set set, int n, const char *at, const char *prefix);
+/* Adds " + ..." for what the set contributes to operand k's offset. */
+void pl_cg_offset(pl_cg *w, int k, pl_cg_set set);
+/* Declares P<k> of all operands that used instructions read. */
+void pl_cg_pointers(pl_cg *w);
+/* Statement that loads operand k's chunk into `to`. base: its offset, but for what a ragged one
+ * adds for each element. */
+void pl_cg_load(pl_cg *w, int k, const char *to, const char *base);
+/* Whether some used ramp needs coordinates of single elements of the inner set. */
+bool pl_cg_inner_ramps(const pl_cg_pass *p);
+
+/* codegen_step.c: what flat and sheet share. lvl: per instruction 0 (once a thread), 1 (once a
+ * segment), 2 (every step) or -1; b<k>, the offsets of operands at the thread's start, are in
+ * scope. */
+void pl_cg_outputs(pl_cg *w); /* declares W<s>, the memory of STORE sinks */
+void pl_cg_hoist(pl_cg *w, const int *lvl, const int *dep, int level);
+void pl_cg_accumulators(pl_cg *w);
+/* U chunks. `index` declares the indices of chunk u, and z_, its place in the dense space. */
+void pl_cg_step(pl_cg *w, const int *lvl, const int *dep, const char *index);
+/* Combines accumulators over the block and leaves them at to_: results, or partial results. */
+void pl_cg_totals(pl_cg *w);
+void pl_cg_put_result(pl_cg *w, int sink, const char *value, const char *index);
+
+/* The three shapes, and the fold of partial results. */
+pl_status pl_cg_flat(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out) PL_MUST_USE;
+pl_status pl_cg_sheet(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out) PL_MUST_USE;
+pl_status pl_cg_row(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out) PL_MUST_USE;
+pl_status pl_cg_folds(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out) PL_MUST_USE;
+
+#endif

@@ -1,0 +1,483 @@
+/* codegen_row.c - rows that are summed and used: softmax, norms over the last dims, losses.
+ *
+ *   tx threads share a row of N elements; thread t takes the chunks t, t + tx, ... of V elements
+ *   a block has ty rows (several short ones) or one (tx > 32)
+ *
+ * Rows are read once: raw chunks stay in registers (STEPS of them a thread) while sums go from
+ * stage to stage; values that are dear to compute stay too, where registers allow. Long rows,
+ * and groups with many operands, read again instead. Which element a thread adds in which order
+ * depends on N alone, so the bits do not depend on the choice.
+ *
+ * Stages: each takes the elements once. Stage k gives the reductions whose operands need those
+ * before; a variance takes a stage of its own, after its mean. The last stage stores.
+ */
+#include "cuda/codegen_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_STAGES = 64, KEEP_REGS = 64, RAW_REGS = 128 };
+
+typedef struct stages {
+    const pl_cg_pass *p;
+    const int *dep;
+    int *phase;     /* per instruction: reductions that must be done before */
+    bool *need;     /* [stage][instruction]: elements' values wanted */
+    bool *kept;     /* per instruction: in registers from its first stage on */
+    bool raw;       /* chunks stay in registers */
+    int n;
+} stages;
+
+/* ---- sinks as row values ---------------------------------------------------------------- */
+
+static bool is_row_sum(const pl_cg_pass *p, int i)
+{
+    return p->used[i] && p->instr[i].code == PL_FORM_ROW;
+}
+
+/* Whether the variance of MOMENTS i is wanted. */
+static bool wants_var(const pl_cg_pass *p, int i)
+{
+    return i + 1 < p->n_instr && p->used[i + 1] && p->instr[i + 1].code == PL_FORM_ROW_VAR;
+}
+
+/* ---- the schedule ----------------------------------------------------------------------- */
+
+/* phase: number of the stage in which the value can first be had. A reduction of values of
+ * phase k is had in phase k + 1; a variance one later. */
+static void find_phases(stages *t)
+{
+    const pl_cg_pass *p = t->p;
+    t->n = 1;
+    for (int i = 0; i < p->n_instr; i++) {
+        const pl_form_instr *x = &p->instr[i];
+        if (!p->used[i]) continue;
+        int ph = 0;
+        for (int k = 0; k < x->n_arg; k++)
+            if (t->phase[x->arg[k]] > ph) ph = t->phase[x->arg[k]];
+        if (x->code == PL_FORM_ROW) ph++;
+        if (x->code == PL_FORM_ROW_VAR) ph++;
+        t->phase[i] = ph;
+        if (ph + 1 > t->n) t->n = ph + 1;
+    }
+}
+
+static void mark(stages *t, int stage, int i)
+{
+    const pl_cg_pass *p = t->p;
+    bool *need = t->need + (size_t)stage * (size_t)p->n_instr;
+    if (!(t->dep[i] & PL_CG_DEP_J)) return; /* a row's value: had before the stage */
+    need[i] = true;
+    for (int k = i; k >= 0; k--) {
+        if (!need[k]) continue;
+        for (int m = 0; m < p->instr[k].n_arg; m++) {
+            int q = p->instr[k].arg[m];
+            if (t->dep[q] & PL_CG_DEP_J) need[q] = true;
+        }
+    }
+}
+
+static bool find_needs(stages *t)
+{
+    const pl_cg_pass *p = t->p;
+    if (t->n > MAX_STAGES) return false;
+    for (int i = 0; i < p->n_instr; i++) {
+        if (!is_row_sum(p, i)) continue;
+        mark(t, t->phase[i] - 1, p->instr[i].arg[0]);
+        if (wants_var(p, i)) mark(t, t->phase[i], p->instr[i].arg[0]);
+    }
+    for (int s = 0; s < p->n_sink; s++)
+        if (p->sink[s].kind == PL_FORM_STORE) mark(t, t->n - 1, p->sink[s].src);
+    return true;
+}
+
+static int cost_of(pl_scalar_fn f)
+{
+    switch (f) {
+    case PL_SCALAR_EXP:
+    case PL_SCALAR_LOG:
+    case PL_SCALAR_SIN:
+    case PL_SCALAR_COS:
+    case PL_SCALAR_TANH:
+    case PL_SCALAR_ERF:
+    case PL_SCALAR_SIGMOID:
+    case PL_SCALAR_SOFTPLUS:
+    case PL_SCALAR_SILU:
+    case PL_SCALAR_GELU:
+    case PL_SCALAR_GELU_TANH:
+    case PL_SCALAR_POW:
+    case PL_SCALAR_MOD:
+    case PL_SCALAR_DIV:
+    case PL_SCALAR_RECIPROCAL:
+    case PL_SCALAR_SQRT:
+    case PL_SCALAR_RSQRT: return 8;
+    default: return 1;
+    }
+}
+
+/* Stages that want i; *first is the first. */
+static int wanted(const stages *t, int i, int *first)
+{
+    int n = 0;
+    for (int s = t->n - 1; s >= 0; s--)
+        if (t->need[s * t->p->n_instr + i]) {
+            n++;
+            *first = s;
+        }
+    return n;
+}
+
+/* Forgets what later stages wanted only for the sake of kept values. */
+static void refresh(stages *t)
+{
+    const pl_cg_pass *p = t->p;
+    for (int s = 0; s < t->n; s++) {
+        bool *need = t->need + (size_t)s * (size_t)p->n_instr;
+        for (int i = p->n_instr - 1; i >= 0; i--) {
+            if (!need[i]) continue;
+            int first = 0;
+            wanted(t, i, &first);
+            bool read = false;
+            for (int m = 0; m < p->n_sink; m++)
+                read |= p->sink[m].kind == PL_FORM_STORE && p->sink[m].src == i && s == t->n - 1;
+            for (int u = i + 1; u < p->n_instr; u++) {
+                const pl_form_instr *x = &p->instr[u];
+                if (is_row_sum(p, u) && x->arg[0] == i)
+                    read |= s == t->phase[u] - 1 || (wants_var(p, u) && s == t->phase[u]);
+                int f = 0;
+                if (!need[u] || (t->kept[u] && wanted(t, u, &f) && f < s)) continue;
+                for (int m = 0; m < x->n_arg; m++) read |= x->arg[m] == i;
+            }
+            if (!read) need[i] = false;
+        }
+    }
+}
+
+static void find_kept(stages *t)
+{
+    const pl_cg_pass *p = t->p;
+    int elems = p->steps * p->vec, raw = 0, room = KEEP_REGS;
+    for (int i = 0; i < p->n_instr; i++)
+        if (p->used[i] && p->instr[i].code == PL_FORM_LOAD && t->dep[i] & PL_CG_DEP_J &&
+            t->dep[i] & PL_CG_DEP_O)
+            raw += elems * (int)pl_dtype_bytes(p->instr[i].dtype) / 4;
+    t->raw = p->steps > 0 && raw <= RAW_REGS;
+    if (p->steps == 0 || raw + elems > RAW_REGS + 32) return;
+    for (int i = 0; i < p->n_instr; i++) {
+        int first = 0;
+        if (!p->used[i] || p->instr[i].code != PL_FORM_MAP || !(t->dep[i] & PL_CG_DEP_J)) continue;
+        int regs = elems * (p->instr[i].dtype == PL_F64 || p->instr[i].dtype == PL_I64 ? 2 : 1);
+        if (wanted(t, i, &first) < 2 || cost_of(p->instr[i].fn) < 8 || regs > room) continue;
+        t->kept[i] = true;
+        room -= regs;
+        refresh(t);
+    }
+}
+
+/* ---- text ------------------------------------------------------------------------------- */
+
+/* One element serves the whole chunk, though others serve other chunks. */
+static bool one_a_chunk(const pl_cg_pass *p, int i)
+{
+    return pl_cg_access_of(p, &p->op[p->instr[i].operand], p->vec) == PL_CG_UNIFORM;
+}
+
+static void declare_raw(pl_cg *w, int i, const char *tail)
+{
+    const char *mem = pl_cg_mem(w->p->instr[i].dtype);
+    if (one_a_chunk(w->p, i))
+        pl_cg_put(w, "%s q%d%s;\n", mem, i, tail);
+    else
+        pl_cg_put(w, "p_vec<%s, V> q%d%s;\n", mem, i, tail);
+}
+
+static bool held(const stages *t, int i)
+{
+    return t->raw && t->dep[i] & PL_CG_DEP_O;
+}
+
+static void put_load(pl_cg *w, int i, const char *to)
+{
+    const pl_cg_pass *p = w->p;
+    int k = p->instr[i].operand;
+    char base[24];
+    snprintf(base, sizeof base, "at%d", i);
+    pl_cg_put(w, "const I %s = b%d", base, k);
+    if (pl_cg_access_of(p, &p->op[k], p->vec) != PL_CG_RAGGED) pl_cg_offset(w, k, PL_CG_INNER);
+    pl_cg_put(w, ";\n");
+    pl_cg_load(w, k, to, base);
+}
+
+static void open_chunks(pl_cg *w, bool fixed)
+{
+    if (fixed)
+        pl_cg_put(w, "_Pragma(\"unroll\") for (int c = 0; c < STEPS; c++) {\n");
+    else
+        pl_cg_put(w, "_Pragma(\"unroll 4\") for (I c = 0; c < steps_; c++) {\n");
+    pl_cg_put(w, "const I e_ = ((I)c * T + t_) * V;\n%s{\n",
+              fixed && w->p->size[PL_CG_INNER] == (int64_t)w->p->steps * w->p->tx * w->p->vec
+                  ? ""
+                  : "if (e_ < N_) ");
+    pl_cg_coords(w, PL_CG_INNER, pl_cg_rank(w->p, PL_CG_INNER), "e_", "i");
+}
+
+/* All chunks of operands that stay. */
+static void put_held(pl_cg *w, const stages *t)
+{
+    const pl_cg_pass *p = w->p;
+    bool any = false;
+    for (int i = 0; i < p->n_instr; i++)
+        if (p->used[i] && p->instr[i].code == PL_FORM_LOAD && t->dep[i] & PL_CG_DEP_J &&
+            held(t, i)) {
+            declare_raw(w, i, "[STEPS]");
+            any = true;
+        }
+    if (!any) return;
+    open_chunks(w, true);
+    for (int i = 0; i < p->n_instr; i++)
+        if (p->used[i] && p->instr[i].code == PL_FORM_LOAD && t->dep[i] & PL_CG_DEP_J &&
+            held(t, i)) {
+            char to[24];
+            snprintf(to, sizeof to, "q%d[c]", i);
+            put_load(w, i, to);
+        }
+    pl_cg_put(w, "}\n}\n");
+}
+
+/* Values of a row that can be had in this stage. */
+static void put_uniform(pl_cg *w, const stages *t, int stage)
+{
+    const pl_cg_pass *p = w->p;
+    for (int i = 0; i < p->n_instr; i++) {
+        const pl_form_instr *x = &p->instr[i];
+        if (!p->used[i] || t->phase[i] != stage || t->dep[i] & PL_CG_DEP_J) continue;
+        if (x->code == PL_FORM_LOAD) {
+            char to[24], raw[24];
+            snprintf(to, sizeof to, "q%d", i);
+            snprintf(raw, sizeof raw, "q%d", i);
+            pl_cg_put(w, "%s q%d;\n", pl_cg_mem(x->dtype), i);
+            /* uniform along the row: no part of its offset is the inner set's */
+            char base[24];
+            snprintf(base, sizeof base, "b%d", x->operand);
+            pl_cg_load(w, x->operand, to, base);
+            pl_cg_put(w, "const %s v%d = ", pl_cg_reg(x->dtype), i);
+            pl_cg_from(w, x->dtype, raw);
+            pl_cg_put(w, ";\n");
+            snprintf(w->ref[i], sizeof *w->ref, "v%d", i);
+        } else if (x->code == PL_FORM_RAMP) {
+            pl_cg_ramp(w, i);
+        } else if (x->code == PL_FORM_MAP) {
+            pl_cg_map(w, i);
+        }
+    }
+}
+
+/* The values of one element that a stage wants. */
+static void put_elements(pl_cg *w, const stages *t, int stage)
+{
+    const pl_cg_pass *p = w->p;
+    const bool *need = t->need + (size_t)stage * (size_t)p->n_instr;
+    for (int i = 0; i < p->n_instr; i++) {
+        const pl_form_instr *x = &p->instr[i];
+        int first = 0;
+        if (!need[i]) continue;
+        wanted(t, i, &first);
+        if (t->kept[i] && first < stage) {
+            snprintf(w->ref[i], sizeof *w->ref, "k%d[c][j]", i);
+            continue;
+        }
+        if (x->code == PL_FORM_LOAD) {
+            char raw[32];
+            snprintf(raw, sizeof raw, "q%d%s%s", i, held(t, i) ? "[c]" : "",
+                     one_a_chunk(p, i) ? "" : ".x[j]");
+            pl_cg_put(w, "const %s v%d = ", pl_cg_reg(x->dtype), i);
+            pl_cg_from(w, x->dtype, raw);
+            pl_cg_put(w, ";\n");
+            snprintf(w->ref[i], sizeof *w->ref, "v%d", i);
+        } else if (x->code == PL_FORM_RAMP) {
+            pl_cg_ramp(w, i);
+        } else {
+            pl_cg_map(w, i);
+        }
+        if (t->kept[i]) pl_cg_put(w, "k%d[c][j] = v%d;\n", i, i);
+    }
+}
+
+static void put_fresh_loads(pl_cg *w, const stages *t, int stage)
+{
+    const pl_cg_pass *p = w->p;
+    const bool *need = t->need + (size_t)stage * (size_t)p->n_instr;
+    for (int i = 0; i < p->n_instr; i++)
+        if (need[i] && p->instr[i].code == PL_FORM_LOAD && !held(t, i)) {
+            char to[24];
+            snprintf(to, sizeof to, "q%d", i);
+            declare_raw(w, i, "");
+            put_load(w, i, to);
+        }
+}
+
+/* Sums that this stage adds up: those of phase stage + 1, and variances of phase stage. */
+static bool sums_in(const stages *t, int i, int stage, bool *var)
+{
+    const pl_cg_pass *p = t->p;
+    if (!is_row_sum(p, i)) return false;
+    *var = t->phase[i] == stage && wants_var(p, i);
+    return t->phase[i] == stage + 1 || *var;
+}
+
+static void put_sum_start(pl_cg *w, int i, bool var)
+{
+    const pl_form_instr *x = &w->p->instr[i];
+    pl_dtype d = w->p->instr[x->arg[0]].dtype;
+    pl_reduce_fn fn = x->reduce == PL_REDUCE_MOMENTS ? PL_REDUCE_SUM : x->reduce;
+    pl_cg_put(w, "%s %s%d[V];\n_Pragma(\"unroll\") for (int j = 0; j < V; j++) %s%d[j] = "
+                 "%s::none<%s>();\n", pl_cg_acc(d, fn), var ? "va" : "ac", i, var ? "va" : "ac",
+              i, pl_cg_fold(fn), pl_cg_acc(d, fn));
+}
+
+static void put_sum_take(pl_cg *w, int i, bool var)
+{
+    const pl_form_instr *x = &w->p->instr[i];
+    const char *v = w->ref[x->arg[0]];
+    pl_dtype d = w->p->instr[x->arg[0]].dtype;
+    if (var) {
+        pl_cg_put(w, "{ const %s d_ = %s - mean%d; va%d[j] += d_ * d_; }\n", pl_cg_reg(d), v, i,
+                  i);
+        return;
+    }
+    pl_reduce_fn fn = x->reduce == PL_REDUCE_MOMENTS ? PL_REDUCE_SUM : x->reduce;
+    pl_cg_put(w, "ac%d[j] = %s::op(ac%d[j], (%s)%s);\n", i, pl_cg_fold(fn), i,
+              pl_cg_acc(d, fn), v);
+}
+
+/* The row's result, rounded to its dtype, as v<i>; a variance is v<i+1>. */
+static void put_sum_end(pl_cg *w, int i, bool var)
+{
+    const pl_cg_pass *p = w->p;
+    const pl_form_instr *x = &p->instr[i];
+    pl_dtype d = p->instr[x->arg[0]].dtype;
+    bool moments = x->reduce == PL_REDUCE_MOMENTS;
+    pl_reduce_fn fn = moments ? PL_REDUCE_SUM : x->reduce;
+    int k = var ? i + 1 : i;
+    char total[96], raw[24];
+    snprintf(total, sizeof total, "p_row<%s, T>(p_within<%s>(%s%d))", pl_cg_fold(fn),
+             pl_cg_fold(fn), var ? "va" : "ac", i);
+    snprintf(raw, sizeof raw, moments && !var ? "mean%d" : "tot%d", k);
+    pl_cg_put(w, "const %s %s = (%s)%s%s;\n", pl_cg_reg(d), raw, pl_cg_reg(d), total,
+              !moments ? "" : d == PL_F64 ? " / (double)N_" : " / (float)N_");
+    pl_cg_put(w, "const %s v%d = ", pl_cg_reg(p->instr[k].dtype), k);
+    pl_dtype acc = pl_dtype_is_float(d) ? (d == PL_F64 ? PL_F64 : PL_F32) : d;
+    pl_cg_cast(w, p->instr[k].dtype, acc, raw);
+    pl_cg_put(w, ";\n");
+    snprintf(w->ref[k], sizeof *w->ref, "v%d", k);
+}
+
+static void put_stage(pl_cg *w, const stages *t, int stage)
+{
+    const pl_cg_pass *p = w->p;
+    bool last = stage == t->n - 1, any = false, var = false;
+    put_uniform(w, t, stage);
+    for (int i = 0; i < p->n_instr; i++)
+        if (sums_in(t, i, stage, &var)) {
+            put_sum_start(w, i, var);
+            any = true;
+        }
+    for (int s = 0; s < p->n_sink; s++) any |= last && p->sink[s].kind == PL_FORM_STORE;
+    if (!any) return;
+    open_chunks(w, p->steps > 0);
+    put_fresh_loads(w, t, stage);
+    for (int s = 0; last && s < p->n_sink; s++)
+        if (p->sink[s].kind == PL_FORM_STORE)
+            pl_cg_put(w, "p_vec<%s, V> w%d;\n", pl_cg_mem(p->sink[s].dtype), s);
+    pl_cg_put(w, "_Pragma(\"unroll\") for (int j = 0; j < V; j++) {\n");
+    if (pl_cg_inner_ramps(p))
+        pl_cg_coords(w, PL_CG_INNER, pl_cg_rank(p, PL_CG_INNER), "e_ + j", "x");
+    put_elements(w, t, stage);
+    for (int i = 0; i < p->n_instr; i++)
+        if (sums_in(t, i, stage, &var)) put_sum_take(w, i, var);
+    for (int s = 0; last && s < p->n_sink; s++) {
+        const pl_cg_sink *k = &p->sink[s];
+        if (k->kind != PL_FORM_STORE) continue;
+        pl_cg_put(w, "w%d.x[j] = ", s);
+        pl_cg_to(w, k->dtype, p->instr[k->src].dtype, w->ref[k->src]);
+        pl_cg_put(w, ";\n");
+    }
+    pl_cg_put(w, "}\n");
+    for (int s = 0; last && s < p->n_sink; s++)
+        if (p->sink[s].kind == PL_FORM_STORE)
+            pl_cg_put(w, "if (on_) *(p_vec<%s, V> *)(W%d + (row_ * N_ + e_)) = w%d;\n",
+                      pl_cg_mem(p->sink[s].dtype), s, s);
+    pl_cg_put(w, "}\n}\n");
+    for (int i = 0; i < p->n_instr; i++)
+        if (sums_in(t, i, stage, &var)) put_sum_end(w, i, var);
+}
+
+static void put_rows(pl_cg *w)
+{
+    const pl_cg_pass *p = w->p;
+    pl_cg_put(w, "if (on_ && t_ == 0) {\n");
+    for (int s = 0; s < p->n_sink; s++) {
+        const pl_cg_sink *k = &p->sink[s];
+        if (k->kind != PL_FORM_ROWS) continue;
+        uint32_t al = (uint32_t)pl_dtype_bytes(k->dtype);
+        int ptr = k->save >= 0 ? pl_cg_pointer(w, PL_CODE_WORK, 0, k->save, al)
+                               : pl_cg_pointer(w, PL_CODE_OUT, (uint32_t)k->out, 0, al);
+        pl_cg_put(w, "((%s *)a.p[%d])[row_] = ", pl_cg_mem(k->dtype), ptr);
+        pl_cg_to(w, k->dtype, p->instr[k->src].dtype, w->ref[k->src]);
+        pl_cg_put(w, ";\n");
+    }
+    pl_cg_put(w, "}\n");
+}
+
+static void put_head(pl_cg *w)
+{
+    const pl_cg_pass *p = w->p;
+    int rows = pl_cg_size(w, p->size[PL_CG_OUTER]), n = pl_cg_size(w, p->size[PL_CG_INNER]);
+    pl_cg_put(w, "extern \"C\" __global__ void __launch_bounds__(%d) " PL_CODE_ENTRY
+                 "(const GRID_CONST p_args a)\n{\n", p->tx * p->ty);
+    pl_cg_put(w, "enum { V = %d, T = %d, STEPS = %d };\n", p->vec, p->tx,
+              p->steps ? p->steps : 1);
+    pl_cg_put(w, "const I N_ = a.s[%d], t_ = threadIdx.x %% T;\n", n);
+    pl_cg_put(w, "const I row_ = (I)blockIdx.x * %d + (I)threadIdx.x / T;\n", p->ty);
+    pl_cg_put(w, "const bool on_ = row_ < a.s[%d];\nconst I o_ = on_ ? row_ : a.s[%d] - 1;\n",
+              rows, rows);
+    if (!p->steps) pl_cg_put(w, "const I steps_ = (N_ + T * V - 1) / (T * V);\n");
+    pl_cg_pointers(w);
+    pl_cg_outputs(w);
+    pl_cg_coords(w, PL_CG_OUTER, pl_cg_rank(p, PL_CG_OUTER), "o_", "o");
+    for (int i = 0; i < p->n_instr; i++) {
+        if (!p->used[i] || p->instr[i].code != PL_FORM_LOAD) continue;
+        int k = p->instr[i].operand;
+        pl_cg_put(w, "const I b%d = a.s[%d]", k, pl_cg_size(w, p->op[k].offset));
+        pl_cg_offset(w, k, PL_CG_OUTER);
+        pl_cg_put(w, ";\n");
+    }
+}
+
+pl_status pl_cg_row(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
+{
+    pl_cg *w = pl_cg_new(p, a);
+    size_t n = (size_t)p->n_instr + 1;
+    int *dep = pl_arena_new(a, int, n);
+    stages t = {.p = p, .dep = dep};
+    t.phase = pl_arena_new(a, int, n);
+    t.need = pl_arena_new(a, bool, n * MAX_STAGES);
+    t.kept = pl_arena_new(a, bool, n);
+    if (!w || !dep || !t.phase || !t.need || !t.kept) return PL_ERR_MEMORY;
+    pl_cg_deps(p, p->vec, dep);
+    for (int i = 0; i < p->n_instr; i++) /* what varies in a row is an element's */
+        if (dep[i] & PL_CG_DEP_I) dep[i] |= PL_CG_DEP_J;
+    find_phases(&t);
+    PL_FAIL_IF(!find_needs(&t), PL_ERR_UNSUPPORTED, "a group with %d sums that need each other",
+               t.n);
+    find_kept(&t);
+    put_head(w);
+    put_held(w, &t);
+    for (int i = 0; i < p->n_instr; i++)
+        if (t.kept[i]) pl_cg_put(w, "%s k%d[STEPS][V];\n", pl_cg_reg(p->instr[i].dtype), i);
+    for (int s = 0; s < t.n; s++) put_stage(w, &t, s);
+    put_rows(w);
+    pl_cg_put(w, "}\n");
+    return pl_cg_finish(w, (uint32_t)((p->size[PL_CG_OUTER] + p->ty - 1) / p->ty),
+                        (uint32_t)(p->tx * p->ty), 1, out);
+}

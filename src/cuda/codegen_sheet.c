@@ -1,0 +1,99 @@
+/* codegen_sheet.c - columns of threads: a thread keeps its chunk of the inner set and walks down
+ * the along set, so that what belongs to a column (scales, shifts, sums) stays in registers.
+ *
+ *   block b = ((o_, part), tile): rows [part * L, ...) of along, columns of one tile
+ *   thread (x, y): columns (tile * X + x) * V + 0..V-1, rows y, y + Y, y + 2Y, ...
+ *
+ * Where operands see several dims in along, the walk goes by segments, in each of which only the
+ * last dim moves. Sums over rows: each thread in order, then the Y threads as a tree, then the
+ * parts (codegen_fold.c). X, Y and the parts depend on sizes only.
+ */
+#include "cuda/codegen_int.h"
+
+static void find_levels(const pl_cg_pass *p, const int *dep, int *lvl)
+{
+    for (int i = 0; i < p->n_instr; i++)
+        lvl[i] = !p->used[i]              ? -1
+                 : dep[i] & PL_CG_DEP_L ? 2
+                 : dep[i] & PL_CG_DEP_S ? 1
+                                        : 0;
+}
+
+static void put_bases(pl_cg *w)
+{
+    const pl_cg_pass *p = w->p;
+    for (int i = 0; i < p->n_instr; i++) {
+        if (!p->used[i] || p->instr[i].code != PL_FORM_LOAD) continue;
+        int k = p->instr[i].operand;
+        pl_cg_put(w, "const I b%d = a.s[%d]", k, pl_cg_size(w, p->op[k].offset));
+        pl_cg_offset(w, k, PL_CG_OUTER);
+        if (pl_cg_access_of(p, &p->op[k], p->vec) != PL_CG_RAGGED)
+            pl_cg_offset(w, k, PL_CG_INNER);
+        pl_cg_put(w, ";\n");
+    }
+}
+
+static const char index_text[] = "const I r_ = row_ + u * Y_, l_ = r_ - seg_, "
+                                 "z_ = (o_ * A_ + r_) * N_ + e_; (void)l_; (void)z_;\n";
+
+static void put_walk(pl_cg *w, const int *lvl, const int *dep)
+{
+    const pl_cg_pass *p = w->p;
+    int n = pl_cg_rank(p, PL_CG_ALONG);
+    if (n > 1) { /* row_ is the lane's next row; its segment begins at seg_ */
+        int m = pl_cg_divider(w, p->dim[p->first[PL_CG_INNER] - 1]);
+        pl_cg_put(w, "while (row_ < hi_) {\nconst I s_ = p_quot(row_, a.m[%d]), seg_ = s_ * "
+                     "(I)a.m[%d].d;\nconst I end_ = hi_ - seg_ < (I)a.m[%d].d ? hi_ : seg_ + "
+                     "(I)a.m[%d].d;\n", m, m, m, m);
+        pl_cg_coords(w, PL_CG_ALONG, n - 1, "s_", "s");
+        pl_cg_hoist(w, lvl, dep, 1);
+    } else {
+        pl_cg_put(w, "{\nconst I seg_ = 0, end_ = hi_;\n");
+    }
+    pl_cg_put(w, "for (; row_ + (%d - 1) * Y_ < end_; row_ += %d * Y_) {\nenum { U = %d };\n",
+              p->unroll, p->unroll, p->unroll);
+    pl_cg_step(w, lvl, dep, index_text);
+    pl_cg_put(w, "}\n");
+    if (p->unroll > 1) {
+        pl_cg_put(w, "for (; row_ < end_; row_ += Y_) {\nenum { U = 1 };\n");
+        pl_cg_step(w, lvl, dep, index_text);
+        pl_cg_put(w, "}\n");
+    }
+    pl_cg_put(w, "}\n");
+}
+
+pl_status pl_cg_sheet(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
+{
+    pl_cg *w = pl_cg_new(p, a);
+    int *dep = pl_arena_new(a, int, p->n_instr + 1), *lvl = pl_arena_new(a, int, p->n_instr + 1);
+    if (!w || !dep || !lvl) return PL_ERR_MEMORY;
+    pl_cg_deps(p, p->vec, dep);
+    find_levels(p, dep, lvl);
+    int tiles = pl_cg_divider(w, p->tiles), parts = pl_cg_divider(w, p->parts);
+    int along = pl_cg_size(w, p->size[PL_CG_ALONG]), inner = pl_cg_size(w, p->size[PL_CG_INNER]),
+        part = pl_cg_size(w, p->part);
+    pl_cg_put(w, "extern \"C\" __global__ void __launch_bounds__(%d) " PL_CODE_ENTRY
+                 "(const GRID_CONST p_args a)\n{\n", PL_CG_THREADS);
+    pl_cg_put(w, "enum { V = %d };\nconst I b_ = blockIdx.x, bt_ = p_quot(b_, a.m[%d]), tile_ = "
+                 "b_ - bt_ * (I)a.m[%d].d;\n", p->vec, tiles, tiles);
+    pl_cg_put(w, "const I o_ = p_quot(bt_, a.m[%d]), part_ = bt_ - o_ * (I)a.m[%d].d;\n", parts,
+              parts);
+    pl_cg_put(w, "const I A_ = a.s[%d], N_ = a.s[%d], Y_ = blockDim.y;\n", along, inner);
+    pl_cg_put(w, "I e_ = (tile_ * (I)blockDim.x + (I)threadIdx.x) * V;\nconst bool on_ = e_ < "
+                 "N_;\nif (!on_) %s;\n", p->reduces ? "e_ = 0" : "return");
+    pl_cg_put(w, "const I lo_ = part_ * a.s[%d], hi_ = !on_ ? lo_ : A_ - lo_ < a.s[%d] ? A_ : "
+                 "lo_ + a.s[%d];\nI row_ = lo_ + (I)threadIdx.y;\n", part, part, part);
+    pl_cg_pointers(w);
+    pl_cg_outputs(w);
+    pl_cg_coords(w, PL_CG_OUTER, pl_cg_rank(p, PL_CG_OUTER), "o_", "o");
+    pl_cg_coords(w, PL_CG_INNER, pl_cg_rank(p, PL_CG_INNER), "e_", "i");
+    put_bases(w);
+    pl_cg_hoist(w, lvl, dep, 0);
+    pl_cg_accumulators(w);
+    put_walk(w, lvl, dep);
+    if (p->reduces) pl_cg_put(w, "const I to_ = (o_ * (I)a.m[%d].d + part_) * N_ + e_;\n", parts);
+    pl_cg_totals(w);
+    pl_cg_put(w, "}\n");
+    return pl_cg_finish(w, (uint32_t)(p->tiles * p->parts * p->size[PL_CG_OUTER]),
+                        (uint32_t)p->tx, (uint32_t)p->ty, out);
+}

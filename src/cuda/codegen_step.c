@@ -1,0 +1,294 @@
+/* codegen_step.c - the inner text of flat and sheet kernels.
+ *
+ * A step takes U chunks of V elements: first all loads of all U, so that many bytes are under
+ * way, then values, stores and accumulation. Since a thread has read its elements before it
+ * writes them, and no other thread reads them, an output may be an input's memory.
+ */
+#include "cuda/codegen_int.h"
+
+#include <stdio.h>
+
+/* ---- values ----------------------------------------------------------------------------- */
+
+/* Statement block that brings operand k of LOAD i into `to`. */
+static void load(pl_cg *w, int i, const char *to)
+{
+    const pl_cg_pass *p = w->p;
+    int k = p->instr[i].operand;
+    char base[24];
+    snprintf(base, sizeof base, "at%d", i);
+    pl_cg_put(w, "const I %s = b%d", base, k);
+    pl_cg_offset(w, k, PL_CG_ALONG);
+    if (p->shape != PL_CG_SHEET &&
+        pl_cg_access_of(p, &p->op[k], p->vec) != PL_CG_RAGGED)
+        pl_cg_offset(w, k, PL_CG_INNER);
+    pl_cg_put(w, ";\n");
+    pl_cg_load(w, k, to, base);
+}
+
+static void declare_raw(pl_cg *w, int i, bool per_element, const char *tail)
+{
+    const char *mem = pl_cg_mem(w->p->op[w->p->instr[i].operand].dtype);
+    if (per_element)
+        pl_cg_put(w, "p_vec<%s, V> q%d%s;\n", mem, i, tail);
+    else
+        pl_cg_put(w, "%s q%d%s;\n", mem, i, tail);
+}
+
+/* v<i> from what was loaded. */
+static void unpack(pl_cg *w, int i, bool per_element, const char *tail)
+{
+    pl_dtype d = w->p->instr[i].dtype;
+    char raw[32];
+    snprintf(raw, sizeof raw, "q%d%s%s", i, tail, per_element ? ".x[j]" : "");
+    pl_cg_put(w, "const %s v%d = ", pl_cg_reg(d), i);
+    pl_cg_from(w, d, raw);
+    pl_cg_put(w, ";\n");
+    snprintf(w->ref[i], sizeof *w->ref, "v%d", i);
+}
+
+/* Instruction i where its operands are in scope. */
+static void value(pl_cg *w, int i, bool per_element, const char *tail)
+{
+    switch (w->p->instr[i].code) {
+    case PL_FORM_LOAD: unpack(w, i, per_element, tail); break;
+    case PL_FORM_RAMP: pl_cg_ramp(w, i); break;
+    default: pl_cg_map(w, i); break;
+    }
+}
+
+static bool any_at(const pl_cg_pass *p, const int *lvl, const int *dep, int level, bool j)
+{
+    for (int i = 0; i < p->n_instr; i++)
+        if (lvl[i] == level && !!(dep[i] & PL_CG_DEP_J) == j) return true;
+    return false;
+}
+
+/* Opens the loop over the elements of a chunk, with their coordinates where ramps want them. */
+static void open_elements(pl_cg *w)
+{
+    pl_cg_put(w, "_Pragma(\"unroll\") for (int j = 0; j < V; j++) {\n");
+    if (pl_cg_inner_ramps(w->p))
+        pl_cg_coords(w, PL_CG_INNER, pl_cg_rank(w->p, PL_CG_INNER), "e_ + j", "x");
+}
+
+/* ---- before the loop -------------------------------------------------------------------- */
+
+/* Whether instruction i is wanted at a higher level, or by a sink. */
+static bool leaves(const pl_cg_pass *p, const int *lvl, int i)
+{
+    for (int s = 0; s < p->n_sink; s++)
+        if (p->sink[s].src == i) return true;
+    for (int u = i + 1; u < p->n_instr; u++)
+        for (int k = 0; lvl[u] > lvl[i] && k < p->instr[u].n_arg; k++)
+            if (p->instr[u].arg[k] == i) return true;
+    return false;
+}
+
+void pl_cg_hoist(pl_cg *w, const int *lvl, const int *dep, int level)
+{
+    const pl_cg_pass *p = w->p;
+    for (int i = 0; i < p->n_instr; i++) {
+        if (lvl[i] != level || dep[i] & PL_CG_DEP_J) continue;
+        if (p->instr[i].code == PL_FORM_LOAD) {
+            char to[24];
+            snprintf(to, sizeof to, "q%d", i);
+            declare_raw(w, i, false, "");
+            load(w, i, to);
+        }
+        value(w, i, false, "");
+    }
+    if (!any_at(p, lvl, dep, level, true)) return;
+    for (int i = 0; i < p->n_instr; i++) {
+        if (lvl[i] != level || !(dep[i] & PL_CG_DEP_J)) continue;
+        if (leaves(p, lvl, i)) pl_cg_put(w, "%s h%d[V];\n", pl_cg_reg(p->instr[i].dtype), i);
+    }
+    pl_cg_put(w, "{\n");
+    for (int i = 0; i < p->n_instr; i++)
+        if (lvl[i] == level && dep[i] & PL_CG_DEP_J && p->instr[i].code == PL_FORM_LOAD) {
+            char to[24];
+            snprintf(to, sizeof to, "q%d", i);
+            declare_raw(w, i, true, "");
+            load(w, i, to);
+        }
+    open_elements(w);
+    for (int i = 0; i < p->n_instr; i++) {
+        if (lvl[i] != level || !(dep[i] & PL_CG_DEP_J)) continue;
+        value(w, i, true, "");
+        if (leaves(p, lvl, i)) pl_cg_put(w, "h%d[j] = v%d;\n", i, i);
+    }
+    pl_cg_put(w, "}\n}\n");
+    for (int i = 0; i < p->n_instr; i++)
+        if (lvl[i] == level && dep[i] & PL_CG_DEP_J)
+            snprintf(w->ref[i], sizeof *w->ref, "h%d[j]", i);
+}
+
+/* ---- sinks ------------------------------------------------------------------------------ */
+
+void pl_cg_accumulators(pl_cg *w)
+{
+    const pl_cg_pass *p = w->p;
+    for (int s = 0; s < p->n_sink; s++) {
+        const pl_cg_sink *k = &p->sink[s];
+        if (k->kind != PL_FORM_REDUCE) continue;
+        pl_dtype d = p->instr[k->src].dtype;
+        if (k->reduce == PL_REDUCE_MOMENTS)
+            pl_cg_put(w, "%s sh%d[V], su%d[V], sq%d[V];\n", pl_cg_reg(d), s, s, s);
+        else
+            pl_cg_put(w, "%s ac%d[V];\n", pl_cg_acc(d, k->reduce), s);
+        pl_cg_put(w, "_Pragma(\"unroll\") for (int j = 0; j < V; j++) ");
+        if (k->reduce == PL_REDUCE_MOMENTS)
+            pl_cg_put(w, "sh%d[j] = su%d[j] = sq%d[j] = 0;\n", s, s, s);
+        else
+            pl_cg_put(w, "ac%d[j] = %s::none<%s>();\n", s, pl_cg_fold(k->reduce),
+                      pl_cg_acc(d, k->reduce));
+    }
+    if (p->reduces) pl_cg_put(w, "I n_ = 0;\n");
+}
+
+static void take(pl_cg *w, int s)
+{
+    const pl_cg_sink *k = &w->p->sink[s];
+    const char *v = w->ref[k->src];
+    pl_dtype d = w->p->instr[k->src].dtype;
+    if (k->kind == PL_FORM_STORE) {
+        pl_cg_put(w, "w%d.x[j] = ", s);
+        pl_cg_to(w, k->dtype, d, v);
+        pl_cg_put(w, ";\n");
+    } else if (k->reduce == PL_REDUCE_MOMENTS) {
+        pl_cg_put(w, "if (u == 0 && n_ == 0) sh%d[j] = %s;\n", s, v);
+        pl_cg_put(w, "const %s d%d = %s - sh%d[j];\nsu%d[j] += d%d; sq%d[j] += d%d * d%d;\n",
+                  pl_cg_reg(d), s, v, s, s, s, s, s, s);
+    } else {
+        const char *acc = pl_cg_acc(d, k->reduce);
+        pl_cg_put(w, "ac%d[j] = %s::op(ac%d[j], (%s)%s);\n", s, pl_cg_fold(k->reduce), s, acc,
+                  v);
+    }
+}
+
+void pl_cg_step(pl_cg *w, const int *lvl, const int *dep, const char *index)
+{
+    const pl_cg_pass *p = w->p;
+    for (int i = 0; i < p->n_instr; i++)
+        if (lvl[i] == 2 && p->instr[i].code == PL_FORM_LOAD)
+            declare_raw(w, i, dep[i] & PL_CG_DEP_J, "[U]");
+    pl_cg_put(w, "_Pragma(\"unroll\") for (int u = 0; u < U; u++) {\n%s", index);
+    if (p->shape == PL_CG_FLAT)
+        pl_cg_coords(w, PL_CG_INNER, pl_cg_rank(p, PL_CG_INNER), "e_", "i");
+    for (int i = 0; i < p->n_instr; i++)
+        if (lvl[i] == 2 && p->instr[i].code == PL_FORM_LOAD) {
+            char to[24];
+            snprintf(to, sizeof to, "q%d[u]", i);
+            load(w, i, to);
+        }
+    pl_cg_put(w, "}\n_Pragma(\"unroll\") for (int u = 0; u < U; u++) {\n%s", index);
+    for (int i = 0; i < p->n_instr; i++)
+        if (lvl[i] == 2 && !(dep[i] & PL_CG_DEP_J)) value(w, i, false, "[u]");
+    for (int s = 0; s < p->n_sink; s++)
+        if (p->sink[s].kind == PL_FORM_STORE)
+            pl_cg_put(w, "p_vec<%s, V> w%d;\n", pl_cg_mem(p->sink[s].dtype), s);
+    open_elements(w);
+    for (int i = 0; i < p->n_instr; i++)
+        if (lvl[i] == 2 && dep[i] & PL_CG_DEP_J) value(w, i, true, "[u]");
+    for (int s = 0; s < p->n_sink; s++) take(w, s);
+    pl_cg_put(w, "}\n");
+    for (int s = 0; s < p->n_sink; s++)
+        if (p->sink[s].kind == PL_FORM_STORE)
+            pl_cg_put(w, "*(p_vec<%s, V> *)(W%d + z_) = w%d;\n",
+                      pl_cg_mem(p->sink[s].dtype), s, s);
+    pl_cg_put(w, "}\n");
+    if (p->reduces) pl_cg_put(w, "n_ += U;\n");
+}
+
+/* ---- after the loop --------------------------------------------------------------------- */
+
+void pl_cg_outputs(pl_cg *w)
+{
+    const pl_cg_pass *p = w->p;
+    for (int s = 0; s < p->n_sink; s++) {
+        const pl_cg_sink *k = &p->sink[s];
+        if (k->kind != PL_FORM_STORE) continue;
+        size_t bytes = pl_dtype_bytes(k->dtype) * (size_t)p->vec;
+        pl_cg_put(w, "%s *const W%d = (%s *)a.p[%d];\n", pl_cg_mem(k->dtype), s,
+                  pl_cg_mem(k->dtype),
+                  pl_cg_pointer(w, PL_CODE_OUT, (uint32_t)k->out, 0,
+                                bytes > 16 ? 16 : (uint32_t)bytes));
+    }
+}
+
+/* Element `index` of a reduction's result or results, from the accumulator `value`. */
+void pl_cg_put_result(pl_cg *w, int s, const char *val, const char *index)
+{
+    const pl_cg_sink *k = &w->p->sink[s];
+    pl_dtype d = w->p->instr[k->src].dtype;
+    uint32_t al = (uint32_t)pl_dtype_bytes(k->dtype);
+    bool moments = k->reduce == PL_REDUCE_MOMENTS;
+    for (int which = 0; which < (moments ? 2 : 1); which++) {
+        int32_t out = which ? k->out2 : k->out;
+        if (out < 0) continue;
+        char text[96];
+        snprintf(text, sizeof text, !moments ? "%s" : which ? "(%s.m2 / %s.n)" : "%s.mean", val,
+                 val);
+        pl_cg_put(w, "((%s *)a.p[%d])[%s] = ", pl_cg_mem(k->dtype),
+                  pl_cg_pointer(w, PL_CODE_OUT, (uint32_t)out, 0, al), index);
+        pl_cg_result(w, k->dtype, d, text);
+        pl_cg_put(w, ";\n");
+    }
+}
+
+static void leave(pl_cg *w, int s, const char *val, const char *index)
+{
+    const pl_cg_sink *k = &w->p->sink[s];
+    if (w->p->direct) {
+        pl_cg_put_result(w, s, val, index);
+        return;
+    }
+    const char *acc = pl_cg_acc(w->p->instr[k->src].dtype, k->reduce);
+    pl_cg_put(w, "((%s *)a.p[%d])[%s] = %s;\n", acc,
+              pl_cg_pointer(w, PL_CODE_WORK, 0, k->partial, 16), index, val);
+}
+
+static void one_total(pl_cg *w, int s)
+{
+    const pl_cg_pass *p = w->p;
+    const pl_cg_sink *k = &p->sink[s];
+    bool sheet = p->shape == PL_CG_SHEET;
+    const char *fold = pl_cg_fold(k->reduce),
+               *acc = pl_cg_acc(p->instr[k->src].dtype, k->reduce);
+    pl_cg_put(w, "{\n%s t[V];\n_Pragma(\"unroll\") for (int j = 0; j < V; j++) t[j] = ", acc);
+    if (k->reduce == PL_REDUCE_MOMENTS)
+        pl_cg_put(w, "p_moments(sh%d[j], su%d[j], sq%d[j], (%s)n_);\n", s, s, s,
+                  pl_cg_reg(p->instr[k->src].dtype));
+    else
+        pl_cg_put(w, "ac%d[j];\n", s);
+    if (sheet) {
+        pl_cg_put(w, "p_lanes<%s>(t, sm_, (int)(threadIdx.y * blockDim.x + threadIdx.x), "
+                     "(int)threadIdx.y, (int)blockDim.y, (int)blockDim.x);\n", fold);
+        pl_cg_put(w, "if (on_ && threadIdx.y == 0)\n"
+                     "_Pragma(\"unroll\") for (int j = 0; j < V; j++) {\n");
+        leave(w, s, "t[j]", "to_ + j");
+    } else {
+        pl_cg_put(w, "%s t1[1] = {p_within<%s>(t)};\n", acc, fold);
+        pl_cg_put(w, "p_lanes<%s>(t1, sm_, (int)threadIdx.x, (int)threadIdx.x, "
+                     "(int)blockDim.x, 1);\nif (threadIdx.x == 0) {\n", fold);
+        leave(w, s, "t1[0]", "to_");
+    }
+    pl_cg_put(w, "}\n}\n");
+}
+
+void pl_cg_totals(pl_cg *w)
+{
+    const pl_cg_pass *p = w->p;
+    size_t most = 0;
+    for (int s = 0; s < p->n_sink; s++) {
+        const pl_cg_sink *k = &p->sink[s];
+        if (k->kind != PL_FORM_REDUCE) continue;
+        size_t one = pl_cg_acc_bytes(p->instr[k->src].dtype, k->reduce);
+        if (one > most) most = one;
+    }
+    if (!most) return;
+    size_t n = PL_CG_THREADS * (p->shape == PL_CG_SHEET ? (size_t)p->vec : 1);
+    pl_cg_put(w, "__shared__ __align__(16) unsigned char sm_[%zu];\n", n * most);
+    for (int s = 0; s < p->n_sink; s++)
+        if (p->sink[s].kind == PL_FORM_REDUCE) one_total(w, s);
+}

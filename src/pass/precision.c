@@ -1,0 +1,317 @@
+/* precision.c - mixed precision: products in 16 bits, activations stored in 16 bits, the rest in f32.
+ *
+ * Model code, gradients and optimiser are all written in f32; this pass reads the finished program.
+ * It runs after differentiation, not before: a gradient is ordinary nodes, so the same rules serve
+ * forward and backward, sums of cotangents stay in f32, no value that a recipe holds changes its
+ * type, and a gradient of a gradient needs nothing special.
+ *
+ * Two things happen, each decided by the graph alone, so that grouping and recomputing change no bit:
+ *
+ *   lower   An op declares its width (pl_op.width). LOW ops (convolution, product, attention and their
+ *           gradients) get 16-bit operands and give 16-bit results; their kernels add up in f32.
+ *           FOLLOW ops (pools, moves) do the same when what they read comes from a LOW op through maps.
+ *           Everything else computes in f32. A weight is cast once, from its f32 master.
+ *   store   Maps and reductions compute in f32 registers; what matters is what goes to memory. The
+ *           program is grouped (fuse.h) as the device groups it, and a large value that one group leaves
+ *           for another is rounded: all its readers see the 16-bit value. Casts inside a group are
+ *           free. Rounding makes further ops follow, so this repeats until nothing is left.
+ *
+ *       conv ─f16─► [f32: norm, activation] ─f16─► conv         [ ] one group, one pass over memory
+ *
+ * What stays in f32: scopes marked by pl_scope_full (losses) with their gradients, results of
+ * reductions, values on the way to an f32 kernel, assignment or output through maps alone (gradients
+ * on the way to the optimiser), and what is too small to matter.
+ *
+ * A value of the old graph has two forms in the new one, made when first asked for: f32 (`own`) and 16
+ * bits (`half`). It is `native` when the 16-bit form is the value and the f32 form merely widens it.
+ *
+ * Cost: O(nodes + edges) a round, and one grouping; up to ROUNDS rounds.
+ */
+#include "pass/precision.h"
+
+#include "base/err.h"
+#include "ir/form.h"
+#include "pass/fuse.h"
+#include "pass/simplify.h"
+#include "plimsoll_ops.h"
+
+#include <string.h>
+
+enum {
+    ROUNDS = 8,
+    LARGE = 4096, /* elements; storing fewer in 16 bits saves nothing */
+    SPREAD = 65536 /* elements; groups take smaller ones in whole */
+};
+
+/* ---- what the graph says ---------------------------------------------------------------- */
+static bool is_full(const pl_graph *g, uint32_t node)
+{
+    return g->scopes[g->nodes[node].scope].full;
+}
+
+static pl_dtype dtype_of(const pl_graph *g, uint32_t val)
+{
+    return g->vals[val].type.dtype;
+}
+
+/* Maps, and readings that a group follows: their results are expressions, stored only if need be. */
+static bool is_expression(const pl_graph *g, uint32_t node)
+{
+    pl_role r = pl_role_of(g, node);
+    return r == PL_ROLE_MAP || r == PL_ROLE_AFFINE || r == PL_ROLE_SAME;
+}
+
+static bool is_cast(const pl_graph *g, uint32_t node)
+{
+    return g->nodes[node].op->scalar == PL_SCALAR_CAST;
+}
+
+/* ---- lowering --------------------------------------------------------------------------- */
+typedef struct lowering {
+    const pl_graph *in;
+    pl_graph *out;
+    pl_dtype low;
+    const bool *store; /* per old value: rounded though its op computes in f32; NULL: none */
+    uint32_t *own, *half; /* new values, 0 = not made */
+    bool *native;
+    bool *tinted; /* old value: comes from 16 bits through expressions */
+    pl_val *args;
+} lowering;
+
+static pl_val own_of(lowering *w, uint32_t val)
+{
+    if (!w->own[val]) w->own[val] = pl_cast(w->out, (pl_val){w->half[val]}, PL_F32).id;
+    return (pl_val){w->own[val]};
+}
+
+static pl_val half_of(lowering *w, uint32_t val)
+{
+    if (!w->half[val]) w->half[val] = pl_cast(w->out, (pl_val){w->own[val]}, w->low).id;
+    return (pl_val){w->half[val]};
+}
+
+static void set_native(lowering *w, uint32_t val, uint32_t half)
+{
+    w->half[val] = half;
+    w->native[val] = w->tinted[val] = true;
+    w->own[val] = dtype_of(w->in, val) == w->low ? half : 0;
+}
+
+/* What is spread over many positions is widened before, where that takes few operations; a large value
+ * is spread as it is stored. */
+static bool spreads_little(const pl_graph *g, uint32_t node)
+{
+    int64_t from = pl_type_elems(pl_type_of(g, pl_node_in(g, node)[0]));
+    return from < SPREAD && pl_type_elems(pl_type_of(g, g->nodes[node].out)) > from;
+}
+
+/* Whether the node, made in f32, is to work on 16 bits. */
+static bool goes_low(const lowering *w, uint32_t node)
+{
+    const pl_node_rec *r = pl_node_get(w->in, node);
+    const uint32_t *in = pl_node_in(w->in, node);
+    if (r->op->width == PL_WIDTH_FULL || is_full(w->in, node)) return false;
+    bool expression = is_expression(w->in, node);
+    if (expression && spreads_little(w->in, node)) return false;
+    for (uint32_t i = 0; i < r->n_in; i++) {
+        if (dtype_of(w->in, in[i]) != PL_F32 || (i < 8 && r->op->full_in >> i & 1)) continue;
+        if (r->op->width == PL_WIDTH_LOW) return true;
+        if (expression ? w->native[in[i]] : w->tinted[in[i]]) return true;
+    }
+    return false;
+}
+
+/* A cast between f32 and 16 bits is one of the two forms of its operand. */
+static bool take_form(lowering *w, uint32_t node)
+{
+    const pl_node_rec *r = pl_node_get(w->in, node);
+    uint32_t from = pl_node_in(w->in, node)[0], to = r->out;
+    if (!is_cast(w->in, node)) return false;
+    pl_dtype a = dtype_of(w->in, from), b = dtype_of(w->in, to);
+    if (a == PL_F32 && b == w->low)
+        set_native(w, to, half_of(w, from).id);
+    else if (a == w->low && b == PL_F32)
+        set_native(w, to, w->half[from]);
+    else
+        return false;
+    return true;
+}
+
+static void note_output(lowering *w, uint32_t node, uint32_t val, uint32_t made, bool tinted)
+{
+    pl_dtype was = dtype_of(w->in, val), is = dtype_of(w->out, made);
+    if (is == w->low && (was == PL_F32 || was == w->low)) {
+        set_native(w, val, made);
+        return;
+    }
+    w->own[val] = made;
+    w->tinted[val] = tinted && was == PL_F32 && is_expression(w->in, node) && !is_full(w->in, node);
+    if (!w->store || !w->store[val]) return;
+    set_native(w, val, half_of(w, val).id);
+}
+
+static void lower_node(lowering *w, uint32_t node)
+{
+    const pl_node_rec *r = pl_node_get(w->in, node);
+    const uint32_t *in = pl_node_in(w->in, node);
+    w->out->scope = r->scope; /* scopes are copied with their numbers */
+    w->out->backward = r->backward;
+    if (take_form(w, node)) return;
+    bool low = goes_low(w, node), tinted = false;
+    for (uint32_t i = 0; i < r->n_in; i++) {
+        bool full = i < 8 && r->op->full_in >> i & 1;
+        tinted |= w->tinted[in[i]];
+        w->args[i] = low && !full && dtype_of(w->in, in[i]) == PL_F32 ? half_of(w, in[i])
+                                                                      : own_of(w, in[i]);
+    }
+    uint32_t made = pl_build(w->out, r->op, r->attr, r->n_in, w->args, NULL).id;
+    if (!made) return;
+    for (uint32_t k = 0; k < r->n_out; k++)
+        note_output(w, node, r->out + k, w->out->nodes[made].out + k, tinted);
+}
+
+static pl_status lower(lowering *w, pl_arena *scratch)
+{
+    const pl_graph *in = w->in;
+    uint32_t widest = 1;
+    for (uint32_t n = 1; n < in->n_nodes; n++)
+        if (in->nodes[n].n_in > widest) widest = in->nodes[n].n_in;
+    w->own = pl_arena_new(scratch, uint32_t, in->n_vals);
+    w->half = pl_arena_new(scratch, uint32_t, in->n_vals);
+    w->native = pl_arena_new(scratch, bool, in->n_vals);
+    w->tinted = pl_arena_new(scratch, bool, in->n_vals);
+    w->args = pl_arena_new(scratch, pl_val, widest);
+    if (!w->own || !w->half || !w->native || !w->tinted || !w->args) return PL_ERR_MEMORY;
+    if (!pl_graph_copy_scopes(in, w->out)) return w->out->status;
+    for (uint32_t n = 1; n < in->n_nodes && w->out->status == PL_OK; n++) lower_node(w, n);
+    w->out->scope = 0;
+    w->out->backward = false;
+    w->out->n_streams = in->n_streams;
+    return pl_graph_status(w->out);
+}
+
+/* One round: a new graph over the same store. */
+static pl_status lower_graph(const pl_graph *in, pl_dtype low, const bool *store, pl_graph **out)
+{
+    pl_arena scratch = PL_ARENA_INIT;
+    lowering w = {.in = in, .out = pl_graph_new(in->store), .low = low, .store = store};
+    pl_status rc = w.out ? lower(&w, &scratch) : PL_ERR_MEMORY;
+    pl_arena_release(&scratch);
+    if (rc != PL_OK) {
+        pl_graph_free(w.out);
+        return rc;
+    }
+    *out = w.out;
+    return PL_OK;
+}
+
+/* ---- what is stored --------------------------------------------------------------------- */
+/* Values that 16 bits reach through expressions. */
+static void mark_tinted(const pl_graph *g, pl_dtype low, bool *tinted)
+{
+    for (uint32_t n = 1; n < g->n_nodes; n++) {
+        const pl_node_rec *r = pl_node_get(g, n);
+        bool any = false;
+        for (uint32_t i = 0; i < r->n_in; i++) any |= tinted[pl_node_in(g, n)[i]];
+        any = any && (is_cast(g, n) || !is_full(g, n)) && is_expression(g, n);
+        for (uint32_t k = 0; k < r->n_out; k++)
+            tinted[r->out + k] = dtype_of(g, r->out + k) == low || any;
+    }
+}
+
+/* Values that go through expressions to something that reads f32 from memory. */
+static void mark_bound(const pl_graph *g, bool *bound)
+{
+    for (uint32_t n = g->n_nodes - 1; n >= 1; n--) {
+        const pl_node_rec *r = pl_node_get(g, n);
+        pl_role role = pl_role_of(g, n);
+        bool binds = role == PL_ROLE_KERNEL || r->op->flags & PL_OP_EFFECT;
+        if (is_expression(g, n)) binds = bound[r->out];
+        for (uint32_t i = 0; binds && i < r->n_in; i++) {
+            uint32_t v = pl_node_in(g, n)[i];
+            if (dtype_of(g, v) == PL_F32) bound[v] = true;
+        }
+    }
+}
+
+/* Merely the wide form of a 16-bit value: rounding it again changes nothing. */
+static bool is_widened(const pl_graph *g, pl_dtype low, uint32_t val)
+{
+    uint32_t node = pl_producer(g, val);
+    return is_cast(g, node) && dtype_of(g, pl_node_in(g, node)[0]) == low;
+}
+
+/* Large f32 values that one unit leaves for another; *n counts them. */
+static pl_status find_stored(const pl_graph *g, const pl_pass_opts *o, pl_arena *a, bool **store,
+                             uint32_t *n)
+{
+    bool *tinted = pl_arena_new(a, bool, g->n_vals), *bound = pl_arena_new(a, bool, g->n_vals);
+    *store = pl_arena_new(a, bool, g->n_vals);
+    *n = 0;
+    if (!tinted || !bound || !*store) return PL_ERR_MEMORY;
+    mark_tinted(g, o->low, tinted);
+    mark_bound(g, bound);
+    pl_units *us;
+    PL_TRY(o->fuse ? pl_fuse(g, o->fuse, &us) : pl_units_single(g, &us));
+    for (uint32_t u = 0; u < us->n; u++) {
+        for (uint32_t k = 0; k < us->unit[u].n_out; k++) {
+            uint32_t v = us->unit[u].out[k];
+            const pl_type *t = pl_type_of(g, v);
+            if (t->dtype != PL_F32 || pl_type_elems(t) < LARGE) continue;
+            if (!tinted[v] || bound[v] || is_widened(g, o->low, v)) continue;
+            (*store)[v] = true;
+            ++*n;
+        }
+    }
+    pl_units_free(us);
+    return PL_OK;
+}
+
+/* Grouping depends on what simplify leaves, so rounds look at simplified graphs. */
+static pl_status tidy(pl_graph **g)
+{
+    int before;
+    do {
+        pl_graph *next;
+        before = pl_graph_nodes(*g);
+        PL_TRY(pl_pass_simplify(*g, NULL, &next));
+        pl_graph_free(*g);
+        *g = next;
+    } while (pl_graph_nodes(*g) < before);
+    return PL_OK;
+}
+
+/* One round on *g, which is replaced; *done when nothing was left to round. */
+static pl_status round_stored(pl_graph **g, const pl_pass_opts *o, bool *done)
+{
+    pl_arena scratch = PL_ARENA_INIT;
+    pl_graph *next = NULL;
+    bool *store;
+    uint32_t n;
+    pl_status rc = tidy(g);
+    if (rc == PL_OK) rc = find_stored(*g, o, &scratch, &store, &n);
+    if (rc == PL_OK && n) rc = lower_graph(*g, o->low, store, &next);
+    pl_arena_release(&scratch);
+    if (rc != PL_OK) return rc;
+    *done = n == 0;
+    if (*done) return PL_OK;
+    pl_graph_free(*g);
+    *g = next;
+    return PL_OK;
+}
+
+pl_status pl_pass_precision(const pl_graph *in, const pl_pass_opts *o, pl_graph **out)
+{
+    pl_graph *g = NULL;
+    bool done = false;
+    PL_TRY(lower_graph(in, o->low, NULL, &g));
+    for (int i = 0; i < ROUNDS && !done; i++) {
+        pl_status rc = round_stored(&g, o, &done);
+        if (rc != PL_OK) {
+            pl_graph_free(g);
+            return rc;
+        }
+    }
+    *out = g;
+    return PL_OK;
+}

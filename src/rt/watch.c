@@ -1,0 +1,102 @@
+/* watch.c - which value is the first that is not finite.
+ *
+ * A watched session runs its programs launch by launch and looks at every float value when it has been
+ * written, so the value that is named is where the numbers went wrong, not where it showed. It is a tool
+ * for finding faults: a step takes several times as long. On a device that is apart values are read back
+ * through the host's block.
+ */
+#include "base/dtype.h"
+#include "plimsoll_unstable.h"
+#include "rt/rt_int.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* All bits of the exponent are set: infinite or no number. */
+static int64_t first_bad16(const uint16_t *x, int64_t n, uint16_t exponent)
+{
+    for (int64_t i = 0; i < n; i++)
+        if ((x[i] & exponent) == exponent) return i;
+    return -1;
+}
+
+static int64_t first_bad(pl_dtype d, const void *x, int64_t n)
+{
+    if (d == PL_F16) return first_bad16(x, n, 0x7c00);
+    if (d == PL_BF16) return first_bad16(x, n, 0x7f80);
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(pl_elem_get(d, x, i))) return i;
+    return -1;
+}
+
+/* The first element that is not finite and its value; -1 if all are. */
+static pl_status look(pl_session *s, const pl_type *t, const char *at, int64_t *where, double *value)
+{
+    size_t elem = pl_dtype_bytes(t->dtype);
+    int64_t all = pl_type_elems(t), part = s->dev->apart ? (int64_t)(s->bounce_bytes / elem) : all;
+    *where = -1;
+    for (int64_t first = 0; first < all && *where < 0; first += part) {
+        int64_t n = all - first < part ? all - first : part;
+        const void *x = at + (size_t)first * elem;
+        if (s->dev->apart) {
+            PL_TRY(s->dev->read(s->bounce, x, (size_t)n * elem));
+            x = s->bounce;
+        }
+        int64_t bad = first_bad(t->dtype, x, n);
+        if (bad < 0) continue;
+        *where = first + bad;
+        *value = pl_elem_get(t->dtype, x, bad);
+    }
+    return PL_OK;
+}
+
+pl_status pl_watch_launch(pl_session *s, const pl_bound *b, uint32_t i)
+{
+    const pl_program *p = b->p;
+    if (s->found[0] || i >= p->plan->n_order) return PL_OK;
+    pl_unit_args a = pl_unit_args_of(p->g, &p->units->unit[p->plan->order[i]]);
+    const pl_launch *l = &b->launch[i];
+    for (uint32_t k = 0; l->exec && k < a.n_out; k++) {
+        uint32_t val = pl_arg_out(&a, k);
+        const pl_type *t = pl_type_of(p->g, val);
+        int64_t where;
+        double value;
+        if (!pl_dtype_is_float(t->dtype) || !l->call.out[k]) continue;
+        PL_TRY(look(s, t, l->call.out[k], &where, &value));
+        if (where < 0) continue;
+        char type[96], label[160];
+        uint32_t node = pl_producer(p->g, val);
+        snprintf(s->found, sizeof s->found, "%s%s, %s: element %lld is %g",
+                 pl_node_get(p->g, node)->backward ? "backward of " : "",
+                 pl_node_label(p->g, node, label, sizeof label), pl_type_text(t, type, sizeof type),
+                 (long long)where, value);
+        return PL_OK;
+    }
+    return PL_OK;
+}
+
+void pl_session_watch(pl_session *s, bool on)
+{
+    s->watching = on;
+    s->found[0] = '\0';
+}
+
+const char *pl_session_found(const pl_session *s)
+{
+    return s->found[0] ? s->found : NULL;
+}
+
+pl_status pl_session_bad_slot(pl_session *s, int *slot)
+{
+    *slot = -1;
+    for (int i = 0; i < s->n_slots && *slot < 0; i++) {
+        const pl_type *t = &pl_store_slot(s->store, i)->type;
+        int64_t where = -1;
+        double value;
+        if (pl_dtype_is_float(t->dtype))
+            PL_TRY(look(s, t, s->state + s->slot_at[i], &where, &value));
+        if (where >= 0) *slot = i;
+    }
+    return PL_OK;
+}

@@ -1,0 +1,66 @@
+/* cuda_runtime_api.h - the few host calls of the CUDA runtime that launchers use, on the host.
+ *
+ * Stands in for the toolkit's header of this name when .cu files and generated kernels are compiled
+ * for the simulator (cudasim.h). Streams do nothing: every launch has happened when it returns.
+ */
+#ifndef PL_CUDASIM_RUNTIME_API_H
+#define PL_CUDASIM_RUNTIME_API_H
+
+#include <stddef.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum cudaError {
+    cudaSuccess = 0,
+    cudaErrorInvalidValue = 1,
+    cudaErrorInvalidConfiguration = 9,
+    cudaErrorLaunchFailure = 719
+} cudaError_t;
+
+typedef struct CUstream_st *cudaStream_t;
+
+typedef enum cudaMemcpyKind {
+    cudaMemcpyHostToHost,
+    cudaMemcpyHostToDevice,
+    cudaMemcpyDeviceToHost,
+    cudaMemcpyDeviceToDevice
+} cudaMemcpyKind;
+
+typedef enum cudaFuncAttribute {
+    cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
+    cudaFuncAttributePreferredSharedMemoryCarveout = 9
+} cudaFuncAttribute;
+
+/* The error of the last launch, which it forgets; its text. */
+cudaError_t cudaGetLastError(void);
+const char *cudaGetErrorString(cudaError_t rc);
+
+static inline cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t s)
+{
+    (void)s;
+    if (n) memset(p, byte, n);
+    return cudaSuccess;
+}
+
+static inline cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind k,
+                                          cudaStream_t s)
+{
+    (void)k;
+    (void)s;
+    if (n) memcpy(to, from, n);
+    return cudaSuccess;
+}
+
+#ifdef __cplusplus
+}
+
+template <class F> static inline cudaError_t cudaFuncSetAttribute(F, cudaFuncAttribute, int)
+{
+    return cudaSuccess;
+}
+#endif
+
+#endif
