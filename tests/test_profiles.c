@@ -62,6 +62,21 @@ TEST(profiles_less_memory_takes_longer)
     }
 }
 
+/* Products of the smaller types are faster where the card's figures say so. */
+TEST(profiles_know_precision)
+{
+    static const char *const precision[] = {"precision=fp32", "precision=tf32", "precision=bf16"};
+    double ms[3];
+    for (int i = 0; i < 3; i++) {
+        pl_run *run = NULL;
+        CHECK_OK(pl_run_open("cloud/full", (const char *const[]){"device=h200", precision[i]}, 2, &run));
+        CHECK_OK(pl_run_build(run));
+        ms[i] = pl_run_predicted_ms(run);
+        pl_run_free(run);
+    }
+    CHECK_MSG(ms[0] > ms[1] && ms[1] > ms[2], "fp32 %g, tf32 %g, bf16 %g ms", ms[0], ms[1], ms[2]);
+}
+
 /* The figures do not depend on the machine that plans: neither its memory nor its threads. */
 TEST(profiles_are_the_same_on_every_machine)
 {

@@ -143,7 +143,8 @@ static double estimate_ns(const pl_program *p, uint32_t unit)
     const pl_card *card = card_of(p->dev);
     const pl_call *call = &p->call[unit];
     pl_dtype dtype = call->n_in ? call->in_type[0].dtype : PL_F32;
-    return card ? pl_card_ns(card, &p->cost[unit], dtype, p->opts.tf32)
+    bool tf32 = p->opts.precision == PL_PRECISION_TF32;
+    return card ? pl_card_ns(card, &p->cost[unit], dtype, tf32)
                 : 1e6 * pl_cost_ms(&p->cost[unit], pl_pool_threads());
 }
 
