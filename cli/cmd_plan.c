@@ -146,11 +146,15 @@ static bool write_files(const cli_args *a, const pl_run *run, const char *timeli
 int cmd_plan(int argc, char **argv)
 {
     bool json = false, print_config = false, largest = false, explained = false, compare = false;
+    bool measure = false;
     const char *memory = NULL, *timeline = NULL, *csv = NULL, *out = NULL, *capacity = NULL;
-    const char *snapshot = NULL, *sweep = NULL, *trace = NULL, *budget = NULL, *seconds = NULL;
+    char device_key[96];
+    const char *device = NULL, *snapshot = NULL, *sweep = NULL, *trace = NULL, *budget = NULL, *seconds = NULL;
     cli_args a;
     const cli_option options[] = {
         {"--memory", "SIZE", &memory, "budget of the whole process, e.g. 2GiB (= memory=SIZE)"},
+        {"--device", "NAME", &device, "plan for a card that is not here: t4, rtx4090, h100, ... (= device=NAME)"},
+        {"--measure", NULL, &measure, "first time this network's kernels here, in a few steps"},
         {"--json", NULL, &json, "one JSON object"},
         {"--explain", NULL, &explained, "what fusion and micro-batches save, too (further plans)"},
         {"--timeline", "FILE.svg|.html", &timeline, "draw the memory over the steps of the plan"},
@@ -178,6 +182,8 @@ int cmd_plan(int argc, char **argv)
               "  plimsoll plan cloud/full --sweep 6GB,8GB,12GB,16GB,24GB\n"
               "  plimsoll plan cloud/full --compare\n"
               "  plimsoll plan cloud/full --largest-batch --memory 16GB\n"
+              "  plimsoll plan cloud/full --device t4\n"
+              "  plimsoll plan cloud/demo --measure\n"
               "  plimsoll plan --csv buffers.csv --out offsets.csv\n", &a);
     if (csv) {
         cli_want(&a, 0, 0, "plan --csv", "no configuration");
@@ -196,6 +202,11 @@ int cmd_plan(int argc, char **argv)
         return 2;
     }
     cli_want(&a, 1, 1, "plan", "one configuration");
+    cli_override(&a, "device", device, device_key, sizeof device_key);
+    if (measure) {
+        int code = times_measure(&a, memory);
+        if (code) return code;
+    }
     if (largest) return plan_largest(&a, memory, json);
     if (compare) return plan_compare(&a, json);
     if (sweep) return plan_sweep(&a, sweep, json);

@@ -261,6 +261,7 @@ void plan_print(const pl_run *run, const char *name, const plan_mean *mean, int 
     fprintf(out, "\nArena %.3f x the most bytes alive at once; %d nodes in %d units, planned in %.0f ms.\n",
             p->live_bound_bytes ? (double)p->arena_bytes / (double)p->live_bound_bytes : 1.0,
             p->nodes, p->units, p->plan_ms);
+    times_print(p, out);
 }
 
 static void components_json(pl_json *j, const char *name, const uint64_t *bytes)
@@ -304,4 +305,6 @@ void plan_json(const pl_run *run, pl_json *j)
     components_json(j, "components", p->components);
     components_json(j, "keep_all_components", p->keep_all_components);
     peak_json(program, p, j);
+    pl_json_string(j, "device", pl_config_text(pl_run_config(run), "device"));
+    times_json(p, j);
 }

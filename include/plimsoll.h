@@ -282,6 +282,10 @@ enum pl_component {
     PL_N_COMPONENTS
 };
 
+/* Where a predicted time is known from: this very unit was measured on this device, units of its kind
+ * were, or nothing but arithmetic, bytes and the device's figures. */
+enum pl_time_source { PL_TIME_MEASURED, PL_TIME_CALIBRATED, PL_TIME_ESTIMATED, PL_N_TIME_SOURCES };
+
 /* A plan in numbers. Byte figures are the arena's alone, but for state_bytes. */
 typedef struct pl_plan_info {
     uint64_t arena_bytes;      /* what a session maps for this program, to the byte */
@@ -294,6 +298,7 @@ typedef struct pl_plan_info {
     double predicted_step_ms;  /* with what is computed again */
     double recompute_ratio;    /* time of what is computed again / time of the step */
     double plan_ms;
+    double time_share[PL_N_TIME_SOURCES]; /* of predicted_step_ms; sum 1 */
     int32_t nodes, units, buffers;
     int32_t peak_step;      /* position in the order where most bytes are alive */
     const char *peak_node;  /* label of the unit there */
@@ -382,6 +387,8 @@ typedef struct pl_device_info {
 } pl_device_info;
 /* Fills at most cap entries and returns how many there are. */
 PL_API int pl_device_list(pl_device_info *out, int cap);
+/* Cards that `plan` knows without having them: estimates from published figures. As above. */
+PL_API int pl_device_profiles(pl_device_info *out, int cap);
 PL_API uint64_t pl_process_bytes(void);      /* resident now */
 PL_API uint64_t pl_process_peak_bytes(void); /* most it ever was */
 PL_API int pl_threads(void);                 /* that kernels use */

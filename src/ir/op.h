@@ -56,9 +56,18 @@ typedef struct pl_vjp {
 } pl_vjp;
 
 /* ---- cost: what the planner believes ---------------------------------------------------- */
+/* What bounds an op: the bytes it moves, or a matrix product of its own or in disguise. */
+typedef enum pl_work {
+    PL_WORK_MOVE,
+    PL_WORK_PRODUCT,
+    PL_WORK_CONV, /* m positions, n and k channels times taps; a gradient as the product it is */
+    PL_WORK_ATTENTION
+} pl_work;
 typedef struct pl_cost {
     double flops;
     double bytes; /* moved to and from memory: at least the operands */
+    pl_work work;
+    double m, n, k; /* unless MOVE: the product (m,k)(k,n), one of several alike */
 } pl_cost;
 
 /* ---- test cases ------------------------------------------------------------------------- */

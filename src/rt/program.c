@@ -6,12 +6,12 @@
  * A budget below the arena of the plan that keeps everything makes the fitter look for one that
  * recomputes; the program then runs an expansion of its graph (refit.h does the same afterwards).
  */
-#include "base/pool.h"
 #include "base/sys.h"
 #include "pass/fuse.h"
 #include "pass/pass.h"
 #include "plan/cost.h"
 #include "plan/segment.h"
+#include "rt/calibrate.h"
 #include "rt/refit.h"
 #include "rt/rt_int.h"
 
@@ -105,6 +105,7 @@ static double predict(const pl_program *p, double *again)
         sum += ms;
         if (p->fitted && p->fitted->x->again[unit]) *again += ms;
     }
+    for (uint32_t i = 0; i < p->plan->n_copies; i++) sum += pl_copy_ns(p, p->plan->copies[i].bytes) / 1e6;
     return sum;
 }
 
@@ -122,6 +123,20 @@ static void fill_keep_all(const pl_program *p, pl_plan_info *info)
     info->keep_all_ms = 0;
     for (uint32_t i = 0; i < all->n_order; i++)
         info->keep_all_ms += p->base.cost_ns[all->order[i]] / 1e6;
+    for (uint32_t i = 0; i < all->n_copies; i++) info->keep_all_ms += pl_copy_ns(p, all->copies[i].bytes) / 1e6;
+}
+
+/* Where the step's time is known from. */
+static void share_sources(const pl_program *p, pl_plan_info *info)
+{
+    double *share = info->time_share, total = info->predicted_step_ms * 1e6;
+    for (int i = 0; i < PL_N_TIME_SOURCES; i++) share[i] = 0;
+    for (uint32_t i = 0; i < p->plan->n_order; i++) {
+        uint32_t unit = pl_base_unit(p, p->plan->order[i]);
+        share[p->time_source[unit]] += p->base.cost_ns[unit] / total;
+    }
+    for (uint32_t i = 0; i < p->plan->n_copies; i++)
+        share[PL_TIME_ESTIMATED] += pl_copy_ns(p, p->plan->copies[i].bytes) / total;
 }
 
 static void fill_info(pl_program *p)
@@ -141,6 +156,7 @@ static void fill_info(pl_program *p)
     info->peak_step = plan->peak_step;
     info->peak_node = p->step_label[plan->peak_step];
     info->predicted_step_ms = predict(p, &again);
+    share_sources(p, info);
     info->recompute_ratio = again > 0 ? again / info->predicted_step_ms : 0;
 }
 
@@ -163,10 +179,8 @@ static pl_status make_plan(pl_program *p)
     p->call = pl_arena_new(&p->mem, pl_call, n + 1);
     p->cost = pl_arena_new(&p->mem, pl_cost, n + 1);
     if (!work || !cost_ns || !p->exec || !p->call || !p->cost) return PL_ERR_MEMORY;
-    for (uint32_t i = 0; i < n; i++) {
-        PL_TRY(prepare_unit(p, i, &work[i]));
-        cost_ns[i] = 1e6 * pl_cost_ms(&p->cost[i], pl_pool_threads());
-    }
+    for (uint32_t i = 0; i < n; i++) PL_TRY(prepare_unit(p, i, &work[i]));
+    PL_TRY(pl_program_time(p, cost_ns));
     p->plan_opts = (pl_plan_opts){.work_bytes = work,
                                   .group_inplace = group_inplace,
                                   .ctx = p,
