@@ -6,6 +6,7 @@
 #ifndef CLI_UI_H
 #define CLI_UI_H
 
+#include "plimsoll_json.h"
 #include "plimsoll_train.h"
 
 #include <stdio.h>
