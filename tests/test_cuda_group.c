@@ -29,6 +29,7 @@ static pl_units *fuse(const pl_graph *g, uint32_t max_nodes)
     pl_fuse_opts o = PL_FUSE_OPTS_INIT;
     o.takes = pl_group_takes; /* the CPU runs the same groups */
     o.max_nodes = max_nodes;
+    o.bits = o.draws = false;
     pl_units *u = NULL;
     if (pl_fuse(g, &o, &u) != PL_OK)
         pl_test_fail(__FILE__, __LINE__, "fuse: %s", pl_error_text());
@@ -135,8 +136,26 @@ static pl_status run_cpu_group(const pl_graph *g, const pl_unit *u, const void *
     return rc;
 }
 
-/* shop NULL: on the CPU. */
-static bool run_units(const job *j, int p, memory *m, text_shop *shop)
+static bool near_enough(const job *j, const pl_unit *u, void *const *got, void *const *want);
+
+/* The group again, on the simulator: what it gives must be near what the CPU gave. */
+static bool check_unit(const job *j, int p, uint32_t i, const void *const *in, void *const *want,
+                       text_shop *shop)
+{
+    const pl_unit *u = &j->units[p]->unit[i];
+    void *out[128], *work = block(j->code[p][i].work_bytes);
+    for (uint32_t k = 0; k < u->n_out; k++)
+        out[k] = block(pl_type_bytes(pl_type_of(j->g, u->out[k])));
+    bool ok = text_shop_run(shop, &j->code[p][i], in, out, work) && near_enough(j, u, out, want);
+    for (uint32_t k = 0; k < u->n_out; k++) free(out[k]);
+    free(work);
+    return ok;
+}
+
+typedef enum where { ON_CPU, ON_CUDA } where;
+
+/* ON_CPU: every group runs on the simulator too, on the same operands, and is compared. */
+static bool run_units(const job *j, int p, memory *m, text_shop *shop, where place)
 {
     for (uint32_t i = 0; i < j->units[p]->n; i++) {
         const pl_unit *u = &j->units[p]->unit[i];
@@ -154,8 +173,8 @@ static bool run_units(const job *j, int p, memory *m, text_shop *shop)
         bool ok;
         if (u->kind == PL_UNIT_KERNEL)
             ok = run_node(j->g, u, m, out) == PL_OK;
-        else if (!shop)
-            ok = run_cpu_group(j->g, u, in, out) == PL_OK;
+        else if (place == ON_CPU)
+            ok = run_cpu_group(j->g, u, in, out) == PL_OK && check_unit(j, p, i, in, out, shop);
         else {
             void *work = block(j->code[p][i].work_bytes);
             ok = text_shop_run(shop, &j->code[p][i], in, out, work);
@@ -175,10 +194,20 @@ static double tolerance(pl_dtype d)
     return d == PL_F16 ? 4e-3 : d == PL_BF16 ? 3e-2 : d == PL_F64 ? 1e-12 : d == PL_F32 ? 2e-5 : 0;
 }
 
+/* A comparison of numbers that differ in the last bit may come out either way, rarely. */
+static double share_unequal(const pl_type *t, const void *a, const void *b)
+{
+    int64_t n = pl_type_elems(t), off = 0;
+    for (int64_t i = 0; i < n; i++)
+        off += pl_elem_get(t->dtype, a, i) != pl_elem_get(t->dtype, b, i);
+    return off <= 1 + n / 200 ? 0 : (double)off / (double)n;
+}
+
 /* The largest difference in units of the largest value; NaN must meet NaN. */
 static double distance(const pl_type *t, const void *a, const void *b)
 {
     double far = 0, size = 1e-3;
+    if (t->dtype == PL_BOOL) return share_unequal(t, a, b);
     int64_t n = pl_type_elems(t);
     for (int64_t i = 0; i < n; i++) {
         double x = pl_elem_get(t->dtype, a, i), y = pl_elem_get(t->dtype, b, i);
@@ -197,28 +226,45 @@ static double distance(const pl_type *t, const void *a, const void *b)
     return far / size;
 }
 
-static bool job_check(const job *j, text_shop *shop)
+static bool near_enough(const job *j, const pl_unit *u, void *const *got, void *const *want)
 {
-    memory cpu = memory_new(j->g), one = memory_new(j->g), all = memory_new(j->g);
-    bool ok = run_units(j, 0, &cpu, NULL) && run_units(j, 0, &all, shop) &&
-              run_units(j, 1, &one, shop);
+    for (uint32_t k = 0; k < u->n_out; k++) {
+        const pl_type *t = pl_type_of(j->g, u->out[k]);
+        char text[96], label[128];
+        double off = distance(t, got[k], want[k]);
+        if (off <= tolerance(t->dtype)) continue;
+        pl_test_fail(__FILE__, __LINE__, "%s: %s of %s is off by %g", j->name,
+                     pl_type_text(t, text, sizeof text),
+                     pl_node_label(j->g, pl_producer(j->g, u->out[k]), label, sizeof label), off);
+        return false;
+    }
+    return true;
+}
+
+/* One node each and fused: the same bits in all that effects read. */
+static bool same_bits(const job *j, text_shop *shop)
+{
+    memory one = memory_new(j->g), all = memory_new(j->g);
+    bool ok = run_units(j, 0, &all, shop, ON_CUDA) && run_units(j, 1, &one, shop, ON_CUDA);
     for (uint32_t n = 1; ok && n < j->g->n_nodes; n++) {
         if (!(j->g->nodes[n].op->flags & PL_OP_EFFECT)) continue;
         uint32_t v = pl_node_in(j->g, n)[0];
         const pl_type *t = pl_type_of(j->g, v);
         char text[96];
-        double off = distance(t, all.at[v], cpu.at[v]);
-        ok = off <= tolerance(t->dtype);
+        ok = memcmp(all.at[v], one.at[v], pl_type_bytes(t)) == 0;
         if (!ok)
-            pl_test_fail(__FILE__, __LINE__, "%s: %s is off by %g", j->name,
-                         pl_type_text(t, text, sizeof text), off);
-        if (ok && memcmp(all.at[v], one.at[v], pl_type_bytes(t)) != 0) {
             pl_test_fail(__FILE__, __LINE__, "%s: grouping changes the bits of %s", j->name,
                          pl_type_text(t, text, sizeof text));
-            ok = false;
-        }
     }
-    memory_free(&cpu), memory_free(&one), memory_free(&all);
+    memory_free(&one), memory_free(&all);
+    return ok;
+}
+
+static bool job_check(const job *j, text_shop *shop)
+{
+    memory cpu = memory_new(j->g);
+    bool ok = run_units(j, 0, &cpu, shop, ON_CPU) && same_bits(j, shop);
+    memory_free(&cpu);
     return ok;
 }
 
@@ -396,7 +442,7 @@ static void check_pieces(pl_dtype d)
     job jobs[N_PIECES * N_SHAPES];
     int n = 0;
     for (int s = 0; s < N_SHAPES; s++) {
-        if (!pl_test_long() && d != PL_F32 && s % 3 != 0) continue;
+        if (!pl_test_long() && (d == PL_F32 ? s != 0 && s != 7 : s != (d == PL_F16 ? 2 : 9))) continue;
         for (int p = 0; p < N_PIECES; p++) jobs[n++] = piece_job(&pieces[p], shape_type(s, d));
     }
     check_jobs(jobs, n);
@@ -421,7 +467,7 @@ TEST(cuda_group_random_graphs)
 {
     enum { MOST = 200 };
     static job jobs[MOST];
-    int n = pl_test_long() ? MOST : 24;
+    int n = pl_test_long() ? MOST : 12;
     memset(jobs, 0, sizeof jobs);
     for (int i = 0; i < n; i++) {
         jobs[i].store = pl_store_new();
