@@ -47,7 +47,8 @@ TEST_OBJ := $(TEST_SRC:%.c=$(BUILD)/%.o)
 # C++ for the simulator of tests/cudasim.
 SIM_CXX ?= $(if $(filter clang%,$(notdir $(CC))),$(subst clang,clang++,$(CC)),g++)
 SIM_SRC := $(shell grep -l '"cuda/\(launch\|merge\).h"' src/cuda/*.cu) $(wildcard tests/cudasim/*.cpp)
-SIM_OBJ := $(SIM_SRC:%=$(BUILD)/cudasim/%.o)
+SIM_C   := src/cuda/conv.c src/cuda/attention.c $(wildcard tests/cudasim/*.c)
+SIM_OBJ := $(SIM_SRC:%=$(BUILD)/cudasim/%.o) $(SIM_C:%=$(BUILD)/cudasim/%.o)
 SIM_FLAGS := -x c++ -std=c++17 -O1 -g -D_GNU_SOURCE -fPIC -fvisibility=hidden -ffp-contract=off \
  -fno-math-errno -fno-exceptions -fno-rtti -fno-threadsafe-statics -Wall -Wextra -Wshadow \
  -Wno-unknown-pragmas $(if $(DEV)$(CI),-Werror) -Iinclude -Isrc -Itests/cudasim -Itests -MMD -MP \
@@ -112,7 +113,7 @@ $(BUILD)/src/cuda/%.o: src/cuda/%.c | build/deps.ok
 
 # Library kernels on a card, without the rest of the plug-in: tests/cuda/probe_lib.c.
 PROBE_LIB := $(addprefix $(BUILD)/src/cuda/,$(addsuffix .o,lib choice matmul conv conv_plan attention \
- bias.cu conv_direct.cu depthwise.cu attention_plain.cu attention_mma.cu attention_f32.cu))
+ bias.cu conv_direct.cu conv_thin.cu depthwise.cu attention_plain.cu attention_mma.cu attention_f32.cu))
 $(BUILD)/tests/cuda/%.o: tests/cuda/%.c | build/deps.ok
 	@mkdir -p $(@D)
 	@echo "  cc $<"
@@ -140,6 +141,11 @@ $(BUILD)/%.o: %.c | build/deps.ok
 	@mkdir -p $(@D)
 	@echo "  cc $<"
 	@$(CC) $(CFLAGS_ALL) $(if $(SAN),,$(if $(filter src/cpu/% src/ops/%,$<),$(KERNEL))) -c -o $@ $<
+
+$(BUILD)/cudasim/%.c.o: %.c | build/deps.ok
+	@mkdir -p $(@D)
+	@echo "  cc $< (simulator)"
+	@$(CC) $(CFLAGS_ALL) -Itests/cudasim -c -o $@ $<
 
 $(BUILD)/cudasim/%.o: % | build/deps.ok
 	@mkdir -p $(@D)

@@ -6,7 +6,7 @@
 #ifndef PL_CUDA_ATTENTION_H
 #define PL_CUDA_ATTENTION_H
 
-#include "cuda/lib.h"
+#include "cuda/work.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -6,6 +6,7 @@
  * atomics.
  */
 #include "cuda/attention.h"
+#include "cuda/launch.h"
 
 #include <math.h>
 
@@ -156,7 +157,7 @@ template <int D, int R>
 static __global__ void __launch_bounds__(THREADS)
     forward(sizes z, const float *q, const float *k, const float *v, float *o, float *lse)
 {
-    extern __shared__ __align__(16) float shared[];
+    PL_SHARED(float, shared);
     constexpr int S = tile_of<D>::STRIDE, ROWS = SIDE * R, N = D / SIDE;
     float *rows = shared, *tile = rows + ROWS * S, *p = tile + ROWS * S;
     int h = blockIdx.y, b = blockIdx.z, y = threadIdx.x / SIDE, x = threadIdx.x % SIDE;
@@ -225,7 +226,7 @@ static __global__ void __launch_bounds__(THREADS)
     to_query(sizes z, const float *q, const float *k, const float *v, const float *d_o,
              const float *lse, const float *delta, float *dq)
 {
-    extern __shared__ __align__(16) float shared[];
+    PL_SHARED(float, shared);
     constexpr int S = tile_of<D>::STRIDE, ROWS = SIDE * R, N = D / SIDE;
     float *rows = shared, *d_rows = rows + ROWS * S, *keys = d_rows + ROWS * S;
     float *values = keys + ROWS * S, *p = values + ROWS * S;
@@ -279,7 +280,7 @@ static __global__ void __launch_bounds__(THREADS)
     to_key(sizes z, const float *q, const float *k, const float *v, const float *d_o,
            const float *lse, const float *delta, float *dk, float *dv)
 {
-    extern __shared__ __align__(16) float shared[];
+    PL_SHARED(float, shared);
     constexpr int S = tile_of<D>::STRIDE, ROWS = SIDE * R, N = D / SIDE;
     float *rows = shared, *v_rows = rows + ROWS * S, *queries = v_rows + ROWS * S;
     float *d_outs = queries + ROWS * S, *p = d_outs + ROWS * S;
@@ -365,18 +366,20 @@ template <int D, int R> static pl_status run(const pl_attend *a, bool back)
     unsigned rows = SIDE * R, heads = (unsigned)a->heads, batch = (unsigned)a->batch;
     dim3 queries((unsigned)((a->n + rows - 1) / rows), heads, batch);
     dim3 keys((unsigned)((a->m + rows - 1) / rows), heads, batch);
-    cudaStream_t s = pl_cuda_stream();
     if (!back) {
         PL_TRY(allow((const void *)forward<D, R>, bytes));
-        forward<D, R><<<queries, THREADS, bytes, s>>>(sizes_of(a), q, k, v, (float *)a->out[0],
+        PL_LAUNCH((forward<D, R>), queries, THREADS, bytes,
+            sizes_of(a), q, k, v, (float *)a->out[0],
                                                       (float *)a->out[1]);
         return PL_OK;
     }
     PL_TRY(allow((const void *)to_query<D, R>, bytes));
     PL_TRY(allow((const void *)to_key<D, R>, bytes));
-    to_query<D, R><<<queries, THREADS, bytes, s>>>(sizes_of(a), q, k, v, d_o, lse, delta,
+    PL_LAUNCH((to_query<D, R>), queries, THREADS, bytes,
+            sizes_of(a), q, k, v, d_o, lse, delta,
                                                    (float *)a->out[0]);
-    to_key<D, R><<<keys, THREADS, bytes, s>>>(sizes_of(a), q, k, v, d_o, lse, delta,
+    PL_LAUNCH((to_key<D, R>), keys, THREADS, bytes,
+            sizes_of(a), q, k, v, d_o, lse, delta,
                                               (float *)a->out[1], (float *)a->out[2]);
     return PL_OK;
 }

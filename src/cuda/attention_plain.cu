@@ -5,7 +5,7 @@
  * type, the order of sums fixed by the sizes. Slow: for f64, for odd sizes and for checking.
  */
 #include "cuda/attention.h"
-#include "cuda/elem.cuh"
+#include "cuda/launch.h"
 
 #include <math.h>
 
@@ -29,10 +29,10 @@ static __device__ int64_t row(const sizes &s, int64_t b, int64_t i, int64_t h, i
 }
 
 template <typename T>
-static __device__ typename elem<T>::acc dot(const T *a, const T *b, int64_t d)
+static __device__ typename pl_elem<T>::acc dot(const T *a, const T *b, int64_t d)
 {
-    typename elem<T>::acc sum = 0;
-    for (int64_t i = 0; i < d; i++) sum += elem<T>::get(a[i]) * elem<T>::get(b[i]);
+    typename pl_elem<T>::acc sum = 0;
+    for (int64_t i = 0; i < d; i++) sum += pl_elem<T>::get(a[i]) * pl_elem<T>::get(b[i]);
     return sum;
 }
 
@@ -57,7 +57,7 @@ template <typename A, bool MAX> static __device__ A over_block(A v, A *part)
 template <typename T, typename L>
 static __global__ void forward(sizes s, const T *q, const T *k, const T *v, T *o, L *lse)
 {
-    typedef typename elem<T>::acc acc;
+    typedef typename pl_elem<T>::acc acc;
     __shared__ acc part[THREADS], p[THREADS];
     int64_t i = blockIdx.x % s.n, h = blockIdx.x / s.n % s.heads, b = blockIdx.x / s.n / s.heads;
     int64_t seen = s.causal && i + 1 < s.m ? i + 1 : s.m;
@@ -78,7 +78,7 @@ static __global__ void forward(sizes s, const T *q, const T *k, const T *v, T *o
             if (c >= s.d) break;
             acc sum = out[e] * fade;
             for (int64_t t = 0; t < end; t++)
-                sum += p[t] * elem<T>::get(v[row(s, b, j0 + t, h, s.m) + c]);
+                sum += p[t] * pl_elem<T>::get(v[row(s, b, j0 + t, h, s.m) + c]);
             out[e] = sum;
         }
         top = most;
@@ -86,7 +86,7 @@ static __global__ void forward(sizes s, const T *q, const T *k, const T *v, T *o
     }
     for (int e = 0; e < PER; e++) {
         int64_t c = threadIdx.x + e * THREADS;
-        if (c < s.d) o[row(s, b, i, h, s.n) + c] = elem<T>::put(out[e] / total);
+        if (c < s.d) o[row(s, b, i, h, s.n) + c] = pl_elem<T>::put(out[e] / total);
     }
     if (threadIdx.x == 0) lse[(b * s.heads + h) * s.n + i] = (L)(top + log(total));
 }
@@ -95,7 +95,7 @@ template <typename T, typename L>
 static __global__ void to_query(sizes s, const T *q, const T *k, const T *v, const T *d_o,
                                 const L *lse, const L *delta, T *dq)
 {
-    typedef typename elem<T>::acc acc;
+    typedef typename pl_elem<T>::acc acc;
     __shared__ acc ds[THREADS];
     int64_t i = blockIdx.x % s.n, h = blockIdx.x / s.n % s.heads, b = blockIdx.x / s.n / s.heads;
     int64_t seen = s.causal && i + 1 < s.m ? i + 1 : s.m, li = (b * s.heads + h) * s.n + i;
@@ -113,13 +113,13 @@ static __global__ void to_query(sizes s, const T *q, const T *k, const T *v, con
             int64_t c = threadIdx.x + e * THREADS;
             if (c >= s.d) break;
             for (int64_t t = 0; t < end; t++)
-                out[e] += ds[t] * elem<T>::get(k[row(s, b, j0 + t, h, s.m) + c]);
+                out[e] += ds[t] * pl_elem<T>::get(k[row(s, b, j0 + t, h, s.m) + c]);
         }
         __syncthreads();
     }
     for (int e = 0; e < PER; e++) {
         int64_t c = threadIdx.x + e * THREADS;
-        if (c < s.d) dq[qi + c] = elem<T>::put(out[e]);
+        if (c < s.d) dq[qi + c] = pl_elem<T>::put(out[e]);
     }
 }
 
@@ -127,7 +127,7 @@ template <typename T, typename L>
 static __global__ void to_key(sizes s, const T *q, const T *k, const T *v, const T *d_o,
                               const L *lse, const L *delta, T *dk, T *dv)
 {
-    typedef typename elem<T>::acc acc;
+    typedef typename pl_elem<T>::acc acc;
     __shared__ acc ds[THREADS], p[THREADS];
     int64_t j = blockIdx.x % s.m, h = blockIdx.x / s.m % s.heads, b = blockIdx.x / s.m / s.heads;
     int64_t kj = row(s, b, j, h, s.m), l0 = (b * s.heads + h) * s.n;
@@ -146,8 +146,8 @@ static __global__ void to_key(sizes s, const T *q, const T *k, const T *v, const
             if (c >= s.d) break;
             for (int64_t t = 0; t < end; t++) {
                 int64_t qi = row(s, b, i0 + t, h, s.n) + c;
-                to_k[e] += ds[t] * elem<T>::get(q[qi]);
-                to_v[e] += p[t] * elem<T>::get(d_o[qi]);
+                to_k[e] += ds[t] * pl_elem<T>::get(q[qi]);
+                to_v[e] += p[t] * pl_elem<T>::get(d_o[qi]);
             }
         }
         __syncthreads();
@@ -155,8 +155,8 @@ static __global__ void to_key(sizes s, const T *q, const T *k, const T *v, const
     for (int e = 0; e < PER; e++) {
         int64_t c = threadIdx.x + e * THREADS;
         if (c >= s.d) break;
-        dk[kj + c] = elem<T>::put(to_k[e]);
-        dv[kj + c] = elem<T>::put(to_v[e]);
+        dk[kj + c] = pl_elem<T>::put(to_k[e]);
+        dv[kj + c] = pl_elem<T>::put(to_v[e]);
     }
 }
 
@@ -165,21 +165,21 @@ template <typename T, typename L>
 static __global__ void deltas(sizes s, int64_t rows, const T *o, const T *d_o, const void *d_lse,
                               pl_dtype d_lse_type, L *delta)
 {
-    typedef typename elem<T>::acc acc;
+    typedef typename pl_elem<T>::acc acc;
     int64_t r = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / 32;
     if (r >= rows) return;
     int64_t i = r % s.n, h = r / s.n % s.heads, b = r / s.n / s.heads;
     int64_t at = row(s, b, i, h, s.n);
     acc sum = 0;
     for (int64_t c = threadIdx.x % 32; c < s.d; c += 32)
-        sum += elem<T>::get(o[at + c]) * elem<T>::get(d_o[at + c]);
+        sum += pl_elem<T>::get(o[at + c]) * pl_elem<T>::get(d_o[at + c]);
     for (int half = 16; half; half /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, half);
     if (threadIdx.x % 32) return;
     if (d_lse) {
         switch (d_lse_type) {
         case PL_F64: sum -= (acc)((const double *)d_lse)[r]; break;
-        case PL_F16: sum -= (acc)__half2float(((const __half *)d_lse)[r]); break;
-        case PL_BF16: sum -= (acc)__bfloat162float(((const __nv_bfloat16 *)d_lse)[r]); break;
+        case PL_F16: sum -= (acc)__half2float(((const pl_f16 *)d_lse)[r]); break;
+        case PL_BF16: sum -= (acc)__bfloat162float(((const pl_bf16 *)d_lse)[r]); break;
         default: sum -= (acc)((const float *)d_lse)[r];
         }
     }
@@ -190,34 +190,36 @@ static __global__ void deltas(sizes s, int64_t rows, const T *o, const T *d_o, c
 /* f64 operands keep lse and delta in f64, all others in f32: the type of their sums. */
 template <typename T> static void launch_forward(const pl_attend *a)
 {
-    typedef typename elem<T>::acc L;
+    typedef typename pl_elem<T>::acc L;
     unsigned blocks = (unsigned)(a->batch * a->heads * a->n);
-    forward<T, L><<<blocks, THREADS, 0, pl_cuda_stream()>>>(
-        sizes_of(a), (const T *)a->q, (const T *)a->k, (const T *)a->v, (T *)a->out[0],
+    PL_LAUNCH((forward<T, L>), blocks, THREADS, 0,
+            sizes_of(a), (const T *)a->q, (const T *)a->k, (const T *)a->v, (T *)a->out[0],
         (L *)a->out[1]);
 }
 
 template <typename T> static void launch_delta(const pl_attend *a)
 {
-    typedef typename elem<T>::acc L;
+    typedef typename pl_elem<T>::acc L;
     int64_t rows = a->batch * a->heads * a->n;
     unsigned blocks = (unsigned)((rows * 32 + THREADS - 1) / THREADS);
-    deltas<T, L><<<blocks, THREADS, 0, pl_cuda_stream()>>>(
-        sizes_of(a), rows, (const T *)a->o, (const T *)a->d_o, a->d_lse, a->d_lse_type,
+    PL_LAUNCH((deltas<T, L>), blocks, THREADS, 0,
+            sizes_of(a), rows, (const T *)a->o, (const T *)a->d_o, a->d_lse, a->d_lse_type,
         (L *)a->work);
 }
 
 template <typename T> static void launch_backward(const pl_attend *a)
 {
-    typedef typename elem<T>::acc L;
+    typedef typename pl_elem<T>::acc L;
     unsigned queries = (unsigned)(a->batch * a->heads * a->n);
     unsigned keys = (unsigned)(a->batch * a->heads * a->m);
     const T *q = (const T *)a->q, *k = (const T *)a->k, *v = (const T *)a->v;
     const T *d_o = (const T *)a->d_o;
     const L *lse = (const L *)a->lse, *delta = (const L *)a->work;
-    to_query<T, L><<<queries, THREADS, 0, pl_cuda_stream()>>>(sizes_of(a), q, k, v, d_o, lse,
+    PL_LAUNCH((to_query<T, L>), queries, THREADS, 0,
+            sizes_of(a), q, k, v, d_o, lse,
                                                               delta, (T *)a->out[0]);
-    to_key<T, L><<<keys, THREADS, 0, pl_cuda_stream()>>>(sizes_of(a), q, k, v, d_o, lse, delta,
+    PL_LAUNCH((to_key<T, L>), keys, THREADS, 0,
+            sizes_of(a), q, k, v, d_o, lse, delta,
                                                          (T *)a->out[1], (T *)a->out[2]);
 }
 
@@ -239,7 +241,7 @@ extern "C" size_t pl_attend_work(const pl_attend *a)
 extern "C" pl_status pl_attend_delta(const pl_attend *a)
 {
     PL_TRY(check(a));
-    PL_ELEM_SWITCH(a->dtype, launch_delta, a)
+    PL_FLOAT_TYPES(a->dtype, launch_delta<T>(a))
     PL_CUDA_LAUNCHED("delta of attention");
     return PL_OK;
 }
@@ -247,7 +249,7 @@ extern "C" pl_status pl_attend_delta(const pl_attend *a)
 extern "C" pl_status pl_attend_plain(const pl_attend *a)
 {
     PL_TRY(check(a));
-    PL_ELEM_SWITCH(a->dtype, launch_forward, a)
+    PL_FLOAT_TYPES(a->dtype, launch_forward<T>(a))
     PL_CUDA_LAUNCHED("attention");
     return PL_OK;
 }
@@ -255,7 +257,7 @@ extern "C" pl_status pl_attend_plain(const pl_attend *a)
 extern "C" pl_status pl_attend_plain_bwd(const pl_attend *a)
 {
     PL_TRY(pl_attend_delta(a));
-    PL_ELEM_SWITCH(a->dtype, launch_backward, a)
+    PL_FLOAT_TYPES(a->dtype, launch_backward<T>(a))
     PL_CUDA_LAUNCHED("gradient of attention");
     return PL_OK;
 }

@@ -1,16 +1,16 @@
 /* bias.cu - a row vector added to every row, for products whose library kernel takes none. */
-#include "cuda/elem.cuh"
-#include "cuda/lib.h"
+#include "cuda/launch.h"
+#include "cuda/work.h"
 
 template <typename T, int V>
 static __global__ void add(T *y, const T *bias, int64_t packs, int64_t n_packs)
 {
     int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < packs; i += step) {
-        vec<T, V> a = ((vec<T, V> *)y)[i], b = ((const vec<T, V> *)bias)[i % n_packs];
+        pl_pack<T, V> a = ((pl_pack<T, V> *)y)[i], b = ((const pl_pack<T, V> *)bias)[i % n_packs];
         for (int k = 0; k < V; k++)
-            a.v[k] = elem<T>::put(elem<T>::get(a.v[k]) + elem<T>::get(b.v[k]));
-        ((vec<T, V> *)y)[i] = a;
+            a.v[k] = pl_elem<T>::put(pl_elem<T>::get(a.v[k]) + pl_elem<T>::get(b.v[k]));
+        ((pl_pack<T, V> *)y)[i] = a;
     }
 }
 
@@ -22,16 +22,18 @@ template <typename T> static void launch(void *y, const void *bias, int64_t rows
     int64_t packs = rows * n / (wide ? V : 1), blocks = (packs + THREADS - 1) / THREADS;
     int grid = (int)(blocks < (int64_t)MOST ? blocks : (int64_t)MOST);
     if (wide)
-        add<T, V><<<grid, THREADS, 0, pl_cuda_stream()>>>((T *)y, (const T *)bias, packs, n / V);
+        PL_LAUNCH((add<T, V>), grid, THREADS, 0,
+            (T *)y, (const T *)bias, packs, n / V);
     else
-        add<T, 1><<<grid, THREADS, 0, pl_cuda_stream()>>>((T *)y, (const T *)bias, packs, n);
+        PL_LAUNCH((add<T, 1>), grid, THREADS, 0,
+            (T *)y, (const T *)bias, packs, n);
 }
 
 extern "C" pl_status pl_cuda_add_bias(pl_dtype dtype, void *y, const void *bias, int64_t rows,
                                       int64_t n)
 {
     if (rows * n == 0) return PL_OK;
-    PL_ELEM_SWITCH(dtype, launch, y, bias, rows, n)
+    PL_FLOAT_TYPES(dtype, launch<T>(y, bias, rows, n))
     PL_CUDA_LAUNCHED("add bias");
     return PL_OK;
 }

@@ -1,6 +1,7 @@
 /* conv.c - convolution and its two gradients: who computes what.
  *
- *   a filter a channel (depthwise)      our own kernels: cuDNN's are slow channels last
+ *   few channels on one side             our own kernels: cuDNN pads the channels
+ *   a filter a channel (depthwise)       our own kernels: cuDNN's are slow channels last
  *   anything cuDNN has a fit engine for  a plan of conv_plan.c
  *   padding that differs at the two ends, where cuDNN refuses it:
  *                                        a copy with the padding written out, then the same
@@ -249,7 +250,31 @@ static pl_status direct_run(const pl_call *c, pl_conv_shape p)
     return pl_conv_direct(&p, c->in[0], c->in[1], c->n_in == 3 ? c->in[2] : NULL, c->out[0]);
 }
 
+static pl_status thin_run(const pl_call *c, pl_conv_shape p)
+{
+    if (out_elems(c) == 0) return PL_OK;
+    if (nothing_in(c)) return zeros(c);
+    return pl_conv_thin(&p, c->in[0], c->in[1], c->n_in == 3 ? c->in[2] : NULL, c->out[0],
+                        c->work);
+}
+
 #define KERNELS(tag)                                                                           \
+    static bool tag##_thin(const pl_call *c)                                                   \
+    {                                                                                          \
+        pl_conv_shape p = tag##_of(c);                                                         \
+        return pl_conv_thin_takes(&p);                                                         \
+    }                                                                                          \
+    static pl_status tag##_thin_prepare(const pl_call *c, void **prep, size_t *work_bytes)     \
+    {                                                                                          \
+        (void)prep;                                                                            \
+        pl_conv_shape p = tag##_of(c);                                                         \
+        *work_bytes = pl_conv_thin_work(&p);                                                   \
+        return PL_OK;                                                                          \
+    }                                                                                          \
+    static pl_status tag##_thin_run(const pl_call *c)                                          \
+    {                                                                                          \
+        return thin_run(c, tag##_of(c));                                                       \
+    }                                                                                          \
     static bool tag##_depthwise(const pl_call *c)                                              \
     {                                                                                          \
         pl_conv_shape p = tag##_of(c);                                                               \
@@ -286,6 +311,7 @@ static pl_status direct_run(const pl_call *c, pl_conv_shape p)
         return direct_run(c, tag##_of(c));                                                     \
     }                                                                                          \
     static const pl_kernel tag##_kernels[] = {                                                 \
+        {"thin", tag##_thin, tag##_thin_prepare, NULL, tag##_thin_run},                        \
         {"depthwise", tag##_depthwise, tag##_dw_prepare, NULL, tag##_dw_run},                  \
         {"cudnn", not_f64, tag##_prepare, dnn_release, dnn_run},                               \
         {"direct", NULL, NULL, NULL, tag##_direct_run},                                        \

@@ -6,7 +6,7 @@
 #ifndef PL_CUDA_CONV_H
 #define PL_CUDA_CONV_H
 
-#include "cuda/lib.h"
+#include "cuda/work.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -53,7 +53,7 @@ pl_status pl_conv_bind(const pl_conv_plan *p, const void *x, const void *w, cons
 void pl_conv_bound_free(void *bound); /* NULL is fine */
 pl_status pl_conv_execute(const pl_conv_plan *p, void *bound) PL_MUST_USE;
 
-/* ---- our own kernels: conv_direct.cu, depthwise.cu ------------------------------------------ */
+/* ---- our own kernels: conv_*.cu, depthwise.cu ---------------------------------------------- */
 /* One output element a thread: any problem, slowly. a, b are the op's inputs in order. */
 pl_status pl_conv_direct(const pl_conv_shape *c, const void *a, const void *b, const void *bias,
                          void *out) PL_MUST_USE;
@@ -61,6 +61,12 @@ pl_status pl_conv_direct(const pl_conv_shape *c, const void *a, const void *b, c
 pl_status pl_conv_box(pl_dtype dtype, const void *in, const int64_t *in_size, void *out,
                       const int64_t *out_size, const int64_t *shift, int64_t n,
                       int64_t channels) PL_MUST_USE;
+
+/* Few channels on one side: conv_thin.cu */
+bool pl_conv_thin_takes(const pl_conv_shape *c);
+size_t pl_conv_thin_work(const pl_conv_shape *c);
+pl_status pl_conv_thin(const pl_conv_shape *c, const void *a, const void *b, const void *bias,
+                       void *out, void *work) PL_MUST_USE;
 
 /* One filter a channel: ic == oc == groups. w is at sample*step_n + tap*step_tap +
  * channel*step_c; step_n 0: the samples share it, and dw sums over them. */

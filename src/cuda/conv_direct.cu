@@ -4,7 +4,7 @@
  * a fit engine. Sums run in a fixed order, taps outermost, in f32 (f64 for f64).
  */
 #include "cuda/conv.h"
-#include "cuda/elem.cuh"
+#include "cuda/launch.h"
 
 enum { THREADS = 256 };
 
@@ -49,7 +49,7 @@ static __device__ int64_t pixels(const int64_t *size)
 template <typename T>
 static __global__ void forward(pl_conv_shape c, const T *x, const T *w, const T *bias, T *y)
 {
-    typedef typename elem<T>::acc acc;
+    typedef typename pl_elem<T>::acc acc;
     int64_t plane = pixels(c.out), taps = pixels(c.kernel), total = c.n * plane * c.oc;
     int64_t i_per = c.ic / c.groups, o_per = c.oc / c.groups, p[3], k[3];
     for (int64_t e = (int64_t)blockIdx.x * THREADS + threadIdx.x; e < total;
@@ -63,17 +63,17 @@ static __global__ void forward(pl_conv_shape c, const T *x, const T *w, const T 
             if (q < 0) continue;
             const T *a = x + (pix / plane * pixels(c.in) + q) * c.ic + o / o_per * i_per;
             const T *b = w + (o * taps + t) * i_per;
-            for (int64_t i = 0; i < i_per; i++) sum += elem<T>::get(a[i]) * elem<T>::get(b[i]);
+            for (int64_t i = 0; i < i_per; i++) sum += pl_elem<T>::get(a[i]) * pl_elem<T>::get(b[i]);
         }
-        if (bias) sum += elem<T>::get(bias[o]);
-        y[e] = elem<T>::put(sum);
+        if (bias) sum += pl_elem<T>::get(bias[o]);
+        y[e] = pl_elem<T>::put(sum);
     }
 }
 
 template <typename T>
 static __global__ void to_data(pl_conv_shape c, const T *dy, const T *w, T *dx)
 {
-    typedef typename elem<T>::acc acc;
+    typedef typename pl_elem<T>::acc acc;
     int64_t plane = pixels(c.in), taps = pixels(c.kernel), total = c.n * plane * c.ic;
     int64_t i_per = c.ic / c.groups, o_per = c.oc / c.groups, q[3], k[3];
     for (int64_t e = (int64_t)blockIdx.x * THREADS + threadIdx.x; e < total;
@@ -88,9 +88,9 @@ static __global__ void to_data(pl_conv_shape c, const T *dy, const T *w, T *dx)
             const T *a = dy + (pix / plane * pixels(c.out) + p) * c.oc + o;
             const T *b = w + (o * taps + t) * i_per + i % i_per;
             for (int64_t j = 0; j < o_per; j++)
-                sum += elem<T>::get(a[j]) * elem<T>::get(b[j * taps * i_per]);
+                sum += pl_elem<T>::get(a[j]) * pl_elem<T>::get(b[j * taps * i_per]);
         }
-        dx[e] = elem<T>::put(sum);
+        dx[e] = pl_elem<T>::put(sum);
     }
 }
 
@@ -98,7 +98,7 @@ static __global__ void to_data(pl_conv_shape c, const T *dy, const T *w, T *dx)
 template <typename T>
 static __global__ void to_filter(pl_conv_shape c, const T *x, const T *dy, T *dw)
 {
-    typedef typename elem<T>::acc acc;
+    typedef typename pl_elem<T>::acc acc;
     __shared__ acc part[THREADS];
     int64_t plane = pixels(c.out), taps = pixels(c.kernel), i_per = c.ic / c.groups;
     int64_t p[3], k[3];
@@ -111,8 +111,8 @@ static __global__ void to_filter(pl_conv_shape c, const T *x, const T *dy, T *dw
             split(y % plane, c.out, p);
             int64_t q = reads(c, p, k);
             if (q < 0) continue;
-            sum += elem<T>::get(x[(y / plane * pixels(c.in) + q) * c.ic + channel]) *
-                   elem<T>::get(dy[y * c.oc + o]);
+            sum += pl_elem<T>::get(x[(y / plane * pixels(c.in) + q) * c.ic + channel]) *
+                   pl_elem<T>::get(dy[y * c.oc + o]);
         }
         part[threadIdx.x] = sum;
         __syncthreads();
@@ -120,7 +120,7 @@ static __global__ void to_filter(pl_conv_shape c, const T *x, const T *dy, T *dw
             if (threadIdx.x < half) part[threadIdx.x] += part[threadIdx.x + half];
             __syncthreads();
         }
-        if (threadIdx.x == 0) dw[e] = elem<T>::put(part[0]);
+        if (threadIdx.x == 0) dw[e] = pl_elem<T>::put(part[0]);
         __syncthreads();
     }
 }
@@ -134,24 +134,25 @@ template <typename T>
 static void launch(const pl_conv_shape *c, const void *a, const void *b, const void *bias,
                    void *out)
 {
-    cudaStream_t s = pl_cuda_stream();
     int64_t pix = c->n * (c->kind == PL_CONV_Y ? pl_conv_pixels(c->out) * c->oc
                                                : pl_conv_pixels(c->in) * c->ic);
     int grid = grid_of((pix + THREADS - 1) / THREADS);
     if (c->kind == PL_CONV_Y)
-        forward<<<grid, THREADS, 0, s>>>(*c, (const T *)a, (const T *)b, (const T *)bias,
+        PL_LAUNCH((forward<T>), grid, THREADS, 0,
+            *c, (const T *)a, (const T *)b, (const T *)bias,
                                          (T *)out);
     else if (c->kind == PL_CONV_DX)
-        to_data<<<grid, THREADS, 0, s>>>(*c, (const T *)a, (const T *)b, (T *)out);
+        PL_LAUNCH((to_data<T>), grid, THREADS, 0,
+            *c, (const T *)a, (const T *)b, (T *)out);
     else
-        to_filter<<<grid_of(c->oc * (c->ic / c->groups) * pl_conv_pixels(c->kernel)), THREADS, 0,
-                    s>>>(*c, (const T *)a, (const T *)b, (T *)out);
+        PL_LAUNCH((to_filter<T>), grid_of(c->oc * (c->ic / c->groups) * pl_conv_pixels(c->kernel)), THREADS, 0,
+            *c, (const T *)a, (const T *)b, (T *)out);
 }
 
 extern "C" pl_status pl_conv_direct(const pl_conv_shape *c, const void *a, const void *b,
                                     const void *bias, void *out)
 {
-    PL_ELEM_SWITCH((pl_dtype)c->dtype, launch, c, a, b, bias, out)
+    PL_FLOAT_TYPES((pl_dtype)c->dtype, launch<T>(c, a, b, bias, out))
     PL_CUDA_LAUNCHED("direct convolution");
     return PL_OK;
 }
@@ -182,8 +183,8 @@ template <typename P> static void launch_box(box b, const void *in, void *out, i
 {
     b.packs = bytes / (int64_t)sizeof(P);
     int64_t total = b.n * pl_conv_pixels(b.out) * b.packs;
-    copy_box<<<grid_of((total + THREADS - 1) / THREADS), THREADS, 0, pl_cuda_stream()>>>(
-        b, (const P *)in, (P *)out);
+    PL_LAUNCH((copy_box<P>), grid_of((total + THREADS - 1) / THREADS), THREADS, 0,
+            b, (const P *)in, (P *)out);
 }
 
 extern "C" pl_status pl_conv_box(pl_dtype dtype, const void *in, const int64_t *in_size,

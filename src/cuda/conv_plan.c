@@ -22,6 +22,7 @@
 
 #include "base/sys.h"
 #include "cuda/choice.h"
+#include "cuda/lib.h"
 
 #include <inttypes.h>
 #include <pthread.h>

@@ -5,20 +5,32 @@
  * whatever its order outside. Forward and the data gradient gather taps for each pixel.
  *
  * The filter's gradient sums over pixels. The pixels (of all samples where the filter is shared)
- * are cut into `slices`, a number that follows from the shape; a block sums one tap of one slice,
- * its rows of threads are added in order, and a second kernel adds the slices in order.
+ * are cut into `slices`, a number that follows from the shape; a block sums one row of taps over
+ * one slice, its rows of threads are added in order, and a second kernel adds the slices in order.
  */
 #include "cuda/conv.h"
-#include "cuda/elem.cuh"
+#include "cuda/launch.h"
 
-enum { THREADS = 256, SHARED_FLOATS = 10240, ROWS_WANTED = 1024, MAX_SLICES = 256 };
+enum { THREADS = 256, SHARED_FLOATS = 10240, BLOCKS_WANTED = 2048, MAX_SLICES = 256, RUN = 4 };
 
 /* All the sizes a kernel needs, in 32 bits where they fit. */
 typedef struct work_shape {
     int in[3], out[3], kernel[3], stride[3], dilation[3], pad[3];
     int n, channels, taps, px, py, slices;
     int64_t step_n, step_tap, step_c;
+    bool wide; /* images lie at multiples of 16 bytes */
 } work_shape;
+
+/* V channels; wide: at a multiple of 16 bytes. The sums are the same either way. */
+template <typename T, int V>
+static __device__ __forceinline__ pl_pack<T, V> pick(const T *p, bool wide)
+{
+    if (wide) return pl_read<T, V>(p);
+    pl_pack<T, V> a;
+#pragma unroll
+    for (int v = 0; v < V; v++) a.v[v] = p[v];
+    return a;
+}
 
 static __device__ void split(int i, const int *size, int *p)
 {
@@ -27,29 +39,21 @@ static __device__ void split(int i, const int *size, int *p)
     p[0] = i / size[2] / size[1];
 }
 
-/* The pixel on the other side that tap k of pixel p meets, or -1. BACK: p is an input pixel. */
+/* Where tap k of position p meets the other side along d, or -1. BACK: p is on the input's side. */
 template <bool BACK>
-static __device__ int meets(const work_shape &s, const int *p, const int *k)
+static __device__ __forceinline__ int meets(const work_shape &s, int d, int p, int k)
 {
-    int at = 0;
-    for (int d = 0; d < 3; d++) {
-        int q;
-        if (BACK) {
-            q = p[d] + s.pad[d] - k[d] * s.dilation[d];
-            if (q < 0) return -1;
-            if (s.stride[d] != 1) {
-                if (q % s.stride[d]) return -1;
-                q /= s.stride[d];
-            }
-            if (q >= s.out[d]) return -1;
-            at = at * s.out[d] + q;
-        } else {
-            q = p[d] * s.stride[d] + k[d] * s.dilation[d] - s.pad[d];
-            if (q < 0 || q >= s.in[d]) return -1;
-            at = at * s.in[d] + q;
-        }
+    if (!BACK) {
+        int q = p * s.stride[d] + k * s.dilation[d] - s.pad[d];
+        return q < s.in[d] ? q : -1;
     }
-    return at;
+    int q = p + s.pad[d] - k * s.dilation[d];
+    if (q < 0) return -1;
+    if (s.stride[d] != 1) {
+        if (q % s.stride[d]) return -1;
+        q /= s.stride[d];
+    }
+    return q < s.out[d] ? q : -1;
 }
 
 /* grid: (groups of pixels, chunks of channels, samples) */
@@ -57,15 +61,16 @@ template <typename T, int V, bool BACK>
 static __global__ void gather(work_shape s, const T *from, const T *w, const T *bias, T *to,
                               int pixels_a_block)
 {
-    extern __shared__ float filter[]; /* [taps][chunk] */
+    PL_SHARED(float, filter); /* [taps][chunk] */
     int chunk = blockDim.x * V, c0 = blockIdx.y * chunk, c = c0 + threadIdx.x * V;
-    int n_from = BACK ? s.py : s.px, n_to = BACK ? s.px : s.py, p[3], k[3];
+    int n_from = BACK ? s.py : s.px, n_to = BACK ? s.px : s.py, p[3];
+    const int *side = BACK ? s.out : s.in;
     for (int b = blockIdx.z; b < s.n; b += gridDim.z) {
         __syncthreads();
         for (int i = threadIdx.y * blockDim.x + threadIdx.x; i < s.taps * chunk;
              i += blockDim.x * blockDim.y) {
             int t = i / chunk, ch = c0 + i % chunk;
-            filter[i] = ch < s.channels ? elem<T>::get(w[b * s.step_n + t * s.step_tap + ch * s.step_c])
+            filter[i] = ch < s.channels ? pl_elem<T>::get(w[b * s.step_n + t * s.step_tap + ch * s.step_c])
                                         : 0.0f;
         }
         __syncthreads();
@@ -74,50 +79,84 @@ static __global__ void gather(work_shape s, const T *from, const T *w, const T *
         for (int i = blockIdx.x * pixels_a_block + threadIdx.y; i < last; i += blockDim.y) {
             float sum[V] = {};
             split(i, BACK ? s.in : s.out, p);
-            for (int t = 0; t < s.taps; t++) {
-                split(t, s.kernel, k);
-                int q = meets<BACK>(s, p, k);
-                if (q < 0) continue;
-                vec<T, V> a = *(const vec<T, V> *)(from + ((int64_t)b * n_from + q) * s.channels + c);
-                const float *f = filter + t * chunk + threadIdx.x * V;
-                for (int v = 0; v < V; v++) sum[v] += elem<T>::get(a.v[v]) * f[v];
+            for (int k0 = 0; k0 < s.kernel[0]; k0++) {
+                int q0 = meets<BACK>(s, 0, p[0], k0);
+                for (int k1 = 0; q0 >= 0 && k1 < s.kernel[1]; k1++) {
+                    int q1 = meets<BACK>(s, 1, p[1], k1);
+                    if (q1 < 0) continue;
+                    const T *line = from + ((int64_t)b * n_from + (q0 * side[1] + q1) * side[2]) *
+                                               s.channels + c;
+                    const float *f = filter + (k0 * s.kernel[1] + k1) * s.kernel[2] * chunk +
+                                     threadIdx.x * V;
+#pragma unroll 4
+                    for (int k2 = 0; k2 < s.kernel[2]; k2++) {
+                        int q2 = meets<BACK>(s, 2, p[2], k2);
+                        if (q2 < 0) continue;
+                        pl_pack<T, V> a = pick<T, V>(line + (int64_t)q2 * s.channels, s.wide);
+#pragma unroll
+                        for (int v = 0; v < V; v++)
+                            sum[v] = fmaf(pl_elem<T>::get(a.v[v]), f[k2 * chunk + v], sum[v]);
+                    }
+                }
             }
-            vec<T, V> r;
+            pl_pack<T, V> r;
             for (int v = 0; v < V; v++)
-                r.v[v] = elem<T>::put(bias ? sum[v] + elem<T>::get(bias[c + v]) : sum[v]);
-            *(vec<T, V> *)(to + ((int64_t)b * n_to + i) * s.channels + c) = r;
+                r.v[v] = pl_elem<T>::put(bias ? sum[v] + pl_elem<T>::get(bias[c + v]) : sum[v]);
+            T *at = to + ((int64_t)b * n_to + i) * s.channels + c;
+            if (s.wide) pl_write<T, V>(at, r);
+            else
+                for (int v = 0; v < V; v++) at[v] = r.v[v];
         }
     }
 }
 
-/* grid: (slices, chunks, samples or 1, times taps) ; part [samples or 1][slice][tap][channel] */
+/* grid: (slices, chunks, samples or 1, times rows of taps); a thread sums up to RUN taps of a row
+ * at once, more in turns. part: [samples or 1][slice][tap][channel] */
 template <typename T, int V>
 static __global__ void slice_sums(work_shape s, const T *x, const T *dy, float *part)
 {
     __shared__ float row[THREADS * V];
-    int c = (blockIdx.y * blockDim.x + threadIdx.x) * V;
-    int t = blockIdx.z % s.taps, sample = blockIdx.z / s.taps, k[3], p[3];
+    int c = (blockIdx.y * blockDim.x + threadIdx.x) * V, width = s.kernel[2];
+    int lines = s.taps / width, line = blockIdx.z % lines, sample = blockIdx.z / lines;
+    int k0 = line / s.kernel[1], k1 = line % s.kernel[1], p[3];
     int64_t all = s.step_n ? s.py : (int64_t)s.n * s.py;
     int64_t first = all * blockIdx.x / s.slices, last = all * (blockIdx.x + 1) / s.slices;
-    float sum[V] = {};
-    split(t, s.kernel, k);
-    for (int64_t i = first + threadIdx.y; c < s.channels && i < last; i += blockDim.y) {
-        int64_t b = s.step_n ? sample : i / s.py;
-        split((int)(i % s.py), s.out, p);
-        int q = meets<false>(s, p, k);
-        if (q < 0) continue;
-        vec<T, V> a = *(const vec<T, V> *)(x + (b * s.px + q) * s.channels + c);
-        vec<T, V> d = *(const vec<T, V> *)(dy + (b * s.py + i % s.py) * s.channels + c);
-        for (int v = 0; v < V; v++) sum[v] += elem<T>::get(a.v[v]) * elem<T>::get(d.v[v]);
-    }
-    for (int v = 0; v < V; v++) row[(threadIdx.y * blockDim.x + threadIdx.x) * V + v] = sum[v];
-    __syncthreads();
-    if (threadIdx.y || c >= s.channels) return;
-    for (int v = 0; v < V; v++) {
-        float total = 0;
-        for (int r = 0; r < (int)blockDim.y; r++)
-            total += row[(r * blockDim.x + threadIdx.x) * V + v];
-        part[(((int64_t)sample * s.slices + blockIdx.x) * s.taps + t) * s.channels + c + v] = total;
+    for (int k = 0; k < width; k += RUN) {
+        float sum[RUN][V] = {};
+        for (int64_t i = first + threadIdx.y; c < s.channels && i < last; i += blockDim.y) {
+            int64_t b = s.step_n ? sample : i / s.py;
+            int pixel = (int)(i % s.py);
+            split(pixel, s.out, p);
+            int q0 = meets<false>(s, 0, p[0], k0), q1 = meets<false>(s, 1, p[1], k1);
+            if (q0 < 0 || q1 < 0) continue;
+            const T *from = x + (b * s.px + (q0 * s.in[1] + q1) * s.in[2]) * s.channels + c;
+            pl_pack<T, V> d = pick<T, V>(dy + (b * s.py + pixel) * s.channels + c, s.wide);
+#pragma unroll
+            for (int r = 0; r < RUN; r++) {
+                int q2 = k + r < width ? meets<false>(s, 2, p[2], k + r) : -1;
+                if (q2 < 0) continue;
+                pl_pack<T, V> a = pick<T, V>(from + (int64_t)q2 * s.channels, s.wide);
+#pragma unroll
+                for (int v = 0; v < V; v++)
+                    sum[r][v] = fmaf(pl_elem<T>::get(a.v[v]), pl_elem<T>::get(d.v[v]), sum[r][v]);
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < RUN; r++) {
+            __syncthreads();
+#pragma unroll
+            for (int v = 0; v < V; v++)
+                row[(threadIdx.y * blockDim.x + threadIdx.x) * V + v] = sum[r][v];
+            __syncthreads();
+            if (threadIdx.y || c >= s.channels || k + r >= width) continue;
+            int64_t at = ((int64_t)sample * s.slices + blockIdx.x) * s.taps + line * width + k + r;
+            for (int v = 0; v < V; v++) {
+                float total = 0;
+                for (int y = 0; y < (int)blockDim.y; y++)
+                    total += row[(y * blockDim.x + threadIdx.x) * V + v];
+                part[at * s.channels + c + v] = total;
+            }
+        }
     }
 }
 
@@ -130,7 +169,7 @@ template <typename T> static __global__ void add_slices(work_shape s, const floa
         const float *at = part + sample * s.slices * each + e % each;
         float sum = 0;
         for (int i = 0; i < s.slices; i++) sum += at[i * each];
-        dw[sample * s.step_n + t * s.step_tap + c * s.step_c] = elem<T>::put(sum);
+        dw[sample * s.step_n + t * s.step_tap + c * s.step_c] = pl_elem<T>::put(sum);
     }
 }
 
@@ -156,12 +195,14 @@ static bool shape_of(const pl_depthwise *d, work_shape *s)
     s->taps = (int)pl_conv_pixels(c->kernel);
     s->px = (int)pl_conv_pixels(c->in);
     s->py = (int)pl_conv_pixels(c->out);
+    s->wide = false;
     s->step_n = d->step_n;
     s->step_tap = d->step_tap;
     s->step_c = d->step_c;
-    int64_t sums = (int64_t)s->taps * div_up(s->channels, 64) * (d->step_n ? s->n : 1);
+    int64_t sums = (int64_t)(s->taps / s->kernel[2]) * div_up(s->channels, 64) *
+                   (d->step_n ? s->n : 1);
     int64_t all = d->step_n ? s->py : (int64_t)s->n * s->py;
-    int64_t want = ROWS_WANTED / (sums < 1 ? 1 : sums) + 1, most = div_up(all, 128);
+    int64_t want = BLOCKS_WANTED / (sums < 1 ? 1 : sums) + 1, most = div_up(all, 128);
     s->slices = (int)(want > most ? most : want);
     if (s->slices > MAX_SLICES) s->slices = MAX_SLICES;
     if (s->slices < 1) s->slices = 1;
@@ -188,8 +229,8 @@ static void launch_gather(const work_shape &s, const void *from, const void *w, 
     dim3 block(wide, THREADS / wide);
     int pixels = BACK ? s.px : s.py, each = (int)block.y * 4;
     dim3 grid(div_up(pixels, each), div_up(packs, wide), s.n < 65535 ? s.n : 65535);
-    gather<T, V, BACK><<<grid, block, sizeof(float) * s.taps * wide * V, pl_cuda_stream()>>>(
-        s, (const T *)from, (const T *)w, (const T *)bias, (T *)to, each);
+    PL_LAUNCH((gather<T, V, BACK>), grid, block, sizeof(float) * s.taps * wide * V,
+            s, (const T *)from, (const T *)w, (const T *)bias, (T *)to, each);
 }
 
 template <typename T, int V>
@@ -197,11 +238,12 @@ static void launch_sums(const work_shape &s, const void *x, const void *dy, void
 {
     int packs = div_up(s.channels, V), wide = 32, samples = s.step_n ? s.n : 1;
     while (wide > 1 && wide / 2 >= packs) wide /= 2;
-    dim3 block(wide, THREADS / wide), grid(s.slices, div_up(packs, wide), samples * s.taps);
-    slice_sums<T, V><<<grid, block, 0, pl_cuda_stream()>>>(s, (const T *)x, (const T *)dy,
+    dim3 block(wide, THREADS / wide), grid(s.slices, div_up(packs, wide), samples * (s.taps / s.kernel[2]));
+    PL_LAUNCH((slice_sums<T, V>), grid, block, 0,
+            s, (const T *)x, (const T *)dy,
                                                            (float *)work);
-    add_slices<T><<<div_up((int64_t)samples * s.taps * s.channels, THREADS), THREADS, 0,
-                    pl_cuda_stream()>>>(s, (const float *)work, (T *)dw);
+    PL_LAUNCH((add_slices<T>), div_up((int64_t)samples * s.taps * s.channels, THREADS), THREADS, 0,
+            s, (const float *)work, (T *)dw);
 }
 
 template <typename T, int V>
@@ -217,13 +259,14 @@ static void launch_wide(int kind, const work_shape &s, const void *a, const void
 }
 
 template <typename T>
-static void launch(int kind, const work_shape &s, const void *a, const void *b, const void *bias,
+static void launch(int kind, work_shape s, const void *a, const void *b, const void *bias,
                    void *out, void *work)
 {
     enum { V = 16 / sizeof(T) };
     /* The filter and its gradient are read and written one element at a time. */
     const void *p[2] = {a, kind == PL_CONV_DW ? b : out};
-    if (s.channels % V == 0 && pl_cuda_aligned(p, 2))
+    s.wide = pl_cuda_aligned(p, 2);
+    if (s.channels % V == 0)
         launch_wide<T, V>(kind, s, a, b, bias, out, work);
     else
         launch_wide<T, 1>(kind, s, a, b, bias, out, work);
@@ -233,7 +276,7 @@ static void launch(int kind, const work_shape &s, const void *a, const void *b, 
 template <typename T>
 static __global__ void plain(pl_depthwise d, const T *a, const T *b, const T *bias, T *out)
 {
-    typedef typename elem<T>::acc acc;
+    typedef typename pl_elem<T>::acc acc;
     const pl_conv_shape &c = d.conv;
     int64_t px = c.in[0] * c.in[1] * c.in[2], py = c.out[0] * c.out[1] * c.out[2];
     int64_t taps = c.kernel[0] * c.kernel[1] * c.kernel[2];
@@ -273,11 +316,11 @@ static __global__ void plain(pl_depthwise d, const T *a, const T *b, const T *bi
             int64_t left = c.kind == PL_CONV_DX ? (sample * py + y) * c.ic + ch
                                                 : (sample * px + x) * c.ic + ch;
             int64_t right = c.kind == PL_CONV_DW ? (sample * py + y) * c.ic + ch : w;
-            sum += elem<T>::get(a[left]) * elem<T>::get(b[right]);
+            sum += pl_elem<T>::get(a[left]) * pl_elem<T>::get(b[right]);
         }
-        if (bias) sum += elem<T>::get(bias[ch]);
+        if (bias) sum += pl_elem<T>::get(bias[ch]);
         int64_t to = c.kind == PL_CONV_DW ? n * d.step_n + fixed * d.step_tap + ch * d.step_c : e;
-        out[to] = elem<T>::put(sum);
+        out[to] = pl_elem<T>::put(sum);
     }
 }
 
@@ -285,7 +328,8 @@ template <typename T>
 static void launch_plain(const pl_depthwise *d, const void *a, const void *b, const void *bias,
                          void *out)
 {
-    plain<T><<<4096, THREADS, 0, pl_cuda_stream()>>>(*d, (const T *)a, (const T *)b,
+    PL_LAUNCH((plain<T>), 4096, THREADS, 0,
+            *d, (const T *)a, (const T *)b,
                                                      (const T *)bias, (T *)out);
 }
 
@@ -295,13 +339,13 @@ extern "C" pl_status pl_depthwise_run(const pl_depthwise *d, const void *a, cons
     work_shape s;
     pl_dtype dt = (pl_dtype)d->conv.dtype;
     if (!shape_of(d, &s)) {
-        PL_ELEM_SWITCH(dt, launch_plain, d, a, b, bias, out)
+        PL_FLOAT_TYPES(dt, launch_plain<T>(d, a, b, bias, out))
     } else if (dt == PL_F32)
         launch<float>(d->conv.kind, s, a, b, bias, out, work);
     else if (dt == PL_F16)
-        launch<__half>(d->conv.kind, s, a, b, bias, out, work);
+        launch<pl_f16>(d->conv.kind, s, a, b, bias, out, work);
     else
-        launch<__nv_bfloat16>(d->conv.kind, s, a, b, bias, out, work);
+        launch<pl_bf16>(d->conv.kind, s, a, b, bias, out, work);
     PL_CUDA_LAUNCHED("depthwise convolution");
     return PL_OK;
 }

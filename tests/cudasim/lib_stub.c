@@ -1,0 +1,54 @@
+/* lib_stub.c - the simulator has no libraries and no tensor cores: cuDNN has nothing for any problem,
+ * so that convolutions come to our own kernels, and attention leaves the tensor cores out. */
+#include "base/sys.h"
+#include "cuda/attention.h"
+#include "cuda/conv.h"
+
+pl_status pl_conv_plan_get(const pl_conv_shape *c, pl_conv_plan **out)
+{
+    pl_conv_plan *p = pl_sys_alloc(sizeof *p);
+    if (!p) return PL_ERR_MEMORY;
+    p->problem = *c;
+    *out = p;
+    return PL_OK;
+}
+
+void pl_conv_plan_put(pl_conv_plan *p)
+{
+    pl_sys_free(p);
+}
+
+pl_status pl_conv_bind(const pl_conv_plan *p, const void *x, const void *w, const void *y,
+                       const void *bias, void *work, void **bound)
+{
+    (void)p, (void)x, (void)w, (void)y, (void)bias, (void)work, (void)bound;
+    PL_FAIL(PL_ERR_UNSUPPORTED, "no cuDNN in the simulator");
+}
+
+void pl_conv_bound_free(void *bound)
+{
+    (void)bound;
+}
+
+pl_status pl_conv_execute(const pl_conv_plan *p, void *bound)
+{
+    (void)p, (void)bound;
+    PL_FAIL(PL_ERR_UNSUPPORTED, "no cuDNN in the simulator");
+}
+
+bool pl_attend_mma_takes(const pl_attend *a)
+{
+    (void)a;
+    return false;
+}
+
+pl_status pl_attend_mma(const pl_attend *a)
+{
+    (void)a;
+    PL_FAIL(PL_ERR_UNSUPPORTED, "no tensor cores in the simulator");
+}
+
+pl_status pl_attend_mma_bwd(const pl_attend *a)
+{
+    return pl_attend_mma(a);
+}
