@@ -3,6 +3,7 @@
 #include "base/dtype.h"
 #include "base/sys.h"
 #include "cpu/group.h"
+#include "cuda/codegen_cache.h"
 #include "cuda_text.h"
 #include "graph_eval.h"
 #include "graphs.h"
@@ -138,6 +139,33 @@ static pl_status run_cpu_group(const pl_graph *g, const pl_unit *u, const void *
 
 static bool near_enough(const job *j, const pl_unit *u, void *const *got, void *const *want);
 
+/* Where an output may take over an input, it gives the same bits. */
+static bool check_inplace(const job *j, int p, uint32_t at, const void *const *in,
+                          void *const *want, text_shop *shop)
+{
+    const pl_unit *u = &j->units[p]->unit[at];
+    const pl_code *c = &j->code[p][at];
+    bool ok = true;
+    for (uint32_t k = 0; ok && k < u->n_out; k++)
+        for (uint32_t i = 0; ok && i < u->n_in; i++) {
+            if (!c->inplace[k * u->n_in + i]) continue;
+            const void *from[64];
+            void *to[128], *work = block(c->work_bytes);
+            for (uint32_t m = 0; m < u->n_out; m++)
+                to[m] = block(pl_type_bytes(pl_type_of(j->g, u->out[m])));
+            size_t bytes = pl_type_bytes(pl_type_of(j->g, u->out[k]));
+            memcpy(to[k], in[i], bytes);
+            for (uint32_t m = 0; m < u->n_in; m++) from[m] = m == i ? to[k] : in[m];
+            ok = text_shop_run(shop, c, from, to, work);
+            for (uint32_t m = 0; ok && m < u->n_out; m++)
+                ok = memcmp(to[m], want[m], pl_type_bytes(pl_type_of(j->g, u->out[m]))) == 0;
+            if (!ok) pl_test_fail(__FILE__, __LINE__, "%s: not the same in place", j->name);
+            for (uint32_t m = 0; m < u->n_out; m++) free(to[m]);
+            free(work);
+        }
+    return ok;
+}
+
 /* The group again, on the simulator: what it gives must be near what the CPU gave. */
 static bool check_unit(const job *j, int p, uint32_t i, const void *const *in, void *const *want,
                        text_shop *shop)
@@ -146,7 +174,8 @@ static bool check_unit(const job *j, int p, uint32_t i, const void *const *in, v
     void *out[128], *work = block(j->code[p][i].work_bytes);
     for (uint32_t k = 0; k < u->n_out; k++)
         out[k] = block(pl_type_bytes(pl_type_of(j->g, u->out[k])));
-    bool ok = text_shop_run(shop, &j->code[p][i], in, out, work) && near_enough(j, u, out, want);
+    bool ok = text_shop_run(shop, &j->code[p][i], in, out, work) &&
+              near_enough(j, u, out, want) && check_inplace(j, p, i, in, out, shop);
     for (uint32_t k = 0; k < u->n_out; k++) free(out[k]);
     free(work);
     return ok;
@@ -461,6 +490,146 @@ TEST(cuda_group_pieces_f16)
 TEST(cuda_group_pieces_bf16)
 {
     check_pieces(PL_BF16);
+}
+
+/* ---- sizes and types off the beaten track ------------------------------------------------ */
+static void integers(pl_graph *g, pl_dtype d)
+{
+    pl_val x = pl_cast(g, pl_scale(g, pl_input(g, "x", PL_TYPE(PL_F32, 7, 19)), 100), d);
+    pl_val y = pl_cast(g, pl_scale(g, pl_input(g, "y", PL_TYPE(PL_F32, 7, 19)), 5), d);
+    pl_output(g, "div", pl_div(g, x, y));
+    pl_output(g, "mod", pl_mod(g, x, y));
+    pl_output(g, "mul", pl_mul(g, pl_add(g, x, y), pl_sub(g, x, y)));
+    pl_output(g, "max", pl_max_over(g, pl_max(g, x, y), PL_AXIS(0), false));
+    pl_output(g, "min", pl_min_over(g, pl_neg(g, x), PL_AXIS(1), false));
+    if (d != PL_U8) pl_output(g, "sum", pl_sum(g, x, PL_AXIS(0), false));
+    if (d != PL_U8) pl_output(g, "all", pl_sum(g, y, PL_AXES_ALL, false));
+    pl_output(g, "f", pl_cast(g, pl_abs(g, x), PL_F32));
+    pl_output(g, "b", pl_cast(g, y, PL_BOOL));
+    pl_output(g, "i", pl_cast(g, x, d == PL_I32 ? PL_I64 : PL_I32));
+}
+
+static void doubles(pl_graph *g)
+{
+    pl_val x = pl_input(g, "x", PL_TYPE(PL_F64, 9, 33)), mean, var;
+    pl_output(g, "s", pl_softmax(g, x, -1));
+    pl_moments(g, x, PL_AXIS(0), false, &mean, &var);
+    pl_output(g, "m", mean);
+    pl_output(g, "v", var);
+    pl_output(g, "e", pl_cast(g, pl_exp(g, x), PL_F16));
+}
+
+static void long_rows(pl_graph *g, int64_t n)
+{
+    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 2, n)), mean, var;
+    if (n <= 16384) pl_output(g, "s", pl_softmax(g, x, -1));
+    pl_moments(g, x, PL_AXIS(1), true, &mean, &var);
+    pl_output(g, "m", mean);
+    pl_output(g, "v", var);
+    pl_output(g, "sum", pl_sum(g, pl_square(g, x), PL_AXIS(1), false));
+    pl_output(g, "max", pl_max_over(g, x, PL_AXES_ALL, false));
+}
+
+static void tall(pl_graph *g, int64_t a, int64_t n, int64_t c)
+{
+    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, a, n, c)), mean, var;
+    pl_val m = pl_input(g, "m", PL_TYPE(PL_F32, a, 1, c));
+    pl_moments(g, pl_sub(g, x, m), PL_AXIS(0) | PL_AXIS(1), false, &mean, &var);
+    pl_output(g, "m", mean);
+    pl_output(g, "v", var);
+    pl_output(g, "ends", pl_sum(g, pl_mul(g, x, m), PL_AXIS(0) | PL_AXIS(2), false));
+    pl_output(g, "middle", pl_sum(g, x, PL_AXIS(1), false));
+    pl_output(g, "y", pl_mul(g, x, pl_exp(g, m)));
+}
+
+TEST(cuda_group_corners)
+{
+    job jobs[16];
+    int n = 0;
+    memset(jobs, 0, sizeof jobs);
+    for (int i = 0; i < 16; i++) {
+        jobs[i].store = pl_store_new();
+        jobs[i].g = pl_graph_new(jobs[i].store);
+        jobs[i].name = "corner";
+    }
+    integers(jobs[n++].g, PL_I32);
+    integers(jobs[n++].g, PL_I64);
+    integers(jobs[n++].g, PL_U8);
+    doubles(jobs[n++].g);
+    static const int64_t rows[] = {16384, 7001, 20000, 65537, 140000};
+    for (int i = 0; i < 5; i++) long_rows(jobs[n++].g, rows[i]);
+    tall(jobs[n++].g, 3, 1500, 12);
+    tall(jobs[n++].g, 2, 900, 5);
+    tall(jobs[n++].g, 40, 3, 256);
+    for (int i = n; i < 16; i++) job_free(&jobs[i]);
+    check_jobs(jobs, n);
+}
+
+/* A sum over nothing is 0, a mean of nothing NaN; nothing to write is no kernel. */
+TEST(cuda_group_of_nothing)
+{
+    pl_store *store = pl_store_new();
+    pl_graph *g = pl_graph_new(store);
+    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 0, 300));
+    pl_output(g, "s", pl_sum(g, x, PL_AXIS(0), false));
+    pl_output(g, "n", pl_neg(g, x));
+    pl_units *u = NULL;
+    pl_arena a = PL_ARENA_INIT;
+    text_shop *shop = text_shop_new();
+    CHECK_OK(pl_graph_status(g));
+    CHECK_OK(pl_units_single(g, &u));
+    pl_code code[8];
+    for (uint32_t i = 0; i < u->n; i++) {
+        CHECK_OK(pl_code_make(g, &u->unit[i], &a, &code[i]));
+        text_shop_add(shop, &code[i]);
+    }
+    if (text_shop_build(shop))
+        for (uint32_t i = 0; i < u->n; i++) {
+            float out[300];
+            for (int k = 0; k < 300; k++) out[k] = 5;
+            bool empty = pl_type_elems(pl_type_of(g, u->unit[i].out[0])) == 0;
+            CHECK_INT(code[i].n_kernels, empty ? 0 : 1);
+            CHECK(text_shop_run(shop, &code[i], (const void *[]){out}, (void *[]){out}, NULL));
+            for (int k = 0; k < 300 && !empty; k++) CHECK_NEAR(out[k], 0, 0);
+        }
+    text_shop_free(shop);
+    pl_arena_release(&a);
+    pl_units_free(u);
+    pl_graph_free(g);
+    pl_store_free(store);
+}
+
+/* ---- compiled kernels on disk ------------------------------------------------------------ */
+TEST(cuda_group_cache)
+{
+    const char *dir = pl_test_dir(), *text = "some text";
+    char path[600], data[1000];
+    size_t len = 0;
+    for (size_t i = 0; i < sizeof data; i++) data[i] = (char)(i * 7);
+    pl_code_key key = pl_code_key_of(text, strlen(text), "sm_90");
+    pl_code_key other = pl_code_key_of(text, strlen(text), "sm_80");
+    CHECK(key.hi != other.hi || key.lo != other.lo);
+    CHECK(!pl_code_cache_read(dir, key, &len));
+    pl_code_cache_write(dir, key, data, sizeof data);
+    CHECK(!pl_code_cache_read(dir, other, &len));
+    char *back = pl_code_cache_read(dir, key, &len);
+    CHECK(back && len == sizeof data && memcmp(back, data, len) == 0);
+    pl_sys_free(back);
+    snprintf(path, sizeof path, "%s/kernel-%016llx%016llx", dir, (unsigned long long)key.hi,
+             (unsigned long long)key.lo);
+    char *file = NULL;
+    CHECK_OK(pl_sys_read_file(path, 1 << 20, &file, &len));
+    for (size_t at = 0; at < len; at += 97) { /* any damaged byte is noticed */
+        file[at] ^= 1;
+        CHECK_OK(pl_sys_write_file(path, file, len));
+        size_t n = 0;
+        CHECK_MSG(!pl_code_cache_read(dir, key, &n), "byte %zu", at);
+        file[at] ^= 1;
+    }
+    CHECK_OK(pl_sys_write_file(path, file, len - 1));
+    CHECK(!pl_code_cache_read(dir, key, &len));
+    pl_sys_free(file);
+    CHECK(!pl_code_cache_read("", key, &len));
 }
 
 TEST(cuda_group_random_graphs)
