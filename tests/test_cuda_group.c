@@ -10,6 +10,7 @@
 #include "pass/fuse.h"
 #include "pass/pass.h"
 #include "test.h"
+#include "workloads/workloads.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -676,4 +677,64 @@ TEST(cuda_group_nvrtc_accepts)
     if (getenv("PL_TEST_COUNT"))
         printf("    %d kernels, %.0f ms each\n", count,
                (double)(pl_sys_now_ns() - begin) * 1e-6 / count);
+}
+
+/* ---- whole networks --------------------------------------------------------------------- */
+typedef struct network {
+    const char *name;
+    void (*build)(pl_nn *m, const void *config);
+    const void *config;
+} network;
+
+/* Every group of the network has kernels; NVRTC takes every step-th of them. */
+static bool check_network(const network *w, pl_dtype low, int step)
+{
+    job j = {.store = pl_store_new(), .name = w->name};
+    text_shop *shop = text_shop_new();
+    j.g = pl_graph_new(j.store);
+    pl_nn *m = pl_nn_new(j.g, true);
+    w->build(m, w->config);
+    bool ok = pl_nn_finish(m) == PL_OK;
+    pl_nn_free(m);
+    pl_fuse_opts o = {NULL, 16384, PL_CODE_NODES, PL_CODE_OPERANDS, PL_CODE_INSTRS, 24, true,
+                      false, false};
+    ok = ok && pl_passes_run(&j.g, &(pl_pass_opts){.low = low, .open = true, .fuse = &o}) == PL_OK &&
+         pl_fuse(j.g, &o, &j.units[0]) == PL_OK;
+    int groups = 0, kernels = 0;
+    for (uint32_t i = 0; ok && i < j.units[0]->n; i++) {
+        pl_code c;
+        if (j.units[0]->unit[i].kind != PL_UNIT_GROUP) continue;
+        ok = pl_code_make(j.g, &j.units[0]->unit[i], &j.arena, &c) == PL_OK;
+        int before = text_shop_count(shop);
+        if (ok) text_shop_add(shop, &c);
+        groups++;
+        kernels += ok ? (int)c.n_kernels : 0;
+        for (int k = before; ok && nvrtc_here() && k < text_shop_count(shop); k++) {
+            size_t bytes;
+            if (k % step == step - 1)
+                ok = nvrtc_accepts(text_shop_text(shop, k), 90, &bytes);
+        }
+    }
+    if (!ok) pl_test_fail(__FILE__, __LINE__, "%s: %s", w->name, pl_error_text());
+    if (getenv("PL_TEST_COUNT"))
+        printf("    %s %s: %d groups, %d kernels, %d texts\n", w->name, pl_dtype_name(low), groups,
+               kernels, text_shop_count(shop));
+    text_shop_free(shop);
+    job_free(&j);
+    return ok;
+}
+
+TEST(cuda_group_networks)
+{
+    static const network nets[] = {
+        {"lgt", lgt_micro, &lgt_tiny},          {"wan", wan_step, &wan_tiny},
+        {"stablesr", sr_step, &sr_tiny},        {"fluxflow", flux_generator, &flux_tiny_gan},
+        {"fluxflow disc", flux_disc_r1, &flux_tiny_gan},
+    };
+    static const pl_dtype low[] = {PL_F32, PL_F16, PL_BF16};
+    for (size_t i = 0; i < sizeof nets / sizeof *nets; i++)
+        for (int d = 0; d < 3; d++) {
+            if (!pl_test_long() && (int)i % 3 != d) continue;
+            CHECK(check_network(&nets[i], low[d], pl_test_long() ? 1 : 40));
+        }
 }
