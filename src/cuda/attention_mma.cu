@@ -20,7 +20,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-enum { WARPS = 4, THREADS = WARPS * 32 };
+static constexpr int WARPS = 4, THREADS = WARPS * 32;
 
 typedef struct sizes {
     int n, m, heads, d;
@@ -29,12 +29,11 @@ typedef struct sizes {
 } sizes;
 
 /* ---- instructions --------------------------------------------------------------------------- */
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 static __device__ __forceinline__ unsigned shared_at(const void *p)
 {
     return (unsigned)__cvta_generic_to_shared(p);
 }
-
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 static __device__ __forceinline__ void copy16(void *to, const void *from, bool valid)
 {
     int bytes = valid ? 16 : 0;
@@ -551,7 +550,7 @@ template <typename T, int D> static pl_status run_backward(const pl_attend *a)
     auto for_k = to_key<T, D, W, KM, KC>;
     const T *q = (const T *)a->q, *k = (const T *)a->k, *v = (const T *)a->v;
     const T *d_o = (const T *)a->d_o;
-    const float *lse = (const float *)a->lse, *delta = (const float *)a->work;
+    const float *lse = (const float *)pl_attend_lse(a), *delta = (const float *)a->work;
     PL_TRY(allow((const void *)for_q, q_bytes));
     PL_TRY(allow((const void *)for_k, k_bytes));
     dim3 q_grid(div_up(a->n, QR), (unsigned)a->heads, (unsigned)a->batch);

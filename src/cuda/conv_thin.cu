@@ -17,8 +17,8 @@
 #include "cuda/conv.h"
 #include "cuda/launch.h"
 
-enum { THREADS = 256, PIXELS = 4, RUN = 32, MAX_SLICES = 1024, MAX_FILTER = 8192 };
-enum { TILE_H = 8, TILE_W = 32 };
+static constexpr int THREADS = 256, PIXELS = 4, RUN = 32, MAX_SLICES = 1024, MAX_FILTER = 8192;
+static constexpr int TILE_H = 8, TILE_W = 32;
 
 typedef struct sides {
     int n, few, many;             /* channels */
@@ -267,7 +267,7 @@ template <typename T> static __global__ void add_slices(sides s, const float *pa
     if (e >= each) return;
     float sum = 0;
     for (int i = threadIdx.x % 32; i < s.slices; i += 32) sum += part[(int64_t)i * each + e];
-    for (int half = 16; half; half /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, half);
+    for (int step = 16; step; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
     int m = e % s.many, f = e / s.many % s.few, t = e / s.many / s.few;
     if (threadIdx.x % 32 == 0) dw[filter_at(s, t, m, f)] = pl_elem<T>::put(sum);
 }
@@ -347,8 +347,8 @@ static __global__ void __launch_bounds__(THREADS)
     }
 #pragma unroll
     for (int t = 0; t < TAPS; t++) {
-        for (int half = 16; half; half /= 2)
-            sum[t] += __shfl_xor_sync(0xffffffffu, sum[t], half);
+        for (int step = 16; step; step /= 2)
+            sum[t] += __shfl_xor_sync(0xffffffffu, sum[t], step);
         if (threadIdx.x % 32 == 0) row[threadIdx.x / 32][t] = sum[t];
     }
     __syncthreads();
