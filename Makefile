@@ -87,6 +87,12 @@ $(BUILD)/pl_bench $(BUILD)/pl_profile: $(BUILD)/%: $(BUILD)/bench/%.o $(BUILD)/l
 	@echo "  link $@"
 	@$(CC) $(LSAN) -rdynamic -o $@ $< -Wl,--whole-archive $(BUILD)/libplimsoll.a -Wl,--no-whole-archive $(LIBS)
 
+# The text of generated kernels needs no CUDA; the rest of src/cuda is the plug-in's.
+TEXT_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/cuda/codegen*.c))
+$(BUILD)/pl_cuda_groups: $(BUILD)/bench/pl_cuda_groups.o $(TEXT_OBJ) $(BUILD)/libplimsoll.a
+	@echo "  link $@"
+	@$(CC) $(LSAN) -rdynamic -o $@ $(BUILD)/bench/pl_cuda_groups.o $(TEXT_OBJ) -Wl,--whole-archive $(BUILD)/libplimsoll.a -Wl,--no-whole-archive $(LIBS)
+
 $(BUILD)/pl_test: $(TEST_OBJ) $(SIM_OBJ) $(BUILD)/libplimsoll.a
 	@echo "  link $@"
 	@$(CC) $(LSAN) -rdynamic -o $@ $(TEST_OBJ) $(SIM_OBJ) -Wl,--whole-archive $(BUILD)/libplimsoll.a -Wl,--no-whole-archive $(LIBS)
@@ -178,7 +184,7 @@ test-cuda: all $(BUILD)/pl_test ## the tests that need an NVIDIA card: every op,
 bench-cuda: all ## a step on an NVIDIA card beside PyTorch's: time, memory, first step
 	@bench/cuda.sh $(BUILD)
 
-carry: all $(BUILD)/pl_test $(BUILD)/pl_bench $(BUILD)/pl_profile ## build/carry: what another machine with a card needs to test and bench
+carry: all $(BUILD)/pl_test $(BUILD)/pl_bench $(BUILD)/pl_profile $(BUILD)/pl_cuda_groups ## build/carry: what another machine with a card needs to test and bench
 	@tools/carry $(BUILD)
 
 bench: all $(BUILD)/pl_bench ## time the engine against PyTorch (where it is installed)

@@ -37,7 +37,7 @@ static pl_units *fuse(const pl_graph *g, uint32_t max_nodes)
 
 static bool job_make(job *j, text_shop *shop)
 {
-    if (pl_graph_status(j->g) != PL_OK || pl_passes_run(&j->g, &(pl_pass_opts){.low = PL_F32, .open = true}) != PL_OK) {
+    if (pl_graph_status(j->g) != PL_OK || pl_passes_run(&j->g, &(pl_pass_opts){.open = true}) != PL_OK) {
         pl_test_fail(__FILE__, __LINE__, "%s: %s", j->name, pl_error_text());
         return false;
     }

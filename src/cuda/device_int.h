@@ -35,7 +35,7 @@ pl_status pl_cuda_room(uint64_t bytes) PL_MUST_USE;
 /* memory.c */
 pl_status pl_cuda_alloc(size_t bytes, void **out) PL_MUST_USE;
 void pl_cuda_free(void *p, size_t bytes);
-void pl_cuda_set_bytes(void *to, int byte, size_t bytes);
+void pl_cuda_memory_fill(void *to, int byte, size_t bytes);
 pl_status pl_cuda_host_alloc(size_t bytes, void **out) PL_MUST_USE;
 void pl_cuda_host_free(void *p, size_t bytes);
 pl_status pl_cuda_write(void *to, const void *from, size_t bytes) PL_MUST_USE;
@@ -46,7 +46,8 @@ pl_status pl_cuda_enqueue(const pl_launch *l, uint32_t n, uint32_t *failed) PL_M
 pl_status pl_cuda_run(const pl_launch *l, uint32_t n, uint64_t *ns, uint32_t *failed) PL_MUST_USE;
 pl_status pl_cuda_tape_new(const pl_tape_plan *plan, void **out, uint32_t *failed) PL_MUST_USE;
 void pl_cuda_tape_free(void *tape);
-pl_status pl_cuda_tape_run(void *tape, int turn) PL_MUST_USE;
+pl_status pl_cuda_tape_send(void *tape, int turn) PL_MUST_USE;
+pl_status pl_cuda_tape_run(void *tape, int turn, bool sent) PL_MUST_USE;
 pl_status pl_cuda_tape_turn(void *tape, int turn) PL_MUST_USE;
 pl_status pl_cuda_tape_wait(void *tape) PL_MUST_USE;
 double pl_cuda_tape_ms(void *tape);

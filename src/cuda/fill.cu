@@ -249,7 +249,7 @@ PL_CUDA_KERNEL(uniform_kernels, NULL, random_uniform);
 PL_CUDA_KERNEL(normal_kernels, NULL, random_normal);
 PL_CUDA_KERNEL(order_kernels, NULL, random_permutation);
 
-PL_CUDA_ENTRIES(pl_cuda_fill) = {{"fill", fill_kernels},
+PL_CUDA_ENTRIES(pl_cuda_fills) = {{"fill", fill_kernels},
                                  {"iota", iota_kernels},
                                  {"random_uniform", uniform_kernels},
                                  {"random_normal", normal_kernels},

@@ -23,22 +23,23 @@ enum { THREADS = 256 };
 /* Rows of `units` units. */
 template <class U, class I>
 static __global__ void take_rows(const U *table, const I *index, U *y, U nothing, int64_t n,
-                                 int64_t units, int64_t rows)
+                                 const pl_long_divisor units, int64_t rows)
 {
-    for (int64_t i = PL_ITEM; i < n * units; i += PL_ITEMS) {
-        int64_t at = i / units, r = index[at];
-        y[i] = r >= 0 && r < rows ? table[r * units + (i - at * units)] : nothing;
+    for (int64_t i = PL_ITEM; i < n; i += PL_ITEMS) {
+        int64_t unit, r = index[pl_long_divmod(i, units, &unit)];
+        y[i] = r >= 0 && r < rows ? table[r * units.d + unit] : nothing;
     }
 }
 
 /* Single units along the axis of [outer, size, inner]; `to` counts the axis of the output. */
 template <class U, class I>
 static __global__ void take_elems(const U *x, const I *index, U *y, U nothing, int64_t n,
-                                  int64_t size, int64_t to, int64_t inner)
+                                  int64_t size, const pl_long_divisor to,
+                                  const pl_long_divisor inner)
 {
     for (int64_t i = PL_ITEM; i < n; i += PL_ITEMS) {
-        int64_t r = index[i], line = i / inner;
-        y[i] = r >= 0 && r < size ? x[(line / to * size + r) * inner + (i - line * inner)] : nothing;
+        int64_t r = index[i], k, c, o = pl_long_divmod(pl_long_divmod(i, inner, &c), to, &k);
+        y[i] = r >= 0 && r < size ? x[(o * size + r) * inner.d + c] : nothing;
     }
 }
 
@@ -58,7 +59,8 @@ template <class U, class I> static void launch_take(const pl_call *c, int64_t n,
     int64_t units = row / (int64_t)sizeof(U);
     PL_LAUNCH((take_rows<U, I>), dim3(pl_blocks(n * units, THREADS)), dim3(THREADS), 0,
               static_cast<const U *>(c->in[0]), static_cast<const I *>(c->in[1]),
-              static_cast<U *>(c->out[0]), nothing, n, units, c->in_type[0].dim[0]);
+              static_cast<U *>(c->out[0]), nothing, n * units, pl_long_div_by(units),
+              c->in_type[0].dim[0]);
 }
 
 static pl_status take(const pl_call *c)
@@ -84,7 +86,8 @@ template <class U, class I> static void launch_along(const pl_call *c, int64_t a
     int64_t n = pl_type_elems(&c->out_type[0]);
     PL_LAUNCH((take_elems<U, I>), dim3(pl_blocks(n, THREADS)), dim3(THREADS), 0,
               static_cast<const U *>(c->in[0]), static_cast<const I *>(c->in[1]),
-              static_cast<U *>(c->out[0]), nothing, n, x.size, y.size, y.inner);
+              static_cast<U *>(c->out[0]), nothing, n, x.size, pl_long_div_by(y.size),
+              pl_long_div_by(y.inner));
 }
 
 static pl_status take_along(const pl_call *c)
@@ -113,10 +116,12 @@ template <class I> struct to_rows {
 /* Update k of [outer, from, inner] goes to an element of [outer, size, inner]. */
 template <class I> struct to_elems {
     const I *index;
-    int64_t rows, from, size, inner;
+    int64_t rows, size;
+    pl_long_divisor from, inner;
     __device__ __forceinline__ uint64_t load(int64_t, int64_t k) const
     {
-        int64_t r = index[k], at = (k / (from * inner) * size + r) * inner + k % inner;
+        int64_t r = index[k], i, c, o = pl_long_divmod(pl_long_divmod(k, inner, &c), from, &i);
+        int64_t at = (o * size + r) * inner.d + c;
         return (uint64_t)(r >= 0 && r < size ? at : rows) << 32 | (uint64_t)k;
     }
 };
@@ -152,17 +157,17 @@ template <> struct sum_of<int64_t> {
 template <class T, int V>
 static __global__ void __launch_bounds__(THREADS)
     add_rows(const T *u, const uint64_t *order, const uint32_t *first, T *y, int64_t n,
-             int64_t packs)
+             const pl_long_divisor packs)
 {
     typedef typename sum_of<T>::type A;
     for (int64_t i = PL_ITEM; i < n; i += PL_ITEMS) {
-        int64_t r = i / packs, c = i - r * packs;
+        int64_t c, r = pl_long_divmod(i, packs, &c);
         uint32_t hi = first[r + 1];
         A sum[V] = {0};
 #pragma unroll 4
         for (uint32_t p = first[r]; p < hi; p++) {
             int64_t k = (int64_t)(uint32_t)order[p];
-            pl_pack<T, V> v = pl_read<T, V>(u + (k * packs + c) * V);
+            pl_pack<T, V> v = pl_read<T, V>(u + (k * packs.d + c) * V);
 #pragma unroll
             for (int e = 0; e < V; e++) sum[e] += (A)pl_get<T>(v.v[e]);
         }
@@ -196,7 +201,7 @@ static void launch_add(const pl_call *c, const uint64_t *order, const uint32_t *
     int64_t packs = row / V;
     PL_LAUNCH((add_rows<T, V>), dim3(pl_blocks(rows * packs, THREADS)), dim3(THREADS), 0,
               static_cast<const T *>(c->in[0]), order, first, static_cast<T *>(c->out[0]),
-              rows * packs, packs);
+              rows * packs, pl_long_div_by(packs));
 }
 
 template <class L>
@@ -324,11 +329,12 @@ static pl_status put_along_add(const pl_call *c)
     if (rows == 0) return PL_OK;
     if (by_columns(u)) return put_by_columns(c, u);
     if (c->in_type[1].dtype == PL_I32) {
-        to_elems<int32_t> from = {static_cast<const int32_t *>(c->in[1]), rows, u.size, a->size,
-                                  u.inner};
+        to_elems<int32_t> from = {static_cast<const int32_t *>(c->in[1]), rows, a->size,
+                                  pl_long_div_by(u.size), pl_long_div_by(u.inner)};
         return add_sorted(c, from, n, rows, 1);
     }
-    to_elems<int64_t> from = {static_cast<const int64_t *>(c->in[1]), rows, u.size, a->size, u.inner};
+    to_elems<int64_t> from = {static_cast<const int64_t *>(c->in[1]), rows, a->size,
+                              pl_long_div_by(u.size), pl_long_div_by(u.inner)};
     return add_sorted(c, from, n, rows, 1);
 }
 

@@ -150,6 +150,25 @@ static __device__ __forceinline__ uint32_t pl_divmod(uint32_t n, const pl_diviso
     return q;
 }
 
+/* For n and d of any size; quick where both are below 2^31. */
+struct pl_long_divisor {
+    pl_divisor fast; /* fast.d 0: d is too large for it */
+    int64_t d;
+};
+static inline pl_long_divisor pl_long_div_by(int64_t d)
+{
+    pl_long_divisor r = {pl_div_by(d <= 0x7fffffff ? d : 1), d};
+    if (d > 0x7fffffff) r.fast.d = 0;
+    return r;
+}
+static __device__ __forceinline__ int64_t pl_long_divmod(int64_t n, const pl_long_divisor &d,
+                                                         int64_t *rest)
+{
+    int64_t q = n <= 0x7fffffff && d.fast.d ? (int64_t)pl_quot((uint32_t)n, d.fast) : n / d.d;
+    *rest = n - q * d.d;
+    return q;
+}
+
 /* ---- grids ------------------------------------------------------------------------------ */
 static inline int64_t pl_ceil_div(int64_t a, int64_t b)
 {

@@ -122,7 +122,7 @@ void pl_cuda_free(void *p, size_t bytes)
 }
 
 /* A failure here stays with the stream and is told by the next call that waits for it. */
-void pl_cuda_set_bytes(void *to, int byte, size_t bytes)
+void pl_cuda_memory_fill(void *to, int byte, size_t bytes)
 {
     cudaMemsetAsync(to, byte, bytes, pl_cuda_stream());
 }

@@ -1,6 +1,6 @@
 /* move.cu - ops that only move elements: permute, slice, flip, broadcast, concat, pad, reshape.
  *
- * All but pad are one copy between two strided boxes. Dimensions that lie one behind the other on
+ * The first four are one copy between two strided boxes. Dimensions that lie one behind the other on
  * both sides are merged, and elements that stay neighbours move together, up to 16 bytes at once.
  *
  *   box     every thread moves one unit; both sides are contiguous along the last dimension, or the
@@ -8,7 +8,8 @@
  *   tile    the last dimension of one side is another dimension of the other: tiles go through
  *           shared memory, so that reads and writes are both contiguous
  *
- * pad asks of every unit of the output where it comes from.
+ * concat joins up to 16 inputs in one launch. pad asks of every unit of the output where it comes
+ * from.
  */
 #include "cuda/launch.h"
 
@@ -328,22 +329,6 @@ static pl_status broadcast(const pl_call *c)
     return copy_out(c, b, 0);
 }
 
-static pl_status concat(const pl_call *c)
-{
-    int64_t axis = static_cast<const pl_concat_attr *>(c->attr)->axis, at = 0;
-    int64_t elem = (int64_t)pl_dtype_bytes(c->out_type[0].dtype);
-    box b = box_of(&c->out_type[0]);
-    for (int k = 0; k < c->n_in; k++) {
-        b.dim[axis] = c->in_type[k].dim[axis];
-        dense(&c->in_type[k], b.from);
-        copy(b, elem, static_cast<const char *>(c->in[k]),
-             static_cast<char *>(c->out[0]) + at * b.to[axis] * elem);
-        at += b.dim[axis];
-    }
-    PL_CUDA_LAUNCHED("concat");
-    return PL_OK;
-}
-
 /* reshape and stop_gradient, where they are no view. */
 static pl_status same(const pl_call *c)
 {
@@ -351,6 +336,63 @@ static pl_status same(const pl_call *c)
     if (c->in[0] != c->out[0] && bytes)
         PL_CUDA(cudaMemcpyAsync(c->out[0], c->in[0], bytes, cudaMemcpyDeviceToDevice,
                                 pl_cuda_stream()));
+    return PL_OK;
+}
+
+/* ---- concat ----------------------------------------------------------------------------- */
+/* Inputs of one launch: rows of `length` units that stand side by side in rows of the output. */
+enum { JOINED = 16 };
+struct join_args {
+    const void *from[JOINED];
+    uint32_t begin[JOINED + 1]; /* unit of the output's row where each begins, from `skip` on */
+    int n;
+    int64_t items, row, skip; /* row: units of the output's row */
+};
+
+template <class U>
+static __global__ void __launch_bounds__(THREADS)
+    join_rows(U *y, const join_args j, const pl_long_divisor length)
+{
+    for (int64_t i = PL_ITEM; i < j.items; i += PL_ITEMS) {
+        int64_t at, o = pl_long_divmod(i, length, &at);
+        int k = 0;
+        while (k + 1 < j.n && at >= j.begin[k + 1]) k++;
+        const U *x = static_cast<const U *>(j.from[k]);
+        y[o * j.row + j.skip + at] = x[o * (j.begin[k + 1] - j.begin[k]) + (at - j.begin[k])];
+    }
+}
+
+/* Units of input k in one row of the output. */
+static int64_t run_of(const pl_call *c, int k, int64_t axis, int64_t unit)
+{
+    pl_axis_view v = pl_along_axis(&c->in_type[k], axis);
+    return v.size * v.inner * (int64_t)pl_dtype_bytes(c->in_type[k].dtype) / unit;
+}
+
+static pl_status concat(const pl_call *c)
+{
+    int64_t axis = static_cast<const pl_concat_attr *>(c->attr)->axis;
+    int64_t outer = pl_along_axis(&c->out_type[0], axis).outer, wide = pl_widest_at(16, c->out[0]);
+    join_args j;
+    if (pl_type_elems(&c->out_type[0]) == 0) return PL_OK;
+    for (int k = 0; k < c->n_in; k++)
+        wide = pl_widest_at(pl_widest(wide, run_of(c, k, axis, 1)), c->in[k]);
+    j.row = j.skip = 0;
+    for (int k = 0; k < c->n_in; k++) j.row += run_of(c, k, axis, wide);
+    PL_FAIL_IF(j.row > MOST, PL_ERR_UNSUPPORTED, "a row of %lld pieces", (long long)j.row);
+    for (int k = 0; k < c->n_in; j.skip += j.begin[j.n]) {
+        for (j.n = 0, j.begin[0] = 0; j.n < JOINED && k < c->n_in; k++) {
+            j.from[j.n] = c->in[k];
+            j.begin[j.n + 1] = j.begin[j.n] + (uint32_t)run_of(c, k, axis, wide);
+            j.n += run_of(c, k, axis, wide) > 0;
+        }
+        j.items = outer * j.begin[j.n];
+        if (j.items == 0) continue;
+        PL_UNIT_TYPES(wide, PL_LAUNCH((join_rows<U>), dim3(pl_blocks(j.items, THREADS)),
+                                      dim3(THREADS), 0, static_cast<U *>(c->out[0]), j,
+                                      pl_long_div_by(j.begin[j.n])));
+    }
+    PL_CUDA_LAUNCHED("concat");
     return PL_OK;
 }
 

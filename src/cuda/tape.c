@@ -18,8 +18,10 @@ typedef struct tape {
     cudaEvent_t came[2], begun, done;
 } tape;
 
-/* When the stage may be written again; one for all tapes, since programs share the stage. */
+/* Programs share the stage, so these exist once: when it may be written again, and whose inputs it
+ * holds that were sent ahead (NULL: nobody's). */
 static cudaEvent_t taken;
+static const tape *stage_owner;
 
 static pl_status enqueue_one(const pl_launch *l)
 {
@@ -126,15 +128,28 @@ static pl_status make_events(tape *t)
     return PL_OK;
 }
 
-static pl_status take_inputs(tape *t, int turn)
+pl_status pl_cuda_tape_send(void *p, int turn)
 {
+    tape *t = p;
     const pl_tape_plan *plan = t->plan;
-    cudaStream_t up = pl_cuda_upload_stream(), stream = pl_cuda_stream();
+    cudaStream_t up = pl_cuda_upload_stream();
     if (!plan->in_bytes) return PL_OK;
     PL_CUDA(cudaStreamWaitEvent(up, taken, 0));
     PL_CUDA(cudaMemcpyAsync(plan->stage, plan->host[turn], plan->in_bytes, cudaMemcpyHostToDevice,
                             up));
     PL_CUDA(cudaEventRecord(t->came[turn], up));
+    stage_owner = t;
+    return PL_OK;
+}
+
+/* Inputs that another program's have overwritten since they were sent go up again. */
+static pl_status take_inputs(tape *t, int turn, bool sent)
+{
+    const pl_tape_plan *plan = t->plan;
+    cudaStream_t stream = pl_cuda_stream();
+    if (!plan->in_bytes) return PL_OK;
+    if (!sent || stage_owner != t) PL_TRY(pl_cuda_tape_send(t, turn));
+    stage_owner = NULL;
     PL_CUDA(cudaStreamWaitEvent(stream, t->came[turn], 0));
     for (uint32_t i = 0; i < plan->n_in; i++)
         if (plan->in[i].bytes)
@@ -147,7 +162,7 @@ static pl_status take_inputs(tape *t, int turn)
 static pl_status rehearse(tape *t, uint32_t *failed)
 {
     const pl_tape_plan *plan = t->plan;
-    PL_TRY(take_inputs(t, 0));
+    PL_TRY(take_inputs(t, 0, false));
     PL_TRY(pl_cuda_enqueue(plan->launch, plan->n_launch, failed));
     *failed = plan->n_launch;
     cudaError_t rc = cudaStreamSynchronize(pl_cuda_stream());
@@ -182,6 +197,7 @@ void pl_cuda_tape_free(void *p)
 {
     tape *t = p;
     if (!t) return;
+    if (stage_owner == t) stage_owner = NULL;
     cudaDeviceSynchronize();
     if (t->graph) cudaGraphExecDestroy(t->graph);
     for (int k = 0; k < 2; k++)
@@ -191,10 +207,10 @@ void pl_cuda_tape_free(void *p)
     pl_sys_free(t);
 }
 
-pl_status pl_cuda_tape_run(void *p, int turn)
+pl_status pl_cuda_tape_run(void *p, int turn, bool sent)
 {
     tape *t = p;
-    PL_TRY(take_inputs(t, turn));
+    PL_TRY(take_inputs(t, turn, sent));
     PL_CUDA(cudaEventRecord(t->begun, pl_cuda_stream()));
     if (t->graph)
         PL_CUDA(cudaGraphLaunch(t->graph, pl_cuda_stream()));

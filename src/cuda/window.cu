@@ -278,6 +278,32 @@ static __global__ void __launch_bounds__(THREADS, 4)
     }
 }
 
+/* Windows side by side that cover x: a thread takes one of dy and writes all of its window. */
+template <class T, int V>
+static __global__ void __launch_bounds__(THREADS, 4)
+    max_bwd_tiles(const T *__restrict__ dy, const uint8_t *__restrict__ index, T *__restrict__ dx,
+                  const geometry g, int64_t n)
+{
+    for (int64_t i = PL_ITEM; i < n; i += PL_ITEMS) {
+        uint32_t c, at = pl_divmod((uint32_t)i, g.packs, &c);
+        int32_t p[3], t = 0;
+        T *image = dx + (split(at, g.by_out, p) * g.in_pixels * g.packs.d + c) * V;
+        pl_pack<uint8_t, V> w = pl_read<uint8_t, V>(index + i * V);
+        pl_pack<T, V> v = pl_read<T, V>(dy + i * V);
+        for (int32_t a = 0; a < g.kernel[0]; a++)
+            for (int32_t b = 0; b < g.kernel[1]; b++) {
+                int64_t q = (int64_t)(p[0] * g.kernel[0] + a) * g.in[1] + p[1] * g.kernel[1] + b;
+                T *to = image + (q * g.in[2] + p[2] * g.kernel[2]) * g.packs.d * V;
+                for (int32_t k = 0; k < g.kernel[2]; k++, t++, to += (int64_t)g.packs.d * V) {
+                    pl_pack<T, V> out;
+#pragma unroll
+                    for (int e = 0; e < V; e++) out.v[e] = w.v[e] == t ? v.v[e] : pl_put<T>(0);
+                    pl_write(to, out);
+                }
+            }
+    }
+}
+
 /* An index that points into the padding reads zero. */
 template <class T>
 static __global__ void __launch_bounds__(THREADS, 4)
@@ -308,11 +334,29 @@ template <class T, int V> static void launch_max(const pl_call *c, geometry g)
                         static_cast<uint8_t *>(c->out[1]) + first * each * V, g, n));
 }
 
+static bool is_tiled(const geometry &g)
+{
+    bool tiled = true;
+    for (int d = 0; d < 3; d++)
+        tiled &= (int32_t)g.stride[d].d == g.kernel[d] && g.pad[d] == 0 &&
+                 g.in[d] == g.out[d] * g.kernel[d];
+    return tiled;
+}
+
 template <class T, int V> static void launch_max_bwd(const pl_call *c, geometry g)
 {
     const pl_type *x = &c->out_type[0];
     int64_t channels = x->dim[x->rank - 1], each = g.in_pixels * (channels / V);
     g.packs = pl_div_by(channels / V);
+    if (is_tiled(g)) {
+        int64_t tiles = g.out_pixels * (channels / V);
+        BY_IMAGES(x->dim[0], tiles, n,
+                  PL_LAUNCH((max_bwd_tiles<T, V>), dim3(pl_blocks(n, THREADS)), dim3(THREADS), 0,
+                            static_cast<const T *>(c->in[0]) + first * tiles * V,
+                            static_cast<const uint8_t *>(c->in[1]) + first * tiles * V,
+                            static_cast<T *>(c->out[0]) + first * each * V, g, n));
+        return;
+    }
     BY_IMAGES(x->dim[0], each, n,
               PL_LAUNCH((max_bwd_pixels<T, V>), dim3(pl_blocks(n, THREADS)), dim3(THREADS), 0,
                         static_cast<const T *>(c->in[0]) + first * g.out_pixels * channels,

@@ -93,8 +93,10 @@ typedef struct pl_device {
      * *failed is the launch that failed, or beyond the last one. */
     pl_status (*tape_new)(const pl_tape_plan *plan, void **out, uint32_t *failed);
     void (*tape_free)(void *tape); /* NULL is fine; nothing of it runs any more */
-    /* Begins a run on the inputs in host[turn]. */
-    pl_status (*tape_run)(void *tape, int turn);
+    /* host[turn] is written: the inputs of the next run may go up while the last one works. */
+    pl_status (*tape_send)(void *tape, int turn);
+    /* Begins a run on the inputs in host[turn]; sent: tape_send has had them. */
+    pl_status (*tape_run)(void *tape, int turn, bool sent);
     /* Waits until host[turn] may be written again. */
     pl_status (*tape_turn)(void *tape, int turn);
     /* Waits until the last run's outputs are in the mirror. */

@@ -5,8 +5,7 @@
  * ends at once. Outputs reach the mirror only when somebody waits, and the mirror is noise
  * until then. That is how a graphics card's session is tested where there is none.
  *
- * The table of blocks is the one thing of this file that exists once in a process, like a
- * card's memory; tests use the device from one thread.
+ * The table of blocks and the stage's owner exist once in a process, like a card's memory; tests use the device from one thread.
  */
 #include "base/sys.h"
 #include "pass/fuse.h"
@@ -96,12 +95,22 @@ typedef struct tape {
     double ms;
 } tape;
 
-static pl_status play(tape *t, int turn, uint32_t *failed)
+/* Whose inputs are in the stage, sent ahead; NULL: nobody's. */
+static const tape *stage_owner;
+
+static void send(tape *t, int turn)
+{
+    if (t->plan->in_bytes) memcpy(t->plan->stage, t->plan->host[turn], t->plan->in_bytes);
+    stage_owner = t;
+}
+
+static pl_status play(tape *t, int turn, bool sent, uint32_t *failed)
 {
     const pl_tape_plan *plan = t->plan;
     uint64_t begin = pl_sys_now_ns();
     enter();
-    if (plan->in_bytes) memcpy(plan->stage, plan->host[turn], plan->in_bytes);
+    if (!sent || stage_owner != t) send(t, turn);
+    stage_owner = NULL;
     for (uint32_t i = 0; i < plan->n_in; i++)
         if (plan->in[i].bytes)
             memcpy(plan->in[i].device, (char *)plan->stage + plan->in[i].at, plan->in[i].bytes);
@@ -118,19 +127,28 @@ static pl_status apart_tape_new(const pl_tape_plan *plan, void **out, uint32_t *
     if (!t) return PL_ERR_MEMORY;
     t->plan = plan;
     *out = t;
-    return play(t, 0, failed);
+    return play(t, 0, false, failed);
 }
 
 static void apart_tape_free(void *p)
 {
+    if (stage_owner == p) stage_owner = NULL;
     pl_sys_free(p);
 }
 
-static pl_status apart_tape_run(void *p, int turn)
+static pl_status apart_tape_send(void *p, int turn)
+{
+    enter();
+    send(p, turn);
+    leave();
+    return PL_OK;
+}
+
+static pl_status apart_tape_run(void *p, int turn, bool sent)
 {
     tape *t = p;
     uint32_t failed;
-    pl_status rc = play(t, turn, &failed);
+    pl_status rc = play(t, turn, sent, &failed);
     for (uint32_t i = 0; i < t->plan->n_out; i++)
         memset((char *)t->plan->mirror + t->plan->out[i].at, 0xff, t->plan->out[i].bytes);
     t->waiting = true;
@@ -210,6 +228,7 @@ const pl_device pl_device_apart = {
     .read = apart_copy,
     .tape_new = apart_tape_new,
     .tape_free = apart_tape_free,
+    .tape_send = apart_tape_send,
     .tape_run = apart_tape_run,
     .tape_turn = apart_tape_turn,
     .tape_wait = apart_tape_wait,

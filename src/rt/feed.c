@@ -165,12 +165,21 @@ pl_status pl_feed_run(pl_session *s, pl_bound *b, uint32_t *failed)
     if (watched)
         PL_TRY(run_watched(s, b, failed));
     else
-        PL_TRY(s->dev->tape_run(f->tape, f->turn));
+        PL_TRY(s->dev->tape_run(f->tape, f->turn, f->sent));
+    f->sent = false;
     for (uint32_t i = 0; i < b->p->plan->n_outputs; i++) f->fresh[i] = false;
     /* What a watched run of a program with a tape leaves is fetched as a tape would. */
     for (uint32_t i = 0; watched && i < b->p->plan->n_outputs; i++) PL_TRY(fetch(s, f, i));
     f->turn ^= 1;
     return f->tape ? s->dev->tape_turn(f->tape, f->turn) : PL_OK;
+}
+
+pl_status pl_feed_send(pl_session *s, pl_bound *b)
+{
+    if (b->dies || b->profile.ns || s->watching) return PL_OK;
+    PL_TRY(s->dev->tape_send(b->feed.tape, b->feed.turn));
+    b->feed.sent = true;
+    return PL_OK;
 }
 
 pl_status pl_feed_wait(pl_session *s)

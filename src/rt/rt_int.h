@@ -67,6 +67,7 @@ typedef struct pl_feed {
     bool *fresh;         /* per output: the mirror has the last run's */
     size_t mirror_bytes;
     int turn;
+    bool sent; /* the next run's inputs are on their way */
 } pl_feed;
 
 /* A program bound to a session's memory. */
@@ -110,6 +111,7 @@ pl_status pl_feed_make(pl_session *s) PL_MUST_USE;
 void pl_feed_release(pl_session *s);
 void *pl_feed_input(const pl_bound *b, int i);
 const void *pl_feed_output(pl_session *s, pl_bound *b, uint32_t i); /* NULL if the run failed */
+pl_status pl_feed_send(pl_session *s, pl_bound *b) PL_MUST_USE;
 pl_status pl_feed_run(pl_session *s, pl_bound *b, uint32_t *failed) PL_MUST_USE;
 pl_status pl_feed_wait(pl_session *s) PL_MUST_USE;
 

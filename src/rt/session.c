@@ -353,8 +353,9 @@ static void poison_after(pl_session *s, const pl_bound *b, uint32_t step)
 pl_status pl_session_run_watched(pl_session *s, pl_bound *b, uint32_t *failed)
 {
     b->profile.runs++;
-    if (!b->dies) return s->dev->run(b->launch, b->n_launch, b->profile.ns, failed);
-    poison_start(s, b);
+    if (!b->dies && !s->watching)
+        return s->dev->run(b->launch, b->n_launch, b->profile.ns, failed);
+    if (b->dies) poison_start(s, b);
     for (uint32_t i = 0; i < b->n_launch; i++) {
         uint32_t zero;
         uint64_t *ns = b->profile.ns ? &b->profile.ns[i] : NULL;
@@ -364,6 +365,13 @@ pl_status pl_session_run_watched(pl_session *s, pl_bound *b, uint32_t *failed)
         if (b->dies) poison_after(s, b, i);
     }
     return PL_OK;
+}
+
+pl_status pl_session_send(pl_session *s, const pl_program *p)
+{
+    pl_bound *b = pl_session_find(s, p);
+    PL_FAIL_IF(!b, PL_ERR_ARG, "the program is not one of this session's");
+    return s->dev->apart ? pl_feed_send(s, b) : PL_OK;
 }
 
 pl_status pl_session_run(pl_session *s, pl_program *p)

@@ -737,7 +737,8 @@ static void read_ahead(pl_run *r, int64_t part, int64_t size)
 {
     bool last = part + 1 == r->parts;
     if (!card_of(r)) return;
-    r->ahead = read_part(r, r->steps_done + last, last ? 0 : part + 1, size) == PL_OK;
+    r->ahead = read_part(r, r->steps_done + last, last ? 0 : part + 1, size) == PL_OK &&
+               pl_session_send(r->session, r->train) == PL_OK;
 }
 
 static pl_status micro_step(pl_run *r, int64_t part, int64_t size, pl_step_info *info)

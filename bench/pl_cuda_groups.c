@@ -1,0 +1,266 @@
+/* pl_cuda_groups.c - how fast fused groups move memory on a card, beside a plain copy.
+ *
+ *   pl_cuda_groups [MiB]          times the usual groups on tensors of that size (256)
+ *   pl_cuda_groups --text NAME    prints the kernels of one of them; needs no card
+ *
+ * Bytes are what the group must read and write at least: each operand and result once.
+ */
+#include "base/sys.h"
+#include "pass/fuse.h"
+#include "pass/pass.h"
+#include "plimsoll_ops.h"
+#include "rt/device.h"
+
+#include "cuda/codegen.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- groups ----------------------------------------------------------------------------- */
+typedef void (*make_fn)(pl_graph *g, pl_dtype d, int64_t elems);
+
+static pl_val input(pl_graph *g, const char *name, pl_dtype d, int64_t elems, int64_t cols)
+{
+    return pl_input(g, name, PL_TYPE(d, elems / cols, cols));
+}
+
+static pl_val f32(pl_graph *g, pl_val x)
+{
+    return pl_cast(g, x, PL_F32);
+}
+
+static void neg(pl_graph *g, pl_dtype d, int64_t n)
+{
+    pl_output(g, "y", pl_neg(g, input(g, "x", d, n, 1024)));
+}
+
+static void add(pl_graph *g, pl_dtype d, int64_t n)
+{
+    pl_output(g, "z", pl_add(g, input(g, "x", d, n, 1024), input(g, "y", d, n, 1024)));
+}
+
+static void silu(pl_graph *g, pl_dtype d, int64_t n)
+{
+    pl_val x = input(g, "x", d, n, 1024), y = input(g, "y", d, n, 1024);
+    pl_output(g, "z", pl_mul(g, pl_silu(g, x), pl_shift(g, y, 1)));
+}
+
+static void bias_relu(pl_graph *g, pl_dtype d, int64_t n)
+{
+    pl_val x = input(g, "x", d, n, 256), b = pl_input(g, "b", PL_TYPE(d, 256));
+    pl_output(g, "y", pl_relu(g, pl_add(g, x, b)));
+}
+
+static void batch_norm(pl_graph *g, pl_dtype d, int64_t n)
+{
+    pl_val x = input(g, "x", d, n, 256), w = pl_input(g, "w", PL_TYPE(PL_F32, 256)), mean, var;
+    pl_moments(g, x, PL_AXIS(0), true, &mean, &var);
+    pl_val z = pl_mul(g, pl_sub(g, f32(g, x), mean), pl_rsqrt(g, pl_shift(g, var, 1e-5)));
+    pl_output(g, "y", pl_cast(g, pl_leaky_relu(g, pl_mul(g, z, w), 0.1), d));
+}
+
+/* The gradient of a batch norm from stored moments: sums first, then dx. */
+static void batch_norm_back(pl_graph *g, pl_dtype d, int64_t n)
+{
+    pl_val x = f32(g, input(g, "x", d, n, 256)), dy = f32(g, input(g, "dy", d, n, 256));
+    pl_type row = PL_TYPE(PL_F32, 256);
+    pl_val mean = pl_input(g, "mean", row), rstd = pl_input(g, "rstd", row),
+           w = pl_input(g, "w", row);
+    pl_val scale = pl_mul(g, w, rstd), z = pl_mul(g, pl_sub(g, x, mean), rstd);
+    dy = pl_select(g, pl_gt(g, z, pl_full_like(g, z, 0)), dy, pl_scale(g, dy, 0.1));
+    pl_val db = pl_sum(g, dy, PL_AXIS(0), false), dw = pl_sum(g, pl_mul(g, dy, z), PL_AXIS(0), false);
+    double inv = 256.0 / (double)n;
+    pl_val dx = pl_sub(g, dy, pl_add(g, pl_scale(g, db, inv), pl_mul(g, z, pl_scale(g, dw, inv))));
+    pl_output(g, "dx", pl_cast(g, pl_mul(g, dx, scale), d));
+    pl_output(g, "dw", dw);
+    pl_output(g, "db", db);
+}
+
+static void softmax(pl_graph *g, pl_dtype d, int64_t n)
+{
+    pl_output(g, "y", pl_softmax(g, input(g, "x", d, n, 1024), -1));
+}
+
+static void layer_norm(pl_graph *g, pl_dtype d, int64_t n)
+{
+    pl_val x = input(g, "x", d, n / 768 * 768, 768), mean, var;
+    pl_val w = pl_input(g, "w", PL_TYPE(PL_F32, 768)), b = pl_input(g, "b", PL_TYPE(PL_F32, 768));
+    pl_moments(g, x, PL_AXIS(-1), true, &mean, &var);
+    pl_val z = pl_mul(g, pl_sub(g, f32(g, x), mean), pl_rsqrt(g, pl_shift(g, var, 1e-5)));
+    pl_output(g, "y", pl_cast(g, pl_add(g, pl_mul(g, z, w), b), d));
+}
+
+static void layer_norm_back(pl_graph *g, pl_dtype d, int64_t n)
+{
+    pl_val x = input(g, "x", d, n / 768 * 768, 768), dy = input(g, "dy", d, n / 768 * 768, 768);
+    pl_val w = pl_input(g, "w", PL_TYPE(PL_F32, 768)), b = pl_input(g, "b", PL_TYPE(PL_F32, 768));
+    pl_val mean, var, grad[3];
+    pl_moments(g, x, PL_AXIS(-1), true, &mean, &var);
+    pl_val z = pl_mul(g, pl_sub(g, f32(g, x), mean), pl_rsqrt(g, pl_shift(g, var, 1e-5)));
+    z = pl_add(g, pl_mul(g, z, w), b);
+    pl_grad(g, pl_sum(g, pl_mul(g, z, f32(g, dy)), PL_AXES_ALL, false), (pl_val[]){x, w, b}, 3, grad);
+    pl_output(g, "dx", grad[0]);
+    pl_output(g, "dw", grad[1]);
+    pl_output(g, "db", grad[2]);
+}
+
+static void column_sum(pl_graph *g, pl_dtype d, int64_t n)
+{
+    pl_output(g, "y", pl_sum(g, input(g, "x", d, n, 512), PL_AXIS(0), false));
+}
+
+static void whole_sum(pl_graph *g, pl_dtype d, int64_t n)
+{
+    pl_output(g, "y", pl_sum(g, pl_square(g, input(g, "x", d, n, 512)), PL_AXES_ALL, false));
+}
+
+static const struct {
+    const char *name;
+    make_fn make;
+} cases[] = {
+    {"neg", neg},
+    {"add", add},
+    {"silu_chain", silu},
+    {"bias_relu", bias_relu},
+    {"batch_norm", batch_norm},
+    {"batch_norm_back", batch_norm_back},
+    {"softmax_1024", softmax},
+    {"layer_norm_768", layer_norm},
+    {"layer_norm_back", layer_norm_back},
+    {"column_sum_512", column_sum},
+    {"sum_of_squares", whole_sum},
+};
+enum { N_CASES = sizeof cases / sizeof *cases, REPEAT = 20 };
+
+/* ---- timing ----------------------------------------------------------------------------- */
+static void die(const char *what)
+{
+    fprintf(stderr, "%s: %s\n", what, pl_error_text());
+    exit(1);
+}
+
+/* Milliseconds of one launch: REPEAT in a row, the best of five. */
+static double time_ms(const pl_device *dev, const pl_launch *one)
+{
+    pl_launch list[REPEAT];
+    uint32_t failed = 0;
+    double best = 1e30;
+    for (int i = 0; i < REPEAT; i++) list[i] = *one;
+    for (int k = 0; k < 6; k++) {
+        uint64_t t = pl_sys_now_ns();
+        if (dev->run(list, REPEAT, NULL, &failed) != PL_OK) die("run");
+        double ms = (double)(pl_sys_now_ns() - t) * 1e-6 / REPEAT;
+        if (k > 0 && ms < best) best = ms;
+    }
+    return best;
+}
+
+static double copy_rate(const pl_device *dev, size_t bytes)
+{
+    void *a = NULL, *b = NULL;
+    if (dev->alloc(bytes, &a) != PL_OK || dev->alloc(bytes, &b) != PL_OK) die("alloc");
+    pl_launch l = {.from = a, .to = b, .bytes = bytes};
+    double ms = time_ms(dev, &l);
+    dev->free(a, bytes);
+    dev->free(b, bytes);
+    return 2.0 * (double)bytes / ms * 1e-6;
+}
+
+static void time_unit(const pl_device *dev, const pl_graph *g, const pl_unit *u, const char *name,
+                      pl_dtype d, double copy)
+{
+    pl_exec e = {0};
+    void *in[64], *out[64], *work = NULL;
+    pl_type types[2][64];
+    double bytes = 0;
+    pl_call c = {.in_type = types[0], .out_type = types[1], .n_in = (int32_t)u->n_in,
+                 .n_out = (int32_t)u->n_out};
+    for (uint32_t i = 0; i < u->n_in; i++) types[0][i] = *pl_type_of(g, u->in[i]);
+    for (uint32_t i = 0; i < u->n_out; i++) types[1][i] = *pl_type_of(g, u->out[i]);
+    if (dev->prepare(g, u, &c, false, &e) != PL_OK || dev->ready() != PL_OK) die(name);
+    for (uint32_t i = 0; i < u->n_in; i++) {
+        bytes += (double)pl_type_bytes(&types[0][i]);
+        if (dev->alloc(pl_type_bytes(&types[0][i]), &in[i]) != PL_OK) die("alloc");
+    }
+    for (uint32_t i = 0; i < u->n_out; i++) {
+        bytes += (double)pl_type_bytes(&types[1][i]);
+        if (dev->alloc(pl_type_bytes(&types[1][i]), &out[i]) != PL_OK) die("alloc");
+    }
+    if (e.work_bytes && dev->alloc(e.work_bytes, &work) != PL_OK) die("alloc");
+    c.in = (const void *const *)in;
+    c.out = out;
+    c.work = work;
+    c.prep = e.prep;
+    pl_launch l = {.exec = &e, .call = c};
+    double ms = time_ms(dev, &l), rate = bytes / ms * 1e-6;
+    printf("%-18s %-5s %7.0f %8.1f %7.0f %5.0f %%\n", name, pl_dtype_name(d),
+           bytes / 1048576, 1e3 * ms, rate, 100 * rate / copy);
+    for (uint32_t i = 0; i < u->n_in; i++) dev->free(in[i], pl_type_bytes(&types[0][i]));
+    for (uint32_t i = 0; i < u->n_out; i++) dev->free(out[i], pl_type_bytes(&types[1][i]));
+    if (work) dev->free(work, e.work_bytes);
+    dev->discard(&e);
+}
+
+static pl_units *units_of(int at, pl_dtype d, int64_t elems, const pl_fuse_opts *o, pl_graph **g,
+                          pl_store **store)
+{
+    pl_units *u = NULL;
+    *store = pl_store_new();
+    *g = pl_graph_new(*store);
+    cases[at].make(*g, d, elems);
+    if (pl_graph_status(*g) != PL_OK || pl_passes_run(g, &(pl_pass_opts){.open = true}) != PL_OK || pl_fuse(*g, o, &u) != PL_OK)
+        die(cases[at].name);
+    return u;
+}
+
+static void print_text(const char *name, pl_dtype d)
+{
+    pl_fuse_opts o = PL_FUSE_OPTS_INIT;
+    for (int at = 0; at < N_CASES; at++) {
+        pl_graph *g;
+        pl_store *store;
+        if (strcmp(cases[at].name, name) != 0) continue;
+        pl_units *u = units_of(at, d, 1 << 26, &o, &g, &store);
+        pl_arena a = PL_ARENA_INIT;
+        for (uint32_t i = 0; i < u->n; i++) {
+            pl_code c;
+            if (u->unit[i].kind != PL_UNIT_GROUP) continue;
+            if (pl_code_make(g, &u->unit[i], &a, &c) != PL_OK) die(name);
+            for (uint32_t k = 0; k < c.n_kernels; k++)
+                printf("//// unit %u, kernel %u: grid %u, block %u x %u\n%s", i, k,
+                       c.kernel[k].grid, c.kernel[k].block_x, c.kernel[k].block_y,
+                       c.kernel[k].text);
+        }
+        pl_arena_release(&a);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 2 && strcmp(argv[1], "--text") == 0) {
+        print_text(argv[2], argc > 3 && strcmp(argv[3], "f16") == 0 ? PL_F16 : PL_F32);
+        return 0;
+    }
+    int64_t mib = argc > 1 ? atoll(argv[1]) : 256;
+    const pl_device *dev;
+    if (pl_device_find("cuda", &dev) != PL_OK) die("cuda");
+    double copy = copy_rate(dev, (size_t)mib << 20);
+    printf("copy of %lld MiB: %.0f GB/s\n%-18s %-5s %7s %8s %7s %7s\n", (long long)mib, copy,
+           "group", "", "MiB", "us", "GB/s", "of copy");
+    for (int t = 0; t < 2; t++)
+        for (int at = 0; at < N_CASES; at++) {
+            pl_dtype d = t ? PL_F16 : PL_F32;
+            pl_graph *g;
+            pl_store *store;
+            pl_units *u = units_of(at, d, (mib << 20) / (int64_t)pl_dtype_bytes(d), dev->fuse, &g,
+                                   &store);
+            for (uint32_t i = 0; i < u->n; i++)
+                if (u->unit[i].kind == PL_UNIT_GROUP)
+                    time_unit(dev, g, &u->unit[i], cases[at].name, d, copy);
+            pl_units_free(u);
+            pl_graph_free(g);
+            pl_store_free(store);
+        }
+    return 0;
+}

@@ -1,0 +1,24 @@
+/* codegen_cache.h - compiled kernels on disk: one file a kernel, named by what it was made from.
+ *
+ * The key is a hash of text, architecture, compiler and options, so a file is never out of date.
+ * It holds the key and a hash of its content: one that is damaged, cut short or of another
+ * program is as good as none. Files appear whole (written aside, then renamed), and no harm is
+ * done when several processes write the same one.
+ */
+#ifndef PL_CUDA_CODEGEN_CACHE_H
+#define PL_CUDA_CODEGEN_CACHE_H
+
+#include "base/err.h"
+
+typedef struct pl_code_key {
+    uint64_t hi, lo;
+} pl_code_key;
+
+/* `with`: architecture, compiler version and options as text. */
+pl_code_key pl_code_key_of(const char *text, size_t len, const char *with);
+/* The compiled kernel, freed with pl_sys_free; NULL if there is none. Never fails. */
+void *pl_code_cache_read(const char *dir, pl_code_key key, size_t *len);
+/* Best effort: a disk that is full or read-only only costs time. */
+void pl_code_cache_write(const char *dir, pl_code_key key, const void *data, size_t len);
+
+#endif
