@@ -322,8 +322,28 @@ TEST(cuda_ops_large_convolutions)
         {"conv", {{"f32[2,9,7,24]", "f32[24,5,5,1]", "f32[24]"}, "groups=24, stride=[2,1], pad_lo=[2,2], pad_hi=[2,1]", {{0}}}},
         {"conv_dx", {{"f32[2,5,6,24]", "f32[24,5,5,1]"}, "groups=24, stride=[2,1], pad_lo=[2,2], pad_hi=[2,1], in=[9,7]", {{0}}}},
         {"conv_dw", {{"f32[2,9,7,24]", "f32[2,5,6,24]"}, "groups=24, stride=[2,1], pad_lo=[2,2], pad_hi=[2,1], kernel=[5,5]", {{0}}}},
+        {"conv", {{"f32[1,3,20,1]", "f32[32,3,3,1]", "f32[32]"}, "pad_lo=[1,1], pad_hi=[1,1]", {{0}}}},
+        {"conv_dx", {{"f32[1,3,20,32]", "f32[32,3,3,1]"}, "pad_lo=[1,1], pad_hi=[1,1], in=[3,20]", {{0}}}},
+        {"conv_dw", {{"f32[1,3,20,1]", "f32[1,3,20,32]"}, "pad_lo=[1,1], pad_hi=[1,1], kernel=[3,3]", {{0}}}},
         LARGE_END};
     check_large(list);
+}
+
+/* Tensor cores, which are slow to simulate. */
+TEST(cuda_ops_large_thin)
+{
+    static const large list[] = {
+        {"conv", {{"f32[1,9,67,1]", "f32[64,3,3,1]", "f32[64]"}, "pad_lo=[1,1], pad_hi=[1,1]", {{0}}}},
+        {"conv_dx", {{"f32[1,9,67,64]", "f32[64,3,3,1]"}, "pad_lo=[1,1], pad_hi=[1,1], in=[9,67]", {{0}}}},
+        {"conv_dw", {{"f32[1,9,67,1]", "f32[1,9,67,64]"}, "pad_lo=[1,1], pad_hi=[1,1], kernel=[3,3]", {{0}}}},
+        {"conv", {{"f32[2,3,20,3]", "f32[32,3,3,3]"}, "pad_lo=[1,0], pad_hi=[1,2]", {{0}}}},
+        {"conv_dw", {{"f32[2,3,20,3]", "f32[2,3,20,32]"}, "pad_lo=[1,0], pad_hi=[1,2], kernel=[3,3]", {{0}}}},
+        {"conv", {{"f32[1,3,18,128]", "f32[4,3,3,128]", "f32[4]"}, "pad_lo=[1,1], pad_hi=[1,1]", {{0}}}},
+        {"conv_dx", {{"f32[1,3,18,4]", "f32[4,3,3,128]"}, "pad_lo=[1,1], pad_hi=[1,1], in=[3,18]", {{0}}}},
+        {"conv_dw", {{"f32[1,3,18,128]", "f32[1,3,18,4]"}, "pad_lo=[1,1], pad_hi=[1,1], kernel=[3,3]", {{0}}}},
+        {"conv_dx", {{"f32[2,2,19,32]", "f32[32,1,1,2]"}, "in=[2,19]", {{0}}}},
+        LARGE_END};
+    if (pl_test_long()) check_large(list);
 }
 
 TEST(cuda_ops_large_attention)
