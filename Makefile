@@ -87,6 +87,12 @@ $(BUILD)/pl_bench $(BUILD)/pl_profile: $(BUILD)/%: $(BUILD)/bench/%.o $(BUILD)/l
 	@echo "  link $@"
 	@$(CC) $(LSAN) -rdynamic -o $@ $< -Wl,--whole-archive $(BUILD)/libplimsoll.a -Wl,--no-whole-archive $(LIBS)
 
+$(BUILD)/pl_predict: $(BUILD)/bench/pl_predict.o $(filter $(BUILD)/tests/workloads/%,$(TEST_OBJ)) $(BUILD)/libplimsoll.a
+	@echo "  link $@"
+	@$(CC) $(LSAN) -rdynamic -o $@ $(filter %.o,$^) -Wl,--whole-archive $(BUILD)/libplimsoll.a -Wl,--no-whole-archive $(LIBS)
+
+$(BUILD)/bench/pl_predict.o: CFLAGS_ALL += -Itests
+
 # The text of generated kernels needs no CUDA; the rest of src/cuda is the plug-in's.
 TEXT_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/cuda/codegen*.c))
 $(BUILD)/pl_cuda_groups: $(BUILD)/bench/pl_cuda_groups.o $(TEXT_OBJ) $(BUILD)/libplimsoll.a
@@ -146,6 +152,8 @@ $(BUILD)/cudasim/%.c.o: %.c | build/deps.ok
 	@mkdir -p $(@D)
 	@echo "  cc $< (simulator)"
 	@$(CC) $(CFLAGS_ALL) -Itests/cudasim -c -o $@ $<
+
+$(BUILD)/cli/page.o: cli/page.html
 
 $(BUILD)/cudasim/%.o: % | build/deps.ok
 	@mkdir -p $(@D)

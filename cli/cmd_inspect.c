@@ -132,20 +132,30 @@ static pl_status devices_json(const pl_device_info *d, int n)
 
 int cmd_devices(int argc, char **argv)
 {
-    bool json = false;
+    enum { MOST = 64 };
+    bool json = false, profiles = false, calibrate = false;
     cli_args a;
-    const cli_option options[] = {{"--json", NULL, &json, "a JSON array"}, {NULL, NULL, NULL, NULL}};
+    const cli_option options[] = {
+        {"--json", NULL, &json, "a JSON array"},
+        {"--profiles", NULL, &profiles, "the cards that plan --device knows without having them"},
+        {"--calibrate", NULL, &calibrate, "time kernels on this machine, for predicted times (some seconds)"},
+        {NULL, NULL, NULL, NULL}};
     cli_parse(argc, argv, options,
               "plimsoll devices\n\nWhat this machine can train on, and in plain words why not.",
-              "  plimsoll devices\n", &a);
+              "  plimsoll devices\n  plimsoll devices --profiles\n  plimsoll devices --calibrate\n", &a);
     cli_want(&a, 0, 0, "devices", "no arguments");
-    pl_device_info d[16];
-    int n = pl_device_list(d, 16);
+    if (calibrate) return times_calibrate();
+    pl_device_info d[MOST];
+    int n = profiles ? pl_device_profiles(d, MOST) : pl_device_list(d, MOST);
+    if (n > MOST) n = MOST;
     if (json) {
         pl_status rc = devices_json(d, n);
         return rc == PL_OK ? 0 : cli_fail(rc);
     }
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n && profiles; i++)
+        printf("%s%-14s%s %10s  %s\n", cli_bold(stdout), d[i].name, cli_plain(stdout),
+               cli_bytes(d[i].total_bytes), d[i].about);
+    for (int i = 0; i < n && !profiles; i++) {
         printf("%s%-6s%s %s\n", cli_bold(stdout), d[i].name, cli_plain(stdout), d[i].about);
         if (d[i].usable)
             printf("       usable; %s free of %s\n", cli_bytes(d[i].free_bytes),

@@ -1,135 +1,10 @@
 /* cmd_plan.c - `plimsoll plan`: the memory of a training run, before it runs. */
-#include "plimsoll_json.h"
+#include "plan_view.h"
 #include "plimsoll_unstable.h"
-#include "ui.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char *const component_names[PL_N_COMPONENTS] = {
-    "weights", "gradients", "optimizer", "activations", "workspace", "inputs"};
-
-/* The program with the larger arena decides the arena. */
-static const pl_plan_info *largest_plan(const pl_run *run, const pl_program **program)
-{
-    const pl_program *t = pl_run_train_program(run), *e = pl_run_eval_program(run);
-    *program = t;
-    if (e && pl_program_plan(e)->arena_bytes > pl_program_plan(t)->arena_bytes) *program = e;
-    return pl_program_plan(*program);
-}
-
-void plan_json(const pl_run *run, pl_json *j)
-{
-    const pl_plan_info *p = pl_program_plan(pl_run_train_program(run));
-    pl_run_memory m = pl_run_memory_get(run);
-    pl_run_split split = pl_run_split_get(run);
-    pl_json_bool(j, "fits", m.fits);
-    if (m.budget)
-        pl_json_uint(j, "budget_bytes", m.budget);
-    else
-        pl_json_null(j, "budget_bytes");
-    pl_json_uint(j, "arena_bytes", m.arena);
-    pl_json_uint(j, "state_bytes", m.state);
-    pl_json_uint(j, "overhead_bytes", m.overhead);
-    pl_json_uint(j, "keep_all_bytes", p->keep_all_bytes);
-    pl_json_uint(j, "minimum_bytes", m.minimum);
-    pl_json_uint(j, "live_bound_bytes", p->live_bound_bytes);
-    pl_json_uint(j, "no_reuse_bytes", p->no_reuse_bytes);
-    pl_json_float(j, "recompute_ratio", p->recompute_ratio);
-    pl_json_float(j, "predicted_step_ms", pl_run_predicted_ms(run));
-    pl_json_int(j, "micro_batch", split.micro);
-    pl_json_int(j, "accumulate", split.accumulate);
-    pl_json_int(j, "effective_batch", split.effective);
-    pl_json_int(j, "parameters", pl_run_parameters(run, false));
-    pl_json_int(j, "trainable", pl_run_parameters(run, true));
-    pl_json_int(j, "nodes", p->nodes);
-    pl_json_int(j, "units", p->units);
-    pl_json_float(j, "plan_ms", p->plan_ms);
-    pl_json_object(j, "components");
-    for (int i = 0; i < PL_N_COMPONENTS; i++)
-        pl_json_uint(j, component_names[i], p->components[i]);
-    pl_json_end(j);
-    pl_json_string(j, "peak_node", p->peak_node);
-}
-
-static void print_components(const pl_plan_info *p, const pl_run_memory *m, FILE *out)
-{
-    uint64_t planned = m->arena + m->state;
-    fprintf(out, "  %-14s %12s\n", "at the peak", "bytes");
-    for (int i = 0; i < PL_N_COMPONENTS; i++)
-        fprintf(out, "  %-14s %12s  %s\n", component_names[i], cli_bytes(p->components[i]),
-                cli_bar(planned ? (double)p->components[i] / (double)planned : 0, 30));
-    fprintf(out, "  %-14s %12s  arena %s (%llu bytes) + state %s (%llu bytes)\n", "planned",
-            cli_bytes(planned), cli_bytes(m->arena), (unsigned long long)m->arena,
-            cli_bytes(m->state), (unsigned long long)m->state);
-    fprintf(out, "  %-14s %12s  program, libraries, stacks (measured, with a margin)\n", "overhead",
-            cli_bytes(m->overhead));
-    fprintf(out, "  %s%-14s %12s%s", cli_bold(out), "process", cli_bytes(m->total),
-            cli_plain(out));
-    if (m->budget)
-        fprintf(out, "  %s the budget of %s", m->fits ? "fits" : "does NOT fit",
-                cli_bytes(m->budget));
-    fprintf(out, "\n");
-    fprintf(out, "  %-14s %12s  smallest budget found (recomputing); arena %s when all is kept",
-            "minimum", cli_bytes(m->minimum), cli_bytes(p->keep_all_bytes));
-    if (p->recompute_ratio > 0)
-        fprintf(out, ", %s as planned: %.1f %% of the step is computed again",
-                cli_bytes(p->arena_bytes), 100 * p->recompute_ratio);
-    fprintf(out, "\n");
-}
-
-static int by_size(const void *a, const void *b)
-{
-    const pl_plan_buffer *x = a, *y = b;
-    return x->bytes < y->bytes ? 1 : x->bytes > y->bytes ? -1 : (x->offset > y->offset) - (x->offset < y->offset);
-}
-
-/* The largest buffers alive at the peak. */
-static void print_peak(const pl_program *program, const pl_plan_info *p, FILE *out)
-{
-    fprintf(out, "\nPeak at step %d of %d: %s%s%s. Largest alive there:\n", p->peak_step + 1,
-            p->units, cli_bold(out), p->peak_node, cli_plain(out));
-    pl_plan_buffer *alive = calloc((size_t)p->buffers + 1, sizeof *alive);
-    if (!alive) return;
-    size_t n = 0;
-    for (int i = 0; i < p->buffers; i++) {
-        pl_plan_buffer b = pl_program_buffer(program, i);
-        if (b.first <= p->peak_step && p->peak_step < b.last) alive[n++] = b;
-    }
-    qsort(alive, n, sizeof *alive, by_size);
-    for (size_t i = 0; i < n && i < 6; i++) {
-        char type[96];
-        fprintf(out, "  %12s  %-11s %-28s %s\n", cli_bytes(alive[i].bytes),
-                component_names[alive[i].component],
-                alive[i].component == PL_COMP_WORKSPACE ? ""
-                                                        : pl_type_text(&alive[i].type, type, sizeof type),
-                alive[i].label);
-    }
-    free(alive);
-}
-
-void plan_print(const pl_run *run, const char *name, FILE *out)
-{
-    const pl_program *program;
-    const pl_plan_info *p = largest_plan(run, &program);
-    pl_run_memory m = pl_run_memory_get(run);
-    pl_run_split split = pl_run_split_get(run);
-    fprintf(out, "%s%s%s: %s parameters, batch %lld (micro %lld x accumulate %lld)\n\n", cli_bold(out),
-            name, cli_plain(out), cli_count(pl_run_parameters(run, false)),
-            (long long)split.effective, (long long)split.micro, (long long)split.accumulate);
-    if (split.coupled)
-        fprintf(out, "accumulate: auto does not split the batch, its samples couple: %s\n\n",
-                split.coupled);
-    print_components(p, &m, out);
-    print_peak(program, p, out);
-    fprintf(out,
-            "\nArena %.3f x the most bytes alive at once; without sharing of bytes it would be %s.\n"
-            "%d nodes in %d units, planned in %.0f ms; a step is predicted to take %s.\n",
-            p->live_bound_bytes ? (double)p->arena_bytes / (double)p->live_bound_bytes : 1.0,
-            cli_bytes(p->no_reuse_bytes), p->nodes, p->units, p->plan_ms,
-            cli_ms(pl_run_predicted_ms(run)));
-}
 
 pl_status plan_open(const cli_args *a, const char *memory, pl_run **out)
 {
@@ -185,17 +60,106 @@ static int plan_trace(const char *path, const char *budget, const char *seconds,
     return rc == PL_OK ? 0 : cli_fail(rc);
 }
 
+/* ---- what each of the planner's means is worth ------------------------------------------- */
+/* The arena without sharing and the step's time of a run whose nodes are not fused. */
+static pl_status plan_unfused(const cli_args *a, const char *split, plan_mean *out)
+{
+    cli_args b = *a;
+    pl_compile_opts o = PL_COMPILE_INIT;
+    pl_run *run = NULL;
+    o.no_fuse = true;
+    if (b.n_overrides < CLI_MAX_ARGS) b.overrides[b.n_overrides++] = split;
+    pl_status rc = plan_open(&b, "null", &run);
+    if (rc == PL_OK) {
+        pl_run_set_compile(run, &o);
+        rc = pl_run_build(run);
+    }
+    if (rc == PL_OK) {
+        out->bytes = pl_program_plan(pl_run_train_program(run))->copied_views_bytes;
+        out->ms = plan_keep_all_ms(run);
+    }
+    pl_run_free(run);
+    return rc;
+}
+
+/* Rows above those of plan_means, from plans of their own: the batch as a whole, nodes one by one. */
+static pl_status explain(const cli_args *a, const pl_run *run, plan_mean *mean, int *n)
+{
+    pl_run_split split = pl_run_split_get(run);
+    char parts[64];
+    int k = 0;
+    if (split.accumulate > 1) {
+        mean[k] = (plan_mean){"whole_batch", "the batch at once, node by node", 0, 0};
+        pl_status rc = plan_unfused(a, "accumulate=1", &mean[k++]);
+        if (rc != PL_OK) return rc;
+    }
+    snprintf(parts, sizeof parts, "accumulate=%lld", (long long)split.accumulate);
+    mean[k] = (plan_mean){"micro_batches",
+                          k ? "micro-batches" : "every node's result in its own bytes", 0, 0};
+    pl_status rc = plan_unfused(a, parts, &mean[k++]);
+    *n = k + plan_means(run, mean + k);
+    mean[k].name = "fusion";
+    mean[k].what = "fused groups keep theirs in registers";
+    return rc;
+}
+
+/* The plan and, when it does not fit, what would. The run is freed before those are looked for: its
+ * memory would be counted to them. */
+static pl_status show(const cli_args *a, const char *memory, pl_run *run, bool explained, bool json)
+{
+    plan_mean mean[PLAN_MEANS];
+    plan_edit edit[PLAN_EDITS];
+    int n = 0, n_edits = 0;
+    pl_run_memory m = pl_run_memory_get(run);
+    pl_status rc = explained ? explain(a, run, mean, &n) : PL_OK;
+    if (!explained) n = plan_means(run, mean);
+    pl_json *j = json ? pl_json_new(stdout) : NULL;
+    if (json) {
+        pl_json_object(j, NULL);
+        plan_json(run, j);
+        plan_means_json(mean, n, j);
+    } else if (rc == PL_OK) {
+        plan_print(run, a->positional[0], mean, n, stdout);
+    }
+    pl_run_free(run);
+    if (rc == PL_OK && !m.fits) n_edits = plan_edits(a, memory, &m, edit);
+    if (json) {
+        plan_edits_json(edit, n_edits, j);
+        pl_json_end(j);
+        pl_status written = pl_json_finish(j);
+        pl_json_free(j);
+        return rc != PL_OK ? rc : written;
+    }
+    plan_edits_print(edit, n_edits, stdout);
+    return rc;
+}
+
+/* The files that were asked for. */
+static bool write_files(const cli_args *a, const pl_run *run, const char *timeline, const char *snapshot)
+{
+    if (timeline && timeline_write(run, a->positional[0], timeline) != 0) return false;
+    if (!snapshot || plan_snapshot(run, snapshot)) return true;
+    cli_error("cannot write %s", snapshot);
+    return false;
+}
+
 int cmd_plan(int argc, char **argv)
 {
-    bool json = false, print_config = false, largest = false;
+    bool json = false, print_config = false, largest = false, explained = false, compare = false;
+    bool measure = false;
     const char *memory = NULL, *timeline = NULL, *csv = NULL, *out = NULL, *capacity = NULL;
-    const char *snapshot = NULL, *sweep = NULL, *trace = NULL, *budget = NULL, *seconds = NULL;
+    char device_key[96];
+    const char *device = NULL, *snapshot = NULL, *sweep = NULL, *trace = NULL, *budget = NULL, *seconds = NULL;
     cli_args a;
     const cli_option options[] = {
         {"--memory", "SIZE", &memory, "budget of the whole process, e.g. 2GiB (= memory=SIZE)"},
+        {"--device", "NAME", &device, "plan for a card that is not here: t4, rtx4090, h100, ... (= device=NAME)"},
+        {"--measure", NULL, &measure, "first time this network's kernels here, in a few steps"},
         {"--json", NULL, &json, "one JSON object"},
-        {"--timeline", "FILE.svg", &timeline, "draw the bytes alive over the steps of the plan"},
+        {"--explain", NULL, &explained, "what fusion and micro-batches save, too (further plans)"},
+        {"--timeline", "FILE.svg|.html", &timeline, "draw the memory over the steps of the plan"},
         {"--sweep", "SIZES", &sweep, "a row for each budget: 6GB,8GB,12GB,16GB,24GB"},
+        {"--compare", NULL, &compare, "the model's own segments beside the planner"},
         {"--largest-batch", NULL, &largest, "the largest batch that --memory allows"},
         {"--snapshot", "FILE.pickle", &snapshot, "the plan for PyTorch's memory viewer"},
         {"--print-config", NULL, &print_config, "print the resolved configuration and stop"},
@@ -214,9 +178,12 @@ int cmd_plan(int argc, char **argv)
               "  plimsoll plan cloud/full\n"
               "  plimsoll plan cloud/full batch=8 --memory 15GB\n"
               "  plimsoll plan my.yaml --json\n"
-              "  plimsoll plan cloud/full --timeline memory.svg\n"
+              "  plimsoll plan cloud/full --timeline memory.html\n"
               "  plimsoll plan cloud/full --sweep 6GB,8GB,12GB,16GB,24GB\n"
+              "  plimsoll plan cloud/full --compare\n"
               "  plimsoll plan cloud/full --largest-batch --memory 16GB\n"
+              "  plimsoll plan cloud/full --device t4\n"
+              "  plimsoll plan cloud/demo --measure\n"
               "  plimsoll plan --csv buffers.csv --out offsets.csv\n", &a);
     if (csv) {
         cli_want(&a, 0, 0, "plan --csv", "no configuration");
@@ -235,7 +202,13 @@ int cmd_plan(int argc, char **argv)
         return 2;
     }
     cli_want(&a, 1, 1, "plan", "one configuration");
+    cli_override(&a, "device", device, device_key, sizeof device_key);
+    if (measure) {
+        int code = times_measure(&a, memory);
+        if (code) return code;
+    }
     if (largest) return plan_largest(&a, memory, json);
+    if (compare) return plan_compare(&a, json);
     if (sweep) return plan_sweep(&a, sweep, json);
     pl_run *run = NULL;
     pl_status rc = plan_open(&a, memory, &run);
@@ -243,34 +216,15 @@ int cmd_plan(int argc, char **argv)
     if (print_config) return plan_print_config(run);
     rc = pl_run_build(run);
     if (rc == PL_OK) rc = pl_run_find_minimum(run);
-    bool fits = true;
-    if (rc == PL_OK) {
-        fits = pl_run_memory_get(run).fits;
-        if (json) {
-            pl_json *j = pl_json_new(stdout);
-            pl_json_object(j, NULL);
-            plan_json(run, j);
-            pl_json_end(j);
-            rc = pl_json_finish(j);
-            pl_json_free(j);
-        } else {
-            plan_print(run, a.positional[0], stdout);
-        }
-    }
-    if (rc == PL_OK && timeline && timeline_write(run, a.positional[0], timeline) != 0) {
+    if (rc != PL_OK || !write_files(&a, run, timeline, snapshot)) {
         pl_run_free(run);
-        return 1;
+        return rc != PL_OK ? cli_fail(rc) : 1;
     }
-    if (rc == PL_OK && snapshot && !plan_snapshot(run, snapshot)) {
-        cli_error("cannot write %s", snapshot);
-        pl_run_free(run);
-        return 1;
-    }
-    if (rc == PL_OK && !fits) {
-        pl_run_memory m = pl_run_memory_get(run);
+    pl_run_memory m = pl_run_memory_get(run);
+    rc = show(&a, memory, run, explained, json);
+    if (rc != PL_OK) return cli_fail(rc);
+    if (!m.fits)
         cli_error("does not fit %s: the smallest budget is %llu bytes (%s)", cli_bytes(m.budget),
                   (unsigned long long)m.minimum, cli_bytes(m.minimum));
-    }
-    pl_run_free(run);
-    return rc != PL_OK ? cli_fail(rc) : fits ? 0 : 3;
+    return m.fits ? 0 : 3;
 }

@@ -4,8 +4,7 @@
  * key=value line appears every train.log_every steps; with --json everything is one object a line on
  * stdout. --out RUN keeps config.yaml, log.jsonl and, at the end, model.safetensors.
  */
-#include "plimsoll_json.h"
-#include "ui.h"
+#include "plan_view.h"
 
 #include <errno.h>
 #include <math.h>
@@ -288,7 +287,7 @@ static int run_training(trainer *t)
     if (rc != PL_OK) return cli_fail(rc);
     pl_run_trace_nan(t->run, t->trace_nan);
     if (!t->json && !t->quiet) {
-        plan_print(t->run, t->name, stderr);
+        plan_print(t->run, t->name, NULL, 0, stderr);
         fputc('\n', stderr);
     }
     if (t->out && (rc = open_folder(t)) != PL_OK) return pl_status_exit_code(rc);
@@ -304,15 +303,33 @@ static int run_training(trainer *t)
     return stop_asked ? 128 + stop_asked : 0;
 }
 
+/* Cards that are not here can be planned for: better said before a plan is made than after. */
+static bool only_planned(const pl_run *run)
+{
+    enum { MOST = 64 };
+    pl_device_info all[MOST];
+    const char *device = pl_config_text(pl_run_config(run), "device");
+    int n = pl_device_profiles(all, MOST);
+    for (int i = 0; i < n && i < MOST; i++) {
+        if (strcmp(all[i].name, device) != 0) continue;
+        cli_error("%s is %s: plimsoll plan can use it, plimsoll devices tells what this machine can train on",
+                  device, all[i].why_not);
+        return true;
+    }
+    return false;
+}
+
 int cmd_train(int argc, char **argv)
 {
     trainer t = {.run = NULL};
-    const char *memory = NULL;
+    char device_key[96];
+    const char *memory = NULL, *device = NULL;
     bool print_config = false;
     cli_args a;
     const cli_option options[] = {
         {"--out", "RUN", &t.out, "folder for config.yaml, log.jsonl and model.safetensors"},
         {"--memory", "SIZE", &memory, "budget of the whole process, e.g. 2GiB (= memory=SIZE)"},
+        {"--device", "NAME", &device, "where to train (= device=NAME)"},
         {"--force", NULL, &t.force, "write over a finished run in RUN"},
         {"--json", NULL, &t.json, "one JSON object a line on stdout"},
         {"--quiet", NULL, &t.quiet, "print errors only"},
@@ -327,9 +344,14 @@ int cmd_train(int argc, char **argv)
               "  plimsoll train cloud/demo train.steps=100 optim.lr=1e-3\n"
               "  plimsoll train my.yaml --memory 6GB\n", &a);
     cli_want(&a, 1, 1, "train", "one configuration");
+    cli_override(&a, "device", device, device_key, sizeof device_key);
     pl_status rc = plan_open(&a, memory, &t.run);
     if (rc != PL_OK) return cli_fail(rc);
     if (print_config) return plan_print_config(t.run);
+    if (only_planned(t.run)) {
+        pl_run_free(t.run);
+        return 4;
+    }
     const pl_config *c = pl_run_config(t.run);
     t.name = a.positional[0];
     t.steps = pl_config_int(c, "train.steps");

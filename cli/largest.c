@@ -4,8 +4,7 @@
  * a few more confirm it: every step keeps a batch that fits below and one that does not above, and
  * tries where the line between them meets the budget.
  */
-#include "plimsoll_json.h"
-#include "ui.h"
+#include "plan_view.h"
 
 #include <stdlib.h>
 #include <string.h>

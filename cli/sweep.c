@@ -43,11 +43,11 @@ static bool row_fits(const row *r)
 static void print_row(const row *r)
 {
     if (row_fits(r))
-        printf("  %10s  %-4s %10s %10s %12.4g %s %8.1f %%\n", r->size, "yes", cli_count(r->micro),
-               cli_bytes(r->memory.total), r->step_ms >= 1000 ? r->step_ms / 1000 : r->step_ms,
-               r->step_ms >= 1000 ? "s " : "ms", 100 * r->recompute);
+        printf("  %12s  %-4s %7s %11s %11s %15s %8.1f %%\n", r->size, "yes", cli_count(r->micro),
+               cli_count(r->accumulate), cli_bytes(r->memory.total), cli_ms(r->step_ms),
+               100 * r->recompute);
     else
-        printf("  %10s  %-4s %10s %10s   needs at least %s\n", r->size, "no", "", "",
+        printf("  %12s  %-4s %7s %11s  needs %s\n", r->size, "no", "", "",
                r->memory.minimum ? cli_bytes(r->memory.minimum) : "more");
 }
 
@@ -81,8 +81,8 @@ int plan_sweep(const cli_args *a, const char *list, bool json)
         p += len + (p[len] == ',');
     }
     if (!json) {
-        printf("%s\n  %10s  %-4s %10s %10s %15s %11s\n", a->positional[0], "budget", "fits",
-               "micro", "process", "predicted step", "recomputed");
+        printf("%s\n  %12s  %-4s %7s %11s %11s %15s %10s\n", a->positional[0], "budget", "fits", "micro",
+               "accumulate", "peak", "predicted step", "recomputed");
         for (int i = 0; i < n; i++) print_row(&rows[i]);
         return 0;
     }

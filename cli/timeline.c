@@ -4,7 +4,7 @@
  * column of pixels stands for several steps; it shows the fullest of them, so that the peak is never
  * averaged away. Text and lines take the reader's colours (light or dark).
  */
-#include "ui.h"
+#include "plan_view.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -219,10 +219,17 @@ static void draw(timeline *t, const pl_run *run, const pl_program *p, const char
     fprintf(t->f, "</svg>\n");
 }
 
+static bool ends_with(const char *text, const char *tail)
+{
+    size_t n = strlen(text), m = strlen(tail);
+    return n >= m && strcmp(text + n - m, tail) == 0;
+}
+
 int timeline_write(const pl_run *run, const char *name, const char *path)
 {
+    if (ends_with(path, ".html") || ends_with(path, ".htm")) return page_write(run, name, path);
     const pl_program *p = pl_run_train_program(run);
-    timeline t = {.steps = pl_program_plan(p)->units};
+    timeline t = {.steps = pl_program_plan(p)->steps};
     t.columns = t.steps < 400 ? t.steps : 400;
     t.alive = calloc((size_t)t.steps + 1, sizeof *t.alive);
     t.fullest = calloc((size_t)t.columns + 1, sizeof *t.fullest);

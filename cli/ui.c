@@ -214,6 +214,17 @@ void cli_parse(int argc, char **argv, const cli_option *options, const char *usa
     }
 }
 
+void cli_override(cli_args *a, const char *key, const char *value, char *buf, size_t cap)
+{
+    if (!value) return;
+    int n = snprintf(buf, cap, "%s=%s", key, value);
+    if (n < 0 || (size_t)n >= cap || a->n_overrides >= CLI_MAX_ARGS) {
+        cli_error("too long: %s=%s", key, value);
+        exit(2);
+    }
+    a->overrides[a->n_overrides++] = buf;
+}
+
 void cli_want(const cli_args *a, int min, int max, const char *command, const char *what)
 {
     if (a->n_positional >= min && a->n_positional <= max) return;

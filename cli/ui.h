@@ -34,6 +34,8 @@ typedef struct cli_args {
  * options ends with a NULL name. */
 void cli_parse(int argc, char **argv, const cli_option *options, const char *usage,
                const char *examples, cli_args *out);
+/* Adds the override key=value, in buf; value NULL: nothing. Exits 2 when there are too many. */
+void cli_override(cli_args *a, const char *key, const char *value, char *buf, size_t cap);
 /* Exits 2 with a hint unless there are between min and max positional arguments. */
 void cli_want(const cli_args *a, int min, int max, const char *command, const char *what);
 
@@ -55,12 +57,16 @@ const char *cli_clock(double seconds);
 const char *cli_bar(double share, int cells);
 
 /* cmd_plan.c: opening what the arguments name (memory: --memory, or NULL), the resolved configuration
- * (frees the run, returns the exit code), the table a plan is shown as, and its JSON members. */
+ * (frees the run, returns the exit code). plan_view.h has what shows a plan. */
 pl_status plan_open(const cli_args *a, const char *memory, pl_run **out);
 int plan_print_config(pl_run *run);
-void plan_print(const pl_run *run, const char *name, FILE *out);
-typedef struct pl_json pl_json;
-void plan_json(const pl_run *run, pl_json *j);
+
+/* times.c: where a plan's predicted time is known from. */
+void times_json(const pl_plan_info *p, pl_json *j);
+void times_print(const pl_plan_info *p, FILE *out);
+/* plan --measure and devices --calibrate; they return the exit code. */
+int times_measure(const cli_args *a, const char *memory);
+int times_calibrate(void);
 
 /* cmd_pack.c: plan --csv; returns the exit code. */
 int plan_csv(const char *in, const char *out, const char *capacity_text, bool json);

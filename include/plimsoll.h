@@ -242,7 +242,7 @@ typedef struct pl_compile_opts {
     bool no_fuse;        /* every node a unit of its own */
     bool no_reuse;       /* every value keeps bytes of its own (in-place and overlay off) */
     bool reference;      /* reference kernels only, nothing fused */
-    bool no_small;       /* values are stored as they are: no masks as bits, no draws made where read */
+    bool no_small;       /* masks are bytes, draws are stored, concats copy: to compare with */
     bool poison;         /* dead arena bytes are filled with NaN after every unit, for tests */
     uint64_t seed;       /* of the planner's searches */
     double plan_seconds; /* limit of the offset search; 0 = default */
@@ -282,6 +282,10 @@ enum pl_component {
     PL_N_COMPONENTS
 };
 
+/* Where a predicted time is known from: this very unit was measured on this device, units of its kind
+ * were, or nothing but arithmetic, bytes and the device's figures. */
+enum pl_time_source { PL_TIME_MEASURED, PL_TIME_CALIBRATED, PL_TIME_ESTIMATED, PL_N_TIME_SOURCES };
+
 /* A plan in numbers. Byte figures are the arena's alone, but for state_bytes. */
 typedef struct pl_plan_info {
     uint64_t arena_bytes;      /* what a session maps for this program, to the byte */
@@ -294,11 +298,31 @@ typedef struct pl_plan_info {
     double predicted_step_ms;  /* with what is computed again */
     double recompute_ratio;    /* time of what is computed again / time of the step */
     double plan_ms;
+    double time_share[PL_N_TIME_SOURCES]; /* of predicted_step_ms; sum 1 */
     int32_t nodes, units, buffers;
     int32_t peak_step;      /* position in the order where most bytes are alive */
     const char *peak_node;  /* label of the unit there */
+    int32_t steps;          /* of a run: kernels, and copies at its end */
+    /* The plan that computes everything once, whatever runs. */
+    uint64_t keep_all_components[PL_N_COMPONENTS]; /* bytes alive at its peak, by kind */
+    uint64_t keep_all_bound_bytes;                 /* largest sum of bytes alive at once in it */
+    double keep_all_ms;                            /* predicted */
+    /* What it would take without one of the planner's means, each figure with those below it. */
+    uint64_t copied_views_bytes; /* sum of all buffers, and of a copy for every view */
+    uint64_t own_bytes_bound;    /* most alive in the order written, no output in an input's bytes */
+    uint64_t order_bound;        /* most alive in the order written */
 } pl_plan_info;
 PL_API const pl_plan_info *pl_program_plan(const pl_program *p);
+
+/* One step of a plan, for pictures. */
+typedef struct pl_plan_step {
+    uint64_t bytes; /* of the arena, alive during it */
+    double ms;      /* predicted */
+    bool again;     /* it was computed before in this run */
+} pl_plan_step;
+/* Fills at most cap steps and returns how many there are. keep_all: of the plan that computes
+ * everything once, whatever runs. */
+PL_API int pl_program_steps(const pl_program *p, bool keep_all, pl_plan_step *out, int cap);
 
 /* One buffer of the plan, for reports and pictures; i in [0, info->buffers). */
 typedef struct pl_plan_buffer {
@@ -363,6 +387,8 @@ typedef struct pl_device_info {
 } pl_device_info;
 /* Fills at most cap entries and returns how many there are. */
 PL_API int pl_device_list(pl_device_info *out, int cap);
+/* Cards that `plan` knows without having them: estimates from published figures. As above. */
+PL_API int pl_device_profiles(pl_device_info *out, int cap);
 PL_API uint64_t pl_process_bytes(void);      /* resident now */
 PL_API uint64_t pl_process_peak_bytes(void); /* most it ever was */
 PL_API int pl_threads(void);                 /* that kernels use */

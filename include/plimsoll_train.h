@@ -97,6 +97,14 @@ PL_API pl_status pl_run_step(pl_run *r, pl_step_info *info) PL_MUST_USE;
  * that was not finite; a step that leaves such a number in the weights fails at once. Slow. */
 PL_API void pl_run_trace_nan(pl_run *r, bool on);
 
+/* Trains for about so many seconds and adds what each kernel took to this device's table of times,
+ * which later plans predict with. The run has been started, and is of no use afterwards. */
+PL_API pl_status pl_run_measure(pl_run *r, double seconds, int *steps, int *units) PL_MUST_USE;
+/* Times common kernels in common sizes on the CPU and adds them to its table; some seconds.
+ * progress may be NULL; it hears of done out of total. */
+typedef void (*pl_calibrate_fn)(void *ctx, int done, int total);
+PL_API pl_status pl_calibrate(pl_calibrate_fn progress, void *ctx, int *units) PL_MUST_USE;
+
 /* Writes the recipe's own samples as a data set on disk, DIR/train/INPUT.npy and DIR/eval/INPUT.npy,
  * which the key data.path reads. After pl_run_build; a run that generates does not train. samples 0:
  * as many as the recipe has. progress may be NULL. */

@@ -48,8 +48,8 @@ pl_status lab_open(lab *l)
         l->graph[i] = NULL; /* the compiler takes it, whatever comes of it */
         PL_TRY(pl_compile(g, &o, &l->program[i]));
         const pl_plan_info *plan = pl_program_plan(l->program[i]);
-        PL_FAIL_IF((double)plan->arena_bytes > 1.01 * (double)plan->live_bound_bytes, PL_ERR_PLAN,
-                   "arena %llu is more than 1.01 x the %llu bytes alive at once",
+        PL_FAIL_IF((double)plan->arena_bytes > 1.001 * (double)plan->live_bound_bytes, PL_ERR_PLAN,
+                   "arena %llu is more than 1.001 x the %llu bytes alive at once",
                    (unsigned long long)plan->arena_bytes,
                    (unsigned long long)plan->live_bound_bytes);
     }

@@ -1,9 +1,11 @@
 /* test_accumulate.c - a batch in micro-batches: the same losses, or a refusal that names the op. */
+#include "alloc_count.h"
 #include "base/err.h"
 #include "base/pool.h"
 #include "base/sys.h"
 #include "cli_run.h"
 #include "plimsoll_train.h"
+#include "rt/refit.h"
 #include "test.h"
 #include "train/train_int.h"
 
@@ -203,6 +205,82 @@ TEST(accumulate_draws_differ)
     int64_t moved = key[1] - before[1];
     pl_run_free(run);
     CHECK_MSG(moved == 4, "the draws' counter moved by %lld in 4 micro-batches", (long long)moved);
+}
+
+/* Losses of some steps and every slot after them. */
+typedef struct record {
+    double loss[6];
+    char *state;
+    size_t n;
+} record;
+
+static pl_status record_of(const pl_compile_opts *how, bool least, record *r)
+{
+    const char *overrides[] = {"accumulate=4", "dropout=0.4", "clip.norm=1", "depth=3"};
+    pl_run *run = NULL;
+    pl_step_info info;
+    pl_status rc = open_run(overrides, 4, &run);
+    if (rc == PL_OK) run->compile = *how;
+    if (rc == PL_OK) rc = pl_run_build(run);
+    uint64_t budget = 0;
+    if (rc == PL_OK && least) rc = pl_program_find_minimum(run->train, &budget);
+    if (rc == PL_OK && least) rc = pl_program_refit(run->train, budget);
+    if (rc == PL_OK && least && pl_program_plan(run->train)->recompute_ratio == 0) rc = PL_ERR_PLAN;
+    if (rc == PL_OK) rc = pl_run_start(run);
+    for (int i = 0; i < 6 && rc == PL_OK; i++) {
+        rc = pl_run_step(run, &info);
+        r->loss[i] = info.loss;
+    }
+    r->n = 0;
+    r->state = NULL;
+    for (int i = 0; rc == PL_OK && i < pl_store_count(run->store); i++) {
+        size_t bytes = pl_type_bytes(&pl_store_slot(run->store, i)->type);
+        r->state = realloc(r->state, r->n + bytes + 1);
+        memcpy(r->state + r->n, pl_session_slot(run->session, i), bytes);
+        r->n += bytes;
+    }
+    pl_run_free(run);
+    return rc;
+}
+
+/* Several micro-batches a step with draws and clipping: to the bit the same again, in poisoned memory,
+ * with values stored plainly, unfused, in the least memory. */
+TEST(accumulate_repeats_bit_by_bit)
+{
+    pl_compile_opts o = PL_COMPILE_INIT;
+    record want, got;
+    CHECK_OK(record_of(&o, false, &want));
+    CHECK(want.loss[0] != want.loss[1]);
+    for (int way = 0; way < 5; way++) {
+        o = (pl_compile_opts)PL_COMPILE_INIT;
+        o.poison = way == 1;
+        o.no_small = way == 2;
+        o.no_fuse = way == 3;
+        CHECK_OK(record_of(&o, way == 4, &got));
+        CHECK_MSG(!memcmp(want.loss, got.loss, sizeof want.loss), "way %d: other losses", way);
+        CHECK_MSG(want.n == got.n && !memcmp(want.state, got.state, want.n), "way %d: other state",
+                  way);
+        free(got.state);
+    }
+    free(want.state);
+}
+
+/* Nothing is taken from the system in a step of several micro-batches. */
+TEST(accumulate_steps_allocate_nothing)
+{
+    if (!pl_test_allocs_counted()) SKIP("a sanitizer has the allocator");
+    const char *overrides[] = {"accumulate=4", "dropout=0.4", "clip.norm=1"};
+    pl_run *run = NULL;
+    pl_step_info info;
+    CHECK_OK(open_run(overrides, 3, &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK_OK(pl_run_start(run));
+    CHECK_OK(pl_run_step(run, &info));
+    uint64_t before = pl_test_allocs(), ours = pl_sys_counts_get().allocs;
+    for (int i = 0; i < 5; i++) CHECK_OK(pl_run_step(run, &info));
+    CHECK_INT(pl_test_allocs() - before, 0);
+    CHECK_INT(pl_sys_counts_get().allocs - ours, 0);
+    pl_run_free(run);
 }
 
 TEST(accumulate_refuses_coupling)

@@ -306,6 +306,26 @@ TEST(budget_sweep)
           20);
 }
 
+/* Planned alone, the size that trains for real: every budget from the least on is kept, and the arena is
+ * the bytes alive at once. */
+TEST(budget_plans_of_full_size)
+{
+    if (!cli_bin()) SKIP("PL_BIN is not set");
+    int budgets = pl_test_long() ? 10 : 2;
+    cli_result r = cli_run("$P plan cloud/full --json");
+    CHECK_MSG(r.code == 0, "%s", r.err);
+    long long least = member(r.out, "minimum_bytes"), most = member(r.out, "keep_all_bytes");
+    CHECK(least > 0 && least < most / 4);
+    for (int i = 0; i < budgets; i++) {
+        long long budget = least + (most - least) * i / budgets;
+        r = cli_run("$P plan cloud/full --memory %lld --json", budget);
+        CHECK_MSG(r.code == 0, "at %lld: %s", budget, r.err);
+        long long arena = member(r.out, "arena_bytes"), live = member(r.out, "live_bound_bytes");
+        CHECK_MSG(arena <= budget && (double)arena <= 1.001 * (double)live,
+                  "budget %lld: arena %lld, alive %lld", budget, arena, live);
+    }
+}
+
 /* Segments by hand: the same numbers again, less memory than keeping everything. */
 TEST(budget_segments)
 {

@@ -154,7 +154,9 @@ TEST(fuse_never_changes_bits)
         pl_store *store = pl_store_new();
         pl_graph *g = random_graph(store, (uint64_t)seed, 5 + seed % 70);
         CHECK_OK(pl_graph_status(g));
-        CHECK_OK(pl_passes_run(&g, NULL));
+        pl_fuse_opts fuse = PL_FUSE_OPTS_INIT;
+        pl_pass_opts o = {.low = seed % 3 ? PL_F32 : seed % 2 ? PL_F16 : PL_BF16, .fuse = &fuse};
+        CHECK_OK(pl_passes_run(&g, &o));
         CHECK_MSG(same_results(g, (uint64_t)seed), "seed %d", seed);
         pl_graph_free(g);
         pl_store_free(store);

@@ -90,9 +90,9 @@ static double gap(uint64_t seed, double *program)
     double result = 0;
     uint32_t order[MAX];
     const char *name;
-    uint64_t first;
+    uint64_t first, own;
     if (random_problem(&q, &mem, seed, 8 + (uint32_t)seed % 4) != PL_OK ||
-        pl_order_search(&q, order, &name, &first) != PL_OK ||
+        pl_order_search(&q, order, &name, &first, &own) != PL_OK ||
         pl_life_new(&q, &mem, &a.life) != PL_OK)
         goto out;
     pl_life_replay(&q, order, UINT64_MAX, &a.life);

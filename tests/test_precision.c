@@ -212,6 +212,36 @@ TEST(precision_full_scopes)
     }
 }
 
+/* A weight that is used twice: its gradients add up in f32, and the sum goes to the optimiser as it is,
+ * though it is large and stored. */
+TEST(precision_sums_of_gradients_are_f32)
+{
+    pl_store *store = pl_store_new();
+    pl_graph *g = pl_graph_new(store);
+    pl_nn *m = pl_nn_new(g, true);
+    pl_nn_conv conv = {.kernel = 3, .pad = 1};
+    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 2, 8, 8, 32));
+    for (int i = 0; i < 2; i++) x = pl_silu(g, pl_nn_conv2d(m, x, "conv", 32, conv));
+    pl_optim o = PL_OPTIM_INIT;
+    o.skip_nonfinite = true;
+    pl_optim_apply(m, pl_mean(g, pl_square(g, x), PL_AXES_ALL, false), &o, NULL);
+    CHECK_OK(pl_nn_finish(m));
+    pl_nn_free(m);
+    CHECK_OK(pl_passes_run(&g, &(pl_pass_opts){.low = PL_F16, .fuse = &pl_fuse_opts_cpu}));
+    int updates = 0;
+    for (uint32_t n = 1; n < g->n_nodes; n++) {
+        if (strcmp(g->nodes[n].op->name, "adam") != 0) continue;
+        uint32_t grad = pl_node_in(g, n)[3];
+        if (pl_type_elems(pl_type_of(g, grad)) < 9216) continue;
+        updates++;
+        CHECK_INT(pl_type_of(g, grad)->dtype, PL_F32);
+        CHECK(strcmp(g->nodes[pl_producer(g, grad)].op->name, "add") == 0);
+    }
+    CHECK_INT(updates, 1);
+    pl_graph_free(g);
+    pl_store_free(store);
+}
+
 /* f64 graphs, and what has no product, are left alone. */
 TEST(precision_leaves_the_rest)
 {

@@ -459,6 +459,41 @@ TEST(remat_traces_at_many_budgets)
     check_budgets(path, n);
 }
 
+/* Calls that know nothing of each other. */
+static void check_climb(const char *folder, const char *file, uint32_t n)
+{
+    char path[512];
+    pl_trace t;
+    double before = HUGE_VAL;
+    snprintf(path, sizeof path, "%s/trace_%s.txt", folder, file);
+    CHECK_OK(pl_trace_read(path, &t));
+    for (uint32_t i = 0; i < n; i++) {
+        pl_remat_opts o = PL_REMAT_OPTS_INIT;
+        pl_remat_plan *plan;
+        double share = 0.253 + 0.74 * i / n;
+        o.budget_bytes = (uint64_t)((double)t.peak_bytes * share);
+        if (!pl_test_long()) o.effort = 0;
+        CHECK_OK(pl_remat_climb(&t.problem, &o, t.peak_bytes, &plan));
+        CHECK_OK(pl_remat_check(&t.problem, plan, o.budget_bytes));
+        CHECK_MSG(plan->cost_ns <= before, "%s at %.3f: %.4f after %.4f", file, share,
+                  plan->cost_ns / plan->base_cost_ns, before / plan->base_cost_ns);
+        before = plan->cost_ns;
+        pl_remat_plan_free(plan);
+    }
+    pl_trace_release(&t);
+}
+
+TEST(remat_more_memory_is_not_slower)
+{
+    uint32_t n = pl_test_long() ? 60 : 16;
+    check_climb("tests/data/plan", "ResNet_32_56", n);
+    check_climb("tests/data/plan", "U_Net_6", n);
+    const char *folder = getenv("PL_PLAN_INSTANCES");
+    if (!folder || !pl_test_long()) return;
+    check_climb(folder, "DenseNet_121_84", 20);
+    check_climb(folder, "Transformer_10", 20);
+}
+
 TEST(remat_trace_file_to_figures)
 {
     static const char path[] = "tests/data/plan/trace_U_Net_6.txt";

@@ -146,7 +146,7 @@ static double trace_distance(pl_store *store, const trace *a, const trace *b, bo
 
 static const struct variant {
     const char *name;
-    bool no_fuse, no_reuse, reference, poison;
+    bool no_fuse, no_reuse, reference, poison, no_small;
 } variants[] = {
     {"no_fuse no_reuse", true, true, false, false}, /* the others are compared with this one */
     {"no_fuse", true, false, false, false},
@@ -154,6 +154,7 @@ static const struct variant {
     {"no_reuse", false, true, false, false},
     {"no_fuse poison", true, false, false, true},
     {"poison", false, false, false, true},
+    {"no_small", false, false, false, false, true},
 };
 
 static pl_compile_opts options(const struct variant *v)
@@ -163,6 +164,7 @@ static pl_compile_opts options(const struct variant *v)
     o.no_reuse = v->no_reuse;
     o.reference = v->reference;
     o.poison = v->poison;
+    o.no_small = v->no_small;
     return o;
 }
 

@@ -286,6 +286,79 @@ TEST(small_masks_are_checked)
     pl_store_free(store);
 }
 
+/* ---- concat ----------------------------------------------------------------------------- */
+/* Two networks end to end, real and made up; one of them goes on alone. Stacks in a stack, a part that
+ * stands twice, one that is an input, one of odd size, results that leave. */
+static pl_graph *joining_graph(pl_store *store, pl_dtype d)
+{
+    pl_graph *g = pl_graph_new(store);
+    pl_val x = pl_input(g, "x", PL_TYPE(d, 48, 64)), w = weight(g, "w", PL_TYPE(d, 64, 64));
+    pl_val a = pl_tanh(g, pl_matmul(g, x, w, false, false));
+    pl_val b = pl_matmul(g, a, w, false, false);
+    pl_val both = pl_concat(g, 2, (pl_val[]){a, b}, 0);
+    pl_val h = pl_sigmoid(g, pl_matmul(g, both, w, false, true));
+    pl_val s[3] = {pl_slice(g, h, 0, 0, 48, 1), pl_matmul(g, b, w, false, true), pl_tanh(g, b)};
+    s[1] = pl_concat(g, 2, (pl_val[]){s[1], pl_slice(g, h, 0, 0, 1, 1)}, 0); /* (49,64) */
+    pl_val again = pl_concat(g, 3, (pl_val[]){s[2], s[2], x}, 0);
+    pl_val stack = pl_stack(g, 2, (pl_val[]){pl_square(g, s[0]), s[2]}, 0);
+    pl_val deep = pl_stack(g, 2, (pl_val[]){stack, pl_neg(g, stack)}, 0);
+    pl_output(g, "stack", stack);
+    pl_output(g, "part", s[2]);
+    pl_val loss = pl_mean(g, pl_square(g, s[1]), PL_AXES_ALL, false);
+    loss = pl_add(g, loss, pl_mean(g, pl_mul(g, again, pl_tanh(g, again)), PL_AXES_ALL, false));
+    loss = pl_add(g, loss, pl_mean(g, pl_matmul(g, pl_square(g, deep), w, false, false),
+                                   PL_AXES_ALL, false));
+    train(g, pl_add(g, loss, pl_mean(g, h, PL_AXES_ALL, false)), &w, (const char *[]){"w"}, 1);
+    return g;
+}
+
+/* Inputs of concats that lie in their part of the result. */
+static int in_place(const pl_program *p)
+{
+    int n = 0;
+    for (uint32_t i = 0; i < p->units->n; i++) {
+        const pl_unit *u = &p->units->unit[i];
+        uint32_t node = u->nodes[0];
+        if (strcmp(pl_node_get(p->g, node)->op->name, "concat") != 0) continue;
+        uint64_t at = p->plan->place[u->out[0]].offset;
+        for (uint32_t k = 0; k < pl_node_get(p->g, node)->n_in; k++) {
+            uint32_t v = pl_node_in(p->g, node)[k];
+            n += p->plan->place[v].space == PL_SPACE_ARENA && p->plan->place[v].offset == at;
+            at += pl_type_bytes(pl_type_of(p->g, v));
+        }
+    }
+    return n;
+}
+
+TEST(small_concats_are_written_in_place)
+{
+    pl_store *store = pl_store_new();
+    pl_program *p;
+    compare(joining_graph, PL_F32, store, &p);
+    if (!p) return;
+    CHECK_MSG(in_place(p) >= 5, "%d parts", in_place(p));
+    /* moved by a line, a part is no longer what the concat reads */
+    pl_plan *plan = p->keep_all;
+    int noticed = 0, parts = 0;
+    for (uint32_t v = 1; v < plan->n_vals; v++) {
+        bool alone = false;
+        for (uint32_t i = 0; i < plan->n_buffers; i++)
+            alone |= plan->buffers[i].offset == plan->place[v].offset;
+        uint32_t unit = p->units->unit_of[v];
+        if (alone || !unit || plan->place[v].space != PL_SPACE_ARENA ||
+            p->units->unit[unit - 1].kind == PL_UNIT_VIEW)
+            continue;
+        parts++;
+        plan->place[v].offset -= 64;
+        noticed += pl_plan_check(p->g, p->units, &p->plan_opts, plan) == PL_ERR_PLAN;
+        plan->place[v].offset += 64;
+    }
+    CHECK_MSG(parts > 1 && noticed == parts, "%d of %d noticed", noticed, parts);
+    CHECK_OK(pl_plan_check(p->g, p->units, &p->plan_opts, plan));
+    pl_program_free(p);
+    pl_store_free(store);
+}
+
 /* ---- pools ------------------------------------------------------------------------------ */
 /* A maximum over windows keeps one byte an output element for backward, whatever the rank of the
  * window and up to the 256 taps that a byte can tell apart. */

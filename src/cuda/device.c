@@ -100,7 +100,12 @@ static bool cuda_group_inplace(const pl_exec *e, const pl_unit *u, uint32_t k, u
     return pl_cuda_group_inplace(e->prep, k, i);
 }
 
-static const pl_fuse_opts cuda_fuse = {pl_cuda_group_takes, 16384, 64, 64, 512, 24, true};
+static void cuda_model(char *out, size_t cap)
+{
+    snprintf(out, cap, "%s", pl_cuda_card_get()->name);
+}
+
+static const pl_fuse_opts cuda_fuse = PL_FUSE_OPTS_CUDA(pl_cuda_group_takes);
 
 static const pl_device device = {
     .name = "cuda",
@@ -129,6 +134,8 @@ static const pl_device device = {
     .tape_ms = pl_cuda_tape_ms,
     .used_bytes = pl_cuda_used_bytes,
     .room = pl_cuda_room,
+    .gpu = true,
+    .model = cuda_model,
 };
 
 static pl_status open(int index, const pl_device **out)

@@ -56,9 +56,18 @@ typedef struct pl_vjp {
 } pl_vjp;
 
 /* ---- cost: what the planner believes ---------------------------------------------------- */
+/* What bounds an op: the bytes it moves, or a matrix product of its own or in disguise. */
+typedef enum pl_work {
+    PL_WORK_MOVE,
+    PL_WORK_PRODUCT,
+    PL_WORK_CONV, /* m positions, n and k channels times taps; a gradient as the product it is */
+    PL_WORK_ATTENTION
+} pl_work;
 typedef struct pl_cost {
     double flops;
     double bytes; /* moved to and from memory: at least the operands */
+    pl_work work;
+    double m, n, k; /* unless MOVE: the product (m,k)(k,n), one of several alike */
 } pl_cost;
 
 /* ---- test cases ------------------------------------------------------------------------- */
@@ -177,6 +186,9 @@ struct pl_op {
 
     /* Optional, by flag. */
     bool (*view)(const pl_call *c, int64_t *byte_offset);
+    /* Input i is, byte for byte, the part of output 0 from byte_offset on. Kernels of such an op may
+     * be given inputs that lie right there. */
+    bool (*join)(const pl_call *c, int i, int64_t *byte_offset);
     bool (*affine)(const pl_call *c, pl_affine *out); /* false: not affine for these attributes */
     void (*reduction)(const pl_call *c, pl_reduction *out);
     void (*ramp)(const pl_call *c, pl_ramp *out);

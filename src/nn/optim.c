@@ -1,7 +1,8 @@
 /* optim.c - from a loss to new weights: gradients, global-norm clipping, update ops, averages.
  *
  * Everything is nodes. The factor that scales a gradient (clipping, 1/loss scale) is one scalar
- * that the update op multiplies in, so no second copy of a gradient is ever made. Moments,
+ * that the update op multiplies in, so no second copy of a gradient is ever made; one that is not
+ * finite makes the op change nothing, so a step is skipped without a second copy of anything. Moments,
  * counters and averages are slots changed through the context, hence assigned once, by
  * pl_nn_finish.
  */
@@ -128,6 +129,12 @@ static pl_val global_norm(pl_graph *g, const pl_grads *grads)
     return pl_sqrt(g, total);
 }
 
+/* The slot takes what an update op made, which is what it had when the step is skipped. */
+static void set(const update *u, int slot, pl_val v)
+{
+    if (slot >= 0) pl_nn_update(u->m, slot, v);
+}
+
 /* The slot takes v, or keeps what it has when the step is skipped. */
 static void put(const update *u, int slot, pl_val v)
 {
@@ -155,9 +162,9 @@ static pl_val adam(const update *u, int p, pl_val w, pl_val grad, double decay)
     int xs = o->amsgrad ? moment(u, "vmax", p) : -1;
     pl_val mv = read_or_none(u, ms), vv = read_or_none(u, vs), xv = read_or_none(u, xs);
     pl_adam(u->m->g, &a, u->lr, u->step, u->scale, grad, &w, &mv, &vv, &xv);
-    put(u, ms, mv);
-    put(u, vs, vv);
-    put(u, xs, xv);
+    set(u, ms, mv);
+    set(u, vs, vv);
+    set(u, xs, xv);
     return w;
 }
 
@@ -168,7 +175,7 @@ static pl_val sgd(const update *u, int p, pl_val w, pl_val grad, double decay)
     int bs = o->momentum != 0 ? moment(u, "buf", p) : -1;
     pl_val bv = read_or_none(u, bs);
     pl_sgd(u->m->g, &a, u->lr, u->step, u->scale, grad, &w, &bv);
-    put(u, bs, bv);
+    set(u, bs, bv);
     return w;
 }
 
@@ -178,7 +185,7 @@ static pl_val lion(const update *u, int p, pl_val w, pl_val grad, double decay)
     int ms = moment(u, "m", p);
     pl_val mv = read_or_none(u, ms);
     pl_lion(u->m->g, &a, u->lr, u->scale, grad, &w, &mv);
-    put(u, ms, mv);
+    set(u, ms, mv);
     return w;
 }
 
@@ -190,9 +197,9 @@ static pl_val rmsprop(const update *u, int p, pl_val w, pl_val grad, double deca
     int bs = o->momentum != 0 ? moment(u, "buf", p) : -1;
     pl_val sv = read_or_none(u, ss), mv = read_or_none(u, ms), bv = read_or_none(u, bs);
     pl_rmsprop(u->m->g, &a, u->lr, u->scale, grad, &w, &sv, &mv, &bv);
-    put(u, ss, sv);
-    put(u, ms, mv);
-    put(u, bs, bv);
+    set(u, ss, sv);
+    set(u, ms, mv);
+    set(u, bs, bv);
     return w;
 }
 
@@ -218,7 +225,7 @@ static void update_one(const update *u, int param, pl_val old, pl_val grad)
         [PL_OPTIM_LION] = lion, [PL_OPTIM_RMSPROP] = rmsprop,
     };
     bool decays = pl_store_slot(pl_graph_store(u->m->g), param)->decay;
-    put(u, param, rules[u->o->kind](u, param, old, grad, decays ? u->o->weight_decay : 0));
+    set(u, param, rules[u->o->kind](u, param, old, grad, decays ? u->o->weight_decay : 0));
     if (u->o->ema > 0) average(u, param, old);
 }
 
@@ -235,7 +242,10 @@ static void gradient_scale(update *u, const pl_grads *grads, pl_optim_report *r)
         pl_val c = pl_div(g, scalar(g, o->clip_norm), pl_shift(g, r->grad_norm, 1e-6));
         u->scale = pl_mul(g, u->scale, pl_min(g, c, scalar(g, 1)));
     }
-    if (o->skip_nonfinite) u->keep = r->finite = pl_is_finite(g, r->grad_norm);
+    if (!o->skip_nonfinite) return;
+    u->keep = r->finite = pl_is_finite(g, r->grad_norm);
+    /* 0 times a norm that is not finite is no number, and with that update ops change nothing. */
+    u->scale = pl_mul(g, u->scale, pl_shift(g, pl_scale(g, r->grad_norm, 0), 1));
 }
 
 void pl_optim_update(pl_nn *m, const pl_grads *grads, const pl_optim *o,

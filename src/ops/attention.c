@@ -148,7 +148,9 @@ static pl_cost cost_of(const pl_call *c, double products)
     double pairs =
         (double)(q->dim[0] * q->dim[2]) * (double)q->dim[1] * (double)c->in_type[1].dim[1];
     if (((const pl_attention_attr *)c->attr)->causal) pairs *= 0.5;
-    return (pl_cost){pairs * (2 * products * (double)q->dim[3] + 12), operand_bytes(c)};
+    return (pl_cost){pairs * (2 * products * (double)q->dim[3] + 12), operand_bytes(c),
+                     PL_WORK_ATTENTION, (double)q->dim[1], (double)c->in_type[1].dim[1],
+                     (double)q->dim[3]};
 }
 
 static pl_cost attention_cost(const pl_call *c)

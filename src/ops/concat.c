@@ -1,7 +1,8 @@
 /* concat.c - tensors end to end along one axis; stack puts them along an axis of its own.
  *
  * Each input is one strided copy into its part of the output. The gradient is the slice of each
- * part. Any number of inputs, at least one.
+ * part. Any number of inputs, at least one. Along the outermost axis a part is one run of bytes, and
+ * the plan may have put the input there when it was made: nothing is copied then.
  */
 #include "ops/attr.h"
 #include "cpu/strided.h"
@@ -44,6 +45,16 @@ static void vjp(const pl_vjp *v)
     }
 }
 
+/* One run of bytes: no axis outside. */
+static bool join(const pl_call *c, int i, int64_t *byte_offset)
+{
+    int64_t axis = ((const pl_concat_attr *)c->attr)->axis, at = 0;
+    if (pl_shape_lines(&c->out_type[0], axis).outer != 1) return false;
+    for (int k = 0; k < i; k++) at += (int64_t)pl_type_bytes(&c->in_type[k]);
+    *byte_offset = at;
+    return true;
+}
+
 static pl_status ref(const pl_call *c)
 {
     int64_t axis = ((const pl_concat_attr *)c->attr)->axis, at = 0;
@@ -52,9 +63,11 @@ static pl_status ref(const pl_call *c)
     for (int k = 0; k < c->n_in; k++) {
         pl_lines x = pl_shape_lines(&c->in_type[k], axis);
         size_t run = (size_t)(x.size * x.inner) * elem;
-        for (int64_t o = 0; o < x.outer && run; o++)
-            memcpy((char *)c->out[0] + (size_t)((o * y.size + at) * y.inner) * elem,
-                   (const char *)c->in[k] + (size_t)o * run, run);
+        for (int64_t o = 0; o < x.outer && run; o++) {
+            char *to = (char *)c->out[0] + (size_t)((o * y.size + at) * y.inner) * elem;
+            const char *from = (const char *)c->in[k] + (size_t)o * run;
+            if (to != from) memcpy(to, from, run);
+        }
         at += x.size;
     }
     return PL_OK;
@@ -70,8 +83,8 @@ static pl_status strided(const pl_call *c)
     for (int k = 0; k < c->n_in; k++) {
         memcpy(b.dim, c->in_type[k].dim, sizeof b.dim);
         pl_shape_strides(&c->in_type[k], b.from);
-        pl_strided_copy(&b, elem, (char *)c->out[0] + (size_t)(at * b.to[axis]) * elem,
-                        c->in[k]);
+        char *to = (char *)c->out[0] + (size_t)(at * b.to[axis]) * elem;
+        if (to != c->in[k]) pl_strided_copy(&b, elem, to, c->in[k]);
         at += c->in_type[k].dim[axis];
     }
     return PL_OK;
@@ -113,6 +126,7 @@ const pl_op pl_op_concat = {
     .cpu = kernels,
     .cases = cases,
     .labels = labels,
+    .join = join,
 };
 
 /* ---- constructors ----------------------------------------------------------------------- */

@@ -194,27 +194,31 @@ static void dw_vjp(const pl_vjp *v)
 }
 
 /* ---- cost ------------------------------------------------------------------------------- */
-static pl_cost cost_of(const pl_call *c, geometry g)
+/* The product of (places, channels in x taps) and (channels in x taps, channels out): which of the
+ * three is summed over tells the ops apart. */
+static pl_cost cost_of(const pl_call *c, geometry g, int summed)
 {
-    double y = (double)g.n * (double)g.oc;
-    for (int d = 0; d < 3; d++) y *= (double)g.w.out[d];
-    double macs = y * (double)pl_window_taps(&g.w) * (double)(g.ic / g.groups);
-    return (pl_cost){2 * macs, operand_bytes(c)};
+    double places = (double)g.n, out = (double)(g.oc / g.groups);
+    double in = (double)pl_window_taps(&g.w) * (double)(g.ic / g.groups);
+    for (int d = 0; d < 3; d++) places *= (double)g.w.out[d];
+    double mnk[3][3] = {{places, out, in}, {places, in, out}, {out, in, places}};
+    return (pl_cost){2 * places * out * in * (double)g.groups, operand_bytes(c), PL_WORK_CONV,
+                     mnk[summed][0], mnk[summed][1], mnk[summed][2]};
 }
 
 static pl_cost conv_cost(const pl_call *c)
 {
-    return cost_of(c, conv_geometry(c));
+    return cost_of(c, conv_geometry(c), 0);
 }
 
 static pl_cost dx_cost(const pl_call *c)
 {
-    return cost_of(c, dx_geometry(c));
+    return cost_of(c, dx_geometry(c), 1);
 }
 
 static pl_cost dw_cost(const pl_call *c)
 {
-    return cost_of(c, dw_geometry(c));
+    return cost_of(c, dw_geometry(c), 2);
 }
 
 /* ---- reference: one output element at a time, in double --------------------------------- */

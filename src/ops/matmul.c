@@ -110,7 +110,7 @@ static pl_cost cost(const pl_call *c)
 {
     product p = product_of(c);
     return (pl_cost){2.0 * (double)p.batch * (double)p.m * (double)p.n * (double)p.k,
-                     operand_bytes(c)};
+                     operand_bytes(c), PL_WORK_PRODUCT, (double)p.m, (double)p.n, (double)p.k};
 }
 
 /* ---- kernels ---------------------------------------------------------------------------- */

@@ -3,7 +3,7 @@
  * One op makes the new weight and the new state from the old ones and the gradient, in one
  * pass. inputs    lr, scale, step (adam and sgd only), grad, w, state.. outputs   w', state'..
  * each may take over its predecessor's bytes scale multiplies the gradient before anything
- * else. The number of outputs is fixed by the op, so rules with and without an optional state
+ * else; when it is not finite nothing changes (a skipped step). The number of outputs is fixed by the op, so rules with and without an optional state
  * are ops of their own: adam_max (amsgrad), sgd_momentum, rmsprop_centered, rmsprop_momentum,
  * rmsprop_full.
  *
@@ -208,8 +208,19 @@ static values values_of(const pl_call *c, int scalars)
                     scalars == 3 ? (double)*(const int64_t *)c->in[2] : 1};
 }
 
+/* A scale that is not finite: everything stays as it is. */
+static bool skipped(const pl_call *c, int scalars, coeffs k)
+{
+    if (isfinite(k.scale)) return false;
+    for (int i = 0; i < c->n_out; i++)
+        if (c->out[i] != c->in[scalars + 1 + i])
+            memcpy(c->out[i], c->in[scalars + 1 + i], pl_type_bytes(&c->out_type[i]));
+    return true;
+}
+
 static pl_status run_ref(const pl_call *c, int scalars, coeffs k, rule_fn rule)
 {
+    if (skipped(c, scalars, k)) return PL_OK;
     int64_t n = pl_type_elems(&c->out_type[0]);
     int states = c->n_out - 1;
     for (int64_t i = 0; i < n; i++) {
@@ -242,6 +253,7 @@ static void run_chunk(void *ctx, int64_t task, int worker)
 
 static pl_status run_fast(const pl_call *c, int scalars, coeffs k, pl_update_rule rule)
 {
+    if (skipped(c, scalars, k)) return PL_OK;
     job j = {.fn = pl_update_best(rule), .n = pl_type_elems(&c->out_type[0])};
     j.u = (pl_update){.grad = c->in[scalars],
                       .w = c->in[scalars + 1],
@@ -318,6 +330,11 @@ static pl_cost cost(const pl_call *c)
  {                                                                                             \
   0.5, 1.5, false                                                                              \
  }
+/* not a number: the update changes nothing */
+#define NO_SCALE                                                                               \
+ {                                                                                             \
+  (double)NAN, (double)NAN, false                                                              \
+ }
 #define STEP                                                                                   \
  {                                                                                             \
   1, 9, false                                                                                  \
@@ -334,38 +351,48 @@ static pl_cost cost(const pl_call *c)
 #define ADAM_TEXT(rest) "beta1=0.9, beta2=0.99, eps=0.00001, weight_decay=0.1, decoupled=" rest
 static const pl_case adam_cases[] = {
     {{"f32[]", "f32[]", "i64[]", "f32[3,5]", "f32[3,5]", "f32[3,5]", "f32[3,5]"}, ADAM_TEXT("true"), {LR, SCALE, STEP, ANY, ANY, ANY, POS}},
+    {{"f32[]", "f32[]", "i64[]", "f32[3,5]", "f32[3,5]", "f32[3,5]", "f32[3,5]"}, ADAM_TEXT("true"), {LR, NO_SCALE, STEP, ANY, ANY, ANY, POS}},
     {{"f32[]", "f32[]", "i64[]", "f32[35]", "f32[35]", "f32[35]", "f32[35]"}, ADAM_TEXT("false"), {LR, SCALE, STEP, ANY, ANY, ANY, POS}},
     {{"f32[]", "f32[]", "i64[]", "f32[]", "f32[]", "f32[]", "f32[]"}, ADAM_TEXT("false"), {LR, SCALE, STEP, ANY, ANY, ANY, POS}},
     PL_CASE_END};
 static const pl_case adam_max_cases[] = {
     {{"f32[]", "f32[]", "i64[]", "f32[37]", "f32[37]", "f32[37]", "f32[37]", "f32[37]"}, ADAM_TEXT("true"), {LR, SCALE, STEP, ANY, ANY, ANY, POS, POS}},
+    {{"f32[]", "f32[]", "i64[]", "f32[37]", "f32[37]", "f32[37]", "f32[37]", "f32[37]"}, ADAM_TEXT("true"), {LR, NO_SCALE, STEP, ANY, ANY, ANY, POS, POS}},
     {{"f32[]", "f32[]", "i64[]", "f32[2,3]", "f32[2,3]", "f32[2,3]", "f32[2,3]", "f32[2,3]"}, ADAM_TEXT("false"), {LR, SCALE, STEP, ANY, ANY, ANY, POS, POS}},
     PL_CASE_END};
 static const pl_case sgd_cases[] = {
     {{"f32[]", "f32[]", "i64[]", "f32[35]", "f32[35]"}, "weight_decay=0.1", {LR, SCALE, STEP, ANY, ANY}},
+    {{"f32[]", "f32[]", "i64[]", "f32[35]", "f32[35]"}, "weight_decay=0.1", {LR, NO_SCALE, STEP, ANY, ANY}},
     PL_CASE_END};
 static const pl_case momentum_cases[] = {
     {{"f32[]", "f32[]", "i64[]", "f32[35]", "f32[35]", "f32[35]"}, "momentum=0.9, dampening=0.1, weight_decay=0.1, nesterov=false", {LR, SCALE, {2, 9, false}, ANY, ANY, ANY}},
+    {{"f32[]", "f32[]", "i64[]", "f32[35]", "f32[35]", "f32[35]"}, "momentum=0.9, dampening=0.1, weight_decay=0.1, nesterov=false", {LR, NO_SCALE, {2, 9, false}, ANY, ANY, ANY}},
     {{"f32[]", "f32[]", "i64[]", "f32[35]", "f32[35]", "f32[35]"}, "momentum=0.9, dampening=0.1, weight_decay=0.1, nesterov=false", {LR, SCALE, {1, 1, false}, ANY, ANY, ANY}},
     PL_CASE_END};
 static const pl_case nesterov_cases[] = {
     {{"f32[]", "f32[]", "i64[]", "f32[35]", "f32[35]", "f32[35]"}, "momentum=0.9, dampening=0, weight_decay=0.1, nesterov=true", {LR, SCALE, STEP, ANY, ANY, ANY}},
+    {{"f32[]", "f32[]", "i64[]", "f32[35]", "f32[35]", "f32[35]"}, "momentum=0.9, dampening=0, weight_decay=0.1, nesterov=true", {LR, NO_SCALE, STEP, ANY, ANY, ANY}},
     PL_CASE_END};
 static const pl_case lion_cases[] = {
     {{"f32[]", "f32[]", "f32[35]", "f32[35]", "f32[35]"}, "beta1=0.9, beta2=0.99, weight_decay=0.1", {LR, SCALE, ANY, ANY, ANY}},
+    {{"f32[]", "f32[]", "f32[35]", "f32[35]", "f32[35]"}, "beta1=0.9, beta2=0.99, weight_decay=0.1", {LR, NO_SCALE, ANY, ANY, ANY}},
     PL_CASE_END};
 #define RMS_TEXT "alpha=0.9, eps=0.00001, weight_decay=0.1, momentum=0.8"
 static const pl_case rmsprop_cases[] = {
     {{"f32[]", "f32[]", "f32[35]", "f32[35]", "f32[35]"}, RMS_TEXT, {LR, SCALE, ANY, ANY, POS}},
+    {{"f32[]", "f32[]", "f32[35]", "f32[35]", "f32[35]"}, RMS_TEXT, {LR, NO_SCALE, ANY, ANY, POS}},
     PL_CASE_END};
 static const pl_case rms_centered_cases[] = {
     {{"f32[]", "f32[]", "f32[35]", "f32[35]", "f32[35]", "f32[35]"}, RMS_TEXT, {LR, SCALE, ANY, ANY, POS, {-0.4, 0.4, false}}},
+    {{"f32[]", "f32[]", "f32[35]", "f32[35]", "f32[35]", "f32[35]"}, RMS_TEXT, {LR, NO_SCALE, ANY, ANY, POS, {-0.4, 0.4, false}}},
     PL_CASE_END};
 static const pl_case rms_momentum_cases[] = {
     {{"f32[]", "f32[]", "f32[35]", "f32[35]", "f32[35]", "f32[35]"}, RMS_TEXT, {LR, SCALE, ANY, ANY, POS, ANY}},
+    {{"f32[]", "f32[]", "f32[35]", "f32[35]", "f32[35]", "f32[35]"}, RMS_TEXT, {LR, NO_SCALE, ANY, ANY, POS, ANY}},
     PL_CASE_END};
 static const pl_case rms_full_cases[] = {
     {{"f32[]", "f32[]", "f32[35]", "f32[35]", "f32[35]", "f32[35]", "f32[35]"}, RMS_TEXT, {LR, SCALE, ANY, ANY, POS, {-0.4, 0.4, false}, ANY}},
+    {{"f32[]", "f32[]", "f32[35]", "f32[35]", "f32[35]", "f32[35]", "f32[35]"}, RMS_TEXT, {LR, NO_SCALE, ANY, ANY, POS, {-0.4, 0.4, false}, ANY}},
     PL_CASE_END};
 
 UPDATE_OP(adam, 3, 2, adam_attrs, adam_coeffs, PL_UPDATE_ADAM, adam_rule, adam_cases)

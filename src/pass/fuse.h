@@ -22,6 +22,13 @@ typedef struct pl_fuse_opts {
   NULL, 16384, 64, 64, 512, 8, false, true, true                                               \
  }
 
+/* NVIDIA cards. One place for the device, which compiles groups, and for profiles of cards, which
+ * only plan with them: their units must be the same. */
+#define PL_FUSE_OPTS_CUDA(takes)                                                               \
+ {                                                                                             \
+  takes, 16384, 64, 64, 512, 24, true, false, false                                            \
+ }
+
 pl_status pl_fuse(const pl_graph *g, const pl_fuse_opts *o, pl_units **out) PL_MUST_USE;
 
 #endif

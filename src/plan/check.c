@@ -28,6 +28,12 @@ typedef struct tag_info {
     uint64_t at, off;
 } tag_info;
 
+/* A concat: bytes [off, off + bytes) of root are those of root `of` from `at` on, whoever made them. */
+typedef struct part {
+    uint32_t root, of;
+    uint64_t off, bytes, at;
+} part;
+
 typedef struct range {
     uint64_t lo, hi;
 } range;
@@ -46,6 +52,8 @@ typedef struct replay {
     uint32_t *tree; /* tag of a whole subtree, or MIXED */
     tag_info *tags; /* [0] is garbage */
     uint32_t n_tags;
+    part *parts; /* by root */
+    uint32_t n_parts;
     int32_t *made, *used; /* per value that is a root: steps of its writing and last reading */
     const pl_buffer **by_offset; /* buffers by offset, then time */
 } replay;
@@ -110,6 +118,43 @@ static pl_status find_contents(replay *r)
         r->root[u->out[0]] = r->root[u->in[0]];
         r->off[u->out[0]] = r->off[u->in[0]] + (uint64_t)u->view_offset;
     }
+    return PL_OK;
+}
+
+static int by_root(const void *a, const void *b)
+{
+    const part *x = a, *y = b;
+    return x->root < y->root ? -1 : x->root > y->root;
+}
+
+/* What the ops say: inputs that are a run of bytes of an output. */
+static pl_status find_parts(replay *r, pl_arena *mem)
+{
+    uint32_t most = 0, widest = 1;
+    for (uint32_t i = 0; i < r->units->n; i++) {
+        const pl_node_rec *d = pl_node_get(r->g, r->units->unit[i].nodes[0]);
+        if (!d->op->join) continue;
+        most += d->n_in;
+        if (d->n_in > widest) widest = d->n_in;
+    }
+    pl_type *types = pl_arena_new(mem, pl_type, widest), out[PL_MAX_OUT];
+    r->parts = pl_arena_new(mem, part, most + 1);
+    if (!types || !r->parts) return PL_ERR_MEMORY;
+    for (uint32_t i = 0; i < r->units->n; i++) {
+        uint32_t node = r->units->unit[i].nodes[0];
+        const pl_node_rec *d = pl_node_get(r->g, node);
+        pl_call c;
+        if (!d->op->join || r->units->unit[i].kind != PL_UNIT_KERNEL) continue;
+        pl_node_call(r->g, node, types, out, &c);
+        for (int k = 0; k < d->n_in; k++) {
+            uint32_t val = pl_node_in(r->g, node)[k];
+            int64_t at;
+            if (r->root[val] != NO_CONTENT && d->op->join(&c, k, &at))
+                r->parts[r->n_parts++] = (part){r->root[val], d->out, r->off[val],
+                                                pl_type_bytes(&types[k]), (uint64_t)at};
+        }
+    }
+    qsort(r->parts, r->n_parts, sizeof *r->parts, by_root);
     return PL_OK;
 }
 
@@ -263,9 +308,27 @@ static bool holds(const replay *r, range x, uint32_t root, uint64_t off)
     return t->root == root && x.lo - t->at + t->off == off;
 }
 
+/* The bytes are the value's own, or the same ones as part of a concat. */
 static bool holds_value(const replay *r, const pl_place *at, uint32_t val)
 {
-    return holds(r, range_of(r, at, bytes_of(r, val)), r->root[val], r->off[val]);
+    range x = range_of(r, at, bytes_of(r, val));
+    uint32_t root = r->root[val], lo = 0, hi = r->n_parts;
+    uint64_t off = r->off[val], bytes = x.hi - x.lo;
+    if (holds(r, x, root, off)) return true;
+    while (lo < hi) {
+        uint32_t mid = (lo + hi) / 2;
+        if (r->parts[mid].root < root)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    for (; lo < r->n_parts && r->parts[lo].root == root; lo++) {
+        const part *p = &r->parts[lo];
+        if (off >= p->off && off + bytes <= p->off + p->bytes &&
+            holds(r, x, p->of, p->at + off - p->off))
+            return true;
+    }
+    return false;
 }
 
 /* ---- the replay ------------------------------------------------------------------------- */
@@ -425,9 +488,16 @@ static bool covered(const replay *r, uint64_t offset, uint64_t bytes, int32_t fi
     /* an empty buffer may share its offset with a real one */
     while (lo && r->by_offset[lo - 1]->offset == offset && r->by_offset[lo - 1]->bytes < bytes)
         lo--;
-    if (!lo) return false;
-    const pl_buffer *b = r->by_offset[lo - 1];
-    return b->offset == offset && b->bytes >= bytes && b->first <= first && b->last > last;
+    const pl_buffer *b = lo ? r->by_offset[lo - 1] : NULL;
+    if (b && b->offset == offset && b->bytes >= bytes && b->first <= first && b->last > last)
+        return true;
+    for (uint32_t i = 0; i < r->p->n_buffers; i++) { /* inside one that starts before it */
+        b = &r->p->buffers[i];
+        if (b->offset < offset && offset + bytes <= b->offset + b->bytes && b->first <= first &&
+            b->last > last)
+            return true;
+    }
+    return false;
 }
 
 static pl_status check_buffers(replay *r)
@@ -475,6 +545,7 @@ static pl_status prepare(replay *r, pl_arena *mem)
             r->slot_at[s] + pl_type_bytes(&pl_store_slot(g->store, (int)s)->type);
     PL_TRY(check_bits(r));
     PL_TRY(find_contents(r));
+    PL_TRY(find_parts(r, mem));
     PL_TRY(check_places(r));
     collect_borders(r);
     r->n_leaves = r->n_borders > 1 ? r->n_borders : 2;

@@ -38,13 +38,17 @@ pl_status pl_unit_cost(const pl_graph *g, const pl_unit *u, pl_arena *scratch, p
             widest = pl_node_get(g, u->nodes[i])->n_in;
     pl_type *types = pl_arena_new(scratch, pl_type, widest);
     if (!types) return PL_ERR_MEMORY;
-    pl_cost one, sum = {0, bytes_of(g, u->bits, u->in, u->n_in) +
+    pl_cost one = {0}, sum = {0, bytes_of(g, u->bits, u->in, u->n_in) +
                                bytes_of(g, u->bits, u->out, u->n_out)};
     for (uint32_t i = 0; i < u->n_nodes; i++) {
         sum.flops += node_flops(g, u->nodes[i], types, &one);
         if (u->kind == PL_UNIT_KERNEL && one.bytes > sum.bytes) sum.bytes = one.bytes;
     }
-    if (u->kind == PL_UNIT_VIEW) sum = (pl_cost){0, 0};
+    if (u->kind == PL_UNIT_KERNEL) {
+        sum.work = one.work;
+        sum.m = one.m, sum.n = one.n, sum.k = one.k;
+    }
+    if (u->kind == PL_UNIT_VIEW) sum = (pl_cost){0};
     pl_arena_rewind(scratch, mark);
     *out = sum;
     return PL_OK;

@@ -5,8 +5,9 @@
  * told to it as scratch that is smaller by the bytes taken over; since scratch cannot be negative,
  * all scratch and all budgets of the core are larger by one constant, `shift`. Other takeovers come
  * and go with the plan, so the core's budget is only a knob: it is turned up while the true peak of
- * the expansion still is within the arena's budget. Every list found is kept and competes for every
- * later budget.
+ * the expansion still is within the arena's budget. Its settings are the rungs of remat.h and fine steps
+ * between them, the same for every budget, so that a larger budget has what a smaller one has. Every
+ * list found is kept and competes for every later budget.
  *
  * What a slot's new value is made from: an update over the old value runs once; a value assigned to
  * a slot is never dropped. Readers of an old value that come after the update, which recomputation
@@ -21,13 +22,17 @@
 
 #include <string.h>
 
-enum { MAX_CANDIDATES = 160 };
+enum { MAX_CANDIDATES = 240, CLOSE = 400 }; /* CLOSE: rungs, and steps at which a plan is filled */
 
 typedef struct candidate {
     pl_remat_plan *plan;
     uint64_t peak;  /* true bytes alive at once */
     uint64_t arena; /* after packing; 0 = not packed yet */
-    bool alone;     /* found without looking at others: found again in any process */
+    bool alone;     /* of the search for the minimum: found again in any process */
+    /* What the core was asked: its budget, effort of search, and the candidate (index + 1) that it was
+     * to fill up; 0: to look for one. */
+    uint64_t asked, effort;
+    uint32_t from;
 } candidate;
 
 struct pl_fit {
@@ -167,6 +172,8 @@ static uint64_t task_need(const pl_problem *q, uint32_t t)
     uint64_t need = q->work[t];
     for (uint32_t e = q->reads.start[t]; e < q->reads.start[t + 1]; e++)
         need += pl_storage_arena(&q->st[q->reads.list[e]]);
+    for (uint32_t k = 0; k < q->n_joins; k++) /* what may be a part of the result */
+        if (q->joins[k].task == t) need -= pl_storage_arena(&q->st[q->joins[k].in]);
     for (uint32_t w = q->writes.start[t]; w < q->writes.start[t + 1]; w++) {
         uint32_t s = q->writes.list[w];
         bool takes = false;
@@ -203,6 +210,7 @@ static pl_status fit_init(pl_fit *f)
 {
     PL_TRY(pl_problem_build(&f->q, &f->mem));
     PL_TRY(pl_problem_slots(&f->q, &f->mem));
+    PL_TRY(pl_join_list(&f->q, &f->mem));
     PL_TRY(describe_storages(f));
     PL_TRY(describe_tasks(f));
     PL_TRY(seed_segments(f));
@@ -300,32 +308,48 @@ static pl_status list_of(pl_fit *f, const pl_remat_plan *plan, pl_arena *mem, ui
 }
 
 /* ---- candidates ------------------------------------------------------------------------- */
-/* Asks the core for a plan within `budget` of its own bytes. *found is NULL when it has none.
- * alone: nothing found before is looked at, so that the answer depends on the budget only. */
-static pl_status ask_core(pl_fit *f, uint64_t budget, uint64_t effort, bool alone,
-                          candidate **found)
+static pl_status measure(pl_fit *f, candidate *c)
 {
-    const pl_remat_plan *pool[MAX_CANDIDATES + 1] = {&f->marked};
-    uint32_t marked = f->marked.n > 0;
-    for (uint32_t i = 0; i < f->n_cand; i++) pool[marked + i] = f->cand[i].plan;
+    pl_arena mem = PL_ARENA_INIT;
+    uint32_t *list;
+    pl_status rc = list_of(f, c->plan, &mem, &list);
+    if (rc == PL_OK) rc = new_fitted(f->base, list, c->plan->n, false, &c->peak, NULL);
+    pl_arena_release(&mem);
+    return rc;
+}
+
+/* Asks the core what `want` says. *found is NULL when it has no plan. The answer depends on the
+ * question only; it is kept, and the same question is not asked twice. */
+static pl_status ask_core(pl_fit *f, const candidate *want, candidate **found)
+{
+    candidate c = *want;
+    const pl_remat_plan *pool = want->from ? f->cand[want->from - 1].plan : &f->marked;
     pl_remat_opts o = PL_REMAT_OPTS_INIT;
-    o.budget_bytes = budget;
-    o.effort = effort;
+    o.budget_bytes = want->asked;
+    o.effort = want->effort;
     o.seed = f->base->opts->seed + 1;
-    o.pool = pool;
-    o.n_pool = alone ? marked : marked + f->n_cand;
+    o.pool = &pool;
+    o.n_pool = pool->n > 0;
     o.off = PL_REMAT_NO_EXACT | PL_REMAT_NO_MINIMUM;
+    if (want->from) o.off |= PL_REMAT_NO_CHAIN | PL_REMAT_NO_SIM;
     *found = NULL;
+    for (uint32_t i = 0; i < f->n_cand; i++) {
+        const candidate *k = &f->cand[i];
+        if (k->asked != c.asked || k->effort != c.effort || k->from != c.from || k->alone != c.alone)
+            continue;
+        *found = &f->cand[i];
+        return PL_OK;
+    }
     if (f->n_cand == MAX_CANDIDATES) return PL_OK;
-    candidate c = {.alone = alone};
     pl_status rc = pl_remat_solve(&f->core, &o, &c.plan);
     if (rc == PL_ERR_FIT) return PL_OK;
     PL_TRY(rc);
-    pl_arena mem = PL_ARENA_INIT;
-    uint32_t *list;
-    rc = list_of(f, c.plan, &mem, &list);
-    if (rc == PL_OK) rc = new_fitted(f->base, list, c.plan->n, false, &c.peak, NULL);
-    pl_arena_release(&mem);
+    if (c.from && c.plan->cost_ns == f->cand[c.from - 1].plan->cost_ns) { /* nothing to fill */
+        pl_remat_plan_free(c.plan);
+        *found = &f->cand[c.from - 1];
+        return PL_OK;
+    }
+    rc = measure(f, &c);
     if (rc != PL_OK) {
         pl_remat_plan_free(c.plan);
         return rc;
@@ -374,7 +398,7 @@ static pl_status shrink(pl_fit *f)
     for (int i = 0; i < ROUNDS && hi > lo && hi - lo > hi / 400; i++) {
         uint64_t at = i ? lo + (hi - lo) / 2 : lo;
         candidate *c;
-        PL_TRY(ask_core(f, at, 0, true, &c));
+        PL_TRY(ask_core(f, &(candidate){.asked = at, .alone = true}, &c));
         if (!c)
             lo = at;
         else if (c->plan->peak_bytes < hi)
@@ -427,32 +451,63 @@ static candidate *cheapest(pl_fit *f, uint64_t budget)
     return best;
 }
 
-/* Turns the core's budget up while the true peak allows it: first by the difference, which is
- * nearly constant, then by halving. Last, some search where that led. */
-static pl_status turn_up(pl_fit *f, uint64_t budget, uint64_t effort, uint64_t good)
+/* Undoes recomputation at the fine steps of the core's budget, until some in a row are too much. */
+static pl_status fill_up(pl_fit *f, uint64_t budget, candidate *c)
 {
-    enum { STEPS = 4, HALVINGS = 3 };
-    uint64_t bad = f->core_keep_all, at = good;
-    candidate *c = cheapest(f, budget);
-    for (int i = 0; i < STEPS && c && c->peak <= budget; i++) {
-        uint64_t next = at + (budget - c->peak);
-        if (next >= bad || next - at < budget / 500) break;
-        at = next;
-        PL_TRY(ask_core(f, at, 0, false, &c));
-        if (c && c->peak <= budget)
-            good = at;
-        else
-            bad = at;
+    enum { PATIENCE = 4 };
+    uint64_t step = f->core_keep_all / CLOSE + 1;
+    int over = c->peak > budget;
+    for (uint64_t at = (c->asked / step + 1) * step; at < f->core_keep_all; at += step) {
+        if (over >= PATIENCE || c->plan->n == f->core.n_ops) break;
+        candidate *next;
+        PL_TRY(ask_core(f, &(candidate){.asked = at, .from = (uint32_t)(c - f->cand) + 1}, &next));
+        if (!next) break;
+        over = next->peak > budget ? over + 1 : 0;
+        c = next;
     }
-    for (int i = 0; i < HALVINGS && bad > good && bad - good > budget / 200; i++) {
-        at = good + (bad - good) / 2;
-        PL_TRY(ask_core(f, at, 0, false, &c));
-        if (c && c->peak <= budget)
-            good = at;
-        else
-            bad = at;
+    return PL_OK;
+}
+
+/* The highest rung whose plan fits in truth. The first guess is right but for what other takeovers
+ * save, which the next ones use. *c is NULL when the rung has no plan. */
+static pl_status find_rung(pl_fit *f, uint64_t budget, uint64_t effort, uint64_t bound, uint64_t *rung,
+                           candidate **c)
+{
+    enum { GUESSES = 3 };
+    *rung = pl_remat_rung(budget + f->shift, bound, f->core_keep_all, CLOSE);
+    PL_TRY(ask_core(f, &(candidate){.asked = *rung, .effort = effort}, c));
+    for (int i = 0; i < GUESSES && *c && (*c)->peak < budget; i++) {
+        uint64_t up = pl_remat_rung(*rung + (budget - (*c)->peak), bound, f->core_keep_all, CLOSE);
+        candidate *next;
+        if (up <= *rung) break;
+        PL_TRY(ask_core(f, &(candidate){.asked = up, .effort = effort}, &next));
+        if (!next || next->peak > budget) break;
+        *rung = up;
+        *c = next;
     }
-    return effort ? ask_core(f, good, effort, false, &c) : PL_OK;
+    return PL_OK;
+}
+
+/* Candidates for a budget: from the rung below it, with search, from two close ones below and from two
+ * far ones. Steps of cost are sharp where a few storages have most of the bytes, so rungs are close;
+ * chance is levelled by the far ones, which a whole range of budgets has in common. */
+static pl_status climb(pl_fit *f, uint64_t budget, uint64_t effort)
+{
+    enum { STARTS = 5, NEAR = 2, FAR = 40 };
+    uint64_t bound, rung, all = f->core_keep_all;
+    uint32_t op;
+    candidate *c;
+    PL_TRY(pl_remat_bound(&f->core, &bound, &op));
+    PL_TRY(find_rung(f, budget, effort, bound, &rung, &c));
+    for (int i = 0; i < STARTS && c; i++) {
+        PL_TRY(fill_up(f, budget, c));
+        uint32_t rungs = i < NEAR ? CLOSE : FAR;
+        uint64_t below = all / (8 * rungs); /* less than the least distance of two rungs */
+        if (rung <= bound + below) break;
+        rung = pl_remat_rung(rung - below, bound, all, rungs);
+        PL_TRY(ask_core(f, &(candidate){.asked = rung}, &c));
+    }
+    return PL_OK;
 }
 
 /* The cheapest candidate that stays within the budget with offsets and all; NULL: none does. */
@@ -474,18 +529,14 @@ static pl_status pack_cheapest(pl_fit *f, uint64_t budget, pl_fitted **out)
 
 pl_status pl_fit_solve(pl_fit *f, uint64_t arena_budget, uint64_t effort, pl_fitted **out)
 {
-    candidate *c = NULL;
-    uint64_t unused, good = arena_budget + f->shift;
+    uint64_t unused;
     if (arena_budget < f->bound) return refuse(f, arena_budget);
-    PL_TRY(ask_core(f, good, 0, false, &c));
-    if (!c) {
-        PL_TRY(pl_fit_minimum(f, &unused));
-        if ((c = least_peak(f)) != NULL) good = c->plan->peak_bytes;
-    }
-    PL_TRY(turn_up(f, arena_budget, effort, good));
+    PL_TRY(climb(f, arena_budget, effort));
     PL_TRY(pack_cheapest(f, arena_budget, out));
     if (*out) return PL_OK;
     PL_TRY(pl_fit_minimum(f, &unused));
+    candidate *c = least_peak(f);
+    if (c && c->peak <= arena_budget) PL_TRY(fill_up(f, arena_budget, c));
     PL_TRY(pack_cheapest(f, arena_budget, out));
     return *out ? PL_OK : refuse(f, arena_budget);
 }

@@ -429,8 +429,22 @@ static void try_all(search *x, uint32_t *base, uint32_t *topo, pl_arena *mem, ui
     wander(x, walk, p->opts->seed);
 }
 
+/* The peak of an order in which every output has bytes of its own. */
+static pl_status peak_without_takes(const pl_problem *p, const uint32_t *order, pl_arena *mem,
+                                    uint64_t *peak)
+{
+    pl_problem q = *p;
+    pl_life life;
+    q.take_start = pl_arena_new(mem, uint32_t, p->n_tasks + 1);
+    if (!q.take_start) return PL_ERR_MEMORY;
+    PL_TRY(pl_life_new(&q, mem, &life));
+    pl_life_replay(&q, order, UINT64_MAX, &life);
+    *peak = life.peak;
+    return PL_OK;
+}
+
 pl_status pl_order_search(const pl_problem *p, uint32_t *order, const char **name,
-                          uint64_t *program_peak)
+                          uint64_t *program_peak, uint64_t *own_peak)
 {
     pl_arena scratch = PL_ARENA_INIT;
     search x;
@@ -443,6 +457,9 @@ pl_status pl_order_search(const pl_problem *p, uint32_t *order, const char **nam
         program_order(&x, topo);
         judge(&x, topo, "program", 0);
         *program_peak = x.peak;
+        rc = peak_without_takes(p, topo, &scratch, own_peak);
+    }
+    if (rc == PL_OK) {
         if (!p->opts->program_order && p->n_tasks) try_all(&x, base, topo, &scratch, needs);
         *name = x.name;
     }

@@ -30,6 +30,12 @@ typedef struct maker {
     uint32_t n_saved;    /* buffers at the end of the list that hold saved old values */
 } maker;
 
+/* Where a value of the arena starts in its buffer. */
+static uint64_t offset_of(const maker *m, uint32_t val)
+{
+    return m->q.offset[val] + (m->q.home ? m->q.home_at[m->q.storage[val]] : 0);
+}
+
 /* A storage's place; arena offsets are filled in after packing. */
 static pl_place place_of(const maker *m, uint32_t val)
 {
@@ -39,7 +45,7 @@ static pl_place place_of(const maker *m, uint32_t val)
     int32_t slot = st->old_slot >= 0 ? st->old_slot : st->direct;
     if (slot >= 0) return (pl_place){PL_SPACE_STATE, slot, m->q.offset[val]};
     uint64_t base = m->plan->buffers[m->buffer_of[s]].offset;
-    return (pl_place){PL_SPACE_ARENA, -1, base + m->q.offset[val]};
+    return (pl_place){PL_SPACE_ARENA, -1, base + offset_of(m, val)};
 }
 
 /* ---- buffers ---------------------------------------------------------------------------- */
@@ -122,7 +128,7 @@ static pl_place buffer_place(const maker *m, uint32_t val)
     const pl_storage *st = &m->q.st[s];
     int32_t slot = st->old_slot >= 0 ? st->old_slot : st->direct;
     if (slot >= 0) return (pl_place){PL_SPACE_STATE, slot, m->q.offset[val]};
-    return (pl_place){PL_SPACE_ARENA, (int32_t)m->buffer_of[s], m->q.offset[val]};
+    return (pl_place){PL_SPACE_ARENA, (int32_t)m->buffer_of[s], offset_of(m, val)};
 }
 
 static void read_at_end(maker *m, const pl_place *from, int32_t step)
@@ -363,7 +369,8 @@ static pl_status take_order(const pl_problem *q, uint32_t *order, const char **n
 static pl_status find_order(const pl_problem *q, pl_plan *p)
 {
     if (!q->opts->fixed_order)
-        return pl_order_search(q, p->order, &p->order_name, &p->program_order_bound);
+        return pl_order_search(q, p->order, &p->order_name, &p->program_order_bound,
+                               &p->own_bytes_bound);
     return take_order(q, p->order, &p->order_name);
 }
 
@@ -378,7 +385,8 @@ static pl_status make(maker *m)
     if (!p->order) return PL_ERR_MEMORY;
     PL_TRY(find_order(q, p));
     PL_TRY(pl_life_new(q, &m->scratch, &m->life));
-    pl_life_replay(q, p->order, UINT64_MAX, &m->life);
+    PL_TRY(pl_join_list(q, &m->scratch));
+    PL_TRY(pl_join_choose(q, p->order, &m->scratch, &m->life));
     PL_TRY(list_outputs(m));
     PL_TRY(add_buffers(m));
     PL_TRY(add_copies(m));
@@ -416,7 +424,8 @@ pl_status pl_plan_peak(const pl_graph *g, const pl_units *units, const pl_plan_o
     uint32_t *order = pl_arena_new(&mem, uint32_t, q.n_tasks + 1);
     if (rc == PL_OK) rc = order ? take_order(&q, order, &name) : PL_ERR_MEMORY;
     if (rc == PL_OK) rc = pl_life_new(&q, &mem, &life);
-    if (rc == PL_OK) pl_life_replay(&q, order, UINT64_MAX, &life);
+    if (rc == PL_OK) rc = pl_join_list(&q, &mem);
+    if (rc == PL_OK) rc = pl_join_choose(&q, order, &mem, &life);
     if (rc == PL_OK) *bytes = life.peak;
     pl_arena_release(&mem);
     return rc;

@@ -80,6 +80,7 @@ typedef struct pl_plan {
     int32_t peak_step;            /* first step with live_bound bytes alive */
     const char *order_name;       /* the strategy that won */
     uint64_t program_order_bound; /* live_bound of the order in which the graph was written */
+    uint64_t own_bytes_bound;     /* the same, were no output to take over an input's bytes */
 } pl_plan;
 
 /* What the planner is asked. work_bytes is per unit id. group_inplace says whether output k of
@@ -89,6 +90,7 @@ typedef struct pl_plan_opts {
     bool (*group_inplace)(void *ctx, uint32_t unit, uint32_t k, uint32_t i);
     void *ctx;
     bool no_reuse;
+    bool no_join;       /* concats copy all their inputs */
     bool program_order; /* no search for a better order */
     /* The order, given: ids of all units that are no views. NULL: it is searched for. */
     const uint32_t *fixed_order;
@@ -116,6 +118,8 @@ const char *pl_plan_step_label(const pl_graph *g, const pl_units *units, const p
                                int32_t step, char *buf, size_t cap);
 /* Bytes alive at the peak by kind; slots of the store are counted whole. */
 void pl_plan_components(const pl_graph *g, const pl_plan *p, uint64_t bytes[PL_N_COMPONENTS]);
+/* Bytes of the results of all views, were they copied. */
+uint64_t pl_view_bytes(const pl_graph *g, const pl_units *units);
 /* Bytes of the whole store, each slot rounded up to the alignment. */
 uint64_t pl_state_bytes(const pl_store *s);
 

@@ -298,7 +298,7 @@ static pl_status compete(pl__remat_best *b)
     if (b->optimal) return PL_OK;
     PL_TRY(offer_pool(b));
     if (!(b->opts->off & PL_REMAT_NO_CHAIN)) PL_TRY(pl__remat_chain(b));
-    return pl__remat_simulate(b);
+    return b->opts->off & PL_REMAT_NO_SIM ? PL_OK : pl__remat_simulate(b);
 }
 
 static pl_status best_init(pl__remat_best *b, const pl__remat *m, const pl_remat_opts *opts)
@@ -411,15 +411,17 @@ static pl_status solve(const pl__remat *m, const pl_remat_opts *opts, pl__remat_
 }
 
 /* Any plan within the budget: its peak into *peak; 0 when none was found. */
-static pl_status try_budget(const pl__remat *m, const pl_remat_opts *opts, uint64_t budget,
+static pl_status try_budget(const pl__remat *m, const pl_remat_opts *opts, uint64_t budget, bool few,
                             uint64_t *peak)
 {
     pl_remat_opts o = *opts;
     pl__remat_best b = {0};
     o.budget_bytes = budget;
     o.off |= PL_REMAT_NO_FILL; /* it only uses room up */
+    if (few) o.off |= PL_REMAT_NO_EXACT;
     pl_status s = best_init(&b, m, &o);
     b.any = true;
+    b.few = few;
     b.effort = 0;
     if (s == PL_OK) s = compete(&b);
     *peak = b.seq.n ? b.seq.peak : 0;
@@ -427,27 +429,51 @@ static pl_status try_budget(const pl__remat *m, const pl_remat_opts *opts, uint6
     return s;
 }
 
-/* Halves the range between a budget without a plan and the least one with, down to a thousandth.
- * A plan's own peak is the next budget to try; it is believed only when it succeeds, so that a
- * search with these options succeeds at the result. */
-static pl_status find_minimum(const pl__remat *m, const pl_remat_opts *opts, uint64_t *bytes)
+/* A budget without a plan, the least one with, and what is still to be spent on the range between. */
+typedef struct range {
+    uint64_t lo, found, deadline_ns;
+} range;
+
+static bool is_wide(const range *r, uint64_t parts)
 {
-    uint64_t lo, found, peak, next = 0;
-    uint32_t op;
-    uint64_t deadline =
-        opts->time_limit_s > 0 ? pl_sys_now_ns() + (uint64_t)(opts->time_limit_s * 1e9) : 0;
-    lower_bound(m, &lo, &op);
-    PL_TRY(try_budget(m, opts, UINT64_MAX, &found));
-    if (lo) lo--; /* the bound itself may do */
-    while (found > lo + 1 && found - lo > found / 1000) {
-        if (deadline && pl_sys_now_ns() > deadline) break;
-        uint64_t budget = next ? next : lo + (found - lo) / 2;
-        PL_TRY(try_budget(m, opts, budget, &peak));
-        next = peak > lo && peak < budget ? peak : 0;
-        if (peak) found = budget;
-        else lo = budget;
+    if (r->deadline_ns && pl_sys_now_ns() > r->deadline_ns) return false;
+    return r->found > r->lo + 1 && r->found - r->lo > r->found / parts;
+}
+
+/* Halves the range, at most `tries` times. */
+static pl_status halve(const pl__remat *m, const pl_remat_opts *opts, range *r, bool few, int tries,
+                       uint64_t parts)
+{
+    for (int i = 0; i < tries && is_wide(r, parts); i++) {
+        uint64_t budget = r->lo + (r->found - r->lo) / 2, peak;
+        PL_TRY(try_budget(m, opts, budget, few, &peak));
+        if (peak) r->found = budget;
+        else r->lo = budget;
     }
-    *bytes = found;
+    return PL_OK;
+}
+
+/* The least budget with a plan, to some thousandths. To find a plan is quick and to give up is slow,
+ * so quick looks come first: what they find, a whole search finds too. On problems where it takes no
+ * time, whole searches try what they missed, a little below their answer. `refused` is a budget that a
+ * whole search found nothing for. A search with these options succeeds at the result. */
+static pl_status find_minimum(const pl__remat *m, const pl_remat_opts *opts, uint64_t refused,
+                              uint64_t *bytes)
+{
+    enum { QUICK = 24, WHOLE = 4, SMALL = 1000 };
+    range r = {.deadline_ns = opts->time_limit_s > 0
+                                  ? pl_sys_now_ns() + (uint64_t)(opts->time_limit_s * 1e9)
+                                  : 0};
+    uint32_t op;
+    lower_bound(m, &r.lo, &op);
+    PL_TRY(try_budget(m, opts, UINT64_MAX, false, &r.found));
+    if (r.lo) r.lo--; /* the bound itself may do */
+    if (refused > r.lo && refused < r.found) r.lo = refused;
+    uint64_t floor = r.lo;
+    PL_TRY(halve(m, opts, &r, true, QUICK, 400));
+    r.lo = r.found - r.found / 32 > floor ? r.found - r.found / 32 : floor;
+    if (m->n_ops <= SMALL) PL_TRY(halve(m, opts, &r, false, WHOLE, 1000));
+    *bytes = r.found;
     return PL_OK;
 }
 
@@ -456,7 +482,7 @@ static pl_status fail_unfound(const pl__remat *m, const pl_remat_opts *opts)
     uint64_t least = 0;
     PL_FAIL_IF(opts->off & PL_REMAT_NO_MINIMUM, PL_ERR_FIT, "no plan found for %llu bytes",
                (unsigned long long)opts->budget_bytes);
-    PL_TRY(find_minimum(m, opts, &least));
+    PL_TRY(find_minimum(m, opts, opts->budget_bytes, &least));
     PL_FAIL(PL_ERR_FIT,
             "no plan found for %llu bytes; the smallest budget with one is %llu bytes",
             (unsigned long long)opts->budget_bytes, (unsigned long long)least);
@@ -481,7 +507,7 @@ pl_status pl_remat_minimum(const pl_remat_problem *p, const pl_remat_opts *opts,
 {
     pl__remat m;
     pl_status s = build_model(p, &m);
-    if (s == PL_OK) s = find_minimum(&m, opts ? opts : &defaults, bytes);
+    if (s == PL_OK) s = find_minimum(&m, opts ? opts : &defaults, 0, bytes);
     pl_arena_release(&m.arena);
     return s;
 }

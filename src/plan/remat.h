@@ -71,6 +71,7 @@ enum pl_remat_off {
     PL_REMAT_NO_SEARCH = 1 << 3, /* perturbed weights */
     PL_REMAT_NO_EXACT = 1 << 4,  /* best-first search on small problems */
     PL_REMAT_NO_MINIMUM = 1 << 5, /* telling the smallest budget when nothing fits */
+    PL_REMAT_NO_SIM = 1 << 6,     /* the simulator, and with it all searches */
 };
 
 typedef struct pl_remat_opts {
@@ -99,6 +100,15 @@ typedef struct pl_remat_opts {
  * message names the op and the bytes when the budget is below the lower bound (then it is
  * proven), and the smallest budget that a plan was found for otherwise. opts may be NULL. */
 pl_status pl_remat_solve(const pl_remat_problem *p, const pl_remat_opts *opts,
+                         pl_remat_plan **out) PL_MUST_USE;
+/* A plan whose cost falls as the budget rises, from one call to the next: plans are made at rungs of a
+ * ladder that depends on the problem and `unit` (the bytes that budgets are thought of as shares of)
+ * only, and filled up to the budget, which is the only step that a budget adds. The searches of
+ * pl_remat_solve are not so: chance may favour the smaller of two budgets. opts->pool is not used. */
+/* The highest rung that is not above the budget, 0 below the bound. There are `rungs` of them, and more
+ * near the bound. */
+uint64_t pl_remat_rung(uint64_t budget, uint64_t bound, uint64_t unit, uint32_t rungs);
+pl_status pl_remat_climb(const pl_remat_problem *p, const pl_remat_opts *opts, uint64_t unit,
                          pl_remat_plan **out) PL_MUST_USE;
 /* One plan for each of n budgets, in any order. The cost never rises with the budget. A budget
  * that nothing fits gets NULL. opts->budget_bytes is ignored, its effort is for each budget. */

@@ -8,6 +8,7 @@
  *   remat_search.c  its grid of settings and the search over its weights
  *   remat_chain.c   the dynamic program over cut points
  *   remat_exact.c   best-first search for small problems
+ *   remat_climb.c   the ladder of budgets
  */
 #ifndef PL_PLAN_REMAT_INT_H
 #define PL_PLAN_REMAT_INT_H
@@ -110,6 +111,7 @@ typedef struct pl__remat_best {
     uint64_t deadline_ns; /* 0: none */
     bool optimal;         /* nothing cheaper exists */
     bool any;             /* the first plan that fits will do */
+    bool few;             /* and is looked for with a few settings only */
     uint64_t effort;      /* for the search */
 } pl__remat_best;
 /* Takes a copy of the candidate, tightens it, fills it, and keeps it if it fits and is cheaper.

@@ -33,6 +33,8 @@ enum {
     GRID_UNITS = 400000, /* each op */
     N_FEW = 16,          /* when these have failed and so much was spent for each op, the */
     FAIL_UNITS = 200000, /* budget is given up */
+    N_PROBE = 2,         /* settings of a quick look, and the cost at which it loses patience, in */
+    PROBE_COST = 4,      /* steps without recomputation */
 };
 
 /* All of the grid at the budget itself; then the part of it with the first share of
@@ -69,6 +71,7 @@ static void note_start(starts *st, const pl__remat_setting *set, double cost)
 
 static double limit_of(const pl__remat_best *b, double factor)
 {
+    if (b->few) return PROBE_COST * b->m->base_cost;
     return b->seq.n ? b->m->base_cost + (b->seq.cost - b->m->base_cost) * factor : HUGE_VAL;
 }
 
@@ -84,7 +87,7 @@ static pl_status offer_run(pl__remat_best *b, const pl__remat_sim *sim, const ch
 
 static pl_status run_grid(pl__remat_best *b, pl__remat_sim *sim, starts *st)
 {
-    uint32_t n = b->opts->off & PL_REMAT_NO_GRID ? 1 : N_GRID + 2 * N_TIGHT;
+    uint32_t n = b->opts->off & PL_REMAT_NO_GRID ? 1 : b->few ? N_PROBE : N_GRID + 2 * N_TIGHT;
     for (uint32_t i = 0; i < n && !(b->seq.n && pl__remat_late(b)); i++) {
         bool tired = i >= N_FEW && pl__remat_sim_work(sim) > FAIL_UNITS * (uint64_t)b->m->n_ops;
         if (b->seq.n ? b->any : tired) break;

@@ -28,6 +28,18 @@ const char *pl_plan_step_label(const pl_graph *g, const pl_units *units, const p
     return buf;
 }
 
+uint64_t pl_view_bytes(const pl_graph *g, const pl_units *units)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < units->n; i++) {
+        const pl_unit *u = &units->unit[i];
+        if (u->kind != PL_UNIT_VIEW) continue;
+        const pl_node_rec *r = pl_node_get(g, u->nodes[0]);
+        for (uint32_t k = 0; k < r->n_out; k++) sum += pl_type_bytes(pl_type_of(g, r->out + k));
+    }
+    return sum;
+}
+
 static uint64_t slot_bytes(const pl_slot *s)
 {
     return (pl_type_bytes(&s->type) + PL_PLAN_ALIGN - 1) / PL_PLAN_ALIGN * PL_PLAN_ALIGN;

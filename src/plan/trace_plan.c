@@ -46,7 +46,7 @@ pl_status pl_plan_trace(const char *path, double share, double seconds, pl_trace
     PL_TRY(pl_trace_read(path, &t));
     uint64_t from = pl_sys_now_ns();
     pl_status s = budget_of(&t, share, &o.budget_bytes);
-    if (s == PL_OK) s = pl_remat_solve(&t.problem, &o, &plan);
+    if (s == PL_OK) s = pl_remat_climb(&t.problem, &o, t.peak_bytes, &plan);
     if (s == PL_OK) s = report_of(&t, plan, o.budget_bytes, from, report);
     pl_remat_plan_free(plan);
     pl_trace_release(&t);

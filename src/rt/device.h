@@ -106,13 +106,22 @@ typedef struct pl_device {
     uint64_t (*used_bytes)(void);
     /* Fails, saying who holds what, unless so many more bytes can be had. */
     pl_status (*room)(uint64_t bytes);
+
+    /* ---- predicted times ---- */
+    bool gpu;        /* estimates are those of a card (plan/cost_card.h) */
+    bool plans_only; /* nothing can run on it: only prepare, discard, group_inplace are there */
+    /* "NVIDIA H200", "Xeon ..., 8 threads": whose measured times these are. NULL: its name says it. */
+    void (*model)(char *out, size_t cap);
 } pl_device;
 
-/* By name: "cpu", "cuda" ("cuda:1" is the second card), "apart" (for tests). A device that
- * cannot be used is an error that says why in plain words. */
+/* By name: "cpu", "cuda" ("cuda:1" is the second card), "apart" (for tests), or a
+ * profile ("t4"). A device that cannot be used is an error that says why in plain words. */
 pl_status pl_device_find(const char *name, const pl_device **out) PL_MUST_USE;
 extern const pl_device pl_device_cpu, pl_device_apart;
 extern const struct pl_fuse_opts pl_fuse_opts_cpu;
+void pl_cpu_model(char *out, size_t cap); /* model, threads, vector unit */
+/* A card that programs can be planned for without it, by name; NULL if there is none. */
+const pl_device *pl_device_profile(const char *name);
 /* What the program is compiled for. */
 const pl_device *pl_program_device(const pl_program *p);
 /* What the program's inputs take on the device besides the arena; 0 where it is not apart. */

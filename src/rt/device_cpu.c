@@ -95,4 +95,5 @@ const pl_device pl_device_cpu = {
     .discard = cpu_discard,
     .group_inplace = cpu_group_inplace,
     .run = cpu_run,
+    .model = pl_cpu_model,
 };

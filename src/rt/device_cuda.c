@@ -97,17 +97,26 @@ static pl_status find_cuda(const char *name, const pl_device **out)
     return info->open(index, out);
 }
 
+static const char cards[] = ""
+#define PL_CARD(name, ...) " " name
+#include "plan/cards.def"
+#undef PL_CARD
+    ;
+
 pl_status pl_device_find(const char *name, const pl_device **out)
 {
     if (name && strncmp(name, "cuda", 4) == 0) {
         pl_status rc = find_cuda(name, out);
         return rc == PL_OK ? rc : pl__fail_prefix(rc, "device %s cannot be used", name);
     }
+    *out = name ? pl_device_profile(name) : NULL;
+    if (*out) return PL_OK;
     const pl_device *all[] = {&pl_device_cpu, &pl_device_apart};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (!name || strcmp(name, all[i]->name) != 0) continue;
         *out = all[i];
         return PL_OK;
     }
-    PL_FAIL(PL_ERR_DEVICE, "no device \"%s\"; there are \"cpu\" and \"cuda\"", name ? name : "");
+    PL_FAIL(PL_ERR_DEVICE, "no device \"%s\"; there are cpu and cuda, and to plan for%s",
+            name ? name : "", cards);
 }

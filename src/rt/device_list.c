@@ -54,13 +54,18 @@ static const char *vector_unit(void)
     return __builtin_cpu_supports("avx2") ? "AVX2" : "SSE2";
 }
 
-static void describe_cpu(pl_device_info *d)
+void pl_cpu_model(char *out, size_t cap)
 {
     char model[128];
     proc_field("/proc/cpuinfo", "model name", model, sizeof model);
+    snprintf(out, cap, "%s, %d threads, %s", model[0] ? model : "processor", pl_pool_threads(),
+             vector_unit());
+}
+
+static void describe_cpu(pl_device_info *d)
+{
     snprintf(d->name, sizeof d->name, "cpu");
-    snprintf(d->about, sizeof d->about, "%s, %d threads, %s", model[0] ? model : "processor",
-             pl_pool_threads(), vector_unit());
+    pl_cpu_model(d->about, sizeof d->about);
     d->total_bytes = meminfo_bytes("MemTotal");
     d->free_bytes = meminfo_bytes("MemAvailable");
     d->usable = true;

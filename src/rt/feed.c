@@ -18,7 +18,8 @@ static size_t aligned(size_t bytes)
 uint64_t pl_program_stage_bytes(const pl_program *p)
 {
     uint64_t sum = 0;
-    for (int i = 0; p->dev->apart && i < p->n_inputs; i++) {
+    bool staged = p->dev->apart || p->dev->plans_only;
+    for (int i = 0; staged && i < p->n_inputs; i++) {
         pl_type t = pl_program_input_type(p, i);
         sum += aligned(pl_type_bytes(&t));
     }

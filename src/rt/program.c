@@ -6,12 +6,12 @@
  * A budget below the arena of the plan that keeps everything makes the fitter look for one that
  * recomputes; the program then runs an expansion of its graph (refit.h does the same afterwards).
  */
-#include "base/pool.h"
 #include "base/sys.h"
 #include "pass/fuse.h"
 #include "pass/pass.h"
 #include "plan/cost.h"
 #include "plan/segment.h"
+#include "rt/calibrate.h"
 #include "rt/refit.h"
 #include "rt/rt_int.h"
 
@@ -101,11 +101,42 @@ static double predict(const pl_program *p, double *again)
     *again = 0;
     for (uint32_t i = 0; i < p->plan->n_order; i++) {
         uint32_t unit = p->plan->order[i];
-        double ms = pl_cost_ms(&p->cost[pl_base_unit(p, unit)], pl_pool_threads());
+        double ms = p->base.cost_ns[pl_base_unit(p, unit)] / 1e6;
         sum += ms;
         if (p->fitted && p->fitted->x->again[unit]) *again += ms;
     }
+    for (uint32_t i = 0; i < p->plan->n_copies; i++) sum += pl_copy_ns(p, p->plan->copies[i].bytes) / 1e6;
     return sum;
+}
+
+/* The plan that computes everything once, whatever runs. */
+static void fill_keep_all(const pl_program *p, pl_plan_info *info)
+{
+    const pl_plan *all = p->keep_all;
+    info->keep_all_bytes = all->arena_bytes;
+    info->keep_all_bound_bytes = all->live_bound;
+    info->no_reuse_bytes = all->no_reuse_bytes;
+    info->copied_views_bytes = all->no_reuse_bytes + pl_view_bytes(p->base_graph, p->base_units);
+    info->own_bytes_bound = all->own_bytes_bound;
+    info->order_bound = all->program_order_bound;
+    pl_plan_components(p->base_graph, all, info->keep_all_components);
+    info->keep_all_ms = 0;
+    for (uint32_t i = 0; i < all->n_order; i++)
+        info->keep_all_ms += p->base.cost_ns[all->order[i]] / 1e6;
+    for (uint32_t i = 0; i < all->n_copies; i++) info->keep_all_ms += pl_copy_ns(p, all->copies[i].bytes) / 1e6;
+}
+
+/* Where the step's time is known from. */
+static void share_sources(const pl_program *p, pl_plan_info *info)
+{
+    double *share = info->time_share, total = info->predicted_step_ms * 1e6;
+    for (int i = 0; i < PL_N_TIME_SOURCES; i++) share[i] = 0;
+    for (uint32_t i = 0; i < p->plan->n_order; i++) {
+        uint32_t unit = pl_base_unit(p, p->plan->order[i]);
+        share[p->time_source[unit]] += p->base.cost_ns[unit] / total;
+    }
+    for (uint32_t i = 0; i < p->plan->n_copies; i++)
+        share[PL_TIME_ESTIMATED] += pl_copy_ns(p, p->plan->copies[i].bytes) / total;
 }
 
 static void fill_info(pl_program *p)
@@ -114,17 +145,18 @@ static void fill_info(pl_program *p)
     pl_plan_info *info = &p->info;
     double again;
     info->arena_bytes = plan->arena_bytes;
-    info->keep_all_bytes = p->keep_all->arena_bytes;
+    fill_keep_all(p, info);
     info->state_bytes = pl_state_bytes(p->g->store);
     info->live_bound_bytes = plan->live_bound;
-    info->no_reuse_bytes = p->keep_all->no_reuse_bytes;
     pl_plan_components(p->g, plan, info->components);
     info->nodes = pl_graph_nodes(p->base_graph);
     info->units = (int32_t)p->units->n;
     info->buffers = (int32_t)plan->n_buffers;
+    info->steps = (int32_t)plan->n_steps;
     info->peak_step = plan->peak_step;
     info->peak_node = p->step_label[plan->peak_step];
     info->predicted_step_ms = predict(p, &again);
+    share_sources(p, info);
     info->recompute_ratio = again > 0 ? again / info->predicted_step_ms : 0;
 }
 
@@ -147,14 +179,13 @@ static pl_status make_plan(pl_program *p)
     p->call = pl_arena_new(&p->mem, pl_call, n + 1);
     p->cost = pl_arena_new(&p->mem, pl_cost, n + 1);
     if (!work || !cost_ns || !p->exec || !p->call || !p->cost) return PL_ERR_MEMORY;
-    for (uint32_t i = 0; i < n; i++) {
-        PL_TRY(prepare_unit(p, i, &work[i]));
-        cost_ns[i] = 1e6 * pl_cost_ms(&p->cost[i], pl_pool_threads());
-    }
+    for (uint32_t i = 0; i < n; i++) PL_TRY(prepare_unit(p, i, &work[i]));
+    PL_TRY(pl_program_time(p, cost_ns));
     p->plan_opts = (pl_plan_opts){.work_bytes = work,
                                   .group_inplace = group_inplace,
                                   .ctx = p,
                                   .no_reuse = p->opts.no_reuse,
+                                  .no_join = p->opts.no_small,
                                   .program_order = p->opts.no_reuse,
                                   .seed = p->opts.seed,
                                   .seconds = p->opts.plan_seconds};
@@ -347,6 +378,27 @@ pl_plan_buffer pl_program_buffer(const pl_program *p, int i)
     const char *name = node ? pl_node_name(p->g, node) : NULL;
     out.label = name ? name : pl_program_step_label(p, b->first);
     return out;
+}
+
+int pl_program_steps(const pl_program *p, bool keep_all, pl_plan_step *out, int cap)
+{
+    const pl_plan *plan = keep_all ? p->keep_all : p->plan;
+    int n = (int)plan->n_steps < cap ? (int)plan->n_steps : cap;
+    for (int i = 0; i < n; i++) {
+        out[i] = (pl_plan_step){.bytes = 0};
+        if ((uint32_t)i >= plan->n_order) continue;
+        uint32_t unit = plan->order[i];
+        out[i].ms = p->base.cost_ns[keep_all ? unit : pl_base_unit(p, unit)] / 1e6;
+        out[i].again = !keep_all && p->fitted && p->fitted->x->again[unit];
+    }
+    /* Births and deaths first; sums of them next. Differences wrap around and back. */
+    for (uint32_t i = 0; i < plan->n_buffers; i++) {
+        const pl_buffer *b = &plan->buffers[i];
+        if (b->first < n) out[b->first].bytes += b->bytes;
+        if (b->last < n) out[b->last].bytes -= b->bytes;
+    }
+    for (int i = 1; i < n; i++) out[i].bytes += out[i - 1].bytes;
+    return (int)plan->n_steps;
 }
 
 int pl_program_input_count(const pl_program *p)

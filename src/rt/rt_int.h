@@ -27,6 +27,8 @@ struct pl_program {
     pl_exec *exec;     /* per base unit */
     pl_call *call;     /* per base unit: types and attributes */
     pl_cost *cost;     /* per base unit */
+    uint8_t *time_source;          /* per base unit: enum pl_time_source of base.cost_ns */
+    double copy_ns, copy_ns_byte; /* of a copy */
     uint32_t *inputs; /* input nodes */
     int n_inputs;
     const char **step_label; /* per step */

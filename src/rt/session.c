@@ -102,6 +102,9 @@ static pl_status build(pl_session *s, int n, pl_program *const *programs)
         PL_FAIL_IF(i && programs[i]->dev != s->dev, PL_ERR_ARG,
                    "programs of one session must be compiled for one device");
         s->dev = programs[i]->dev;
+        PL_FAIL_IF(s->dev->plans_only, PL_ERR_DEVICE,
+                   "%s is a profile to plan with: nothing can run on it; plimsoll devices tells what "
+                   "this machine can train on", s->dev->name);
         if (programs[i]->plan->arena_bytes > s->arena_bytes)
             s->arena_bytes = programs[i]->plan->arena_bytes;
     }

@@ -8,6 +8,7 @@
 #include "base/pool.h"
 #include "base/sys.h"
 #include "ir/graph.h"
+#include "plan/cost_card.h"
 #include "plimsoll_unstable.h"
 #include "rt/device.h"
 #include "rt/refit.h"
@@ -17,6 +18,21 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+/* The card that the run is planned for and that is not here; NULL: the device is. */
+static const pl_card *planned_card(const pl_run *r)
+{
+    const char *device = pl_config_text(r->config, "device");
+    return pl_device_profile(device) ? pl_card_find(device) : NULL;
+}
+
+/* 0 when none is given. */
+static uint64_t budget_of(const pl_run *r)
+{
+    if (!pl_config_is_null(r->config, "memory")) return (uint64_t)pl_config_size(r->config, "memory");
+    const pl_card *card = planned_card(r);
+    return card ? card->memory_bytes : 0;
+}
 
 /* The device, when its memory is not the host's: the budget is then of that memory. */
 static const pl_device *card_of(const pl_run *r)
@@ -31,6 +47,7 @@ static const pl_device *card_of(const pl_run *r)
  * thirds of it. */
 static uint64_t margin_of(const pl_run *r, bool least)
 {
+    if (planned_card(r)) return 0;
     uint64_t margin = ((uint64_t)12 << 20) + ((uint64_t)192 << 10) * (uint64_t)pl_pool_threads();
     const pl_device *card = card_of(r);
     if (card) margin = card->margin_bytes;
@@ -39,6 +56,7 @@ static uint64_t margin_of(const pl_run *r, bool least)
 
 static uint64_t used_bytes(const pl_run *r)
 {
+    if (planned_card(r)) return planned_card(r)->overhead_bytes;
     const pl_device *card = card_of(r);
     return card ? card->used_bytes() : pl_sys_rss_bytes();
 }
@@ -298,6 +316,7 @@ static enum pl_precision precision_of(const pl_config *c)
 
 static pl_status compile_all(pl_run *r, pl_graph *train, pl_graph *eval, pl_graph *apply)
 {
+    r->compile.device = pl_config_text(r->config, "device");
     pl_status rc = mark_segments(r, train);
     r->compile.precision = precision_of(r->config);
     if (rc == PL_OK)
@@ -355,7 +374,7 @@ static uint64_t stage_of(const pl_run *r)
 /* What is left for the arena when everything else is taken off; 0 when that is nothing. */
 static uint64_t arena_room(const pl_run *r, uint64_t margin)
 {
-    uint64_t budget = (uint64_t)pl_config_size(r->config, "memory");
+    uint64_t budget = budget_of(r);
     uint64_t taken = pl_program_plan(r->train)->state_bytes + used_bytes(r) + stage_of(r) + margin;
     return budget > taken ? budget - taken : 0;
 }
@@ -363,7 +382,7 @@ static uint64_t arena_room(const pl_run *r, uint64_t margin)
 /* Planning itself takes memory, so what is left is measured again after it. */
 static pl_status fit_budget(pl_run *r)
 {
-    if (pl_config_is_null(r->config, "memory")) return PL_OK;
+    if (!budget_of(r)) return PL_OK;
     pl_status rc = PL_OK;
     for (int round = 0; round < 4 && !pl_run_memory_get(r).fits; round++) {
         rc = fit_arena(r, arena_room(r, margin_of(r, false)));
@@ -499,9 +518,7 @@ pl_run_memory pl_run_memory_get(const pl_run *r)
     if (!r->session) base += stage_of(r);
     m.overhead = base + margin_of(r, false);
     m.minimum = m.state + m.overhead + (r->train ? arena_of(r, true) : 0);
-    m.budget = pl_config_is_null(r->config, "memory")
-                   ? 0
-                   : (uint64_t)pl_config_size(r->config, "memory");
+    m.budget = budget_of(r);
     if (m.budget && m.budget < planned + m.overhead &&
         m.budget >= planned + base + margin_of(r, true))
         m.overhead = m.budget - planned;

@@ -6,7 +6,7 @@ const pl_config_entry pl_engine_schema[] = {
      "Recipe or preset this configuration is for: a built-in name or a compiled recipe.so."},
     {"seed", PL_CONFIG_INT, "0", 0, 9e15, NULL, "Fixes initial weights, data order and draws."},
     {"device", PL_CONFIG_TEXT, "cpu", 0, 0, NULL,
-     "Where to train: cpu, cuda (the first NVIDIA card), cuda:1, ..."},
+     "Where to train: cpu, cuda (the first NVIDIA card), cuda:1, ...; or a card to plan for"},
     {"compile.mode", PL_CONFIG_CHOICE, "default", 0, 0,
      "default|reduce-overhead|max-autotune|eager",
      "On a card: steps replayed as one graph, algorithms chosen by timing, or launch by launch."},

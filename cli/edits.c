@@ -1,0 +1,239 @@
+/* edits.c - what to change when a plan does not fit: lines to paste, each of them planned first.
+ *
+ * A candidate is a few words for the command line. It is planned like any other configuration, under
+ * the same budget, and offered only if it fits. Those that train the same come first, then those that
+ * do not, by the predicted time of a sample, with what they change said beside them.
+ */
+#include "plan_view.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_CANDIDATES = 12, MAX_WORDS = 4 };
+
+typedef struct finder {
+    const cli_args *args;
+    const char *memory; /* --memory, NULL: the key */
+    const pl_config *config;
+    pl_run_memory need; /* of the plan that does not fit */
+    plan_edit found[MAX_CANDIDATES];
+    int n;
+} finder;
+
+/* The arguments with the words of a candidate behind them. The words are cut into `buf`. */
+static bool with_words(const finder *f, const char *words, char *buf, size_t cap, cli_args *out)
+{
+    *out = *f->args;
+    snprintf(buf, cap, "%s", words);
+    for (char *save = NULL, *w = strtok_r(buf, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
+        if (out->n_overrides == CLI_MAX_ARGS) return false;
+        out->overrides[out->n_overrides++] = w;
+    }
+    return true;
+}
+
+/* Plans a candidate and says whether it fits. A configuration that cannot be built does not. parts
+ * (NULL: not wanted): the micro-batches of its step. */
+static bool try_words(const finder *f, const char *words, const char *memory, plan_edit *e, int64_t *parts)
+{
+    char buf[160];
+    cli_args a;
+    pl_run *run = NULL;
+    if (!with_words(f, words, buf, sizeof buf, &a)) return false;
+    pl_status rc = plan_open(&a, memory, &run);
+    if (rc == PL_OK) rc = pl_run_build(run);
+    bool fits = false;
+    if (rc == PL_OK) {
+        pl_run_memory m = pl_run_memory_get(run);
+        pl_run_split split = pl_run_split_get(run);
+        fits = m.fits;
+        *e = (plan_edit){.total_bytes = m.total, .step_ms = pl_run_predicted_ms(run)};
+        e->sample_ms = e->step_ms / (double)split.effective;
+        snprintf(e->text, sizeof e->text, "%s", words);
+        if (parts) *parts = split.accumulate;
+    }
+    pl_run_free(run);
+    return fits;
+}
+
+static void add(finder *f, const plan_edit *e, const char *changes)
+{
+    if (f->n == MAX_CANDIDATES) return;
+    f->found[f->n] = *e;
+    f->found[f->n++].changes = changes;
+}
+
+static bool offer(finder *f, const char *words, const char *changes)
+{
+    plan_edit e;
+    if (!try_words(f, words, f->memory, &e, NULL)) return false;
+    add(f, &e, changes);
+    return true;
+}
+
+/* ---- candidates ------------------------------------------------------------------------- */
+static void offer_checkpointing(finder *f)
+{
+    if (strcmp(pl_config_text(f->config, "checkpointing"), "auto") != 0)
+        offer(f, "checkpointing=auto", NULL);
+}
+
+/* Micro-batches: as many as are fastest where samples do not couple; the first number that fits
+ * where they do. */
+static void offer_micro_batches(finder *f)
+{
+    const pl_config *c = f->config;
+    int64_t batch = pl_config_int(c, "batch");
+    char words[96];
+    plan_edit e;
+    int64_t fastest;
+    if (strcmp(pl_config_text(c, "accumulate"), "auto") != 0 &&
+        try_words(f, "accumulate=auto", f->memory, &e, &fastest)) {
+        snprintf(e.text, sizeof e.text, "accumulate=%lld", (long long)fastest);
+        add(f, &e, NULL);
+        return;
+    }
+    if (pl_config_bool(c, "accumulate_coupled")) return;
+    for (int64_t parts = 2; parts <= batch; parts++) {
+        if (batch % parts) continue;
+        snprintf(words, sizeof words, "accumulate=%lld accumulate_coupled=true", (long long)parts);
+        if (offer(f, words, "not the same: samples couple")) return;
+    }
+}
+
+/* The smallest budget as this process finds it; another one may have some pages more. */
+static void offer_memory(finder *f)
+{
+    char memory[32];
+    plan_edit e;
+    snprintf(memory, sizeof memory, "%llu", (unsigned long long)f->need.minimum);
+    if (!try_words(f, "", memory, &e, NULL)) return;
+    snprintf(e.text, sizeof e.text, "--memory %s", memory);
+    add(f, &e, NULL);
+}
+
+static bool try_batch(const finder *f, int64_t batch, plan_edit *e)
+{
+    char words[64];
+    snprintf(words, sizeof words, "batch=%lld", (long long)batch);
+    return batch > 0 && try_words(f, words, f->memory, e, NULL);
+}
+
+/* The largest batch that fits. The smallest budget is nearly a line over the batch: its foot is what
+ * does not grow, state and overhead. The answer is looked for from where that line meets the budget. */
+static void offer_batch(finder *f)
+{
+    const pl_config *c = f->config;
+    pl_run_memory m = f->need;
+    int64_t parts = strtoll(pl_config_text(c, "accumulate"), NULL, 10), unit = parts > 1 ? parts : 1;
+    int64_t batch = pl_config_int(c, "batch") / unit;
+    uint64_t foot = m.state + m.overhead;
+    if (m.budget <= foot || m.minimum <= foot) return;
+    int64_t at = (int64_t)((double)batch * (double)(m.budget - foot) / (double)(m.minimum - foot));
+    if (at >= batch) at = batch - 1;
+    if (at < 1) at = 1;
+    plan_edit best, more;
+    bool any = false;
+    while (at > 0 && !(any = try_batch(f, at * unit, &best))) at--;
+    for (; any && at + 1 < batch && try_batch(f, (at + 1) * unit, &more); at++) best = more;
+    if (any) add(f, &best, "fewer samples a step");
+}
+
+static void offer_precision(finder *f)
+{
+    const pl_config *c = f->config;
+    if (pl_config_has(c, "precision") && strcmp(pl_config_text(c, "precision"), "bf16") != 0)
+        offer(f, "precision=bf16", "activations of 16 bits");
+}
+
+static void offer_optimiser(finder *f)
+{
+    const pl_config *c = f->config;
+    const char *name = pl_config_text(c, "optim.name");
+    if (pl_config_float(c, "ema.decay") > 0) offer(f, "ema.decay=0", "no averaged weights");
+    if (strcmp(name, "lion") != 0 && strcmp(name, "sgd") != 0 &&
+        !offer(f, "optim.name=lion", "another optimiser, with one moment"))
+        offer(f, "optim.name=sgd optim.momentum=0", "another optimiser, without moments");
+}
+
+/* Words that set the recipe's extents to a share of what they are, in steps of 8. */
+static bool scaled_words(const pl_config *c, const char *const *keys, int eighths, char *buf, size_t cap)
+{
+    size_t n = 0;
+    buf[0] = 0;
+    for (int i = 0; keys[i]; i++) {
+        if (!pl_config_has(c, keys[i])) return false;
+        int64_t to = pl_config_int(c, keys[i]) * eighths / 64 * 8;
+        if (to < 8) return false;
+        n += (size_t)snprintf(buf + n, cap - n, "%s%s=%lld", n ? " " : "", keys[i], (long long)to);
+    }
+    return true;
+}
+
+static void offer_resolution(finder *f)
+{
+    static const char *const names[][3] = {{"height", "width", NULL}, {"size", NULL, NULL},
+                                           {"image_size", NULL, NULL}, {"resolution", NULL, NULL}};
+    static const int eighths[] = {6, 4, 2};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        for (size_t k = 0; k < sizeof eighths / sizeof *eighths; k++) {
+            char words[120];
+            if (!scaled_words(f->config, names[i], eighths[k], words, sizeof words)) break;
+            if (offer(f, words, "smaller images")) return;
+        }
+}
+
+/* ---- the best --------------------------------------------------------------------------- */
+static int by_worth(const void *a, const void *b)
+{
+    const plan_edit *x = a, *y = b;
+    int more_x = x->text[0] == '-', more_y = y->text[0] == '-';
+    if ((x->changes != NULL) != (y->changes != NULL)) return x->changes ? 1 : -1;
+    if (more_x != more_y) return more_x - more_y; /* more memory is the last of what changes nothing */
+    return (x->sample_ms > y->sample_ms) - (x->sample_ms < y->sample_ms);
+}
+
+int plan_edits(const cli_args *a, const char *memory, const pl_run_memory *need, plan_edit *out)
+{
+    pl_run *run = NULL;
+    if (plan_open(a, memory, &run) != PL_OK) return 0;
+    finder f = {.args = a, .memory = memory, .config = pl_run_config(run), .need = *need};
+    offer_memory(&f);
+    offer_checkpointing(&f);
+    offer_micro_batches(&f);
+    offer_batch(&f);
+    offer_precision(&f);
+    if (f.n < PLAN_EDITS) offer_optimiser(&f);
+    if (f.n < PLAN_EDITS) offer_resolution(&f);
+    qsort(f.found, (size_t)f.n, sizeof *f.found, by_worth);
+    pl_run_free(run);
+    int n = f.n < PLAN_EDITS ? f.n : PLAN_EDITS;
+    memcpy(out, f.found, (size_t)n * sizeof *out);
+    return n;
+}
+
+void plan_edits_print(const plan_edit *edit, int n, FILE *out)
+{
+    if (!n) return;
+    fprintf(out, "\nWhat would fit, each planned; put one behind the command line:\n");
+    fprintf(out, "  %-38s %10s %11s  %s\n", "edit", "process", "step", "training");
+    for (int i = 0; i < n; i++)
+        fprintf(out, "  %s%-38s%s %10s %11s  %s\n", cli_bold(out), edit[i].text, cli_plain(out),
+                cli_bytes(edit[i].total_bytes), cli_ms(edit[i].step_ms),
+                edit[i].changes ? edit[i].changes : "the same");
+}
+
+void plan_edits_json(const plan_edit *edit, int n, pl_json *j)
+{
+    pl_json_array(j, "edits");
+    for (int i = 0; i < n; i++) {
+        pl_json_object(j, NULL);
+        pl_json_string(j, "edit", edit[i].text);
+        pl_json_bool(j, "exact", !edit[i].changes);
+        if (edit[i].changes) pl_json_string(j, "changes", edit[i].changes);
+        pl_json_uint(j, "total_bytes", edit[i].total_bytes);
+        pl_json_float(j, "predicted_step_ms", edit[i].step_ms);
+        pl_json_end(j);
+    }
+    pl_json_end(j);
+}

@@ -1,0 +1,164 @@
+/* page.c - `plan --timeline FILE.html`: the plan as a page that needs nothing but a browser.
+ *
+ * The page is page.html, taken into the program as it is, behind the plan as JSON in a script element.
+ * Buffers are drawn at their addresses, on a canvas so that ten thousand of them stay quick; axes, the
+ * outline of the plan that keeps everything, budget and peak are SVG over it. Numbers in the JSON stand
+ * in arrays, labels in a list of their own: a plan of ten thousand buffers is under a megabyte.
+ */
+#include "plan_view.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+__asm__(".section .rodata\n"
+        "plan_page_begin:\n"
+        ".incbin \"cli/page.html\"\n"
+        "plan_page_end:\n"
+        ".previous\n");
+extern const char plan_page_begin[], plan_page_end[];
+
+/* ---- labels ----------------------------------------------------------------------------- */
+/* Labels in the order in which they are first asked for; open addressing by the text. */
+typedef struct labels {
+    const char **text;
+    int *cell; /* index + 1 */
+    int n, cap;
+} labels;
+
+static bool labels_init(labels *l, int most)
+{
+    l->cap = 64;
+    while (l->cap < 2 * most) l->cap *= 2;
+    l->n = 0;
+    l->text = calloc((size_t)most + 1, sizeof *l->text);
+    l->cell = calloc((size_t)l->cap, sizeof *l->cell);
+    return l->text && l->cell;
+}
+
+static void labels_release(labels *l)
+{
+    free(l->text);
+    free(l->cell);
+}
+
+static int label_index(labels *l, const char *text)
+{
+    uint64_t h = 1469598103934665603u; /* FNV-1a */
+    for (const char *p = text; *p; p++) h = (h ^ (unsigned char)*p) * 1099511628211u;
+    size_t at = (size_t)(h & (uint64_t)(l->cap - 1));
+    while (l->cell[at] && strcmp(l->text[l->cell[at] - 1], text) != 0)
+        at = (at + 1) & (size_t)(l->cap - 1);
+    if (!l->cell[at]) {
+        l->text[l->n] = text;
+        l->cell[at] = ++l->n;
+    }
+    return l->cell[at] - 1;
+}
+
+/* ---- JSON ------------------------------------------------------------------------------- */
+/* A string of JSON that may stand in a script element. */
+static void put_text(FILE *f, const char *s)
+{
+    fputc('"', f);
+    for (; *s; s++) {
+        if (*s == '<' || *s == '>' || *s == '&' || *s == '"' || *s == '\\' || (unsigned char)*s < 0x20)
+            fprintf(f, "\\u%04x", (unsigned char)*s);
+        else
+            fputc(*s, f);
+    }
+    fputc('"', f);
+}
+
+static void put_memory(FILE *f, const pl_run *run)
+{
+    pl_run_memory m = pl_run_memory_get(run);
+    pl_store *s = pl_run_store(run);
+    uint64_t weights = 0;
+    for (int i = 0; i < pl_store_count(s); i++) {
+        const pl_slot *slot = pl_store_slot(s, i);
+        if (slot->kind == PL_SLOT_PARAM || slot->kind == PL_SLOT_BUFFER)
+            weights += pl_type_bytes(&slot->type);
+    }
+    fprintf(f,
+            "\"memory\":{\"total\":%llu,\"budget\":%llu,\"minimum\":%llu,\"overhead\":%llu,"
+            "\"weights\":%llu,\"optimizer\":%llu},\n",
+            (unsigned long long)m.total, (unsigned long long)m.budget, (unsigned long long)m.minimum,
+            (unsigned long long)m.overhead, (unsigned long long)weights,
+            (unsigned long long)(m.state > weights ? m.state - weights : 0));
+}
+
+/* Steps as [bytes, ms, again, label]; of the plan that keeps everything without the last two. */
+static void put_steps(FILE *f, const pl_program *p, bool kept, labels *l)
+{
+    int n = pl_program_steps(p, kept, NULL, 0);
+    pl_plan_step *step = calloc((size_t)n + 1, sizeof *step);
+    fprintf(f, "\"%s\":[", kept ? "kept" : "steps");
+    if (step) pl_program_steps(p, kept, step, n);
+    for (int i = 0; step && i < n; i++) {
+        fprintf(f, "%s[%llu,%.6g", i ? "," : "", (unsigned long long)step[i].bytes, step[i].ms);
+        if (!kept) fprintf(f, ",%d,%d", step[i].again, label_index(l, pl_program_step_label(p, i)));
+        fprintf(f, "]");
+    }
+    fprintf(f, "],\n");
+    free(step);
+}
+
+static void put_buffers(FILE *f, const pl_program *p, labels *l)
+{
+    fprintf(f, "\"buffers\":[");
+    for (int i = 0; i < pl_program_plan(p)->buffers; i++) {
+        pl_plan_buffer b = pl_program_buffer(p, i);
+        char type[96] = "";
+        if (b.component != PL_COMP_WORKSPACE) pl_type_text(&b.type, type, sizeof type);
+        fprintf(f, "%s[%d,\"%s\",%llu,%llu,%d,%d,%d]", i ? ",\n" : "\n", label_index(l, b.label), type,
+                (unsigned long long)b.bytes, (unsigned long long)b.offset, b.first, b.last,
+                (int)b.component);
+    }
+    fprintf(f, "],\n");
+}
+
+static void put_plan(FILE *f, const pl_run *run, const char *name, labels *l)
+{
+    const pl_program *p = pl_run_train_program(run);
+    pl_run_split split = pl_run_split_get(run);
+    fprintf(f, "{\"name\":");
+    put_text(f, name);
+    fprintf(f, ",\n\"about\":\"%s parameters, batch %lld (micro %lld x accumulate %lld)\",\n",
+            cli_count(pl_run_parameters(run, false)), (long long)split.effective,
+            (long long)split.micro, (long long)split.accumulate);
+    fprintf(f, "\"again\":%.4g,\n", 100 * pl_program_plan(p)->recompute_ratio);
+    put_memory(f, run);
+    put_steps(f, p, true, l);
+    put_steps(f, p, false, l);
+    put_buffers(f, p, l);
+    fprintf(f, "\"labels\":[");
+    for (int i = 0; i < l->n; i++) {
+        fputs(i ? ",\n" : "\n", f);
+        put_text(f, l->text[i]);
+    }
+    fprintf(f, "]}");
+}
+
+int page_write(const pl_run *run, const char *name, const char *path)
+{
+    const pl_plan_info *p = pl_program_plan(pl_run_train_program(run));
+    labels l = {0};
+    FILE *f = labels_init(&l, p->buffers + p->steps) ? fopen(path, "we") : NULL;
+    bool ok = f != NULL;
+    if (ok) {
+        fprintf(f, "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n"
+                   "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
+                   "<title>Memory of one training step</title>\n"
+                   "<script type=\"application/json\" id=\"plan\">\n");
+        put_plan(f, run, name, &l);
+        fprintf(f, "\n</script>\n");
+        fwrite(plan_page_begin, 1, (size_t)(plan_page_end - plan_page_begin), f);
+        ok = !ferror(f);
+    }
+    if (f && fclose(f) != 0) ok = false;
+    labels_release(&l);
+    if (ok) return 0;
+    cli_error("cannot write %s: %s", path, strerror(errno));
+    return 1;
+}

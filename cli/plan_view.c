@@ -1,0 +1,310 @@
+/* plan_view.c - a plan as people read it: its parts, what made it small, its peak; and as JSON.
+ *
+ * Three tables. Parts: the bytes alive at the peak by kind, of the plan that keeps everything and of
+ * the one that runs; rows add up to the process. Means: from a buffer for every result down to the
+ * plan that runs, one of the planner's means more in each row, so that a row's saving is what that one
+ * adds to those above it. Every figure is that of a plan, none an estimate. Peak: who is alive where
+ * most bytes are, and the fullest steps around.
+ */
+#include "plan_view.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { LARGEST = 5, NEIGHBOURS = 5 };
+
+static const char *const component_names[PL_N_COMPONENTS] = {
+    "weights", "gradients", "optimizer", "activations", "workspace", "inputs"};
+
+const char *plan_component_name(enum pl_component c)
+{
+    return component_names[c];
+}
+
+/* The program with the largest arena decides the arena. */
+static const pl_program *widest(const pl_run *run)
+{
+    const pl_program *all[3] = {pl_run_train_program(run), pl_run_eval_program(run),
+                                pl_run_apply_program(run)};
+    const pl_program *best = all[0];
+    for (int i = 1; i < 3; i++)
+        if (all[i] && pl_program_plan(all[i])->arena_bytes > pl_program_plan(best)->arena_bytes)
+            best = all[i];
+    return best;
+}
+
+double plan_keep_all_ms(const pl_run *run)
+{
+    const pl_program *apply = pl_run_apply_program(run);
+    double ms = pl_program_plan(pl_run_train_program(run))->keep_all_ms;
+    return ms * (double)pl_run_split_get(run).accumulate +
+           (apply ? pl_program_plan(apply)->keep_all_ms : 0);
+}
+
+/* ---- parts ------------------------------------------------------------------------------ */
+static void part_row(FILE *out, const char *name, uint64_t kept, uint64_t planned, const char *note)
+{
+    fprintf(out, "  %-12s %11s %11s  %s\n", name, cli_bytes(kept), cli_bytes(planned), note);
+}
+
+static void print_parts(const pl_run *run, const pl_plan_info *p, const pl_run_memory *m, FILE *out)
+{
+    uint64_t planned = m->arena + m->state, kept = p->keep_all_bytes + m->state;
+    double most = (double)(kept > planned ? kept : planned);
+    fprintf(out, "  %-12s %11s %11s\n", "at the peak", "all kept", "planned");
+    for (int i = 0; i < PL_N_COMPONENTS; i++)
+        part_row(out, component_names[i], p->keep_all_components[i], p->components[i],
+                 cli_bar(most > 0 ? (double)p->components[i] / most : 0, 30));
+    uint64_t gaps = m->arena > p->live_bound_bytes ? m->arena - p->live_bound_bytes : 0;
+    uint64_t kept_gaps = p->keep_all_bytes - p->keep_all_bound_bytes;
+    if (gaps || kept_gaps) part_row(out, "gaps", kept_gaps, gaps, "between buffers");
+    part_row(out, "overhead", m->overhead, m->overhead, "program, libraries, stacks (measured, with a margin)");
+    fprintf(out, "  %s%-12s %11s %11s%s", cli_bold(out), "process", cli_bytes(kept + m->overhead),
+            cli_bytes(m->total), cli_plain(out));
+    if (m->budget)
+        fprintf(out, "  %s the budget of %s", m->fits ? "fits" : "does NOT fit", cli_bytes(m->budget));
+    double ms = pl_run_predicted_ms(run), kept_ms = plan_keep_all_ms(run);
+    fprintf(out, "\n  %-12s %11s %11s  predicted", "step", cli_ms(kept_ms), cli_ms(ms));
+    if (p->recompute_ratio > 0)
+        fprintf(out, "; %.1f %% of it is computed again", 100 * p->recompute_ratio);
+    fprintf(out, "\n  %-12s %11s %11s  smallest budget found\n", "minimum", "", cli_bytes(m->minimum));
+    fprintf(out, "  arena %llu bytes, state %llu bytes\n", (unsigned long long)m->arena,
+            (unsigned long long)m->state);
+}
+
+/* ---- means ------------------------------------------------------------------------------ */
+int plan_means(const pl_run *run, plan_mean *out)
+{
+    const pl_plan_info *p = pl_program_plan(pl_run_train_program(run));
+    double kept = plan_keep_all_ms(run), now = pl_run_predicted_ms(run);
+    int n = 0;
+    out[n++] = (plan_mean){"own_bytes", "every result in bytes of its own", p->copied_views_bytes, kept};
+    out[n++] = (plan_mean){"views", "views look, nothing is copied", p->no_reuse_bytes, kept};
+    out[n++] = (plan_mean){"sharing", "dead results give their bytes away", p->own_bytes_bound, kept};
+    out[n++] = (plan_mean){"in_place", "results over their own operands", p->order_bound, kept};
+    out[n++] = (plan_mean){"order", "steps in a better order", p->keep_all_bound_bytes, kept};
+    out[n++] = (plan_mean){"offsets", "gaps between buffers", p->keep_all_bytes, kept};
+    out[n++] = (plan_mean){"recompute", "computing again", p->arena_bytes, now};
+    return n;
+}
+
+/* A difference with its sign; "-" for none. */
+static const char *signed_bytes(uint64_t from, uint64_t to, char *buf, size_t cap)
+{
+    if (from == to) return "-";
+    snprintf(buf, cap, "%s%s", to < from ? "-" : "+", cli_bytes(to < from ? from - to : to - from));
+    return buf;
+}
+
+static const char *signed_ms(double from, double to, char *buf, size_t cap)
+{
+    double by = to - from;
+    if (by == 0) return "-";
+    snprintf(buf, cap, "%s%s", by < 0 ? "-" : "+", cli_ms(by < 0 ? -by : by));
+    return buf;
+}
+
+void plan_means_print(const plan_mean *mean, int n, FILE *out)
+{
+    fprintf(out, "\n  %-38s %10s %12s %10s\n", "The arena, with one means more a row", "arena", "saved",
+            "step");
+    for (int i = 0; i < n; i++) {
+        char bytes[80], ms[80];
+        if (i && mean[i].bytes == mean[i - 1].bytes && mean[i].ms == mean[i - 1].ms) continue;
+        fprintf(out, "  %-38s %10s %12s %10s\n", mean[i].what, cli_bytes(mean[i].bytes),
+                i ? signed_bytes(mean[i - 1].bytes, mean[i].bytes, bytes, sizeof bytes) : "",
+                i ? signed_ms(mean[i - 1].ms, mean[i].ms, ms, sizeof ms) : cli_ms(mean[i].ms));
+    }
+}
+
+void plan_means_json(const plan_mean *mean, int n, pl_json *j)
+{
+    pl_json_array(j, "means");
+    for (int i = 0; i < n; i++) {
+        pl_json_object(j, NULL);
+        pl_json_string(j, "name", mean[i].name);
+        pl_json_uint(j, "arena_bytes", mean[i].bytes);
+        pl_json_float(j, "step_ms", mean[i].ms);
+        pl_json_end(j);
+    }
+    pl_json_end(j);
+}
+
+/* ---- the peak --------------------------------------------------------------------------- */
+static int by_size(const void *a, const void *b)
+{
+    const pl_plan_buffer *x = a, *y = b;
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
+    return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+/* The buffers alive at a step, largest first; the caller frees them. */
+static pl_plan_buffer *alive_at(const pl_program *program, int step, size_t *n)
+{
+    int all = pl_program_plan(program)->buffers;
+    pl_plan_buffer *alive = calloc((size_t)all + 1, sizeof *alive);
+    *n = 0;
+    for (int i = 0; alive && i < all; i++) {
+        pl_plan_buffer b = pl_program_buffer(program, i);
+        if (b.first <= step && step < b.last) alive[(*n)++] = b;
+    }
+    if (alive) qsort(alive, *n, sizeof *alive, by_size);
+    return alive;
+}
+
+static void print_alive(const pl_program *program, const pl_plan_info *p, FILE *out)
+{
+    size_t n;
+    pl_plan_buffer *alive = alive_at(program, p->peak_step, &n);
+    for (size_t i = 0; i < n && i < LARGEST; i++) {
+        char type[96] = "", life[48];
+        const pl_plan_buffer *b = &alive[i];
+        if (b->component != PL_COMP_WORKSPACE) pl_type_text(&b->type, type, sizeof type);
+        snprintf(life, sizeof life, "%d-%d", b->first + 1, b->last);
+        fprintf(out, "  %11s  %-11s %9s  %s%s%s\n", cli_bytes(b->bytes),
+                component_names[b->component], life, b->label, *type ? "  " : "", type);
+    }
+    if (n > LARGEST) {
+        uint64_t rest = 0;
+        for (size_t i = LARGEST; i < n; i++) rest += alive[i].bytes;
+        fprintf(out, "  %11s  in %zu more\n", cli_bytes(rest), n - LARGEST);
+    }
+    free(alive);
+}
+
+/* The fullest steps near the peak, the peak left out, in the order of time. */
+static int fullest_near(const pl_plan_step *step, int n, int peak, int *out)
+{
+    int reach = n / 20 > 10 ? n / 20 : 10, found = 0;
+    int lo = peak > reach ? peak - reach : 0, hi = peak + reach < n ? peak + reach + 1 : n;
+    while (found < NEIGHBOURS) {
+        int best = -1;
+        for (int i = lo; i < hi; i++) {
+            bool taken = i == peak;
+            for (int k = 0; k < found; k++) taken |= out[k] == i;
+            if (!taken && (best < 0 || step[i].bytes > step[best].bytes)) best = i;
+        }
+        if (best < 0) break;
+        out[found++] = best;
+    }
+    for (int i = 1; i < found; i++)
+        for (int k = i; k > 0 && out[k - 1] > out[k]; k--) {
+            int t = out[k];
+            out[k] = out[k - 1];
+            out[k - 1] = t;
+        }
+    return found;
+}
+
+static void print_neighbours(const pl_program *program, const pl_plan_info *p, FILE *out)
+{
+    pl_plan_step *step = calloc((size_t)p->steps + 1, sizeof *step);
+    if (!step) return;
+    pl_program_steps(program, false, step, p->steps);
+    int near[NEIGHBOURS], n = fullest_near(step, p->steps, p->peak_step, near);
+    fprintf(out, "The fullest steps around it:\n");
+    for (int i = 0; i < n; i++)
+        fprintf(out, "  %11s  %-11s %9d  %s\n", cli_bytes(step[near[i]].bytes),
+                step[near[i]].again ? "again" : "", near[i] + 1,
+                pl_program_step_label(program, near[i]));
+    free(step);
+}
+
+static void print_peak(const pl_program *program, const pl_plan_info *p, FILE *out)
+{
+    fprintf(out, "\nPeak at step %d of %d: %s%s%s, %s alive. The largest, with their steps:\n",
+            p->peak_step + 1, p->steps, cli_bold(out), p->peak_node, cli_plain(out),
+            cli_bytes(p->live_bound_bytes));
+    print_alive(program, p, out);
+    print_neighbours(program, p, out);
+}
+
+static void peak_json(const pl_program *program, const pl_plan_info *p, pl_json *j)
+{
+    size_t n;
+    pl_plan_buffer *alive = alive_at(program, p->peak_step, &n);
+    pl_json_string(j, "peak_node", p->peak_node);
+    pl_json_int(j, "peak_step", p->peak_step + 1);
+    pl_json_array(j, "peak_alive");
+    for (size_t i = 0; i < n && i < LARGEST; i++) {
+        pl_json_object(j, NULL);
+        pl_json_string(j, "label", alive[i].label);
+        pl_json_string(j, "component", component_names[alive[i].component]);
+        pl_json_uint(j, "bytes", alive[i].bytes);
+        pl_json_int(j, "first_step", alive[i].first + 1);
+        pl_json_int(j, "last_step", alive[i].last);
+        pl_json_end(j);
+    }
+    pl_json_end(j);
+    free(alive);
+}
+
+/* ---- the whole -------------------------------------------------------------------------- */
+void plan_print(const pl_run *run, const char *name, const plan_mean *mean, int n, FILE *out)
+{
+    const pl_program *program = widest(run);
+    const pl_plan_info *p = pl_program_plan(program);
+    pl_run_memory m = pl_run_memory_get(run);
+    pl_run_split split = pl_run_split_get(run);
+    fprintf(out, "%s%s%s: %s parameters, batch %lld (micro %lld x accumulate %lld)\n\n", cli_bold(out),
+            name, cli_plain(out), cli_count(pl_run_parameters(run, false)),
+            (long long)split.effective, (long long)split.micro, (long long)split.accumulate);
+    if (split.coupled)
+        fprintf(out, "accumulate: auto does not split the batch, its samples couple: %s\n\n",
+                split.coupled);
+    if (program != pl_run_train_program(run))
+        fprintf(out, "The %s program takes most; this is its plan.\n\n",
+                program == pl_run_eval_program(run) ? "evaluation" : "update");
+    print_parts(run, p, &m, out);
+    if (n) plan_means_print(mean, n, out);
+    print_peak(program, p, out);
+    fprintf(out, "\nArena %.3f x the most bytes alive at once; %d nodes in %d units, planned in %.0f ms.\n",
+            p->live_bound_bytes ? (double)p->arena_bytes / (double)p->live_bound_bytes : 1.0,
+            p->nodes, p->units, p->plan_ms);
+    times_print(p, out);
+}
+
+static void components_json(pl_json *j, const char *name, const uint64_t *bytes)
+{
+    pl_json_object(j, name);
+    for (int i = 0; i < PL_N_COMPONENTS; i++) pl_json_uint(j, component_names[i], bytes[i]);
+    pl_json_end(j);
+}
+
+void plan_json(const pl_run *run, pl_json *j)
+{
+    const pl_program *program = pl_run_train_program(run);
+    const pl_plan_info *p = pl_program_plan(program);
+    pl_run_memory m = pl_run_memory_get(run);
+    pl_run_split split = pl_run_split_get(run);
+    pl_json_bool(j, "fits", m.fits);
+    if (m.budget)
+        pl_json_uint(j, "budget_bytes", m.budget);
+    else
+        pl_json_null(j, "budget_bytes");
+    pl_json_uint(j, "arena_bytes", m.arena);
+    pl_json_uint(j, "state_bytes", m.state);
+    pl_json_uint(j, "overhead_bytes", m.overhead);
+    pl_json_uint(j, "total_bytes", m.total);
+    pl_json_uint(j, "keep_all_bytes", p->keep_all_bytes);
+    pl_json_uint(j, "minimum_bytes", m.minimum);
+    pl_json_uint(j, "live_bound_bytes", p->live_bound_bytes);
+    pl_json_uint(j, "no_reuse_bytes", p->no_reuse_bytes);
+    pl_json_float(j, "recompute_ratio", p->recompute_ratio);
+    pl_json_float(j, "predicted_step_ms", pl_run_predicted_ms(run));
+    pl_json_float(j, "keep_all_step_ms", plan_keep_all_ms(run));
+    pl_json_int(j, "micro_batch", split.micro);
+    pl_json_int(j, "accumulate", split.accumulate);
+    pl_json_int(j, "effective_batch", split.effective);
+    pl_json_int(j, "parameters", pl_run_parameters(run, false));
+    pl_json_int(j, "trainable", pl_run_parameters(run, true));
+    pl_json_int(j, "nodes", p->nodes);
+    pl_json_int(j, "units", p->units);
+    pl_json_int(j, "steps", p->steps);
+    pl_json_float(j, "plan_ms", p->plan_ms);
+    components_json(j, "components", p->components);
+    components_json(j, "keep_all_components", p->keep_all_components);
+    peak_json(program, p, j);
+    pl_json_string(j, "device", pl_config_text(pl_run_config(run), "device"));
+    times_json(p, j);
+}

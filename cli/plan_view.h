@@ -1,0 +1,47 @@
+/* plan_view.h - what the commands that show plans share. */
+#ifndef CLI_PLAN_VIEW_H
+#define CLI_PLAN_VIEW_H
+
+#include "plimsoll_json.h"
+#include "ui.h"
+
+/* The arena and the predicted step once one more of the planner's means is used. */
+typedef struct plan_mean {
+    const char *name, *what; /* of JSON, of people */
+    uint64_t bytes;
+    double ms;
+} plan_mean;
+enum { PLAN_MEANS = 12 };
+/* From a buffer for every result down to the plan; at most PLAN_MEANS rows, returns how many. */
+int plan_means(const pl_run *run, plan_mean *out);
+void plan_means_print(const plan_mean *mean, int n, FILE *out);
+void plan_means_json(const plan_mean *mean, int n, pl_json *j);
+
+/* The tables of a plan, and its members in JSON. */
+void plan_print(const pl_run *run, const char *name, const plan_mean *mean, int n, FILE *out);
+void plan_json(const pl_run *run, pl_json *j);
+
+const char *plan_component_name(enum pl_component c);
+/* Of a whole step of which nothing is computed again. */
+double plan_keep_all_ms(const pl_run *run);
+
+/* page.c: `plan --timeline FILE.html`; returns the exit code. */
+int page_write(const pl_run *run, const char *name, const char *path);
+
+/* compare.c: the model's own segments beside the planner; returns the exit code. */
+int plan_compare(const cli_args *a, bool json);
+
+/* edits.c: changes of the command line with which a plan fits, each tried. */
+typedef struct plan_edit {
+    char text[160];      /* to be put after the command line */
+    const char *changes; /* what it does to the training; NULL: nothing */
+    uint64_t total_bytes;
+    double step_ms, sample_ms;
+} plan_edit;
+enum { PLAN_EDITS = 3 };
+/* For arguments whose plan does not fit; memory is --memory or NULL. Returns how many were found. */
+int plan_edits(const cli_args *a, const char *memory, const pl_run_memory *need, plan_edit *out);
+void plan_edits_print(const plan_edit *edit, int n, FILE *out);
+void plan_edits_json(const plan_edit *edit, int n, pl_json *j);
+
+#endif

@@ -1,0 +1,68 @@
+/* times.c - where predicted times are known from, in words and in JSON. */
+#include "plimsoll_json.h"
+#include "ui.h"
+
+static const char *const names[PL_N_TIME_SOURCES] = {"measured", "calibrated", "estimated"};
+
+/* The source of most of the step. */
+static int main_source(const pl_plan_info *p)
+{
+    int most = 0;
+    for (int i = 1; i < PL_N_TIME_SOURCES; i++)
+        if (p->time_share[i] > p->time_share[most]) most = i;
+    return most;
+}
+
+void times_json(const pl_plan_info *p, pl_json *j)
+{
+    pl_json_string(j, "cost_source", names[main_source(p)]);
+    pl_json_object(j, "cost_shares");
+    for (int i = 0; i < PL_N_TIME_SOURCES; i++) pl_json_float(j, names[i], p->time_share[i]);
+    pl_json_end(j);
+}
+
+void times_print(const pl_plan_info *p, FILE *out)
+{
+    static const char *const hint[PL_N_TIME_SOURCES] = {
+        "", "; --measure times this network's own kernels",
+        "; --measure, or plimsoll devices --calibrate, replaces estimates by measurements"};
+    fprintf(out, "Of that time");
+    int last = 0;
+    for (int i = 0; i < PL_N_TIME_SOURCES; i++) {
+        if (p->time_share[i] < 0.005) continue;
+        fprintf(out, "%s %.0f %% is %s", last ? "," : "", 100 * p->time_share[i], names[i]);
+        last = i + 1;
+    }
+    fprintf(out, "%s.\n", hint[main_source(p)]);
+}
+
+int times_measure(const cli_args *a, const char *memory)
+{
+    enum { SECONDS = 5 };
+    pl_run *run = NULL;
+    int steps = 0, units = 0;
+    pl_status rc = plan_open(a, memory, &run);
+    if (rc == PL_OK) rc = pl_run_build(run);
+    if (rc == PL_OK) rc = pl_run_start(run);
+    if (rc == PL_OK) rc = pl_run_measure(run, SECONDS, &steps, &units);
+    if (rc == PL_OK) fprintf(stderr, "measured %d kernels and groups in %d steps\n", units, steps);
+    pl_run_free(run);
+    return rc == PL_OK ? 0 : cli_fail(rc);
+}
+
+static void show_progress(void *ctx, int done, int total)
+{
+    (void)ctx;
+    if (cli_terminal(stderr))
+        fprintf(stderr, "\r\033[Kcalibrating %s %d/%d", cli_bar((double)done / total, 30), done, total);
+}
+
+int times_calibrate(void)
+{
+    int units = 0;
+    pl_status rc = pl_calibrate(show_progress, NULL, &units);
+    if (cli_terminal(stderr)) fprintf(stderr, "\r\033[K");
+    if (rc != PL_OK) return cli_fail(rc);
+    printf("measured %d kernels and groups; plans predict with them from now on\n", units);
+    return 0;
+}

@@ -1,0 +1,14 @@
+/* cache.h - where things that can be made again are kept between runs of the program. */
+#ifndef PL_BASE_CACHE_H
+#define PL_BASE_CACHE_H
+
+#include "base/err.h"
+
+/* Path of a file in the cache folder: $PLIMSOLL_CACHE, else $XDG_CACHE_HOME/plimsoll, else
+ * ~/.cache/plimsoll. False when there is no such folder to name (PLIMSOLL_CACHE is empty, or there
+ * is no home) or the path is too long; nothing is to be kept then. Makes nothing. */
+bool pl_cache_path(const char *file, char *out, size_t cap);
+/* Makes the folder that such a path lies in. */
+pl_status pl_cache_make(const char *path) PL_MUST_USE;
+
+#endif

@@ -1,0 +1,31 @@
+/* cost_card.h - graphics cards as numbers, and what a unit is believed to take on one.
+ *
+ * Planning for a card needs no card: order, lifetimes and offsets depend on the graph alone; its
+ * memory, what its libraries take and the times that recomputation is weighed with come from here.
+ */
+#ifndef PL_PLAN_COST_CARD_H
+#define PL_PLAN_COST_CARD_H
+
+#include "ir/units.h"
+
+typedef struct pl_card {
+    const char *name, *about;
+    uint64_t memory_bytes;   /* that one process can have, overhead included */
+    uint64_t overhead_bytes; /* context, libraries, compiled kernels */
+    double bandwidth;        /* bytes a second */
+    double sms;              /* multiprocessors */
+    double f32, tf32, f16, bf16; /* operations a second of products */
+    double launch_ns;        /* from one kernel to the next */
+} pl_card;
+
+int pl_card_count(void);
+const pl_card *pl_card_at(int i);
+/* By profile name ("h200"), or by the name a driver gives ("NVIDIA H200"); NULL if none is like it. */
+const pl_card *pl_card_find(const char *name);
+
+/* Nanoseconds of a unit of this cost. dtype: of what it multiplies; tf32: f32 products may use it. */
+double pl_card_ns(const pl_card *card, const pl_cost *cost, pl_dtype dtype, bool tf32);
+/* Scratch that the libraries are expected to ask for. */
+uint64_t pl_card_workspace(const pl_cost *cost, pl_dtype dtype);
+
+#endif

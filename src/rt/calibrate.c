@@ -1,0 +1,322 @@
+/* calibrate.c - see calibrate.h.
+ *
+ * Units are timed where they stand, in runs of whole programs: a kernel alone in a loop finds its
+ * operands in the caches, which in a step it does not. Of each launch the median of the takes
+ * counts. A unit that is launched several times in a step (layers that repeat, what is computed
+ * again) has the mean of those.
+ */
+#include "rt/calibrate.h"
+
+#include "base/cache.h"
+#include "base/pool.h"
+#include "base/sys.h"
+#include "ir/form.h"
+#include "plan/cost.h"
+#include "plan/cost_card.h"
+#include "plan/cost_table.h"
+#include "plimsoll_unstable.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+/* ---- the device's table ----------------------------------------------------------------- */
+/* Whose times these are, and the file that has them; "" when none is kept. */
+typedef struct table_file {
+    char owner[512], path[4096];
+} table_file;
+
+static void table_file_of(const pl_device *dev, table_file *f)
+{
+    char model[384], name[64];
+    snprintf(model, sizeof model, "%s", dev->name);
+    if (dev->model) dev->model(model, sizeof model);
+    model[strcspn(model, "\n")] = 0;
+    snprintf(f->owner, sizeof f->owner, "%s, plimsoll %s", model, PL_VERSION_STRING);
+    snprintf(name, sizeof name, "times-%016llx.txt",
+             (unsigned long long)XXH64(f->owner, strlen(f->owner), 0));
+    if (dev->plans_only || !pl_cache_path(name, f->path, sizeof f->path)) f->path[0] = 0;
+}
+
+/* ---- fingerprints ----------------------------------------------------------------------- */
+static uint64_t mix(uint64_t h, const void *p, size_t n)
+{
+    return XXH64(p, n, h);
+}
+static uint64_t mix_int(uint64_t h, int64_t v)
+{
+    return mix(h, &v, sizeof v);
+}
+static uint64_t mix_text(uint64_t h, const char *text)
+{
+    return mix(h, text, strlen(text) + 1);
+}
+static uint64_t mix_type(uint64_t h, const pl_type *t)
+{
+    return mix(mix_int(h, t->dtype), t->dim, sizeof t->dim);
+}
+
+static uint64_t mix_form(uint64_t h, const pl_form *f)
+{
+    h = mix(mix_int(mix_int(h, f->rank), f->row_rank), f->dim, sizeof f->dim);
+    for (int i = 0; i < f->n_in; i++) {
+        h = mix_int(mix_int(mix_int(h, f->in[i].in), f->in[i].offset), f->in[i].bits);
+        h = mix(h, f->in[i].stride, sizeof f->in[i].stride);
+    }
+    for (int i = 0; i < f->n_instr; i++) {
+        const pl_form_instr *x = &f->instr[i];
+        h = mix_int(mix_int(mix_int(mix_int(h, x->code), x->dtype), x->fn), x->reduce);
+        h = mix(mix_int(mix_int(h, x->operand), x->draw.normal), x->arg, sizeof x->arg);
+        h = mix(mix(h, &x->imm, sizeof x->imm), x->step, sizeof x->step);
+    }
+    for (int i = 0; i < f->n_out; i++) {
+        const pl_form_output *o = &f->out[i];
+        h = mix_int(mix_int(mix_int(mix_int(h, o->kind), o->src), o->dtype), o->bits);
+        h = mix_int(mix_int(mix_int(mix_int(h, o->out), o->out2), o->reduce), o->mask);
+    }
+    return h;
+}
+
+/* A group's kind: does it only map, does it reduce rows, does it reduce across rows. */
+static const char *group_kind(const pl_form *f)
+{
+    const char *kind = "map";
+    for (int i = 0; i < f->n_instr; i++)
+        if (f->instr[i].code == PL_FORM_ROW) kind = "row";
+    for (int i = 0; i < f->n_out; i++)
+        if (f->out[i].kind == PL_FORM_REDUCE) kind = "reduce";
+    return kind;
+}
+
+static void name_kind(pl_time_sample *s, const char *what, const char *kernel, pl_dtype dtype)
+{
+    snprintf(s->kind, sizeof s->kind, "%s.%s.%s", what, kernel, pl_dtype_name(dtype));
+    for (char *c = s->kind; *c; c++)
+        if (*c == ' ') *c = '_';
+}
+
+/* Everything of a base unit's sample but the time. */
+static pl_status describe(const pl_program *p, uint32_t unit, pl_time_sample *s)
+{
+    const pl_unit *u = &p->base_units->unit[unit];
+    const pl_call *call = &p->call[unit];
+    const char *kernel = p->exec[unit].kernel->name;
+    pl_dtype dtype = call->n_in ? call->in_type[0].dtype : call->out_type[0].dtype;
+    uint64_t h = mix_text(0, kernel);
+    *s = (pl_time_sample){.cost = p->cost[unit]};
+    for (int i = 0; i < call->n_in; i++) h = mix_type(h, &call->in_type[i]);
+    for (int k = 0; k < call->n_out; k++) h = mix_type(h, &call->out_type[k]);
+    if (u->kind == PL_UNIT_GROUP) {
+        pl_arena scratch = PL_ARENA_INIT;
+        pl_form f;
+        pl_status rc = pl_form_make(p->base_graph, u, &scratch, &f);
+        if (rc == PL_OK) {
+            name_kind(s, group_kind(&f), kernel, dtype);
+            h = mix_form(h, &f);
+        }
+        pl_arena_release(&scratch);
+        PL_TRY(rc);
+    } else {
+        const pl_op *op = pl_node_get(p->base_graph, u->nodes[0])->op;
+        name_kind(s, op->name, kernel, dtype);
+        h = mix_text(h, op->name);
+        if (op->attrs) h = mix_int(h, (int64_t)pl_attr_hash(op, call->attr));
+    }
+    s->unit = h;
+    return PL_OK;
+}
+
+/* ---- expected times --------------------------------------------------------------------- */
+static const pl_card *card_of(const pl_device *dev)
+{
+    char model[384];
+    if (!dev->gpu) return NULL;
+    snprintf(model, sizeof model, "%s", dev->name);
+    if (dev->model) dev->model(model, sizeof model);
+    const pl_card *card = pl_card_find(model);
+    return card ? card : pl_card_find("rtx3090"); /* one that is unlike none of the others */
+}
+
+static double estimate_ns(const pl_program *p, uint32_t unit)
+{
+    const pl_card *card = card_of(p->dev);
+    const pl_call *call = &p->call[unit];
+    pl_dtype dtype = call->n_in ? call->in_type[0].dtype : PL_F32;
+    bool tf32 = p->opts.precision == PL_PRECISION_TF32;
+    return card ? pl_card_ns(card, &p->cost[unit], dtype, tf32)
+                : 1e6 * pl_cost_ms(&p->cost[unit], pl_pool_threads());
+}
+
+static pl_status time_unit(pl_program *p, pl_time_table *t, uint32_t unit, double *ns)
+{
+    pl_time_sample s;
+    p->time_source[unit] = PL_TIME_ESTIMATED;
+    *ns = 0;
+    if (p->base_units->unit[unit].kind == PL_UNIT_VIEW) return PL_OK;
+    if (pl_time_table_count(t)) {
+        PL_TRY(describe(p, unit, &s));
+        p->time_source[unit] = PL_TIME_MEASURED;
+        if (pl_time_table_find(t, s.unit, s.kind, ns)) return PL_OK;
+        p->time_source[unit] = PL_TIME_CALIBRATED;
+        if (pl_time_table_like(t, s.kind, &s.cost, ns)) return PL_OK;
+        p->time_source[unit] = PL_TIME_ESTIMATED;
+    }
+    *ns = estimate_ns(p, unit);
+    return PL_OK;
+}
+
+static void time_copies(pl_program *p)
+{
+    const pl_card *card = card_of(p->dev);
+    p->copy_ns = card ? card->launch_ns : 100;
+    p->copy_ns_byte = card ? 2e9 / card->bandwidth : 0.1;
+}
+
+double pl_copy_ns(const pl_program *p, uint64_t bytes)
+{
+    return p->copy_ns + p->copy_ns_byte * (double)bytes;
+}
+
+pl_status pl_program_time(pl_program *p, double *cost_ns)
+{
+    table_file f;
+    pl_time_table *t;
+    p->time_source = pl_arena_new(&p->mem, uint8_t, p->base_units->n + 1);
+    if (!p->time_source) return PL_ERR_MEMORY;
+    table_file_of(p->dev, &f);
+    PL_TRY(pl_time_table_load(f.path[0] ? f.path : NULL, f.owner, &t));
+    pl_status rc = PL_OK;
+    for (uint32_t i = 0; i < p->base_units->n && rc == PL_OK; i++)
+        rc = time_unit(p, t, i, &cost_ns[i]);
+    pl_time_table_free(t);
+    time_copies(p);
+    return rc;
+}
+
+/* ---- measuring -------------------------------------------------------------------------- */
+/* Of one bound program: the profile's sums at the last take, and takes[launch][take]. */
+typedef struct program_takes {
+    uint64_t *last;
+    uint64_t last_runs;
+    float *takes;
+    int n;
+} program_takes;
+
+struct pl_measure {
+    pl_arena mem;
+    pl_session *session;
+    program_takes *of; /* per bound program */
+    int most;
+};
+
+pl_status pl_measure_new(pl_session *s, int most, pl_measure **out)
+{
+    pl_measure *m = pl_sys_alloc(sizeof *m);
+    if (!m) return PL_ERR_MEMORY;
+    m->session = s;
+    m->most = most;
+    m->of = pl_arena_new(&m->mem, program_takes, s->n_bound + 1);
+    bool ok = m->of != NULL;
+    for (int i = 0; ok && i < s->n_bound; i++) {
+        size_t n = s->bound[i].n_launch + 1;
+        m->of[i].last = pl_arena_new(&m->mem, uint64_t, n);
+        m->of[i].takes = pl_arena_new(&m->mem, float, n * (size_t)most);
+        ok = m->of[i].last && m->of[i].takes;
+    }
+    pl_status rc = ok ? pl_session_profile(s, true) : PL_ERR_MEMORY;
+    if (rc != PL_OK) {
+        pl_measure_free(m);
+        return rc;
+    }
+    *out = m;
+    return PL_OK;
+}
+
+void pl_measure_free(pl_measure *m)
+{
+    if (!m) return;
+    pl_arena_release(&m->mem);
+    pl_sys_free(m);
+}
+
+void pl_measure_take(pl_measure *m)
+{
+    for (int i = 0; i < m->session->n_bound; i++) {
+        const pl_bound *b = &m->session->bound[i];
+        program_takes *of = &m->of[i];
+        uint64_t runs = b->profile.runs - of->last_runs;
+        if (runs == 0 || of->n == m->most) continue;
+        for (uint32_t j = 0; j < b->n_launch; j++) {
+            of->takes[j * (uint32_t)m->most + (uint32_t)of->n] =
+                (float)(b->profile.ns[j] - of->last[j]) / (float)runs;
+            of->last[j] = b->profile.ns[j];
+        }
+        of->last_runs = b->profile.runs;
+        of->n++;
+    }
+}
+
+static int ascending(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(float *takes, int n)
+{
+    qsort(takes, (size_t)n, sizeof *takes, ascending);
+    return (double)takes[n / 2];
+}
+
+/* The times of one program, summed by base unit; then every unit with a mean into the table. */
+static pl_status put_program(pl_measure *m, int which, pl_time_table *t, int *units)
+{
+    const pl_bound *b = &m->session->bound[which];
+    const pl_program *p = b->p;
+    program_takes *of = &m->of[which];
+    if (of->n == 0) return PL_OK;
+    uint32_t n = p->base_units->n;
+    pl_time_sample *s = pl_arena_new(&m->mem, pl_time_sample, n + 1);
+    double *count = pl_arena_new(&m->mem, double, n + 1);
+    if (!s || !count) return PL_ERR_MEMORY;
+    for (uint32_t j = 0; j < p->plan->n_order; j++) {
+        uint32_t unit = pl_base_unit(p, p->plan->order[j]);
+        double ns = median(of->takes + (size_t)j * (size_t)m->most, of->n), sum = s[unit].ns;
+        if (count[unit] == 0) PL_TRY(describe(p, unit, &s[unit]));
+        s[unit].ns = sum + ns;
+        count[unit]++;
+    }
+    for (uint32_t i = 0; i < n; i++) { /* units alike are one entry: their mean */
+        for (uint32_t j = i + 1; count[i] > 0 && j < n; j++) {
+            if (count[j] == 0 || s[j].unit != s[i].unit) continue;
+            s[i].ns += s[j].ns;
+            count[i] += count[j];
+            count[j] = 0;
+        }
+        if (count[i] == 0) continue;
+        s[i].ns = s[i].ns / count[i] + 1;
+        PL_TRY(pl_time_table_put(t, &s[i]));
+        ++*units;
+    }
+    return PL_OK;
+}
+
+pl_status pl_measure_save(pl_measure *m, int *units)
+{
+    table_file f;
+    pl_time_table *t;
+    int n = 0;
+    PL_TRY(pl_session_profile(m->session, false));
+    table_file_of(m->session->dev, &f);
+    PL_FAIL_IF(!f.path[0], PL_ERR_IO,
+               "there is no folder to keep times in: set PLIMSOLL_CACHE to one");
+    PL_TRY(pl_time_table_load(f.path, f.owner, &t));
+    pl_status rc = PL_OK;
+    for (int i = 0; i < m->session->n_bound && rc == PL_OK; i++) rc = put_program(m, i, t, &n);
+    if (rc == PL_OK) rc = pl_cache_make(f.path);
+    if (rc == PL_OK) rc = pl_time_table_save(t, f.path, f.owner);
+    pl_time_table_free(t);
+    if (rc == PL_OK && units) *units = n;
+    return rc;
+}

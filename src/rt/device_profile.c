@@ -1,0 +1,158 @@
+/* device_profile.c - cards that are not here: devices that plan and cannot run.
+ *
+ * Units are those of the CUDA device (pass/fuse.h), memory and times come from the card's figures
+ * (plan/cost_card.h), and scratch is what its libraries are expected to ask for, so a plan for a
+ * card needs neither the card nor its driver.
+ */
+#include "base/sys.h"
+#include "ir/form.h"
+#include "pass/fuse.h"
+#include "plan/cost.h"
+#include "plan/cost_card.h"
+#include "rt/device.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* What is kept of a prepared group. */
+typedef struct group {
+    uint32_t n_in;
+    bool inplace[]; /* [output][input] */
+} group;
+
+static void profile_release(void *prep)
+{
+    pl_sys_free(prep);
+}
+
+static const pl_kernel profile_kernel = {"profile", NULL, NULL, profile_release, NULL};
+
+/* The operand is read where the result stands: dense, from its first element. */
+static bool reads_in_place(const pl_form *f, const pl_form_operand *x)
+{
+    int64_t stride = 1;
+    for (int d = f->rank - 1; d >= 0; d--) {
+        if (f->dim[d] != 1 && x->stride[d] != stride) return false;
+        stride *= f->dim[d];
+    }
+    return x->offset == 0;
+}
+
+static bool read_once(const pl_form *f, int operand)
+{
+    for (int j = 0; j < f->n_in; j++)
+        if (j != operand && f->in[j].in == f->in[operand].in) return false;
+    return true;
+}
+
+static void find_inplace(const pl_graph *g, const pl_unit *u, const pl_form *f, group *k)
+{
+    for (int o = 0; o < f->n_out; o++)
+        for (int i = 0; i < f->n_in; i++) {
+            pl_dtype dtype = pl_type_of(g, u->in[f->in[i].in])->dtype;
+            if (f->in[i].bits || f->out[o].bits) continue;
+            if (f->out[o].kind == PL_FORM_STORE && reads_in_place(f, &f->in[i]) && read_once(f, i) &&
+                pl_dtype_bytes(dtype) == pl_dtype_bytes(f->out[o].dtype))
+                k->inplace[(uint32_t)f->out[o].out * u->n_in + f->in[i].in] = true;
+        }
+}
+
+/* Reductions across blocks leave a partial result a block, in f32, for a second pass. */
+static size_t partial_bytes(const pl_form *f)
+{
+    enum { BLOCK = 4096, MOST = 512 };
+    int64_t space = 1;
+    size_t bytes = 0;
+    for (int d = 0; d < f->rank; d++) space *= f->dim[d];
+    for (int o = 0; o < f->n_out; o++) {
+        if (f->out[o].kind != PL_FORM_REDUCE) continue;
+        int64_t kept = 1;
+        for (int d = 0; d < f->rank; d++)
+            if (!(f->out[o].mask >> d & 1)) kept *= f->dim[d];
+        int64_t blocks = space / (kept > BLOCK ? kept : BLOCK) + 1;
+        bytes += (size_t)(blocks < MOST ? blocks : MOST) * (size_t)kept * 4;
+    }
+    return bytes;
+}
+
+static pl_status prepare_group(const pl_graph *g, const pl_unit *u, pl_exec *out)
+{
+    pl_arena scratch = PL_ARENA_INIT;
+    pl_form f;
+    pl_status rc = pl_form_make(g, u, &scratch, &f);
+    group *k = rc == PL_OK ? pl_sys_alloc(sizeof *k + (size_t)u->n_in * u->n_out) : NULL;
+    if (rc == PL_OK && !k) rc = PL_ERR_MEMORY;
+    if (rc == PL_OK) {
+        k->n_in = u->n_in;
+        find_inplace(g, u, &f, k);
+        out->prep = k;
+        out->work_bytes = partial_bytes(&f);
+    }
+    pl_arena_release(&scratch);
+    return rc;
+}
+
+static pl_status profile_prepare(const pl_graph *g, const pl_unit *u, const pl_call *call,
+                                 bool reference, pl_exec *out)
+{
+    (void)reference;
+    *out = (pl_exec){&profile_kernel, NULL, 0};
+    if (u->kind == PL_UNIT_GROUP) return prepare_group(g, u, out);
+    const pl_op *op = pl_node_get(g, u->nodes[0])->op;
+    pl_cost cost = op->cost ? op->cost(call) : (pl_cost){0};
+    out->work_bytes = pl_card_workspace(&cost, call->n_in ? call->in_type[0].dtype : PL_F32);
+    return PL_OK;
+}
+
+static void profile_discard(pl_exec *e)
+{
+    pl_sys_free(e->prep);
+    *e = (pl_exec){0};
+}
+
+static bool profile_group_inplace(const pl_exec *e, const pl_unit *u, uint32_t k, uint32_t i)
+{
+    (void)u;
+    const group *p = e->prep;
+    return p->inplace[k * p->n_in + i];
+}
+
+static const pl_fuse_opts profile_fuse = PL_FUSE_OPTS_CUDA(NULL);
+
+#define PL_CARD(title, ...)                                                                    \
+ {.name = title,                                                                               \
+  .fuse = &profile_fuse,                                                                       \
+  .prepare = profile_prepare,                                                                  \
+  .discard = profile_discard,                                                                  \
+  .group_inplace = profile_group_inplace,                                                      \
+  .gpu = true,                                                                                 \
+  .plans_only = true},
+static const pl_device profiles[] = {
+#include "plan/cards.def"
+};
+#undef PL_CARD
+
+const pl_device *pl_device_profile(const char *name)
+{
+    for (size_t i = 0; i < sizeof profiles / sizeof profiles[0]; i++)
+        if (strcmp(profiles[i].name, name) == 0) return &profiles[i];
+    return NULL;
+}
+
+int pl_device_profiles(pl_device_info *out, int cap)
+{
+    int n = pl_card_count();
+    for (int i = 0; i < n && i < cap; i++) {
+        const pl_card *card = pl_card_at(i);
+        memset(&out[i], 0, sizeof out[i]);
+        snprintf(out[i].name, sizeof out[i].name, "%s", card->name);
+        snprintf(out[i].about, sizeof out[i].about, "%s: %.0f GB/s, TFLOP/s f32 %g, tf32 %g, f16 %g, "
+                 "bf16 %g", card->about, card->bandwidth / 1e9, card->f32 / 1e12, card->tf32 / 1e12,
+                 card->f16 / 1e12, card->bf16 / 1e12);
+        snprintf(out[i].why_not, sizeof out[i].why_not,
+                 "a profile to plan with; nothing can run on it");
+        out[i].total_bytes = card->memory_bytes;
+        out[i].free_bytes = card->memory_bytes - card->overhead_bytes;
+    }
+    return n;
+}

@@ -1,0 +1,202 @@
+/* test_cli_plan.c - what `plimsoll plan` says, against what planning again finds. */
+#include "cli_run.h"
+#include "test.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NET "cloud/tiny batch=8 frames=2 height=192 width=192 "
+
+static json_t *planned(const char *args, int code)
+{
+    cli_result r = cli_run("$P plan %s --json", args);
+    json_t *j = r.code == code ? json_loads(r.out, 0, NULL) : NULL;
+    if (!j) pl_test_fail(__FILE__, __LINE__, "plan %s: exit %d, %s", args, r.code, r.err);
+    return j;
+}
+
+static double number(const json_t *j, const char *name)
+{
+    return json_number_value(json_object_get(j, name));
+}
+
+static double sum_of(const json_t *parts)
+{
+    const char *key;
+    json_t *value;
+    double sum = 0;
+    json_object_foreach((json_t *)(uintptr_t)parts, key, value) sum += json_number_value(value);
+    return sum;
+}
+
+/* Arena of a row of the table of means; -1 when there is none of that name. */
+static double arena_of(const json_t *j, const char *name)
+{
+    size_t i;
+    json_t *row;
+    json_array_foreach(json_object_get(j, "means"), i, row)
+        if (strcmp(json_string_value(json_object_get(row, "name")), name) == 0)
+            return number(row, "arena_bytes");
+    return -1;
+}
+
+/* NET's arguments with a budget that leaves the arena a share of what it takes when all is kept, or of
+ * the smallest that was found. */
+static const char *with_budget(const char *more, double share, bool of_minimum)
+{
+    static char line[256];
+    json_t *j = planned(NET, 0);
+    double fixed = number(j, "overhead_bytes") + number(j, "state_bytes");
+    double arena = of_minimum ? number(j, "minimum_bytes") - fixed : number(j, "arena_bytes");
+    snprintf(line, sizeof line, NET "%s--memory %.0f", more, fixed + share * arena);
+    json_decref(j);
+    return line;
+}
+
+TEST(cli_plan_parts_add_up)
+{
+    if (!cli_bin()) return;
+    json_t *kept = planned(NET, 0), *less = planned(with_budget("", 0.7, false), 0);
+    CHECK(number(kept, "keep_all_bytes") == number(kept, "arena_bytes"));
+    CHECK(sum_of(json_object_get(kept, "components")) ==
+          sum_of(json_object_get(kept, "keep_all_components")));
+    CHECK(number(less, "arena_bytes") < number(kept, "arena_bytes"));
+    CHECK(sum_of(json_object_get(less, "components")) ==
+          number(less, "live_bound_bytes") + number(less, "state_bytes"));
+    /* the plan that is not run is shown beside, as it is when it runs */
+    CHECK(sum_of(json_object_get(less, "keep_all_components")) ==
+          sum_of(json_object_get(kept, "components")));
+    CHECK(number(less, "keep_all_step_ms") == number(kept, "predicted_step_ms"));
+    CHECK(number(less, "keep_all_step_ms") < number(less, "predicted_step_ms"));
+    json_decref(kept);
+    json_decref(less);
+    cli_result r = cli_run("$P plan %s", with_budget("", 0.7, false));
+    CHECK(strstr(r.out, "all kept") && strstr(r.out, "computing again"));
+    CHECK(strstr(r.out, "The fullest steps around it"));
+}
+
+/* Every row's figure is what planning with and without that means gives. */
+TEST(cli_plan_means_are_plans)
+{
+    if (!cli_bin()) return;
+    json_t *one = planned(with_budget("--explain ", 0.7, false), 0), *kept = planned(NET, 0);
+    CHECK(arena_of(one, "recompute") == number(one, "arena_bytes"));
+    CHECK(arena_of(one, "offsets") == number(kept, "arena_bytes"));
+    CHECK(arena_of(one, "order") == number(kept, "live_bound_bytes"));
+    CHECK(arena_of(one, "views") == number(kept, "no_reuse_bytes"));
+    static const char *const down[] = {"micro_batches", "fusion", "views", "sharing", "in_place", "order"};
+    for (int i = 0; i < 5; i++)
+        CHECK_MSG(arena_of(one, down[i]) >= arena_of(one, down[i + 1]), "%s", down[i + 1]);
+    CHECK(arena_of(one, "whole_batch") < 0); /* it is not split */
+    json_t *split = planned("cloud/tiny batch=8 accumulate=4 accumulate_coupled=true --explain", 0);
+    CHECK(arena_of(split, "whole_batch") > 2 * arena_of(split, "micro_batches"));
+    json_decref(one);
+    json_decref(kept);
+    json_decref(split);
+}
+
+/* An edit, pasted behind the command line that did not fit, fits with the bytes and time it said. */
+static void check_edit(const char *args, const json_t *edit)
+{
+    char line[512];
+    snprintf(line, sizeof line, "%s %s", args, json_string_value(json_object_get(edit, "edit")));
+    json_t *j = planned(line, 0);
+    CHECK_MSG(json_is_true(json_object_get(j, "fits")), "%s", line);
+    double told = number(edit, "total_bytes"), is = number(j, "total_bytes");
+    /* another process: some pages more or fewer */
+    CHECK_MSG(told - is < 6e6 && is - told < 6e6, "%s: %.0f told, %.0f planned", line, told, is);
+    double ratio = number(edit, "predicted_step_ms") / number(j, "predicted_step_ms");
+    CHECK_MSG(ratio > 0.97 && ratio < 1.15, "%s: time told is %.3f of the plan's", line, ratio);
+    if (json_is_true(json_object_get(edit, "exact")))
+        CHECK(number(j, "effective_batch") == 8);
+    json_decref(j);
+}
+
+static void check_edits(const char *budget, size_t least)
+{
+    char line[256];
+    snprintf(line, sizeof line, "%s", budget);
+    json_t *j = planned(line, 3), *edits = json_object_get(j, "edits"), *edit;
+    size_t k;
+    if (json_array_size(edits) < least)
+        pl_test_fail(__FILE__, __LINE__, "%s: %zu edits", line, json_array_size(edits));
+    if (!json_is_true(json_object_get(json_array_get(edits, 0), "exact")))
+        pl_test_fail(__FILE__, __LINE__, "%s: none changes nothing", line);
+    json_array_foreach(edits, k, edit) check_edit(line, edit);
+    json_decref(j);
+}
+
+TEST(cli_plan_offers_edits_that_fit)
+{
+    if (!cli_bin()) return;
+    check_edits(with_budget("", 0.6, true), 3);
+    if (pl_test_long()) check_edits(with_budget("checkpointing=off ", 0.7, false), 3);
+    cli_result r = cli_run("$P plan " NET "--memory 1MiB");
+    CHECK(r.code == 3 && strstr(r.out, "--memory ") && strstr(r.err, "smallest budget"));
+}
+
+TEST(cli_plan_compares_with_segments)
+{
+    if (!cli_bin()) return;
+    json_t *j = json_loads(cli_run("$P plan " NET "--compare --json").out, 0, NULL);
+    CHECK(json_array_size(j) == 4);
+    const json_t *all = json_array_get(j, 0), *segments = json_array_get(j, 1);
+    const json_t *ours = json_array_get(j, 2), *least = json_array_get(j, 3);
+    CHECK(number(segments, "arena_bytes") < number(all, "arena_bytes"));
+    CHECK(number(ours, "arena_bytes") <= number(segments, "arena_bytes") + 4e6);
+    CHECK(number(ours, "predicted_step_ms") <= number(segments, "predicted_step_ms"));
+    CHECK(number(least, "arena_bytes") <= number(ours, "arena_bytes"));
+    json_decref(j);
+    CHECK(strstr(cli_run("$P plan " NET "--compare").out, "the model's segments"));
+}
+
+/* The page holds every buffer and every step of the plan, and asks nothing of the network. */
+TEST(cli_plan_page)
+{
+    if (!cli_bin()) return;
+    char path[512];
+    snprintf(path, sizeof path, "%s/t.html", pl_test_dir());
+    json_t *plan = json_loads(cli_run("$P plan " NET "--json --timeline %s", path).out, 0, NULL);
+    const char *page = cli_read(path), *from = strstr(page, "id=\"plan\">");
+    CHECK(plan && from && !strstr(page, "src=") && !strstr(page, "href=") && !strstr(page, "@import"));
+    from += strlen("id=\"plan\">");
+    json_t *data = json_loads(from, JSON_DISABLE_EOF_CHECK, NULL);
+    CHECK(data);
+    CHECK(json_array_size(json_object_get(data, "steps")) == (size_t)number(plan, "steps"));
+    double bytes = 0, most = 0, top = 0;
+    size_t i;
+    json_t *row;
+    json_array_foreach(json_object_get(data, "steps"), i, row)
+        most = fmax(most, json_number_value(json_array_get(row, 0)));
+    json_array_foreach(json_object_get(data, "buffers"), i, row) {
+        bytes = json_number_value(json_array_get(row, 2)) + json_number_value(json_array_get(row, 3));
+        top = fmax(top, bytes);
+    }
+    CHECK(most == number(plan, "live_bound_bytes"));
+    CHECK(top == number(plan, "arena_bytes"));
+    json_decref(plan);
+    json_decref(data);
+}
+
+/* Each budget in a process of its own: more memory is never slower. */
+TEST(cli_plan_more_memory_is_not_slower)
+{
+    if (!cli_bin()) return;
+    const char *net = pl_test_long() ? "cloud/full" : NET;
+    char line[256];
+    snprintf(line, sizeof line, "%s", net);
+    json_t *j = planned(line, 0);
+    double least = number(j, "minimum_bytes"), most = number(j, "total_bytes"), before = HUGE_VAL;
+    int n = pl_test_long() ? 20 : 6;
+    json_decref(j);
+    for (int i = 0; i < n; i++) {
+        snprintf(line, sizeof line, "%s --memory %.0f", net, least + (most - least) * i / (n - 1));
+        j = planned(line, 0);
+        double ms = number(j, "predicted_step_ms");
+        json_decref(j);
+        CHECK_MSG(ms <= before, "%s: %.3f ms, less memory takes %.3f ms", line, ms, before);
+        before = ms;
+    }
+}

@@ -1,0 +1,186 @@
+/* test_profiles.c - planning for cards that are not here: memory, units, times, refusals. */
+#include "cli_run.h"
+#include "pass/fuse.h"
+#include "plan/cost_card.h"
+#include "plimsoll_train.h"
+#include "rt/device.h"
+#include "test.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static pl_status build(const char *config, const char *device, const char *memory, pl_run **out)
+{
+    char a[64], b[64];
+    snprintf(a, sizeof a, "device=%s", device);
+    snprintf(b, sizeof b, "memory=%s", memory);
+    pl_status rc = pl_run_open(config, (const char *const[]){a, b}, 2, out);
+    return rc == PL_OK ? pl_run_build(*out) : rc;
+}
+
+TEST(profiles_every_card_plans)
+{
+    CHECK_INT(pl_card_count(), 8);
+    double slowest = 0, fastest = 1e9;
+    for (int i = 0; i < pl_card_count(); i++) {
+        const pl_card *card = pl_card_at(i);
+        pl_run *run = NULL;
+        CHECK_OK(build("cloud/full", card->name, "null", &run));
+        pl_run_memory m = pl_run_memory_get(run);
+        const pl_plan_info *p = pl_program_plan(pl_run_train_program(run));
+        uint64_t staged = pl_program_stage_bytes(pl_run_train_program(run)); /* inputs, again */
+        CHECK_MSG(m.fits && m.budget == card->memory_bytes && m.overhead == card->overhead_bytes + staged &&
+                      m.total == m.arena + m.state + m.overhead && m.total <= m.budget,
+                  "%s: %llu of %llu bytes, overhead %llu", card->name, (unsigned long long)m.total,
+                  (unsigned long long)m.budget, (unsigned long long)m.overhead);
+        CHECK_MSG((p->recompute_ratio > 0) == (p->keep_all_bytes + m.state + m.overhead > m.budget),
+                  "%s computes %g of its time again", card->name, p->recompute_ratio);
+        CHECK_NEAR(p->time_share[PL_TIME_ESTIMATED], 1, 1e-9);
+        double ms = pl_run_predicted_ms(run);
+        if (ms > slowest) slowest = ms;
+        if (ms < fastest) fastest = ms;
+        pl_run_free(run);
+    }
+    CHECK_MSG(fastest > 0 && slowest > 5 * fastest, "from %g to %g ms", fastest, slowest);
+}
+
+TEST(profiles_less_memory_takes_longer)
+{
+    static const char *const budgets[] = {"12GB", "8GB", "4GB"};
+    double before = 0;
+    for (int i = 0; i < 3; i++) {
+        pl_run *run = NULL;
+        CHECK_OK(build("cloud/full", "rtx4090", budgets[i], &run));
+        pl_run_memory m = pl_run_memory_get(run);
+        CHECK(m.fits && m.budget < 13e9 && m.total <= m.budget);
+        CHECK_MSG(pl_run_predicted_ms(run) > before, "%s: %g ms, more memory %g ms", budgets[i],
+                  pl_run_predicted_ms(run), before);
+        before = pl_run_predicted_ms(run);
+        pl_run_free(run);
+    }
+}
+
+/* Products of the smaller types are faster where the card's figures say so. */
+TEST(profiles_know_precision)
+{
+    static const char *const precision[] = {"precision=fp32", "precision=tf32", "precision=bf16"};
+    double ms[3];
+    for (int i = 0; i < 3; i++) {
+        pl_run *run = NULL;
+        CHECK_OK(pl_run_open("cloud/full", (const char *const[]){"device=h200", precision[i]}, 2, &run));
+        CHECK_OK(pl_run_build(run));
+        ms[i] = pl_run_predicted_ms(run);
+        pl_run_free(run);
+    }
+    CHECK_MSG(ms[0] > ms[1] && ms[1] > ms[2], "fp32 %g, tf32 %g, bf16 %g ms", ms[0], ms[1], ms[2]);
+}
+
+/* The figures do not depend on the machine that plans: neither its memory nor its threads. */
+TEST(profiles_are_the_same_on_every_machine)
+{
+    double ms[2];
+    uint64_t total[2];
+    for (int i = 0; i < 2; i++) {
+        pl_run *run = NULL;
+        void *ballast = i ? calloc(1, 50 << 20) : NULL;
+        if (ballast) memset(ballast, 1, 50 << 20);
+        CHECK_OK(build("cloud/tiny", "a100", "null", &run));
+        ms[i] = pl_run_predicted_ms(run);
+        total[i] = pl_run_memory_get(run).total;
+        pl_run_free(run);
+        free(ballast);
+    }
+    CHECK(ms[0] == ms[1] && total[0] == total[1]);
+}
+
+TEST(profiles_by_the_names_that_drivers_give)
+{
+    static const char *const pairs[][2] = {
+        {"Tesla T4", "t4"},
+        {"NVIDIA GeForce RTX 4070 Laptop GPU", "rtx4070-laptop"},
+        {"NVIDIA GeForce RTX 3090", "rtx3090"},
+        {"NVIDIA GeForce RTX 4090", "rtx4090"},
+        {"NVIDIA A100-SXM4-80GB", "a100"},
+        {"NVIDIA H100 80GB HBM3", "h100"},
+        {"NVIDIA H200", "h200"},
+        {"NVIDIA B200", "b200"},
+        {"NVIDIA GeForce GTX 1080", NULL},
+        {"NVIDIA T400", NULL},
+        {"", NULL},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        const pl_card *card = pl_card_find(pairs[i][0]);
+        CHECK_MSG(pairs[i][1] ? card && strcmp(card->name, pairs[i][1]) == 0 : !card, "\"%s\" is %s",
+                  pairs[i][0], card ? card->name : "unknown");
+    }
+}
+
+TEST(profiles_times_follow_the_figures)
+{
+    const pl_card *h = pl_card_find("h200"), *t = pl_card_find("t4");
+    pl_cost copy = {.flops = 1, .bytes = 1e9};
+    CHECK_NEAR(pl_card_ns(h, &copy, PL_F32, false) / (1e18 / (0.85 * h->bandwidth)), 1, 0.02);
+    pl_cost product = {2.0 * 8192 * 8192 * 8192, 3.0 * 8192 * 8192 * 4, PL_WORK_PRODUCT, 8192, 8192, 8192};
+    double f32 = pl_card_ns(h, &product, PL_F32, false), tf32 = pl_card_ns(h, &product, PL_F32, true);
+    double bf16 = pl_card_ns(h, &product, PL_BF16, false);
+    CHECK_MSG(f32 > tf32 && tf32 > bf16, "%g, %g, %g ns", f32, tf32, bf16);
+    double rate = product.flops / f32 * 1e9;
+    CHECK_MSG(rate > 0.5 * h->f32 && rate < 0.8 * h->f32, "%g FLOP/s of %g", rate, h->f32);
+    CHECK(pl_card_ns(t, &product, PL_F32, false) > 5 * f32);
+    pl_cost none = {0};
+    CHECK(pl_card_ns(h, &none, PL_F32, false) == 0);
+    /* A small product leaves most of a large card idle. */
+    pl_cost small = {2.0 * 128 * 128 * 4096, 3e6, PL_WORK_PRODUCT, 128, 128, 4096};
+    double small_rate = small.flops / (pl_card_ns(h, &small, PL_F32, false) - h->launch_ns) * 1e9;
+    CHECK_MSG(small_rate < 0.2 * h->f32, "%g FLOP/s", small_rate);
+}
+
+TEST(profiles_cannot_run)
+{
+    pl_run *run = NULL;
+    CHECK_OK(build("cloud/tiny", "t4", "null", &run));
+    CHECK_INT(pl_run_start(run), PL_ERR_DEVICE);
+    CHECK_MSG(strstr(pl_error_text(), "t4") && strstr(pl_error_text(), "plan"), "%s", pl_error_text());
+    pl_run_free(run);
+    CHECK(pl_device_profile("t4") && !pl_device_profile("cpu"));
+    const pl_fuse_opts cuda = PL_FUSE_OPTS_CUDA(NULL), *have = pl_device_profile("h200")->fuse;
+    CHECK(have->max_row == cuda.max_row && have->max_nodes == cuda.max_nodes &&
+          have->max_operands == cuda.max_operands && have->max_instrs == cuda.max_instrs &&
+          have->max_repeat == cuda.max_repeat && have->open == cuda.open &&
+          have->bits == cuda.bits && have->draws == cuda.draws);
+}
+
+TEST(profiles_on_the_command_line)
+{
+    if (!cli_bin()) SKIP("PL_BIN is not built");
+    cli_result r = cli_run("$P plan cloud/full --device t4 --json");
+    CHECK_MSG(r.code == 0, "%s", r.err);
+    json_t *j = json_loads(r.out, 0, NULL);
+    CHECK(j && strcmp(json_string_value(json_object_get(j, "device")), "t4") == 0);
+    CHECK(strcmp(json_string_value(json_object_get(j, "cost_source")), "estimated") == 0);
+    CHECK_INT(json_integer_value(json_object_get(j, "budget_bytes")), 15095ll << 20);
+    long long staged = json_integer_value(json_object_get(j, "overhead_bytes")) - (340ll << 20);
+    CHECK_MSG(staged > 112000000 && staged < 113000000, "%lld bytes besides the card's", staged);
+    json_decref(j);
+    r = cli_run("$P plan cloud/full --device rtx4070-laptop --sweep 2GB,8GB,24GB --json");
+    j = json_loads(r.out, 0, NULL);
+    CHECK_MSG(j && json_array_size(j) == 3, "%s", r.out);
+    for (size_t i = 0; i < 3; i++)
+        CHECK(json_is_true(json_object_get(json_array_get(j, i), "fits")) == (i > 0));
+    json_decref(j);
+    r = cli_run("$P plan cloud/full --device t4 --memory 1GB");
+    CHECK_MSG(r.code == 3, "exit code %d", r.code);
+    r = cli_run("$P train cloud/tiny --device t4 --out %s/run", pl_test_dir());
+    CHECK_MSG(r.code == 4 && strstr(r.err, "profile"), "exit code %d: %s", r.code, r.err);
+    r = cli_run("ls %s/run", pl_test_dir());
+    CHECK_MSG(r.code != 0, "a folder was made for a run that cannot be");
+    r = cli_run("$P plan cloud/tiny --device gtx1");
+    CHECK_MSG(r.code == 4 && strstr(r.err, "rtx3090"), "%s", r.err);
+    r = cli_run("$P devices --profiles --json");
+    j = json_loads(r.out, 0, NULL);
+    CHECK_INT(json_array_size(j), 8);
+    CHECK(json_is_false(json_object_get(json_array_get(j, 0), "usable")));
+    json_decref(j);
+}
