@@ -543,6 +543,25 @@ static void tall(pl_graph *g, int64_t a, int64_t n, int64_t c)
     pl_output(g, "y", pl_mul(g, x, pl_exp(g, m)));
 }
 
+/* The gradient of a pool, spread over its windows and summed: along six dims, two of them 2. */
+static void pooled(pl_graph *g, pl_dtype d, int64_t n, int64_t w, int64_t c)
+{
+    pl_type whole = PL_TYPE(d, n, 4, 2, w, 2, c), part = PL_TYPE(d, n, 4, 1, w, 1, c);
+    pl_val x = pl_input(g, "x", whole), dy = pl_input(g, "dy", part);
+    pl_val m = f32(g, pl_input(g, "m", PL_TYPE(d, n, 1, 1, 1, 1, c)));
+    pl_val at = pl_cast(g, pl_abs(g, pl_scale(g, f32(g, dy), 4)), PL_U8);
+    whole.dtype = PL_U8;
+    pl_val k = pl_add(g, pl_iota(g, whole, 4), pl_add(g, pl_iota(g, whole, 2), pl_iota(g, whole, 2)));
+    pl_val full = pl_mul(g, f32(g, dy), pl_full_like(g, f32(g, x), 1));
+    pl_val hit = pl_eq(g, pl_add(g, at, pl_full_like(g, k, 0)), k);
+    pl_val t = pl_select(g, hit, full, pl_full_like(g, full, 0));
+    t = pl_add(g, pl_mul(g, t, m), f32(g, x));
+    pl_output(g, "t", pl_cast(g, t, d));
+    uint32_t axes = PL_AXIS(1) | PL_AXIS(2) | PL_AXIS(3) | PL_AXIS(4);
+    pl_output(g, "sum", pl_sum(g, t, axes | PL_AXIS(0), false));
+    pl_output(g, "each", pl_sum(g, pl_mul(g, t, f32(g, x)), axes, false));
+}
+
 TEST(cuda_group_corners)
 {
     job jobs[16];
@@ -558,7 +577,10 @@ TEST(cuda_group_corners)
     long_rows(jobs[n++].g, 7001);
     long_rows(jobs[n++].g, 65537);
     tall(jobs[n++].g, 3, 1500, 12);
+    pooled(jobs[n++].g, PL_F16, 2, 70, 16);
     if (pl_test_long()) {
+        pooled(jobs[n++].g, PL_F32, 3, 5, 12);
+        pooled(jobs[n++].g, PL_BF16, 2, 300, 6);
         integers(jobs[n++].g, PL_I64);
         integers(jobs[n++].g, PL_U8);
         long_rows(jobs[n++].g, 16384);

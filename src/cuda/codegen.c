@@ -402,7 +402,7 @@ static int64_t clamp(int64_t v, int64_t lo, int64_t hi)
     return v < lo ? lo : v > hi ? hi : v;
 }
 
-/* Chunks in flight: so many that about 64 bytes of a thread are under way, few enough for the
+/* Chunks in flight: so many that 64 bytes or somewhat more of a thread are under way, few enough for the
  * text to stay short. */
 static void set_unroll(pl_cg_pass *p, const int *dep, int moving)
 {
@@ -413,7 +413,7 @@ static void set_unroll(pl_cg_pass *p, const int *dep, int moving)
         if (p->instr[i].code == PL_FORM_LOAD && dep[i] & moving)
             bytes += (int)pl_dtype_bytes(p->instr[i].dtype) * (dep[i] & PL_CG_DEP_J ? p->vec : 1);
     }
-    int u = bytes > 32 ? 1 : bytes > 16 ? 2 : bytes > 8 ? 4 : 8;
+    int u = bytes > 48 ? 1 : bytes > 24 ? 2 : bytes > 12 ? 4 : 8;
     if (bytes == 0) u = 2;
     while (u > 1 && u * p->vec * n > 1024) u /= 2;
     p->unroll = u;
@@ -448,6 +448,37 @@ static void lay_flat_sum(pl_cg_pass *p)
     p->parts = ceil_div(n, p->part);
 }
 
+/* Whether everything that moves down the columns has at most two bytes, and little stays in
+ * registers meanwhile. */
+static bool narrow(const pl_cg_pass *p)
+{
+    int stays = 0;
+    for (int s = 0; s < p->n_sink; s++)
+        if (p->sink[s].kind == PL_FORM_STORE && pl_dtype_bytes(p->sink[s].dtype) > 2) return false;
+    for (int i = 0; i < p->n_instr; i++) {
+        if (!p->used[i] || p->instr[i].code != PL_FORM_LOAD) continue;
+        const pl_cg_operand *o = &p->op[p->instr[i].operand];
+        bool moves = false;
+        for (int d = p->first[PL_CG_ALONG] + p->seg; d < p->first[PL_CG_INNER]; d++)
+            moves |= o->stride[d] != 0;
+        if (!o->stride[p->rank - 1]) continue;
+        if (moves && pl_dtype_bytes(o->dtype) > 2) return false;
+        stays += !moves;
+    }
+    return stays <= 4;
+}
+
+/* Segments as short as they can be with 16 rows or more for a thread. */
+static void set_segments(pl_cg_pass *p)
+{
+    int64_t len = 1;
+    int d = p->first[PL_CG_INNER];
+    while (d > p->first[PL_CG_ALONG] && len < 16 * (int64_t)p->ty) len *= p->dim[--d];
+    p->seg = d - p->first[PL_CG_ALONG];
+}
+
+/* Columns: y threads share one, and parts of `part` rows are added up apart; both are functions of
+ * the sizes. The width of a chunk is not: it does not change the order in a column. */
 static void lay_sheet_sum(pl_cg_pass *p)
 {
     int64_t inner = p->size[PL_CG_INNER], len = p->size[PL_CG_ALONG];
@@ -461,6 +492,11 @@ static void lay_sheet_sum(pl_cg_pass *p)
     if (parts < least) parts = least;
     p->part = ceil_div(ceil_div(len, parts), p->ty) * p->ty;
     p->parts = ceil_div(len, p->part);
+    set_segments(p);
+    if (p->vec == 4 && p->tx % 2 == 0 && inner % 8 == 0 && narrow(p)) {
+        p->vec = 8;
+        p->tx /= 2;
+    }
 }
 
 /* Elements of a chunk for maps: 16 bytes of the widest type that moves. What stays in registers
@@ -590,7 +626,8 @@ static pl_status lay_out(maker *k, int at)
         else
             lay_sheet_sum(p);
         pl_cg_deps(p, p->vec, dep);
-        set_unroll(p, dep, p->shape == PL_CG_FLAT ? PL_CG_DEP_I : PL_CG_DEP_L);
+        set_unroll(p, dep,
+                   p->shape == PL_CG_FLAT ? PL_CG_DEP_I : PL_CG_DEP_L);
     } else if (p->rank <= 1) {
         set_sets(p, run, 0, false);
         lay_flat_map(p, dep);

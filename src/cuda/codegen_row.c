@@ -218,7 +218,7 @@ static void open_chunks(pl_cg *w, bool fixed)
               fixed && w->p->size[PL_CG_INNER] == (int64_t)w->p->steps * w->p->tx * w->p->vec
                   ? ""
                   : "if (e_ < N_) ");
-    pl_cg_coords(w, PL_CG_INNER, pl_cg_rank(w->p, PL_CG_INNER), "e_", "i");
+    pl_cg_coords(w, PL_CG_INNER, 0, pl_cg_rank(w->p, PL_CG_INNER), "e_", "i");
 }
 
 /* All chunks of operands that stay. */
@@ -391,7 +391,7 @@ static void put_stage(pl_cg *w, const stages *t, int stage)
             pl_cg_put(w, "p_vec<%s, V> w%d;\n", pl_cg_mem(p->sink[s].dtype), s);
     pl_cg_put(w, "_Pragma(\"unroll\") for (int j = 0; j < V; j++) {\n");
     if (pl_cg_inner_ramps(p))
-        pl_cg_coords(w, PL_CG_INNER, pl_cg_rank(p, PL_CG_INNER), "e_ + j", "x");
+        pl_cg_coords(w, PL_CG_INNER, 0, pl_cg_rank(p, PL_CG_INNER), "e_ + j", "x");
     put_elements(w, t, stage);
     for (int i = 0; i < p->n_instr; i++)
         if (sums_in(t, i, stage, &var)) put_sum_take(w, i, var);
@@ -399,7 +399,7 @@ static void put_stage(pl_cg *w, const stages *t, int stage)
         const pl_cg_sink *k = &p->sink[s];
         if (k->kind != PL_FORM_STORE) continue;
         pl_cg_put(w, "w%d.x[j] = ", s);
-        pl_cg_to(w, k->dtype, p->instr[k->src].dtype, w->ref[k->src]);
+        pl_cg_element(w, k->dtype, k->src);
         pl_cg_put(w, ";\n");
     }
     pl_cg_put(w, "}\n");
@@ -423,7 +423,7 @@ static void put_rows(pl_cg *w)
         int ptr = k->save >= 0 ? pl_cg_pointer(w, PL_CODE_WORK, 0, k->save, al)
                                : pl_cg_pointer(w, PL_CODE_OUT, (uint32_t)k->out, 0, al);
         pl_cg_put(w, "((%s *)a.p[%d])[row_] = ", pl_cg_mem(k->dtype), ptr);
-        pl_cg_to(w, k->dtype, p->instr[k->src].dtype, w->ref[k->src]);
+        pl_cg_element(w, k->dtype, k->src);
         pl_cg_put(w, ";\n");
     }
     pl_cg_put(w, "}\n");
@@ -442,9 +442,10 @@ static void put_head(pl_cg *w)
     pl_cg_put(w, "const bool on_ = row_ < a.s[%d];\nconst I o_ = on_ ? row_ : a.s[%d] - 1;\n",
               rows, rows);
     if (!p->steps) pl_cg_put(w, "const I steps_ = (N_ + T * V - 1) / (T * V);\n");
+    pl_cg_dividers(w);
     pl_cg_pointers(w);
     pl_cg_outputs(w);
-    pl_cg_coords(w, PL_CG_OUTER, pl_cg_rank(p, PL_CG_OUTER), "o_", "o");
+    pl_cg_coords(w, PL_CG_OUTER, 0, pl_cg_rank(p, PL_CG_OUTER), "o_", "o");
     for (int i = 0; i < p->n_instr; i++) {
         if (!p->used[i] || p->instr[i].code != PL_FORM_LOAD) continue;
         int k = p->instr[i].operand;

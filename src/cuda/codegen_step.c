@@ -69,7 +69,7 @@ static void open_elements(pl_cg *w)
 {
     pl_cg_put(w, "_Pragma(\"unroll\") for (int j = 0; j < V; j++) {\n");
     if (pl_cg_inner_ramps(w->p))
-        pl_cg_coords(w, PL_CG_INNER, pl_cg_rank(w->p, PL_CG_INNER), "e_ + j", "x");
+        pl_cg_coords(w, PL_CG_INNER, 0, pl_cg_rank(w->p, PL_CG_INNER), "e_ + j", "x");
 }
 
 /* ---- before the loop -------------------------------------------------------------------- */
@@ -153,7 +153,7 @@ static void take(pl_cg *w, int s)
     pl_dtype d = w->p->instr[k->src].dtype;
     if (k->kind == PL_FORM_STORE) {
         pl_cg_put(w, "w%d.x[j] = ", s);
-        pl_cg_to(w, k->dtype, d, v);
+        pl_cg_element(w, k->dtype, k->src);
         pl_cg_put(w, ";\n");
     } else if (k->reduce == PL_REDUCE_MOMENTS) {
         pl_cg_put(w, "if (u == 0 && n_ == 0) sh%d[j] = %s;\n", s, v);
@@ -166,22 +166,24 @@ static void take(pl_cg *w, int s)
     }
 }
 
-void pl_cg_step(pl_cg *w, const int *lvl, const int *dep, const char *index)
+void pl_cg_step(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w))
 {
     const pl_cg_pass *p = w->p;
     for (int i = 0; i < p->n_instr; i++)
         if (lvl[i] == 2 && p->instr[i].code == PL_FORM_LOAD)
             declare_raw(w, i, dep[i] & PL_CG_DEP_J, "[U]");
-    pl_cg_put(w, "_Pragma(\"unroll\") for (int u = 0; u < U; u++) {\n%s", index);
+    pl_cg_put(w, "_Pragma(\"unroll\") for (int u = 0; u < U; u++) {\n");
+    index(w);
     if (p->shape == PL_CG_FLAT)
-        pl_cg_coords(w, PL_CG_INNER, pl_cg_rank(p, PL_CG_INNER), "e_", "i");
+        pl_cg_coords(w, PL_CG_INNER, 0, pl_cg_rank(p, PL_CG_INNER), "e_", "i");
     for (int i = 0; i < p->n_instr; i++)
         if (lvl[i] == 2 && p->instr[i].code == PL_FORM_LOAD) {
             char to[24];
             snprintf(to, sizeof to, "q%d[u]", i);
             load(w, i, to);
         }
-    pl_cg_put(w, "}\n_Pragma(\"unroll\") for (int u = 0; u < U; u++) {\n%s", index);
+    pl_cg_put(w, "}\n_Pragma(\"unroll\") for (int u = 0; u < U; u++) {\n");
+    index(w);
     for (int i = 0; i < p->n_instr; i++)
         if (lvl[i] == 2 && !(dep[i] & PL_CG_DEP_J)) value(w, i, false, "[u]");
     for (int s = 0; s < p->n_sink; s++)
