@@ -51,7 +51,7 @@ SIM_C   := src/cuda/many.c src/cuda/conv.c src/cuda/attention.c $(wildcard tests
 SIM_OBJ := $(SIM_SRC:%=$(BUILD)/cudasim/%.o) $(SIM_C:%=$(BUILD)/cudasim/%.o)
 SIM_FLAGS := -x c++ -std=c++17 -O1 -g -D_GNU_SOURCE -fPIC -fvisibility=hidden -ffp-contract=off \
  -fno-math-errno -fno-exceptions -fno-rtti -fno-threadsafe-statics -Wall -Wextra -Wshadow \
- -Wno-unknown-pragmas $(if $(DEV)$(CI),-Werror) -Iinclude -Isrc -Itests/cudasim -Itests -MMD -MP \
+ -Wno-unknown-pragmas -Wno-pass-failed $(if $(DEV)$(CI),-Werror) -Iinclude -Isrc -Itests/cudasim -Itests -MMD -MP \
  $(if $(filter-out thread,$(SAN)),-fno-omit-frame-pointer -fsanitize=$(SAN) -fno-sanitize-recover=all \
   $(if $(filter clang%,$(notdir $(CC))),-fno-sanitize=function))
 

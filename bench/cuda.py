@@ -143,7 +143,7 @@ def main():
             shutil.rmtree(cache, ignore_errors=True)
         for mode in modes if args.peer == "yes" else []:
             limit = min(args.mode_limit, left(args))
-            if limit < 15:
+            if left(args) < 15:
                 show(workload, "PyTorch " + mode, None, "n/a (no time left)")
                 continue
             r, why = peer(args, workload, mode, limit)
