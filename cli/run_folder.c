@@ -34,31 +34,22 @@ static void tell_damaged(void *ctx, const char *dir, const char *why)
     cli_error("%s is damaged and passed over: %s", dir, why);
 }
 
-typedef struct changes {
-    bool quiet;
-    pl_change worst;
-} changes;
-
+/* What changes nothing is not worth a line when there are only results to print. */
 static void tell_change(void *ctx, const char *key, const char *old_value, const char *new_value,
                         pl_change change)
 {
-    static const char *const what[] = {"", " (from here on)", " (results may differ by rounding)",
-                                       " (cannot be continued)"};
-    changes *c = ctx;
-    if (change > c->worst) c->worst = change;
-    if (change == PL_CHANGE_REFUSED || (!c->quiet && change != PL_CHANGE_FREE))
-        cli_error("  %s: %s -> %s%s", key, old_value ? old_value : "(none)",
-                  new_value ? new_value : "(none)", what[change]);
-    else if (!c->quiet)
-        fprintf(stderr, "  %s: %s -> %s\n", key, old_value ? old_value : "(none)",
-                new_value ? new_value : "(none)");
+    static const char *const what[] = {"", ", from here on", ", which may round results otherwise",
+                                       ", which cannot be continued with"};
+    const run_folder *f = ctx;
+    if (f->quiet && change != PL_CHANGE_REFUSED) return;
+    fprintf(stderr, "changed: %s from %s to %s%s\n", key, old_value ? old_value : "(none)",
+            new_value ? new_value : "(none)", what[change]);
 }
 
 static pl_status compare(run_folder *f, const pl_run *run)
 {
-    changes c = {.quiet = f->quiet};
     int refused = 0;
-    pl_status rc = pl_checkpoint_compare(run, f->dir, tell_change, &c, &refused);
+    pl_status rc = pl_checkpoint_compare(run, f->dir, tell_change, f, &refused);
     if (rc != PL_OK) {
         cli_fail(rc);
         return rc;
@@ -178,7 +169,9 @@ static pl_status open_log(run_folder *f)
 pl_status folder_begin(run_folder *f, pl_run *run)
 {
     if (!f->path) return PL_OK;
-    char *text;
+    char *text, path[4096];
+    path_of(f, "model.safetensors", path); /* of a shorter run; its checkpoint has the weights too */
+    if (f->dir[0]) unlink(path);
     pl_status rc = pl_config_print(pl_run_config(run), &text);
     if (rc == PL_OK) {
         rc = pl_folder_write(f->folder, "config.yaml", text);
