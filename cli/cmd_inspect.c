@@ -79,6 +79,13 @@ static int inspect_checkpoint(const char *dir)
     return 0;
 }
 
+static void count_tensor(void *ctx, const pl_tensor_info *t)
+{
+    totals *sum = ctx;
+    sum->bytes += t->bytes;
+    sum->n++;
+}
+
 /* Exit code 6 when the newest checkpoint is damaged: a run would go on from an older one. */
 static int inspect_run(const char *path)
 {
@@ -98,9 +105,11 @@ static int inspect_run(const char *path)
         printf("  not finished: no %s\n", model);
         return newest ? 0 : pl_status_exit_code(PL_ERR_FILE);
     }
-    printf("%s\n", model);
-    int code = inspect_file(model);
-    return newest ? code : pl_status_exit_code(PL_ERR_FILE);
+    totals sum = {0};
+    pl_status rc = pl_model_file_list(model, count_tensor, NULL, &sum);
+    if (rc != PL_OK) return cli_fail(rc);
+    printf("  %s  finished: %d tensors, %s\n", model, sum.n, cli_bytes(sum.bytes));
+    return newest ? 0 : pl_status_exit_code(PL_ERR_FILE);
 }
 
 /* -1 when it is neither. */
