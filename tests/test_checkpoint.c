@@ -106,14 +106,14 @@ TEST(checkpoint_other_split)
 }
 
 /* ---- kill -9 ---------------------------------------------------------------------------- */
-enum { KILL_STEPS = 40 };
-#define KILL_RUN CLI_SMALL "model.dropout_conv=0.3 eval.every=7 train.steps=40 checkpoint.every=2 "
+enum { KILL_STEPS = 24 };
+#define KILL_RUN CLI_SMALL "model.dropout_conv=0.3 eval.every=7 train.steps=24 checkpoint.every=1 threads=1 "
 
 /* Kills the run again and again, at any instant of the time that all of it takes, until it is done;
  * false with the reason in why. */
 static bool survive(double seconds, uint64_t *noise, int *kills, int *whole, const char **why)
 {
-    int most = pl_test_long() ? 12 : 3;
+    int most = pl_test_long() ? 12 : 2;
     const char *d = pl_test_dir();
     cli_run("rm -rf %s/k", d);
     for (int life = 0;; life++) {
