@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 struct pl_folder {
@@ -146,14 +147,25 @@ pl_status pl_folder_clear(pl_folder *f)
 }
 
 /* ---- the lock --------------------------------------------------------------------------- */
-/* A file system without locks (some network ones) goes unlocked. */
+/* A process that was just killed holds its lock until the system has cleared it away: so a moment of
+ * patience. A file system without locks (some network ones) goes unlocked. */
+static bool lock_free(int fd)
+{
+    enum { TRIES = 150 };
+    for (int i = 0; i < TRIES; i++) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return true;
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    }
+    return false;
+}
+
 static pl_status take_lock(pl_folder *f)
 {
     char path[PL_PATH_BYTES], pid[32] = "";
     PL_TRY(pl__path(path, f->path, "lock"));
     f->lock = pl_sys_open(path, O_RDWR | O_CREAT, 0666);
     PL_FAIL_IF(f->lock < 0, PL_ERR_IO, "cannot write into %s: %s", f->path, strerror(errno));
-    if (flock(f->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    if (!lock_free(f->lock)) {
         ssize_t n = pread(f->lock, pid, sizeof pid - 1, 0);
         pid[n > 0 ? n : 0] = 0;
         pid[strcspn(pid, "\n")] = 0;
