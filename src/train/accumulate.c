@@ -41,22 +41,6 @@ static void probe_release(pl_builder *b)
     pl_store_free(b->store);
 }
 
-/* Buffers that a program changes (power iterations, running statistics) change with each of its runs,
- * so that the second micro-batch does not see what the first one saw. Their names into text. */
-static bool moving_buffers(const pl_turn_draft *t, char *text, size_t cap)
-{
-    const pl_graph *g = t->run.g;
-    for (uint32_t i = 1; i < g->n_nodes; i++) {
-        int slot = pl_node_slot(g, i);
-        if (slot < 0 || pl_node_get(g, i)->n_in == 0) continue; /* a read */
-        const pl_slot *s = pl_store_slot(g->store, slot);
-        if (s->kind != PL_SLOT_BUFFER) continue;
-        snprintf(text, cap, "%s changes with every micro-batch", s->name);
-        return true;
-    }
-    return false;
-}
-
 static pl_status compare(pl_turn_draft *whole, pl_turn_draft *part, int64_t batch, int64_t parts,
                          pl_batch_report *out)
 {
@@ -84,8 +68,6 @@ static pl_status compare_turns(pl_builder *whole, pl_builder *part, int64_t part
         if (!report.proven)
             snprintf(text, cap, "%s%s%s", t->name ? t->name : "", t->name ? ": " : "",
                      pl_batch_text(&report, why, sizeof why));
-        else if (moving_buffers(t, why, sizeof why))
-            snprintf(text, cap, "%s%s%s", t->name ? t->name : "", t->name ? ": " : "", why);
     }
     return PL_OK;
 }
