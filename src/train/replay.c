@@ -107,8 +107,10 @@ static pl_status open_run(replay *p, const pl_replay_opts *o, pl_arena *a)
     pl_status rc = PL_OK;
     int n = 0;
     const json_t *fields = json_object_get(p->meta, "config");
+    int n_keys = 0;
+    while (p->peer && p->peer->keys[n_keys].peer) n_keys++;
     const char **list =
-        pl_arena_new(a, const char *, json_object_size(fields) + (size_t)o->n_overrides + 1);
+        pl_arena_new(a, const char *, (size_t)n_keys + (size_t)o->n_overrides + 1);
     if (!list) rc = PL_ERR_MEMORY;
     for (const pl_peer_key *k = p->peer ? p->peer->keys : NULL; rc == PL_OK && k && k->peer; k++) {
         const json_t *value = json_object_get(fields, k->peer);
