@@ -87,7 +87,8 @@ const pl_config_entry pl_engine_schema[] = {
     {"ema.decay", PL_CONFIG_FLOAT, "0", 0, 1, NULL, "Averaged copy of the weights; 0: off."},
 
     {"eval.every", PL_CONFIG_INT, "0", 0, 1e12, NULL, "Steps between evaluations; 0: at the end."},
-    {"eval.batches", PL_CONFIG_INT, "16", 1, 1e9, NULL, "Batches of an evaluation, at most."},
+    {"eval.batches", PL_CONFIG_INT, "16", 1, 1e9, NULL,
+     "Batches of an evaluation, at most; a last one that is not full counts by its samples."},
     {"data.path", PL_CONFIG_TEXT, "null", 0, 0, NULL,
      "Folder with train/INPUT.npy and eval/INPUT.npy; without it the recipe's own data."},
     {"data.allow_nonfinite", PL_CONFIG_BOOL, "false", 0, 0, NULL,
