@@ -82,6 +82,12 @@ PL_API pl_val pl_draw_uniform(pl_builder *b, pl_nn *m, const char *name, pl_type
 PL_API pl_val pl_draw_normal(pl_builder *b, pl_nn *m, const char *name, pl_type type);
 PL_API pl_val pl_draw_keep(pl_builder *b, pl_nn *m, const char *name, pl_type type, double p);
 PL_API pl_val pl_draw_permutation(pl_builder *b, pl_nn *m, const char *name, int64_t n);
+/* count of the numbers below n, each at most once, in random order: integers (count). */
+PL_API pl_val pl_draw_choice(pl_builder *b, pl_nn *m, const char *name, int64_t n, int64_t count);
+/* Whole numbers in [0, high), of an integer type. */
+PL_API pl_val pl_draw_integers(pl_builder *b, pl_nn *m, const char *name, pl_type type, int64_t high);
+/* true with probability p, of type bool. */
+PL_API pl_val pl_draw_chance(pl_builder *b, pl_nn *m, const char *name, pl_type type, double p);
 
 /* ---- data ------------------------------------------------------------------------------- */
 typedef enum pl_subset { PL_SUBSET_TRAIN, PL_SUBSET_EVAL } pl_subset;
@@ -110,8 +116,9 @@ typedef struct pl_peer {
     const pl_peer_key *keys;      /* ends with {NULL, NULL} */
     /* Name in the peer's files of the module whose state the recipe's slots are: "model." */
     const char *prefix;
-    /* Inputs whose layout differs from the peer's: copies one tensor of the dump into ours;
-     * NULL when all are equal. false: not special, copy as it is. */
+    /* Inputs whose layout differs from the peer's in another way than channels in front of positions,
+     * which is known: copies one tensor of the dump into ours; NULL when there are none. false: not
+     * special. */
     bool (*convert)(const char *name, const pl_type *from, const void *src, const pl_type *to,
                     void *dst);
 } pl_peer;

@@ -111,6 +111,31 @@ pl_val pl_draw_permutation(pl_builder *b, pl_nn *m, const char *name, int64_t n)
                      : pl_random_permutation(m->g, pl_nn_key(m), n);
 }
 
+pl_val pl_draw_choice(pl_builder *b, pl_nn *m, const char *name, int64_t n, int64_t count)
+{
+    if (b->replay) return pl_input(m->g, name, PL_TYPE(PL_I64, count));
+    return pl_slice(m->g, pl_random_permutation(m->g, pl_nn_key(m), n), 0, 0, count, 1);
+}
+
+pl_val pl_draw_integers(pl_builder *b, pl_nn *m, const char *name, pl_type type, int64_t high)
+{
+    if (b->replay) return pl_input(m->g, name, type);
+    pl_type real = type;
+    real.dtype = PL_F32;
+    pl_val u = pl_random_uniform(m->g, pl_nn_key(m), real);
+    u = pl_floor(m->g, pl_scale(m->g, u, (double)high));
+    return pl_cast(m->g, pl_clamp(m->g, u, 0, (double)(high - 1)), type.dtype);
+}
+
+pl_val pl_draw_chance(pl_builder *b, pl_nn *m, const char *name, pl_type type, double p)
+{
+    if (b->replay) return pl_input(m->g, name, type);
+    pl_type real = type;
+    real.dtype = PL_F32;
+    pl_val u = pl_random_uniform(m->g, pl_nn_key(m), real);
+    return pl_lt(m->g, u, pl_full_like(m->g, u, p));
+}
+
 /* ---- optimiser -------------------------------------------------------------------------- */
 static pl_lr_kind schedule_kind(const char *name)
 {

@@ -88,6 +88,44 @@ static pl_status override_text(pl_arena *a, const char *key, const json_t *value
     return *out ? PL_OK : PL_ERR_MEMORY;
 }
 
+static pl_status open_part(const replay *p, const char *name, pl_st_reader **out)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s.safetensors", p->dir, name);
+    return pl_st_open(path, out);
+}
+
+/* Micro-batches of a step of the dump: its inputs are "micro1.x", "micro2.x", ... */
+static pl_status count_micros(const replay *p, int *out)
+{
+    pl_st_reader *f;
+    PL_TRY(open_part(p, "inputs.1", &f));
+    *out = 1;
+    for (int i = 0; i < pl_st_count(f); i++) {
+        int k = 0;
+        if (sscanf(pl_st_at(f, i)->name, "micro%d.", &k) == 1 && k > *out) *out = k;
+    }
+    pl_st_close(f);
+    return PL_OK;
+}
+
+/* A peer's batch is that of a micro-batch. It has decided to split: samples that couple, couple
+ * within a part in both programs. */
+static pl_status override_parts(const replay *p, pl_arena *a, const char **list, int *n)
+{
+    int parts;
+    long long batch = json_integer_value(json_object_get(json_object_get(p->meta, "config"), "batch"));
+    PL_TRY(count_micros(p, &parts));
+    if (parts == 1 || batch < 1) return PL_OK;
+    const char *text[] = {pl_arena_printf(a, "batch=%lld", batch * parts),
+                          pl_arena_printf(a, "accumulate=%d", parts), "accumulate_coupled=true"};
+    for (int i = 0; i < 3; i++) {
+        if (!text[i]) return PL_ERR_MEMORY;
+        list[(*n)++] = text[i];
+    }
+    return PL_OK;
+}
+
 static pl_status open_run(replay *p, const pl_replay_opts *o, pl_arena *a)
 {
     const char *workload = json_string_value(json_object_get(p->meta, "workload"));
@@ -110,7 +148,7 @@ static pl_status open_run(replay *p, const pl_replay_opts *o, pl_arena *a)
     int n_keys = 0;
     while (p->peer && p->peer->keys[n_keys].peer) n_keys++;
     const char **list =
-        pl_arena_new(a, const char *, (size_t)n_keys + (size_t)o->n_overrides + 1);
+        pl_arena_new(a, const char *, (size_t)n_keys + (size_t)o->n_overrides + 4);
     if (!list) rc = PL_ERR_MEMORY;
     for (const pl_peer_key *k = p->peer ? p->peer->keys : NULL; rc == PL_OK && k && k->peer; k++) {
         const json_t *value = json_object_get(fields, k->peer);
@@ -119,6 +157,7 @@ static pl_status open_run(replay *p, const pl_replay_opts *o, pl_arena *a)
         rc = override_text(a, k->key, value, &text);
         if (rc == PL_OK) list[n++] = text;
     }
+    if (rc == PL_OK) rc = override_parts(p, a, list, &n);
     for (int i = 0; rc == PL_OK && i < o->n_overrides; i++) list[n++] = o->overrides[i];
     if (rc == PL_OK && !p->peer)
         rc = pl__fail(PL_ERR_CONFIG, __FILE__, __LINE__, "recipe %s has no PyTorch peer",
@@ -129,13 +168,6 @@ static pl_status open_run(replay *p, const pl_replay_opts *o, pl_arena *a)
 }
 
 /* ---- tensors ---------------------------------------------------------------------------- */
-static pl_status open_part(const replay *p, const char *name, pl_st_reader **out)
-{
-    char path[4096];
-    snprintf(path, sizeof path, "%s/%s.safetensors", p->dir, name);
-    return pl_st_open(path, out);
-}
-
 /* The peer's tensor for one of our slots; NULL if it has none. */
 static const pl_st_tensor *peer_tensor(const replay *p, const pl_st_reader *f, const char *slot)
 {
@@ -189,6 +221,27 @@ static pl_status load_init(replay *p)
     return rc;
 }
 
+/* [N, C, s..] of the peer to our [N, s.., C]; false when the types are not such a pair. */
+static bool channels_last(const pl_type *from, const void *src, const pl_type *to, void *dst)
+{
+    int r = from->rank;
+    if (r < 3 || to->rank != r || from->dtype != to->dtype || pl_type_equal(from, to)) return false;
+    if (from->dim[0] != to->dim[0] || from->dim[1] != to->dim[r - 1]) return false;
+    int64_t area = 1, channels = from->dim[1];
+    for (int i = 2; i < r; i++) {
+        if (from->dim[i] != to->dim[i - 1]) return false;
+        area *= from->dim[i];
+    }
+    size_t size = pl_type_bytes(from) / (size_t)(pl_type_elems(from) ? pl_type_elems(from) : 1);
+    const char *x = src;
+    char *y = dst;
+    for (int64_t n = 0; n < from->dim[0]; n++)
+        for (int64_t c = 0; c < channels; c++)
+            for (int64_t i = 0; i < area; i++, x += size)
+                memcpy(y + (size_t)((n * area + i) * channels + c) * size, x, size);
+    return true;
+}
+
 static pl_status load_input(replay *p, const pl_program *to, const pl_st_reader *f, int part,
                             const char *name)
 {
@@ -204,6 +257,7 @@ static pl_status load_input(replay *p, const pl_program *to, const pl_st_reader 
     if (!src) return PL_ERR_MEMORY;
     pl_status rc = pl_st_read(f, t, src, bytes);
     if (rc == PL_OK && p->peer->convert && p->peer->convert(name, &t->type, src, &type, dst)) {
+    } else if (rc == PL_OK && channels_last(&t->type, src, &type, dst)) {
     } else if (rc == PL_OK && t->type.dtype == type.dtype && bytes == pl_type_bytes(&type)) {
         memcpy(dst, src, bytes);
     } else if (rc == PL_OK) {

@@ -15,6 +15,7 @@
 #include "base/dtype.h"
 #include "base/sys.h"
 #include "cuda/conv.h"
+#include "cuda/lib.h"
 #include "ops/attr.h"
 #include "ops/window.h"
 

@@ -8,6 +8,7 @@
 #define PL_TESTS_WORKLOADS_H
 
 #include "../../recipes/fluxflow/fluxflow.h"
+#include "../../recipes/lgt/lgt.h"
 #include "plimsoll_nn.h"
 #include "plimsoll_optim.h"
 
@@ -22,15 +23,7 @@ pl_nn_conv work_conv3_down(void);
 pl_val work_conv1(pl_nn *m, pl_val x, const char *name, int64_t out);
 
 /* ---- lgt -------------------------------------------------------------------------------- */
-typedef struct lgt_config {
-    int64_t batch, latent, base, cond, styles, samples, positions, projections;
-    int encoder_blocks, decoder_blocks, ode_steps, accumulate;
-    bool shrinking; /* dt from the current time instead of the first */
-    double w_style, w_content, w_velocity, epsilon, clip, lr, weight_decay;
-} lgt_config;
 extern const lgt_config lgt_full, lgt_tiny;
-/* Velocity (B,S,S,4) of x at time t (B). */
-pl_val lgt_unet(pl_nn *m, const lgt_config *c, pl_val x, pl_val t, pl_val style, pl_val uncond);
 void lgt_micro(pl_nn *m, const void *config);
 void lgt_apply(pl_nn *m, const void *config);
 
