@@ -243,3 +243,27 @@ TEST(steps_eval_counts_every_sample)
         pl_run_free(run);
     }
 }
+
+/* Stops after so many evaluations without a better one; what it knows is in the store. */
+TEST(steps_stop_when_nothing_improves)
+{
+    static const double metric[] = {3, 2, 2.5, 1, 1, 0.999, 1.5, 1.2};
+    static const bool better[] = {true, true, false, true, false, false, false, false};
+    const char *overrides[] = {"stop.patience=4", "stop.threshold=0.01"};
+    pl_run *run = NULL;
+    CHECK_OK(open_run(overrides, 2, &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK_OK(pl_run_start(run));
+    for (int i = 0; i < 8; i++) {
+        pl_eval_info e = {.n = 1, .name = {"loss"}, .value = {metric[i]}};
+        pl_verdict v = pl_run_judge(run, &e);
+        CHECK(v.better == better[i] && v.stop == (i == 7));
+    }
+    double *state = pl_session_slot(run->session, pl_store_find(run->store, "stop"));
+    CHECK(state[1] == 1 && state[2] == 4);
+    pl_run_free(run);
+    CHECK_OK(open_run(NULL, 0, &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK(pl_store_find(run->store, "stop") < 0);
+    pl_run_free(run);
+}
