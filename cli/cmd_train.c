@@ -268,7 +268,7 @@ static pl_status loop(trainer *t)
     pl_status rc = PL_OK;
     t->from = pl_run_steps_done(t->run);
     t->evaluated = t->from && t->folder.last.evaluated ? t->from : -1;
-    t->metric_first = pl_checkpoint_noted(&t->folder.last, "metric.first", NAN);
+    t->metric_first = pl_checkpoint_noted(&t->folder.last, "metric.first", (double)NAN);
     if (eval_due(t, t->from) && t->evaluated != t->from) rc = evaluate(t, t->from);
     t->began = now();
     t->shown = -1;
