@@ -154,6 +154,7 @@ $(BUILD)/cudasim/%.c.o: %.c | build/deps.ok
 	@$(CC) $(CFLAGS_ALL) -Itests/cudasim -c -o $@ $<
 
 $(BUILD)/cli/page.o: cli/page.html
+$(BUILD)/cli/report_html.o: cli/report.html
 
 $(BUILD)/cudasim/%.o: % | build/deps.ok
 	@mkdir -p $(@D)

@@ -28,6 +28,12 @@ const pl_config_entry pl_engine_schema[] = {
 
     {"train.steps", PL_CONFIG_INT, "1000", 1, 1e12, NULL, "Optimiser steps of a run."},
     {"train.log_every", PL_CONFIG_INT, "10", 1, 1e9, NULL, "Steps between lines of the log."},
+    {"log.memory_every", PL_CONFIG_INT, "0", 0, 1e12, NULL,
+     "Steps between summaries of memory; 0: at the start and when SIGUSR2 asks."},
+    {"log.warn_memory", PL_CONFIG_FLOAT, "0.85", 0, 1, NULL,
+     "Warns when more than this share of the device or the host is held, by anyone; 0: never."},
+    {"log.tensorboard", PL_CONFIG_BOOL, "true", 0, 0, NULL,
+     "Writes TensorBoard's event files into the run's folder."},
 
     {"checkpoint.every", PL_CONFIG_INT, "0", 0, 1e12, NULL,
      "Steps between checkpoints in RUN (--out); 0: by time only."},
