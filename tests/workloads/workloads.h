@@ -9,6 +9,7 @@
 
 #include "../../recipes/fluxflow/fluxflow.h"
 #include "../../recipes/lgt/lgt.h"
+#include "../../recipes/wandistill/wandistill.h"
 #include "plimsoll_nn.h"
 #include "plimsoll_optim.h"
 
@@ -28,15 +29,7 @@ void lgt_micro(pl_nn *m, const void *config);
 void lgt_apply(pl_nn *m, const void *config);
 
 /* ---- wandistill ------------------------------------------------------------------------- */
-typedef struct wan_config {
-    int64_t batch, latent, hidden, text_tokens, text_dim;
-    int64_t teacher_dim, teacher_ffn, teacher_freq;
-    int depth, heads, teacher_heads, teacher_layers;
-    double lr;
-} wan_config;
 extern const wan_config wan_full, wan_small, wan_tiny;
-pl_val wan_student(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_val text);
-pl_val wan_teacher(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_val text);
 void wan_step(pl_nn *m, const void *config);
 
 /* ---- stablesr --------------------------------------------------------------------------- */
