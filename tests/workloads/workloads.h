@@ -9,6 +9,7 @@
 
 #include "../../recipes/fluxflow/fluxflow.h"
 #include "../../recipes/lgt/lgt.h"
+#include "../../recipes/stablesr/stablesr.h"
 #include "../../recipes/wandistill/wandistill.h"
 #include "plimsoll_nn.h"
 #include "plimsoll_optim.h"
@@ -33,22 +34,8 @@ extern const wan_config wan_full, wan_small, wan_tiny;
 void wan_step(pl_nn *m, const void *config);
 
 /* ---- stablesr --------------------------------------------------------------------------- */
-typedef struct sr_config {
-    bool edge_before; /* the original edge processor */
-    int64_t batch, image, latent;
-    int accumulate;
-    int64_t before[5], before_down[5], stem, after[3], after_down[4];
-    int64_t width, mult[4], context[2], struct_width, struct_mult[4], struct_out, spade_hidden;
-    int levels, struct_levels, attn_levels, head_dim, struct_heads;
-    double lr;
-} sr_config;
 extern const sr_config sr_full, sr_tiny, sr_edge_before_full, sr_edge_before_tiny,
     sr_edge_after_tiny;
-pl_val sr_edge(pl_nn *m, const sr_config *c, pl_val x);
-/* Noise (B,L,L,4) predicted from the fused input (B,L,L,8); map i is 2^i times smaller. */
-pl_val sr_unet(pl_nn *m, const sr_config *c, pl_val x, pl_val t, pl_val context,
-               const pl_val *struct_map);
-void sr_struct_encoder(pl_nn *m, const sr_config *c, pl_val z, pl_val t, pl_val *maps);
 void sr_edge_step(pl_nn *m, const void *config);
 void sr_step(pl_nn *m, const void *config);
 
