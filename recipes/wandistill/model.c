@@ -149,16 +149,11 @@ pl_val wan_teacher(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_v
     return pl_reshape(g, x, PL_DIMS(b, f, 2 * h, 2 * w, 16));
 }
 
-static pl_dtype teacher_type(const wan_config *c)
-{
-    return c->teacher_dtype ? c->teacher_dtype : PL_F32;
-}
-
 pl_val wan_target(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_val text,
                   bool zero_lift)
 {
     pl_graph *g = m->g;
-    pl_dtype own = m->dtype, its = teacher_type(c);
+    pl_dtype own = m->dtype, its = c->teacher_dtype;
     bool frozen = m->frozen;
     pl_nn_conv lift = {.kernel = 1};
     if (zero_lift) lift.init = lift.bias_init = pl_nn_constant(0);

@@ -8,7 +8,7 @@ typedef struct wan_config {
     int64_t batch, latent, hidden, text_tokens, text_dim;
     int64_t teacher_dim, teacher_ffn, teacher_freq;
     int depth, heads, teacher_heads, teacher_layers;
-    pl_dtype teacher_dtype; /* of its weights and of what it computes; 0: f32 */
+    pl_dtype teacher_dtype; /* of its weights and of what it computes; f32 when zero */
 } wan_config;
 
 /* latents (B,S,S,4), t (B) of integers, text (B,L,text_dim) to (B,S,S,4). */
