@@ -20,7 +20,7 @@ static const pl_config_entry schema[] = {
     {"x_start", PL_CONFIG_CHOICE, "gt", 0, 0, "gt|lq",
      "Latent that noise is added to: of the image, or of its degraded form."},
     {"image", PL_CONFIG_INT, "512", 32, 16384, NULL, "Rows and columns of an edge map."},
-    {"latent", PL_CONFIG_INT, "64", 8, 4096, NULL, "Rows and columns of a latent."},
+    {"latent", PL_CONFIG_INT, "64", 1, 4096, NULL, "Rows and columns of a latent."},
     {"edge.before", PL_CONFIG_INTS, "[1024, 1024, 1024, 1024, 1024]", 1, 65536, NULL,
      "Original edge processor: widths at full size."},
     {"edge.before_down", PL_CONFIG_INTS, "[512, 256, 64, 16, 4]", 1, 65536, NULL,
