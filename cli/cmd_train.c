@@ -303,20 +303,15 @@ static int run_training(trainer *t)
     return stop_asked ? 128 + stop_asked : 0;
 }
 
-/* Cards that are not here can be planned for: better said before a plan is made than after. */
+/* Better said before a plan is made than after. */
 static bool only_planned(const pl_run *run)
 {
-    enum { MOST = 64 };
-    pl_device_info all[MOST];
+    pl_device_info info;
     const char *device = pl_config_text(pl_run_config(run), "device");
-    int n = pl_device_profiles(all, MOST);
-    for (int i = 0; i < n && i < MOST; i++) {
-        if (strcmp(all[i].name, device) != 0) continue;
-        cli_error("%s is %s: plimsoll plan can use it, plimsoll devices tells what this machine can train on",
-                  device, all[i].why_not);
-        return true;
-    }
-    return false;
+    if (!times_is_profile(device, &info)) return false;
+    cli_error("%s is %s: plimsoll plan can use it, plimsoll devices tells what this machine can train on",
+              device, info.why_not);
+    return true;
 }
 
 int cmd_train(int argc, char **argv)

@@ -58,7 +58,10 @@ static void print_parts(const pl_run *run, const pl_plan_info *p, const pl_run_m
     uint64_t gaps = m->arena > p->live_bound_bytes ? m->arena - p->live_bound_bytes : 0;
     uint64_t kept_gaps = p->keep_all_bytes - p->keep_all_bound_bytes;
     if (gaps || kept_gaps) part_row(out, "gaps", kept_gaps, gaps, "between buffers");
-    part_row(out, "overhead", m->overhead, m->overhead, "program, libraries, stacks (measured, with a margin)");
+    bool here = !times_is_profile(pl_config_text(pl_run_config(run), "device"), NULL);
+    part_row(out, "overhead", m->overhead, m->overhead,
+             here ? "program, libraries, stacks (measured, with a margin)"
+                  : "the card's context and libraries, staged inputs (estimated)");
     fprintf(out, "  %s%-12s %11s %11s%s", cli_bold(out), "process", cli_bytes(kept + m->overhead),
             cli_bytes(m->total), cli_plain(out));
     if (m->budget)
@@ -261,7 +264,7 @@ void plan_print(const pl_run *run, const char *name, const plan_mean *mean, int 
     fprintf(out, "\nArena %.3f x the most bytes alive at once; %d nodes in %d units, planned in %.0f ms.\n",
             p->live_bound_bytes ? (double)p->arena_bytes / (double)p->live_bound_bytes : 1.0,
             p->nodes, p->units, p->plan_ms);
-    times_print(p, out);
+    times_print(run, p, out);
 }
 
 static void components_json(pl_json *j, const char *name, const uint64_t *bytes)

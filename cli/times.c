@@ -2,7 +2,22 @@
 #include "plimsoll_json.h"
 #include "ui.h"
 
+#include <string.h>
+
 static const char *const names[PL_N_TIME_SOURCES] = {"measured", "calibrated", "estimated"};
+
+bool times_is_profile(const char *device, pl_device_info *info)
+{
+    enum { MOST = 64 };
+    pl_device_info all[MOST];
+    int n = pl_device_profiles(all, MOST);
+    for (int i = 0; i < n && i < MOST; i++) {
+        if (strcmp(all[i].name, device) != 0) continue;
+        if (info) *info = all[i];
+        return true;
+    }
+    return false;
+}
 
 /* The source of most of the step. */
 static int main_source(const pl_plan_info *p)
@@ -21,19 +36,20 @@ void times_json(const pl_plan_info *p, pl_json *j)
     pl_json_end(j);
 }
 
-void times_print(const pl_plan_info *p, FILE *out)
+void times_print(const pl_run *run, const pl_plan_info *p, FILE *out)
 {
     static const char *const hint[PL_N_TIME_SOURCES] = {
         "", "; --measure times this network's own kernels",
-        "; --measure, or plimsoll devices --calibrate, replaces estimates by measurements"};
-    fprintf(out, "Of that time");
-    int last = 0;
+        "; --measure, or plimsoll devices --calibrate, puts measurements in their place"};
+    bool here = !times_is_profile(pl_config_text(pl_run_config(run), "device"), NULL);
+    const char *between = "";
+    fprintf(out, "Predicted times are ");
     for (int i = 0; i < PL_N_TIME_SOURCES; i++) {
         if (p->time_share[i] < 0.005) continue;
-        fprintf(out, "%s %.0f %% is %s", last ? "," : "", 100 * p->time_share[i], names[i]);
-        last = i + 1;
+        fprintf(out, "%s%.0f %% %s", between, 100 * p->time_share[i], names[i]);
+        between = ", ";
     }
-    fprintf(out, "%s.\n", hint[main_source(p)]);
+    fprintf(out, "%s.\n", here ? hint[main_source(p)] : " from the card's published figures");
 }
 
 int times_measure(const cli_args *a, const char *memory)

@@ -6,6 +6,7 @@
 #ifndef CLI_UI_H
 #define CLI_UI_H
 
+#include "plimsoll_json.h"
 #include "plimsoll_train.h"
 
 #include <stdio.h>
@@ -63,7 +64,9 @@ int plan_print_config(pl_run *run);
 
 /* times.c: where a plan's predicted time is known from. */
 void times_json(const pl_plan_info *p, pl_json *j);
-void times_print(const pl_plan_info *p, FILE *out);
+void times_print(const pl_run *run, const pl_plan_info *p, FILE *out);
+/* Whether the name is a card that can only be planned for; *info (may be NULL) tells of it. */
+bool times_is_profile(const char *device, pl_device_info *info);
 /* plan --measure and devices --calibrate; they return the exit code. */
 int times_measure(const cli_args *a, const char *memory);
 int times_calibrate(void);

@@ -109,6 +109,11 @@ int text_shop_count(const text_shop *s)
     return s->n;
 }
 
+const char *text_shop_text(const text_shop *s, int i)
+{
+    return s->e[i].text;
+}
+
 static int find(const text_shop *s, const pl_code_kernel *k)
 {
     for (int i = 0; i < s->n; i++)

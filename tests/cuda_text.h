@@ -19,6 +19,7 @@ void text_shop_free(text_shop *s);
 /* The text is borrowed until text_shop_build. Equal texts are one. */
 void text_shop_add(text_shop *s, const pl_code *code);
 int text_shop_count(const text_shop *s);
+const char *text_shop_text(const text_shop *s, int i);
 /* False: no compiler here, or it refused (then the test has failed). */
 bool text_shop_build(text_shop *s);
 bool text_shop_run(text_shop *s, const pl_code *code, const void *const *in, void *const *out,

@@ -19,6 +19,7 @@ static pl_attend attend_of(const pl_call *c)
     a.scale = t->scale != 0 ? t->scale : 1 / sqrt((double)a.d);
     a.causal = t->causal;
     a.dtype = q->dtype;
+    a.lse_type = c->n_in > 4 ? c->in_type[4].dtype : PL_F32;
     a.d_lse_type = c->n_in == 7 ? c->in_type[6].dtype : PL_F32;
     return a;
 }

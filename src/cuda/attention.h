@@ -17,17 +17,25 @@ typedef struct pl_attend {
     double scale;
     bool causal;
     pl_dtype dtype;     /* of all but lse and d_lse */
-    pl_dtype d_lse_type;
+    pl_dtype lse_type, d_lse_type;
     const void *q, *k, *v;
     const void *o, *lse, *d_o, *d_lse; /* backward; d_lse may be NULL */
     void *out[3];                      /* o, lse;  dq, dk, dv */
     void *work;
 } pl_attend;
 
-/* Scratch of backward: one number a query. */
+/* Scratch of backward: two numbers a query. */
 size_t pl_attend_work(const pl_attend *a);
-/* delta[b,h,i] = sum_d o d_o - d_lse, in f32 (f64 for f64), into work. */
+/* delta[b,h,i] = sum_d o d_o - d_lse, in the type of sums (f32; f64 for f64), into work; lse of
+ * another type is widened behind it. */
 pl_status pl_attend_delta(const pl_attend *a) PL_MUST_USE;
+/* lse in the type of sums, once delta is made. */
+static inline const void *pl_attend_lse(const pl_attend *a)
+{
+    size_t each = a->dtype == PL_F64 ? 8 : 4;
+    if (a->lse_type == (a->dtype == PL_F64 ? PL_F64 : PL_F32)) return a->lse;
+    return (const char *)a->work + each * (size_t)(a->batch * a->heads * a->n);
+}
 /* One block a query or key, any sizes and types: the fallback. */
 pl_status pl_attend_plain(const pl_attend *a) PL_MUST_USE;
 pl_status pl_attend_plain_bwd(const pl_attend *a) PL_MUST_USE;

@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-enum { SIDE = 16, THREADS = SIDE * SIDE };
+static constexpr int SIDE = 16, THREADS = SIDE * SIDE;
 
 typedef struct sizes {
     int n, m, heads, d;
@@ -360,7 +360,7 @@ static pl_status allow(const void *kernel, size_t bytes)
 template <int D, int R> static pl_status run(const pl_attend *a, bool back)
 {
     const float *q = (const float *)a->q, *k = (const float *)a->k, *v = (const float *)a->v;
-    const float *d_o = (const float *)a->d_o, *lse = (const float *)a->lse;
+    const float *d_o = (const float *)a->d_o, *lse = (const float *)pl_attend_lse(a);
     const float *delta = (const float *)a->work;
     size_t bytes = shared_bytes(D, R, back ? 4 : 2);
     unsigned rows = SIDE * R, heads = (unsigned)a->heads, batch = (unsigned)a->batch;

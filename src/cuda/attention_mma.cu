@@ -16,102 +16,16 @@
  * rows of a matrix load in different banks. D is the head's size rounded up to 32, 64, 128 or 256; the rest of a row is zero.
  */
 #include "cuda/attention.h"
+#include "cuda/launch.h"
+#include "cuda/mma.h"
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
-enum { WARPS = 4, THREADS = WARPS * 32 };
+static constexpr int WARPS = 4, THREADS = WARPS * 32;
 
 typedef struct sizes {
     int n, m, heads, d;
     float scale;
     bool causal, wide; /* wide: rows of operands are multiples of 16 bytes */
 } sizes;
-
-/* ---- instructions --------------------------------------------------------------------------- */
-static __device__ __forceinline__ unsigned shared_at(const void *p)
-{
-    return (unsigned)__cvta_generic_to_shared(p);
-}
-
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-static __device__ __forceinline__ void copy16(void *to, const void *from, bool valid)
-{
-    int bytes = valid ? 16 : 0;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_at(to)), "l"(from),
-                 "r"(bytes));
-}
-static __device__ __forceinline__ void copies_end(void)
-{
-    asm volatile("cp.async.commit_group;");
-}
-template <int PENDING> static __device__ __forceinline__ void copies_wait(void)
-{
-    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING));
-}
-static __device__ __forceinline__ void load4(unsigned *r, const void *p)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_at(p)));
-}
-static __device__ __forceinline__ void load4t(unsigned *r, const void *p)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_at(p)));
-}
-static __device__ __forceinline__ void multiply(float *c, const unsigned *a, const unsigned *b,
-                                                __half)
-{
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, "
-                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-static __device__ __forceinline__ void multiply(float *c, const unsigned *a, const unsigned *b,
-                                                __nv_bfloat16)
-{
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
-                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-#else
-/* Never launched below 8.0; the code must only compile there. */
-static __device__ void copy16(void *, const void *, bool) {}
-static __device__ void copies_end(void) {}
-template <int PENDING> static __device__ void copies_wait(void) {}
-static __device__ void load4(unsigned *, const void *) {}
-static __device__ void load4t(unsigned *, const void *) {}
-template <typename T> static __device__ void multiply(float *, const unsigned *, const unsigned *, T) {}
-#endif
-
-static __device__ __forceinline__ float power2(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-static __device__ __forceinline__ unsigned pack2(float a, float b, __half)
-{
-    __half2 h = __floats2half2_rn(a, b);
-    return *(unsigned *)&h;
-}
-static __device__ __forceinline__ unsigned pack2(float a, float b, __nv_bfloat16)
-{
-    __nv_bfloat162 h = __floats2bfloat162_rn(a, b);
-    return *(unsigned *)&h;
-}
-static __device__ __forceinline__ __half narrow(float a, __half)
-{
-    return __float2half_rn(a);
-}
-static __device__ __forceinline__ __nv_bfloat16 narrow(float a, __nv_bfloat16)
-{
-    return __float2bfloat16_rn(a);
-}
 
 /* ---- tiles ---------------------------------------------------------------------------------- */
 /* Where 16-byte chunk c of token r lies, in elements. */
@@ -134,10 +48,10 @@ static __device__ __forceinline__ void fill(T *tile, const T *from, int64_t stri
         T *to = tile + place<D>(r, c);
         if (wide) {
             bool in = t < limit && c * 8 < d;
-            copy16(to, in ? from + t * stride + c * 8 : from, in);
+            pl_copy16(to, in ? from + t * stride + c * 8 : from, in);
         } else {
             for (int e = 0; e < 8; e++)
-                to[e] = t < limit && c * 8 + e < d ? from[t * stride + c * 8 + e] : narrow(0.0f, T());
+                to[e] = t < limit && c * 8 + e < d ? from[t * stride + c * 8 + e] : pl_put<T>(0.0f);
         }
     }
 }
@@ -153,15 +67,15 @@ static __device__ __forceinline__ void scores(float (*s)[COLS / 8][4], const T *
         unsigned a[MT][4], b[4];
 #pragma unroll
         for (int i = 0; i < MT; i++)
-            load4(a[i], rows + place<D>(r0 + i * 16 + (lane & 15), k * 2 + (lane >> 4)));
+            pl_load4(a[i], rows + place<D>(r0 + i * 16 + (lane & 15), k * 2 + (lane >> 4)));
 #pragma unroll
         for (int j = 0; j < COLS / 16; j++) {
-            load4(b, tile + place<D>(j * 16 + (lane & 7) + ((lane >> 4) << 3),
+            pl_load4(b, tile + place<D>(j * 16 + (lane & 7) + ((lane >> 4) << 3),
                                      k * 2 + ((lane >> 3) & 1)));
 #pragma unroll
             for (int i = 0; i < MT; i++) {
-                multiply(s[i][2 * j], a[i], b, T());
-                multiply(s[i][2 * j + 1], a[i], b + 2, T());
+                pl_multiply(s[i][2 * j], a[i], b, T());
+                pl_multiply(s[i][2 * j + 1], a[i], b + 2, T());
             }
         }
     }
@@ -181,15 +95,15 @@ static __device__ __forceinline__ void weigh(float (*out)[W / 8][4], float (*p)[
 #pragma unroll
             for (int e = 0; e < 4; e++) {
                 const float *f = p[i][2 * k + e / 2] + e % 2 * 2;
-                a[i][e] = pack2(f[0], f[1], T());
+                a[i][e] = pl_pack2(f[0], f[1], T());
             }
 #pragma unroll
         for (int j = 0; j < W / 16; j++) {
-            load4t(b, tile + place<D>(k * 16 + (lane & 15), from / 8 + j * 2 + (lane >> 4)));
+            pl_load4t(b, tile + place<D>(k * 16 + (lane & 15), from / 8 + j * 2 + (lane >> 4)));
 #pragma unroll
             for (int i = 0; i < MT; i++) {
-                multiply(out[i][2 * j], a[i], b, T());
-                multiply(out[i][2 * j + 1], a[i], b + 2, T());
+                pl_multiply(out[i][2 * j], a[i], b, T());
+                pl_multiply(out[i][2 * j + 1], a[i], b + 2, T());
             }
         }
     }
@@ -206,20 +120,20 @@ static __device__ __forceinline__ void store(T *to, int64_t stride, float (*v)[W
 #pragma unroll
     for (int i = 0; i < MT; i++)
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            int t = first + r0 + i * 16 + half * 8;
+        for (int up = 0; up < 2; up++) {
+            int t = first + r0 + i * 16 + up * 8;
             if (t >= limit) continue;
             T *row = to + t * stride;
 #pragma unroll
             for (int j = 0; j < W / 8; j++) {
                 int c = from + j * 8 + lane % 4 * 2;
-                float x = v[i][j][half * 2] * factor[i][half];
-                float y = v[i][j][half * 2 + 1] * factor[i][half];
+                float x = v[i][j][up * 2] * factor[i][up];
+                float y = v[i][j][up * 2 + 1] * factor[i][up];
                 if (pairs && c < d)
-                    *(unsigned *)(row + c) = pack2(x, y, T());
+                    *(unsigned *)(row + c) = pl_pack2(x, y, T());
                 else {
-                    if (c < d) row[c] = narrow(x, T());
-                    if (c + 1 < d) row[c + 1] = narrow(y, T());
+                    if (c < d) row[c] = pl_put<T>(x);
+                    if (c + 1 < d) row[c + 1] = pl_put<T>(y);
                 }
             }
         }
@@ -258,26 +172,26 @@ static __device__ __forceinline__ void soften(float (*s)[COLS / 8][4], float (*o
 #pragma unroll
     for (int i = 0; i < MT; i++)
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            float most = top[i][half], sum = 0;
+        for (int up = 0; up < 2; up++) {
+            float most = top[i][up], sum = 0;
 #pragma unroll
             for (int j = 0; j < COLS / 8; j++)
-                most = fmaxf(most, fmaxf(s[i][j][half * 2], s[i][j][half * 2 + 1]));
+                most = fmaxf(most, fmaxf(s[i][j][up * 2], s[i][j][up * 2 + 1]));
             most = over_quad_max(most);
-            float fade = power2((top[i][half] - most) * unit), base = most * unit;
-            top[i][half] = most;
+            float fade = pl_power2((top[i][up] - most) * unit), base = most * unit;
+            top[i][up] = most;
 #pragma unroll
             for (int j = 0; j < COLS / 8; j++)
 #pragma unroll
-                for (int e = half * 2; e < half * 2 + 2; e++) {
-                    s[i][j][e] = power2(fmaf(s[i][j][e], unit, -base));
+                for (int e = up * 2; e < up * 2 + 2; e++) {
+                    s[i][j][e] = pl_power2(fmaf(s[i][j][e], unit, -base));
                     sum += s[i][j][e];
                 }
-            total[i][half] = total[i][half] * fade + sum;
+            total[i][up] = total[i][up] * fade + sum;
 #pragma unroll
             for (int j = 0; j < ND; j++) {
-                out[i][j][half * 2] *= fade;
-                out[i][j][half * 2 + 1] *= fade;
+                out[i][j][up * 2] *= fade;
+                out[i][j][up * 2 + 1] *= fade;
             }
         }
 }
@@ -287,7 +201,7 @@ template <typename T, int D, int MT, int COLS>
 static __global__ void __launch_bounds__(THREADS)
     forward(sizes z, const T *q, const T *k, const T *v, T *o, float *lse)
 {
-    extern __shared__ __align__(128) unsigned char bytes[];
+    PL_SHARED(unsigned char, bytes);
     constexpr int ROWS = WARPS * 16 * MT;
     T *rows = (T *)bytes, *keys = rows + ROWS * D, *values = keys + 2 * COLS * D;
     int h = blockIdx.y, b = blockIdx.z, lane = threadIdx.x % 32;
@@ -306,15 +220,15 @@ static __global__ void __launch_bounds__(THREADS)
     fill<T, D, ROWS>(rows, q, stride, first, z.n, z.d, z.wide);
     fill<T, D, COLS>(keys, k, stride, 0, z.m, z.d, z.wide);
     fill<T, D, COLS>(values, v, stride, 0, z.m, z.d, z.wide);
-    copies_end();
+    pl_copies_end();
     for (int t = 0; t < tiles; t++) {
         int at = t % 2 * COLS * D, next = COLS * D - at, c0 = t * COLS;
         if (t + 1 < tiles) {
             fill<T, D, COLS>(keys + next, k, stride, c0 + COLS, z.m, z.d, z.wide);
             fill<T, D, COLS>(values + next, v, stride, c0 + COLS, z.m, z.d, z.wide);
         }
-        copies_end();
-        copies_wait<1>();
+        pl_copies_end();
+        pl_copies_wait<1>();
         __syncthreads();
         float s[MT][COLS / 8][4];
         clear<MT, COLS / 8>(s);
@@ -338,13 +252,13 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int i = 0; i < MT; i++)
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            float sum = over_quad_sum(total[i][half]);
-            int r = first + threadIdx.x / 32 * 16 * MT + i * 16 + half * 8 + lane / 4;
-            factor[i][half] = 1 / sum;
+        for (int up = 0; up < 2; up++) {
+            float sum = over_quad_sum(total[i][up]);
+            int r = first + threadIdx.x / 32 * 16 * MT + i * 16 + up * 8 + lane / 4;
+            factor[i][up] = 1 / sum;
             if (lane % 4 == 0 && r < z.n)
                 lse[((int64_t)b * z.heads + h) * z.n + r] =
-                    fmaf(top[i][half], z.scale, logf(sum));
+                    fmaf(top[i][up], z.scale, logf(sum));
         }
     store<T, D, MT>(o, stride, out, factor, first, z.n, 0, z.d);
 }
@@ -356,7 +270,7 @@ static __global__ void __launch_bounds__(THREADS)
     to_query(sizes z, const T *q, const T *k, const T *v, const T *d_o, const float *lse,
              const float *delta, T *dq)
 {
-    extern __shared__ __align__(128) unsigned char bytes[];
+    PL_SHARED(unsigned char, bytes);
     constexpr int ROWS = WARPS * 16 * MT;
     T *rows = (T *)bytes, *d_rows = rows + ROWS * D;
     T *keys = d_rows + ROWS * D, *values = keys + 2 * COLS * D;
@@ -375,24 +289,24 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int i = 0; i < MT; i++)
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            int r = r0 + i * 16 + half * 8;
-            base[i][half] = r < z.n ? lse[head * z.n + r] * LOG2E : 0;
-            minus[i][half] = r < z.n ? delta[head * z.n + r] : 0;
+        for (int up = 0; up < 2; up++) {
+            int r = r0 + i * 16 + up * 8;
+            base[i][up] = r < z.n ? lse[head * z.n + r] * LOG2E : 0;
+            minus[i][up] = r < z.n ? delta[head * z.n + r] : 0;
         }
     fill<T, D, ROWS>(rows, q, stride, first, z.n, z.d, z.wide);
     fill<T, D, ROWS>(d_rows, d_o, stride, first, z.n, z.d, z.wide);
     fill<T, D, COLS>(keys, k, stride, 0, z.m, z.d, z.wide);
     fill<T, D, COLS>(values, v, stride, 0, z.m, z.d, z.wide);
-    copies_end();
+    pl_copies_end();
     for (int t = 0; t < tiles; t++) {
         int at = t % 2 * COLS * D, next = COLS * D - at, c0 = t * COLS;
         if (t + 1 < tiles) {
             fill<T, D, COLS>(keys + next, k, stride, c0 + COLS, z.m, z.d, z.wide);
             fill<T, D, COLS>(values + next, v, stride, c0 + COLS, z.m, z.d, z.wide);
         }
-        copies_end();
-        copies_wait<1>();
+        pl_copies_end();
+        pl_copies_wait<1>();
         __syncthreads();
         float s[MT][COLS / 8][4], dp[MT][COLS / 8][4];
         clear<MT, COLS / 8>(s);
@@ -407,7 +321,7 @@ static __global__ void __launch_bounds__(THREADS)
                 for (int e = 0; e < 4; e++) {
                     int c = c0 + j * 8 + lane % 4 * 2 + e % 2, r = r0 + i * 16 + e / 2 * 8;
                     bool in = c < z.m && !(z.causal && c > r);
-                    float p = in ? power2(fmaf(s[i][j][e], unit, -base[i][e / 2])) : 0.0f;
+                    float p = in ? pl_power2(fmaf(s[i][j][e], unit, -base[i][e / 2])) : 0.0f;
                     s[i][j][e] = p * (dp[i][j][e] - minus[i][e / 2]);
                 }
         weigh<T, D, D, MT, COLS>(out, s, keys + at, 0);
@@ -424,7 +338,7 @@ static __global__ void __launch_bounds__(THREADS)
     to_key(sizes z, const T *q, const T *k, const T *v, const T *d_o, const float *lse,
            const float *delta, T *dk, T *dv)
 {
-    extern __shared__ __align__(128) unsigned char bytes[];
+    PL_SHARED(unsigned char, bytes);
     constexpr int ROWS = WARPS * 16 * MT;
     T *rows = (T *)bytes, *v_rows = rows + ROWS * D;
     T *queries = v_rows + ROWS * D, *d_outs = queries + 2 * COLS * D;
@@ -449,19 +363,19 @@ static __global__ void __launch_bounds__(THREADS)
         fill<T, D, COLS>(queries, q, stride, t0 * COLS, z.n, z.d, z.wide);
         fill<T, D, COLS>(d_outs, d_o, stride, t0 * COLS, z.n, z.d, z.wide);
     }
-    copies_end();
+    pl_copies_end();
     for (int t = t0; t < tiles; t++) {
         int at = (t - t0) % 2 * COLS * D, next = COLS * D - at, c0 = t * COLS;
         if (t + 1 < tiles) {
             fill<T, D, COLS>(queries + next, q, stride, c0 + COLS, z.n, z.d, z.wide);
             fill<T, D, COLS>(d_outs + next, d_o, stride, c0 + COLS, z.n, z.d, z.wide);
         }
-        copies_end();
+        pl_copies_end();
         for (int i = threadIdx.x; i < 2 * COLS; i += THREADS) {
             int c = c0 + i % COLS;
             sums[i] = c >= z.n ? 0 : i < COLS ? lse[head * z.n + c] * LOG2E : delta[head * z.n + c];
         }
-        copies_wait<1>();
+        pl_copies_wait<1>();
         __syncthreads();
         float s[MT][COLS / 8][4], dp[MT][COLS / 8][4];
         clear<MT, COLS / 8>(s);
@@ -476,7 +390,7 @@ static __global__ void __launch_bounds__(THREADS)
                     int in_tile = j * 8 + lane % 4 * 2 + e % 2, c = c0 + in_tile;
                     int r = r0 + i * 16 + e / 2 * 8;
                     bool in = c < z.n && r < z.m && !(z.causal && r > c);
-                    s[i][j][e] = in ? power2(fmaf(s[i][j][e], unit, -sums[in_tile])) : 0.0f;
+                    s[i][j][e] = in ? pl_power2(fmaf(s[i][j][e], unit, -sums[in_tile])) : 0.0f;
                 }
         weigh<T, D, W, MT, COLS>(to_v, s, d_outs + at, from);
         scores<T, D, MT, COLS>(dp, v_rows, d_outs + at);
@@ -490,7 +404,7 @@ static __global__ void __launch_bounds__(THREADS)
         weigh<T, D, W, MT, COLS>(to_k, s, queries + at, from);
         __syncthreads();
     }
-    copies_wait<0>();
+    pl_copies_wait<0>();
     float factor[MT][2];
     for (int i = 0; i < MT; i++) factor[i][0] = factor[i][1] = z.scale;
     store<T, W, MT>(dk, stride, to_k, factor, first, z.m, from, z.d);
@@ -534,7 +448,7 @@ template <typename T, int D> static pl_status run_forward(const pl_attend *a)
     auto kernel = forward<T, D, MT, COLS>;
     PL_TRY(allow((const void *)kernel, bytes));
     dim3 grid(div_up(a->n, ROWS), (unsigned)a->heads, (unsigned)a->batch);
-    kernel<<<grid, THREADS, bytes, pl_cuda_stream()>>>(sizes_of(a), (const T *)a->q,
+    PL_LAUNCH((kernel), grid, THREADS, bytes, sizes_of(a), (const T *)a->q,
                                                        (const T *)a->k, (const T *)a->v,
                                                        (T *)a->out[0], (float *)a->out[1]);
     return PL_OK;
@@ -551,14 +465,14 @@ template <typename T, int D> static pl_status run_backward(const pl_attend *a)
     auto for_k = to_key<T, D, W, KM, KC>;
     const T *q = (const T *)a->q, *k = (const T *)a->k, *v = (const T *)a->v;
     const T *d_o = (const T *)a->d_o;
-    const float *lse = (const float *)a->lse, *delta = (const float *)a->work;
+    const float *lse = (const float *)pl_attend_lse(a), *delta = (const float *)a->work;
     PL_TRY(allow((const void *)for_q, q_bytes));
     PL_TRY(allow((const void *)for_k, k_bytes));
     dim3 q_grid(div_up(a->n, QR), (unsigned)a->heads, (unsigned)a->batch);
     dim3 k_grid(div_up(a->m, KR), (unsigned)a->heads, (unsigned)a->batch * (D / W));
-    for_k<<<k_grid, THREADS, k_bytes, pl_cuda_stream()>>>(sizes_of(a), q, k, v, d_o, lse, delta,
+    PL_LAUNCH((for_k), k_grid, THREADS, k_bytes, sizes_of(a), q, k, v, d_o, lse, delta,
                                                           (T *)a->out[1], (T *)a->out[2]);
-    for_q<<<q_grid, THREADS, q_bytes, pl_cuda_stream()>>>(sizes_of(a), q, k, v, d_o, lse, delta,
+    PL_LAUNCH((for_q), q_grid, THREADS, q_bytes, sizes_of(a), q, k, v, d_o, lse, delta,
                                                           (T *)a->out[0]);
     return PL_OK;
 }
@@ -577,7 +491,7 @@ template <typename T> static pl_status run_typed(const pl_attend *a, bool back)
 
 static pl_status run(const pl_attend *a, bool back)
 {
-    PL_TRY(a->dtype == PL_F16 ? run_typed<__half>(a, back) : run_typed<__nv_bfloat16>(a, back));
+    PL_TRY(a->dtype == PL_F16 ? run_typed<pl_f16>(a, back) : run_typed<pl_bf16>(a, back));
     PL_CUDA_LAUNCHED("attention on tensor cores");
     return PL_OK;
 }

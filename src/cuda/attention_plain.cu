@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-enum { THREADS = 128, MAX_D = 1024, PER = MAX_D / THREADS };
+static constexpr int THREADS = 128, MAX_D = 1024, PER = MAX_D / THREADS;
 
 typedef struct sizes {
     int64_t n, m, heads, d;
@@ -41,9 +41,9 @@ template <typename A, bool MAX> static __device__ A over_block(A v, A *part)
 {
     part[threadIdx.x] = v;
     __syncthreads();
-    for (int half = THREADS / 2; half; half /= 2) {
-        if (threadIdx.x < half) {
-            A x = part[threadIdx.x], y = part[threadIdx.x + half];
+    for (int step = THREADS / 2; step; step /= 2) {
+        if ((int)threadIdx.x < step) {
+            A x = part[threadIdx.x], y = part[threadIdx.x + step];
             part[threadIdx.x] = MAX ? (x > y ? x : y) : x + y;
         }
         __syncthreads();
@@ -160,10 +160,21 @@ static __global__ void to_key(sizes s, const T *q, const T *k, const T *v, const
     }
 }
 
-/* One warp a query. */
+template <typename A> static __device__ A widened(const void *p, pl_dtype type, int64_t i)
+{
+    switch (type) {
+    case PL_F64: return (A)((const double *)p)[i];
+    case PL_F16: return (A)__half2float(((const pl_f16 *)p)[i]);
+    case PL_BF16: return (A)__bfloat162float(((const pl_bf16 *)p)[i]);
+    default: return (A)((const float *)p)[i];
+    }
+}
+
+/* One warp a query. wide_lse: where lse goes in the type of sums, or NULL. */
 template <typename T, typename L>
 static __global__ void deltas(sizes s, int64_t rows, const T *o, const T *d_o, const void *d_lse,
-                              pl_dtype d_lse_type, L *delta)
+                              pl_dtype d_lse_type, L *delta, const void *lse, pl_dtype lse_type,
+                              L *wide_lse)
 {
     typedef typename pl_elem<T>::acc acc;
     int64_t r = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / 32;
@@ -173,16 +184,10 @@ static __global__ void deltas(sizes s, int64_t rows, const T *o, const T *d_o, c
     acc sum = 0;
     for (int64_t c = threadIdx.x % 32; c < s.d; c += 32)
         sum += pl_elem<T>::get(o[at + c]) * pl_elem<T>::get(d_o[at + c]);
-    for (int half = 16; half; half /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, half);
+    for (int step = 16; step; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
     if (threadIdx.x % 32) return;
-    if (d_lse) {
-        switch (d_lse_type) {
-        case PL_F64: sum -= (acc)((const double *)d_lse)[r]; break;
-        case PL_F16: sum -= (acc)__half2float(((const pl_f16 *)d_lse)[r]); break;
-        case PL_BF16: sum -= (acc)__bfloat162float(((const pl_bf16 *)d_lse)[r]); break;
-        default: sum -= (acc)((const float *)d_lse)[r];
-        }
-    }
+    if (d_lse) sum -= widened<acc>(d_lse, d_lse_type, r);
+    if (wide_lse) wide_lse[r] = widened<L>(lse, lse_type, r);
     delta[r] = (L)sum;
 }
 
@@ -204,7 +209,8 @@ template <typename T> static void launch_delta(const pl_attend *a)
     unsigned blocks = (unsigned)((rows * 32 + THREADS - 1) / THREADS);
     PL_LAUNCH((deltas<T, L>), blocks, THREADS, 0,
             sizes_of(a), rows, (const T *)a->o, (const T *)a->d_o, a->d_lse, a->d_lse_type,
-        (L *)a->work);
+        (L *)a->work, a->lse, a->lse_type,
+        pl_attend_lse(a) == a->lse ? (L *)NULL : (L *)a->work + rows);
 }
 
 template <typename T> static void launch_backward(const pl_attend *a)
@@ -214,7 +220,7 @@ template <typename T> static void launch_backward(const pl_attend *a)
     unsigned keys = (unsigned)(a->batch * a->heads * a->m);
     const T *q = (const T *)a->q, *k = (const T *)a->k, *v = (const T *)a->v;
     const T *d_o = (const T *)a->d_o;
-    const L *lse = (const L *)a->lse, *delta = (const L *)a->work;
+    const L *lse = (const L *)pl_attend_lse(a), *delta = (const L *)a->work;
     PL_LAUNCH((to_query<T, L>), queries, THREADS, 0,
             sizes_of(a), q, k, v, d_o, lse,
                                                               delta, (T *)a->out[0]);
@@ -235,7 +241,7 @@ static pl_status check(const pl_attend *a)
 
 extern "C" size_t pl_attend_work(const pl_attend *a)
 {
-    return (size_t)(a->batch * a->heads * a->n) * (a->dtype == PL_F64 ? 8u : 4u);
+    return (size_t)(a->batch * a->heads * a->n) * (a->dtype == PL_F64 ? 16u : 8u);
 }
 
 extern "C" pl_status pl_attend_delta(const pl_attend *a)

@@ -463,10 +463,12 @@ static void lay_sheet_sum(pl_cg_pass *p)
     p->parts = ceil_div(len, p->part);
 }
 
-/* Elements of a chunk for maps: 16 bytes of the widest type that moves. */
+/* Elements of a chunk for maps: 16 bytes of the widest type that moves. What stays in registers
+ * while a thread walks does not count, unless there is much of it. */
 static int map_vec(const pl_cg_pass *p)
 {
     size_t widest = 1;
+    int stays = 0;
     for (int s = 0; s < p->n_sink; s++) {
         size_t b = pl_dtype_bytes(p->sink[s].dtype);
         if (b > widest) widest = b;
@@ -475,9 +477,15 @@ static int map_vec(const pl_cg_pass *p)
         if (!p->used[i] || p->instr[i].code != PL_FORM_LOAD) continue;
         const pl_cg_operand *o = &p->op[p->instr[i].operand];
         size_t b = pl_dtype_bytes(o->dtype);
-        if (b > widest && o->stride[p->rank - 1] == 1) widest = b;
+        if (o->stride[p->rank - 1] != 1) continue;
+        if (p->shape == PL_CG_SHEET && o->stride[p->first[PL_CG_ALONG]] == 0)
+            stays++;
+        else if (b > widest)
+            widest = b;
     }
-    return (int)(16 / widest);
+    int vec = (int)(16 / widest);
+    while (vec > 4 && vec * stays > 64) vec /= 2;
+    return vec;
 }
 
 static void lay_flat_map(pl_cg_pass *p, int *dep)
@@ -537,7 +545,7 @@ static void lay_sheet_map(pl_cg_pass *p, int *run, int *dep)
     set_unroll(p, dep, PL_CG_DEP_L);
     int64_t len = p->size[PL_CG_ALONG];
     int64_t lanes = p->tiles * p->size[PL_CG_OUTER] * ceil_div(len, p->ty);
-    int64_t each = clamp(lanes / 1056, 1, 32);
+    int64_t each = clamp(lanes / 4224, 1, 16);
     if (each > p->unroll) each = ceil_div(each, p->unroll) * p->unroll;
     p->part = each * p->ty;
     p->parts = ceil_div(len, p->part);

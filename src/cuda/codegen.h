@@ -13,7 +13,7 @@
 #include "ir/units.h"
 
 enum {
-    PL_CODE_ARGS = 4096,  /* most bytes of arguments of a kernel */
+    PL_CODE_ARGS = 16384, /* most bytes of arguments of a kernel */
     PL_CODE_ROW = 65536,  /* longest row that is reduced inside a group */
     PL_CODE_NODES = 64,   /* limits for the fuser */
     PL_CODE_OPERANDS = 48,

@@ -48,16 +48,19 @@ static void put_body(pl_cg *w, const int *lvl, const int *dep)
     pl_cg_put(w, "I at_ = lo_ + (I)threadIdx.x * V;\n");
     pl_cg_put(w, "for (; at_ + (%d - 1) * B_ + V <= hi_; at_ += %d * B_) {\nenum { U = %d };\n",
               p->unroll, p->unroll, p->unroll);
+    const pl_cg_counts before = w->n;
     pl_cg_step(w, lvl, dep, index);
     pl_cg_put(w, "}\n");
     if (p->unroll > 1) {
         pl_cg_put(w, "for (; at_ + V <= hi_; at_ += B_) {\nenum { U = 1 };\n");
+        w->n = before;
         pl_cg_step(w, lvl, dep, index);
         pl_cg_put(w, "}\n");
     }
     if (p->vec > 1 && !p->reduces) {
         pl_cg_put(w, "if (at_ < hi_) {\nconst I from_ = at_;\n"
                      "for (I at_ = from_; at_ < hi_; at_++) {\nenum { U = 1, V = 1 };\n");
+        w->n = before;
         pl_cg_step(w, lvl, dep, index);
         pl_cg_put(w, "}\n}\n");
     }

@@ -74,14 +74,17 @@ typedef struct pl_cg_div {
     uint32_t d, m, s;
 } pl_cg_div;
 
-enum { PL_CG_SLOTS = 512 };
+enum { PL_CG_SLOTS = 1024 };
 typedef struct pl_cg {
     const pl_cg_pass *p;
     pl_arena *a;
     pl_str body;
     char (*ref)[40]; /* per instruction: how it is called where text is being written */
     /* arguments by kind */
-    int32_t n_p, n_l, n_d, n_f, n_s, n_m;
+    int32_t n_p;
+    struct pl_cg_counts {
+        int32_t l, d, f, s, m;
+    } n;
     pl_code_patch ptr[PL_CG_SLOTS];
     int64_t l[PL_CG_SLOTS], s[PL_CG_SLOTS];
     double d[PL_CG_SLOTS];
@@ -100,6 +103,8 @@ int pl_cg_double(pl_cg *w, double v);   /* a.d[] */
 int pl_cg_long(pl_cg *w, int64_t v);    /* a.l[] */
 /* a.p[]; one place for one pointer */
 int pl_cg_pointer(pl_cg *w, pl_code_space space, uint32_t index, int64_t plus, uint32_t align);
+/* Text that is written twice has its arguments once: put back the counts of the first time. */
+typedef struct pl_cg_counts pl_cg_counts;
 void pl_cg_put(pl_cg *w, const char *fmt, ...) PL_PRINTF(2, 3);
 /* The finished kernel: prelude, argument struct, body. */
 pl_status pl_cg_finish(pl_cg *w, uint32_t grid, uint32_t block_x, uint32_t block_y,

@@ -52,10 +52,12 @@ static void put_walk(pl_cg *w, const int *lvl, const int *dep)
     }
     pl_cg_put(w, "for (; row_ + (%d - 1) * Y_ < end_; row_ += %d * Y_) {\nenum { U = %d };\n",
               p->unroll, p->unroll, p->unroll);
+    const pl_cg_counts before = w->n;
     pl_cg_step(w, lvl, dep, index_text);
     pl_cg_put(w, "}\n");
     if (p->unroll > 1) {
         pl_cg_put(w, "for (; row_ < end_; row_ += Y_) {\nenum { U = 1 };\n");
+        w->n = before;
         pl_cg_step(w, lvl, dep, index_text);
         pl_cg_put(w, "}\n");
     }

@@ -45,28 +45,28 @@ static int place(pl_cg *w, int32_t *n)
 
 int pl_cg_size(pl_cg *w, int64_t v)
 {
-    int i = place(w, &w->n_s);
+    int i = place(w, &w->n.s);
     w->s[i] = v;
     return i;
 }
 
 int pl_cg_float(pl_cg *w, float v)
 {
-    int i = place(w, &w->n_f);
+    int i = place(w, &w->n.f);
     w->f[i] = v;
     return i;
 }
 
 int pl_cg_double(pl_cg *w, double v)
 {
-    int i = place(w, &w->n_d);
+    int i = place(w, &w->n.d);
     w->d[i] = v;
     return i;
 }
 
 int pl_cg_long(pl_cg *w, int64_t v)
 {
-    int i = place(w, &w->n_l);
+    int i = place(w, &w->n.l);
     w->l[i] = v;
     return i;
 }
@@ -75,7 +75,7 @@ int pl_cg_long(pl_cg *w, int64_t v)
  * 2^32 (2^s - d) / d + 1 (Granlund and Montgomery 1994, section 4, with one bit to spare). */
 int pl_cg_divider(pl_cg *w, int64_t d)
 {
-    int i = place(w, &w->n_m);
+    int i = place(w, &w->n.m);
     uint32_t s = 0;
     while (((int64_t)1 << s) < d) s++;
     uint64_t gap = ((uint64_t)1 << s) - (uint64_t)d;
@@ -106,11 +106,11 @@ static layout lay_out(const pl_cg *w)
 {
     layout y;
     y.l = 8 * (size_t)w->n_p;
-    y.d = y.l + 8 * (size_t)w->n_l;
-    y.s = y.d + 8 * (size_t)w->n_d;
-    y.f = y.s + (w->p->wide ? 8u : 4u) * (size_t)w->n_s;
-    y.m = y.f + 4 * (size_t)w->n_f;
-    y.end = (y.m + sizeof(pl_cg_div) * (size_t)w->n_m + 7) / 8 * 8;
+    y.d = y.l + 8 * (size_t)w->n.l;
+    y.s = y.d + 8 * (size_t)w->n.d;
+    y.f = y.s + (w->p->wide ? 8u : 4u) * (size_t)w->n.s;
+    y.m = y.f + 4 * (size_t)w->n.f;
+    y.end = (y.m + sizeof(pl_cg_div) * (size_t)w->n.m + 7) / 8 * 8;
     return y;
 }
 
@@ -125,11 +125,11 @@ static char *whole_text(pl_cg *w, size_t *len)
     pl_str_add(&s, pl_cg_prelude);
     pl_str_addf(&s, "typedef %s I;\nstruct p_args {\n", w->p->wide ? "p_i64" : "int");
     put_member(&s, "char *", "p", w->n_p);
-    put_member(&s, "p_i64", "l", w->n_l);
-    put_member(&s, "double", "d", w->n_d);
-    put_member(&s, "I", "s", w->n_s);
-    put_member(&s, "float", "f", w->n_f);
-    put_member(&s, "p_by", "m", w->n_m);
+    put_member(&s, "p_i64", "l", w->n.l);
+    put_member(&s, "double", "d", w->n.d);
+    put_member(&s, "I", "s", w->n.s);
+    put_member(&s, "float", "f", w->n.f);
+    put_member(&s, "p_by", "m", w->n.m);
     pl_str_add(&s, "};\n");
     pl_str_add(&s, w->body.text ? w->body.text : "");
     char *text = s.failed || w->body.failed ? NULL : pl_arena_strdup(w->a, s.text);
@@ -142,17 +142,17 @@ static uint8_t *pack(const pl_cg *w, const layout *y)
 {
     uint8_t *b = pl_arena_new(w->a, uint8_t, y->end);
     if (!b) return NULL;
-    memcpy(b + y->l, w->l, 8 * (size_t)w->n_l);
-    memcpy(b + y->d, w->d, 8 * (size_t)w->n_d);
-    for (int i = 0; i < w->n_s; i++) {
+    memcpy(b + y->l, w->l, 8 * (size_t)w->n.l);
+    memcpy(b + y->d, w->d, 8 * (size_t)w->n.d);
+    for (int i = 0; i < w->n.s; i++) {
         int32_t narrow = (int32_t)w->s[i];
         if (w->p->wide)
             memcpy(b + y->s + 8 * (size_t)i, &w->s[i], 8);
         else
             memcpy(b + y->s + 4 * (size_t)i, &narrow, 4);
     }
-    memcpy(b + y->f, w->f, 4 * (size_t)w->n_f);
-    memcpy(b + y->m, w->m, sizeof(pl_cg_div) * (size_t)w->n_m);
+    memcpy(b + y->f, w->f, 4 * (size_t)w->n.f);
+    memcpy(b + y->m, w->m, sizeof(pl_cg_div) * (size_t)w->n.m);
     return b;
 }
 

@@ -6,7 +6,7 @@
 #include "cuda/conv.h"
 #include "cuda/launch.h"
 
-enum { THREADS = 256 };
+static constexpr int THREADS = 256;
 
 static __device__ void split(int64_t i, const int64_t *size, int64_t *p)
 {
@@ -94,34 +94,28 @@ static __global__ void to_data(pl_conv_shape c, const T *dy, const T *w, T *dx)
     }
 }
 
-/* One block a weight: its threads stride over the pixels and add up in a tree. */
+/* One warp a weight: its lanes stride over the pixels and add up in a tree. */
 template <typename T>
 static __global__ void to_filter(pl_conv_shape c, const T *x, const T *dy, T *dw)
 {
     typedef typename pl_elem<T>::acc acc;
-    __shared__ acc part[THREADS];
     int64_t plane = pixels(c.out), taps = pixels(c.kernel), i_per = c.ic / c.groups;
     int64_t p[3], k[3];
-    for (int64_t e = blockIdx.x; e < c.oc * taps * i_per; e += gridDim.x) {
+    int lane = threadIdx.x % 32;
+    for (int64_t e = PL_ITEM / 32; e < c.oc * taps * i_per; e += PL_ITEMS / 32) {
         int64_t i = e % i_per, t = e / i_per % taps, o = e / i_per / taps;
         int64_t channel = o / (c.oc / c.groups) * i_per + i;
         split(t, c.kernel, k);
         acc sum = 0;
-        for (int64_t y = threadIdx.x; y < c.n * plane; y += THREADS) {
+        for (int64_t y = lane; y < c.n * plane; y += 32) {
             split(y % plane, c.out, p);
             int64_t q = reads(c, p, k);
             if (q < 0) continue;
             sum += pl_elem<T>::get(x[(y / plane * pixels(c.in) + q) * c.ic + channel]) *
                    pl_elem<T>::get(dy[y * c.oc + o]);
         }
-        part[threadIdx.x] = sum;
-        __syncthreads();
-        for (int half = THREADS / 2; half; half /= 2) {
-            if (threadIdx.x < half) part[threadIdx.x] += part[threadIdx.x + half];
-            __syncthreads();
-        }
-        if (threadIdx.x == 0) dw[e] = pl_elem<T>::put(part[0]);
-        __syncthreads();
+        for (int step = 16; step; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+        if (lane == 0) dw[e] = pl_elem<T>::put(sum);
     }
 }
 
@@ -145,7 +139,7 @@ static void launch(const pl_conv_shape *c, const void *a, const void *b, const v
         PL_LAUNCH((to_data<T>), grid, THREADS, 0,
             *c, (const T *)a, (const T *)b, (T *)out);
     else
-        PL_LAUNCH((to_filter<T>), grid_of(c->oc * (c->ic / c->groups) * pl_conv_pixels(c->kernel)), THREADS, 0,
+        PL_LAUNCH((to_filter<T>), grid_of((c->oc * (c->ic / c->groups) * pl_conv_pixels(c->kernel) * 32 + THREADS - 1) / THREADS), THREADS, 0,
             *c, (const T *)a, (const T *)b, (T *)out);
 }
 

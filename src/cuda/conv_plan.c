@@ -309,12 +309,14 @@ static size_t room(int64_t elems, int32_t dtype)
     return ((size_t)elems * pl_dtype_bytes((pl_dtype)dtype) + 255) & ~(size_t)255;
 }
 
-/* Workspace that a plan may ask for: it is memory that the budget pays for. */
+/* Workspace that a plan may ask for: it is memory that the budget pays for. True f32 may ask for
+ * both operands: its engines want them transposed, and those that do not are many times slower. */
 static size_t work_cap(const pl_conv_shape *c)
 {
     size_t x = room(c->n * c->ic * pl_conv_pixels(c->in), c->dtype);
     size_t y = room(c->n * c->oc * pl_conv_pixels(c->out), c->dtype);
     size_t large = (x > y ? x : y) / 4, least = (size_t)64 << 20;
+    if (c->dtype == PL_F32 && !pl_cuda_tf32()) return x + y + least;
     return large > least ? large : least;
 }
 

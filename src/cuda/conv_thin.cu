@@ -14,31 +14,18 @@
  * with taps in reverse for the adjoints. One channel on both sides has kernels of its own: a
  * thread makes 8 pixels of a row. Sums are f32, in an order that depends on sizes only.
  */
-#include "cuda/conv.h"
+#include "cuda/conv_thin.h"
 #include "cuda/launch.h"
 
-enum { THREADS = 256, PIXELS = 4, RUN = 32, MAX_SLICES = 1024, MAX_FILTER = 8192 };
-enum { TILE_H = 8, TILE_W = 32 };
-
-typedef struct sides {
-    int n, few, many;             /* channels */
-    int fh, fw, mh, mw;           /* pixels */
-    int shift[2], taps, slices;
-    int64_t step_m, step_t, step_f; /* of the filter */
-    bool flip, wide; /* wide: the many side lies at multiples of 16 bytes */
-} sides;
-
-static __device__ __forceinline__ int64_t filter_at(const sides &s, int t, int m, int f)
-{
-    return m * s.step_m + (s.flip ? s.taps - 1 - t : t) * s.step_t + f * s.step_f;
-}
+static constexpr int THREADS = 256, PIXELS = 4, RUN = 32, MAX_SLICES = 1024, MAX_FILTER = 6144;
+static constexpr int TILE_H = 8, TILE_W = 64;
 
 /* The filter as [tap][few][many] in f32. */
-template <typename T> static __device__ void lay_filter(float *to, const sides &s, const T *w)
+template <typename T> static __device__ void lay_filter(float *to, const pl_sides &s, const T *w)
 {
     for (int i = threadIdx.x; i < s.taps * s.few * s.many; i += THREADS) {
         int m = i % s.many, f = i / s.many % s.few, t = i / s.many / s.few;
-        to[i] = pl_elem<T>::get(w[filter_at(s, t, m, f)]);
+        to[i] = pl_elem<T>::get(w[pl_filter_at(s, t, m, f)]);
     }
 }
 
@@ -78,25 +65,24 @@ static __device__ __forceinline__ void store8(T *p, const float *v, bool wide)
 
 /* Channel f of the few side at row y, column x; 0 outside. */
 template <typename T>
-static __device__ __forceinline__ float few_at(const sides &s, const T *row, int x, int f)
+static __device__ __forceinline__ float few_at(const pl_sides &s, const T *row, int x, int f)
 {
     return (unsigned)x < (unsigned)s.fw ? pl_elem<T>::get(row[x * s.few + f]) : 0.0f;
 }
 
 template <typename T, int K>
 static __global__ void __launch_bounds__(THREADS)
-    widen(sides s, const T *few, const T *w, const T *bias, T *many)
+    widen(pl_sides s, const T *few, const T *w, const T *bias, T *many)
 {
     PL_SHARED(float, filter);
     int groups = s.many / 8, runs = (s.mw + PIXELS - 1) / PIXELS;
-    int64_t total = (int64_t)s.n * s.mh * runs * groups;
+    unsigned total = (unsigned)(s.n * s.mh * runs * groups);
     lay_filter(filter, s, w);
     __syncthreads();
-    for (int64_t e = (int64_t)blockIdx.x * THREADS + threadIdx.x; e < total;
-         e += (int64_t)gridDim.x * THREADS) {
-        int g = (int)(e % groups), x0 = (int)(e / groups % runs) * PIXELS;
-        int64_t line = e / groups / runs;
-        int y = (int)(line % s.mh), n = (int)(line / s.mh);
+    for (unsigned e = blockIdx.x * THREADS + threadIdx.x; e < total; e += gridDim.x * THREADS) {
+        int g = (int)(e % (unsigned)groups), run = (int)(e / (unsigned)groups);
+        int x0 = run % runs * PIXELS, y = run / runs % s.mh, n = run / runs / s.mh;
+        int64_t line = (int64_t)n * s.mh + y;
         float sum[PIXELS][8];
 #pragma unroll
         for (int k = 0; k < 8; k++) {
@@ -136,7 +122,7 @@ static __global__ void __launch_bounds__(THREADS)
  * channels of four pixels; one thread a pixel in the second. */
 template <typename T, int K>
 static __global__ void __launch_bounds__(THREADS)
-    thin(sides s, const T *many, const T *w, const T *bias, T *few)
+    thin(pl_sides s, const T *many, const T *w, const T *bias, T *few)
 {
     PL_SHARED(float, filter);
     constexpr int TAPS = K * K, WIDE = TILE_W + K - 1, HALO = (TILE_H + K - 1) * WIDE;
@@ -192,19 +178,22 @@ static __global__ void __launch_bounds__(THREADS)
             }
         }
         __syncthreads();
-        int ty = threadIdx.x / TILE_W, tx = threadIdx.x % TILE_W;
-        if (y0 + ty >= s.fh || x0 + tx >= s.fw) continue;
-        float sum = bias ? pl_elem<T>::get(bias[f]) : 0.0f;
+        for (int i = threadIdx.x; i < TILE_H * TILE_W; i += THREADS) {
+            int ty = i / TILE_W, tx = i % TILE_W;
+            if (y0 + ty >= s.fh || x0 + tx >= s.fw) continue;
+            float sum = bias ? pl_elem<T>::get(bias[f]) : 0.0f;
 #pragma unroll
-        for (int t = 0; t < TAPS; t++) sum += part[t][(ty + t / K) * WIDE + tx + t % K];
-        few[(((int64_t)n * s.fh + y0 + ty) * s.fw + x0 + tx) * s.few + f] = pl_elem<T>::put(sum);
+            for (int t = 0; t < TAPS; t++) sum += part[t][(ty + t / K) * WIDE + tx + t % K];
+            few[(((int64_t)n * s.fh + y0 + ty) * s.fw + x0 + tx) * s.few + f] =
+                pl_elem<T>::put(sum);
+        }
     }
 }
 
 /* grid: (slices, few). part: [slice][tap][few][many] */
 template <typename T, int K>
 static __global__ void __launch_bounds__(THREADS)
-    outer(sides s, const T *few, const T *many, float *part)
+    outer(pl_sides s, const T *few, const T *many, float *part)
 {
     __shared__ float row[THREADS * 8];
     constexpr int TAPS = K * K;
@@ -261,33 +250,32 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 /* One warp an element of the filter's gradient. */
-template <typename T> static __global__ void add_slices(sides s, const float *part, T *dw)
+template <typename T> static __global__ void add_slices(pl_sides s, const float *part, T *dw)
 {
     int each = s.taps * s.few * s.many, e = (blockIdx.x * THREADS + threadIdx.x) / 32;
     if (e >= each) return;
     float sum = 0;
     for (int i = threadIdx.x % 32; i < s.slices; i += 32) sum += part[(int64_t)i * each + e];
-    for (int half = 16; half; half /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, half);
+    for (int step = 16; step; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
     int m = e % s.many, f = e / s.many % s.few, t = e / s.many / s.few;
-    if (threadIdx.x % 32 == 0) dw[filter_at(s, t, m, f)] = pl_elem<T>::put(sum);
+    if (threadIdx.x % 32 == 0) dw[pl_filter_at(s, t, m, f)] = pl_elem<T>::put(sum);
 }
 
 /* ---- one channel on both sides --------------------------------------------------------------- */
 /* to[r] = sum_t from[r + shift + t] w[t]; "few" is from, "many" is to. */
 template <typename T, int K>
 static __global__ void __launch_bounds__(THREADS)
-    plane(sides s, const T *from, const T *w, const T *bias, T *to)
+    plane(pl_sides s, const T *from, const T *w, const T *bias, T *to)
 {
     int runs = (s.mw + 7) / 8;
-    int64_t total = (int64_t)s.n * s.mh * runs;
+    unsigned total = (unsigned)(s.n * s.mh * runs);
     float c[K * K], b = bias ? pl_elem<T>::get(bias[0]) : 0.0f;
 #pragma unroll
     for (int t = 0; t < K * K; t++) c[t] = pl_elem<T>::get(w[s.flip ? K * K - 1 - t : t]);
     bool wide = s.mw % 8 == 0 && ((uintptr_t)to & 15) == 0;
-    for (int64_t e = (int64_t)blockIdx.x * THREADS + threadIdx.x; e < total;
-         e += (int64_t)gridDim.x * THREADS) {
-        int64_t line = e / runs;
-        int x0 = (int)(e % runs) * 8, y = (int)(line % s.mh);
+    for (unsigned e = blockIdx.x * THREADS + threadIdx.x; e < total; e += gridDim.x * THREADS) {
+        int64_t line = e / (unsigned)runs;
+        int x0 = (int)(e % (unsigned)runs) * 8, y = (int)line % s.mh, n = (int)line / s.mh;
         float sum[8];
 #pragma unroll
         for (int k = 0; k < 8; k++) sum[k] = b;
@@ -295,7 +283,7 @@ static __global__ void __launch_bounds__(THREADS)
         for (int ky = 0; ky < K; ky++) {
             int fy = y + s.shift[0] + ky;
             if ((unsigned)fy >= (unsigned)s.fh) continue;
-            const T *row = from + (line / s.mh * s.fh + fy) * s.fw;
+            const T *row = from + ((int64_t)n * s.fh + fy) * s.fw;
             float v[8 + K - 1];
 #pragma unroll
             for (int j = 0; j < 8 + K - 1; j++) v[j] = few_at(s, row, x0 + s.shift[1] + j, 0);
@@ -315,17 +303,16 @@ static __global__ void __launch_bounds__(THREADS)
 /* grid: (slices). part: [slice][tap] */
 template <typename T, int K>
 static __global__ void __launch_bounds__(THREADS)
-    plane_outer(sides s, const T *few, const T *many, float *part)
+    plane_outer(pl_sides s, const T *few, const T *many, float *part)
 {
     constexpr int TAPS = K * K;
     __shared__ float row[THREADS / 32][TAPS];
     int runs = (s.mw + 7) / 8;
-    int64_t total = (int64_t)s.n * s.mh * runs;
+    unsigned total = (unsigned)(s.n * s.mh * runs);
     float sum[TAPS] = {};
-    for (int64_t e = (int64_t)blockIdx.x * THREADS + threadIdx.x; e < total;
-         e += (int64_t)s.slices * THREADS) {
-        int64_t line = e / runs;
-        int x0 = (int)(e % runs) * 8, y = (int)(line % s.mh);
+    for (unsigned e = blockIdx.x * THREADS + threadIdx.x; e < total; e += s.slices * THREADS) {
+        int64_t line = e / (unsigned)runs;
+        int x0 = (int)(e % (unsigned)runs) * 8, y = (int)line % s.mh, n = (int)line / s.mh;
         float d[8];
 #pragma unroll
         for (int k = 0; k < 8; k++)
@@ -334,7 +321,7 @@ static __global__ void __launch_bounds__(THREADS)
         for (int ky = 0; ky < K; ky++) {
             int fy = y + s.shift[0] + ky;
             if ((unsigned)fy >= (unsigned)s.fh) continue;
-            const T *from = few + (line / s.mh * s.fh + fy) * s.fw;
+            const T *from = few + ((int64_t)n * s.fh + fy) * s.fw;
             float v[8 + K - 1];
 #pragma unroll
             for (int j = 0; j < 8 + K - 1; j++) v[j] = few_at(s, from, x0 + s.shift[1] + j, 0);
@@ -347,8 +334,8 @@ static __global__ void __launch_bounds__(THREADS)
     }
 #pragma unroll
     for (int t = 0; t < TAPS; t++) {
-        for (int half = 16; half; half /= 2)
-            sum[t] += __shfl_xor_sync(0xffffffffu, sum[t], half);
+        for (int step = 16; step; step /= 2)
+            sum[t] += __shfl_xor_sync(0xffffffffu, sum[t], step);
         if (threadIdx.x % 32 == 0) row[threadIdx.x / 32][t] = sum[t];
     }
     __syncthreads();
@@ -364,9 +351,9 @@ static bool few_in(const pl_conv_shape *c)
     return c->ic <= c->oc;
 }
 
-static sides sides_of(const pl_conv_shape *c)
+static pl_sides sides_of(const pl_conv_shape *c)
 {
-    sides s;
+    pl_sides s;
     bool in = few_in(c);
     int64_t taps = pl_conv_pixels(c->kernel), few = in ? c->ic : c->oc, many = in ? c->oc : c->ic;
     const int64_t *f = in ? c->in : c->out, *m = in ? c->out : c->in;
@@ -402,13 +389,13 @@ extern "C" bool pl_conv_thin_takes(const pl_conv_shape *c)
     bool channels = (few == 1 && many == 1) ||
                     (few <= 4 && many % 8 == 0 && many <= 512 && taps * few * many <= MAX_FILTER);
     return c->dtype != PL_F64 && c->groups == 1 && window && channels && c->n < 65536 &&
-           c->n * pl_conv_pixels(c->in) * few < INT32_MAX &&
-           c->n * pl_conv_pixels(c->out) * few < INT32_MAX;
+           c->n * pl_conv_pixels(c->in) * (few + many / 8) < INT32_MAX / 2 &&
+           c->n * pl_conv_pixels(c->out) * (few + many / 8) < INT32_MAX / 2;
 }
 
 extern "C" size_t pl_conv_thin_work(const pl_conv_shape *c)
 {
-    sides s = sides_of(c);
+    pl_sides s = sides_of(c);
     if (c->kind != PL_CONV_DW) return 0;
     return sizeof(float) * (size_t)s.slices * (size_t)(s.taps * s.few * s.many);
 }
@@ -423,7 +410,7 @@ template <typename T, int K>
 static void launch(const pl_conv_shape *c, const void *a, const void *b, const void *bias,
                    void *out, void *work)
 {
-    sides s = sides_of(c);
+    pl_sides s = sides_of(c);
     const T *p = (const T *)a, *w = (const T *)b, *plus = (const T *)bias;
     T *to = (T *)out;
     float *part = (float *)work;
@@ -431,7 +418,12 @@ static void launch(const pl_conv_shape *c, const void *a, const void *b, const v
     size_t bytes = sizeof(float) * (size_t)(s.taps * s.few * s.many);
     const void *many_at = c->kind == PL_CONV_DW ? (in ? b : a) : widens ? out : a;
     s.wide = ((uintptr_t)many_at & 15) == 0;
-    if (c->kind == PL_CONV_DW) {
+    if (pl_conv_thin_mma_takes(c, &s)) {
+        pl_conv_thin_mma(c, &s, a, b, bias, out, part);
+        if (c->kind == PL_CONV_DW)
+            PL_LAUNCH((add_slices<T>), blocks_for((int64_t)s.taps * s.few * s.many * 32), THREADS, 0,
+                      s, (const float *)part, to);
+    } else if (c->kind == PL_CONV_DW) {
         const T *few = in ? p : w, *many = in ? w : p;
         if (one) PL_LAUNCH((plane_outer<T, K>), s.slices, THREADS, 0,
             s, few, many, part);

@@ -11,7 +11,8 @@
 #include "cuda/conv.h"
 #include "cuda/launch.h"
 
-enum { THREADS = 256, SHARED_FLOATS = 10240, BLOCKS_WANTED = 2048, MAX_SLICES = 256, RUN = 4 };
+static constexpr int THREADS = 256, SHARED_FLOATS = 10240, BLOCKS_WANTED = 2048;
+static constexpr int MAX_SLICES = 256, RUN = 4;
 
 /* All the sizes a kernel needs, in 32 bits where they fit. */
 typedef struct work_shape {
@@ -328,9 +329,12 @@ template <typename T>
 static void launch_plain(const pl_depthwise *d, const void *a, const void *b, const void *bias,
                          void *out)
 {
-    PL_LAUNCH((plain<T>), 4096, THREADS, 0,
-            *d, (const T *)a, (const T *)b,
-                                                     (const T *)bias, (T *)out);
+    const pl_conv_shape *c = &d->conv;
+    int64_t rows = c->kind == PL_CONV_Y    ? c->n * pl_conv_pixels(c->out)
+                   : c->kind == PL_CONV_DX ? c->n * pl_conv_pixels(c->in)
+                                           : (d->step_n ? c->n : 1) * pl_conv_pixels(c->kernel);
+    PL_LAUNCH((plain<T>), pl_blocks(rows * c->ic, THREADS), THREADS, 0, *d, (const T *)a,
+              (const T *)b, (const T *)bias, (T *)out);
 }
 
 extern "C" pl_status pl_depthwise_run(const pl_depthwise *d, const void *a, const void *b,

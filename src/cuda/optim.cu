@@ -2,8 +2,9 @@
  *
  * Formulas and order of operations are those of ops/optim.c. Learning rate, gradient scale and
  * step number lie on the device, so the coefficients (bias corrections and the like) are computed
- * there, in double, by one thread of each block, and rounded once. Outputs may be their inputs'
- * bytes: a thread reads an element of every tensor before it writes it.
+ * there, in double, by one thread of each block, and rounded once. A scale that is not finite
+ * leaves weight and states as they are, to the bit. Outputs may be their inputs' bytes: a thread
+ * reads an element of every tensor before it writes it.
  *
  * f32 tensors, with a gradient in any float type, move 16 bytes at a time. Other mixtures go
  * element by element, converted on the way; f64 among them is computed in double.
@@ -43,6 +44,7 @@ struct update {
 
 template <class C> struct coeffs {
     C scale, decay, keep, rate, beta1, beta2, mix1, mix2, eps, root;
+    bool skip; /* the scale is not finite: everything stays as it is */
 };
 
 /* ---- elements of any float type --------------------------------------------------------- */
@@ -72,7 +74,7 @@ static __device__ void find_coeffs(const update &u, coeffs<C> *out)
 {
     double lr = get<double>(u.lr, 0), scale = get<double>(u.scale, 0);
     double step = u.step ? (double)*u.step : 1;
-    coeffs<double> k = {scale, u.weight_decay, 1, lr, 0, 0, 0, 0, u.eps, 1};
+    coeffs<double> k = {scale, u.weight_decay, 1, lr, 0, 0, 0, 0, u.eps, 1, false};
     if (RULE == ADAM || RULE == ADAM_MAX) {
         double c1 = -expm1(step * u.log_beta1), c2 = -expm1(step * u.log_beta2);
         k.decay = u.decoupled ? 0 : u.weight_decay;
@@ -98,7 +100,8 @@ static __device__ void find_coeffs(const update &u, coeffs<C> *out)
         k.mix2 = 1 - u.alpha;
     }
     *out = coeffs<C>{(C)k.scale, (C)k.decay, (C)k.keep, (C)k.rate, (C)k.beta1,
-                     (C)k.beta2, (C)k.mix1,  (C)k.mix2, (C)k.eps,  (C)k.root};
+                     (C)k.beta2, (C)k.mix1,  (C)k.mix2, (C)k.eps,  (C)k.root,
+                     !(fabs(scale) <= 1.7976931348623157e308)};
 }
 
 /* ---- one element ------------------------------------------------------------------------ */
@@ -117,6 +120,7 @@ template <int RULE> struct states_of {
 template <int RULE, class C>
 static __device__ __forceinline__ void apply(const coeffs<C> &k, C g, C *w, C (&s)[STATES])
 {
+    if (k.skip) return;
     if (RULE == LION) {
         g = g * k.scale;
         C mixed = k.beta1 * s[0] + k.mix1 * g;

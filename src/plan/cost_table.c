@@ -119,7 +119,7 @@ static double spread(const pl_time_table *t, const char *kind, double ratio, int
 
 static double best_ratio(const pl_time_table *t, const char *kind, int *n)
 {
-    double best = 1, least = INFINITY;
+    double best = 1, least = (double)INFINITY;
     for (double ratio = 1.0 / 64; ratio <= 64; ratio *= 2) {
         double d = spread(t, kind, ratio, n);
         if (d < least) least = d, best = ratio;

@@ -14,7 +14,7 @@
 #include "base/sys.h"
 #include "plan/remat_int.h"
 
-enum { AUTO_START = 30000000, AUTO_UNITS = 100000 }; /* effort, and an op, when none is named */
+enum { AUTO_START = 30000000, AUTO_UNITS = 90000 }; /* effort, and an op, when none is named */
 
 /* ---- the model -------------------------------------------------------------------------- */
 static unsigned buf_flags(const pl_remat_problem *p, uint32_t v)

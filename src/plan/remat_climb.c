@@ -8,16 +8,16 @@
  *            near the bound, where cost falls steeply, rungs are close
  *
  * From a rung, recomputation is undone at fine steps on the way up to the budget (remat_fill.c); those
- * steps are a ladder too. A budget gets the cheapest of the plans that come up from the rung below it and
- * from the two below that, and a larger budget in between has them all. From one rung to the next
- * the lowest start is lost, which matters only if two rungs and a search bring nothing.
+ * steps are a ladder too. A budget gets the cheaper of the plans that come up from the rung below it and
+ * from the one below that, and a larger budget in between has them both. From one rung to the next
+ * the lower start is lost, which matters only if a rung and a search bring nothing.
  */
 #include "plan/remat.h"
 
 enum {
     FINE = 200,   /* steps of the unit at which recomputation is undone */
     RUNGS = 20,   /* of the unit, far from the bound */
-    N_STARTS = 3, /* rungs that are climbed from */
+    N_STARTS = 2, /* rungs that are climbed from */
 };
 
 uint64_t pl_remat_rung(uint64_t budget, uint64_t bound, uint64_t unit, uint32_t rungs)

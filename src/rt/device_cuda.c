@@ -117,6 +117,6 @@ pl_status pl_device_find(const char *name, const pl_device **out)
         *out = all[i];
         return PL_OK;
     }
-    PL_FAIL(PL_ERR_DEVICE, "no device \"%s\"; there are cpu and cuda, and to plan for%s",
+    PL_FAIL(PL_ERR_DEVICE, "no device \"%s\"; there are \"cpu\" and \"cuda\", and to plan for%s",
             name ? name : "", cards);
 }

@@ -1,7 +1,6 @@
-/* lib_stub.c - the simulator has no libraries and no tensor cores: cuDNN has nothing for any problem,
- * so that convolutions come to our own kernels, and attention leaves the tensor cores out. */
+/* lib_stub.c - the simulator has no libraries: cuDNN has nothing for any problem, so that convolutions
+ * come to our own kernels. */
 #include "base/sys.h"
-#include "cuda/attention.h"
 #include "cuda/conv.h"
 
 pl_status pl_conv_plan_get(const pl_conv_shape *c, pl_conv_plan **out)
@@ -34,21 +33,4 @@ pl_status pl_conv_execute(const pl_conv_plan *p, void *bound)
 {
     (void)p, (void)bound;
     PL_FAIL(PL_ERR_UNSUPPORTED, "no cuDNN in the simulator");
-}
-
-bool pl_attend_mma_takes(const pl_attend *a)
-{
-    (void)a;
-    return false;
-}
-
-pl_status pl_attend_mma(const pl_attend *a)
-{
-    (void)a;
-    PL_FAIL(PL_ERR_UNSUPPORTED, "no tensor cores in the simulator");
-}
-
-pl_status pl_attend_mma_bwd(const pl_attend *a)
-{
-    return pl_attend_mma(a);
 }
