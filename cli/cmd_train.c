@@ -275,6 +275,7 @@ static pl_status finish(trainer *t, int64_t done)
     if (rc != PL_OK || t->json || t->quiet) return rc;
     fprintf(stderr, "%lld steps in %s, peak of the process %s\n", (long long)done,
             cli_clock(now() - t->began), cli_bytes(pl_run_peak_used_bytes(t->run)));
+    bad_files_print(t->run);
     if (t->metric[0] && !stop_asked)
         fprintf(stderr, "%s%s: %.4g before training, %.4g after%s\n", cli_bold(stderr), t->metric,
                 t->metric_first, t->metric_last, cli_plain(stderr));

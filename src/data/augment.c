@@ -137,10 +137,31 @@ static void fill_table(const pl_pixels *to, float table[256])
     for (int i = 0; i < 256; i++) table[i] = to->low + (to->high - to->low) * (float)i / 255;
 }
 
+/* Channels as they lie, not mirrored: a loop without choices. The same value as the table's. */
+static void write_plain(const uint8_t *rgb, const pl_pixels *to, size_t at, size_t n)
+{
+    float low = to->low, range = to->high - to->low, *f = (float *)to->data + at;
+    for (size_t i = 0; i < n; i++) f[i] = low + range * (float)rgb[i] / 255;
+}
+
+/* A plane of a row: three bytes apart, or mirrored. */
+static void write_channel(const uint8_t *p, ptrdiff_t step, const float table[256], float *f, int n)
+{
+    for (int x = 0; x < n; x++, p += step) f[x] = table[*p];
+}
+
 static void write_row(const pl_view *v, const uint8_t *rgb, const pl_pixels *to, int y,
                       const float table[256])
 {
-    size_t plane = (size_t)to->w * (size_t)to->h;
+    size_t plane = (size_t)to->w * (size_t)to->h, row = (size_t)y * (size_t)to->w;
+    if (!to->bytes && to->channels == 3 && !to->planar && !v->flip) {
+        write_plain(rgb, to, 3 * row, 3 * (size_t)to->w);
+        return;
+    }
+    for (int c = 0; !to->bytes && to->planar && to->channels == 3 && c < 3; c++)
+        write_channel(rgb + c + (v->flip ? 3 * (to->w - 1) : 0), v->flip ? -3 : 3, table,
+                      (float *)to->data + (size_t)c * plane + row, to->w);
+    if (!to->bytes && to->planar && to->channels == 3) return;
     for (int c = 0; c < to->channels; c++) {
         size_t at = to->planar ? (size_t)c * plane + (size_t)y * (size_t)to->w
                                : (size_t)y * (size_t)to->w * (size_t)to->channels + (size_t)c;
