@@ -158,6 +158,27 @@ TEST(data_decoders)
     free(rgb);
 }
 
+/* What a bad file leaves in the decoder does not spoil the next one. */
+TEST(data_decoder_after_a_bad_file)
+{
+    uint8_t *rgb = image_made(W, H, 3), *out = NULL, got[W * H * 4];
+    size_t n = 0;
+    pl_image_info info;
+    pl_image_limits limits = PL_IMAGE_LIMITS_INIT;
+    pl_decoder *d;
+    if (!image_jpeg(rgb, W, H, &out, &n)) SKIP("libturbojpeg is not here");
+    CHECK_OK(pl_decoder_new(&d));
+    for (size_t cut = 12; cut < n; cut += 29) {
+        if (pl_image_probe(d, out, cut, &limits, &info) == PL_OK)
+            CHECK(cut >= n - 2 || pl_image_decode(d, out, cut, &info, W, H, got) == PL_ERR_DATA);
+        CHECK_OK(pl_image_probe(d, out, n, &limits, &info));
+        CHECK_OK(pl_image_decode(d, out, n, &info, W, H, got));
+    }
+    pl_decoder_free(d);
+    free(out);
+    free(rgb);
+}
+
 /* Full ink is 0 in Adobe's CMYK: no ink at all is white, full black is black. */
 TEST(data_cmyk)
 {

@@ -50,6 +50,18 @@ bool pl__jpeg_here(void)
 void pl__jpeg_close(pl_decoder *d)
 {
     if (d->jpeg) lib.tjDestroy(d->jpeg);
+    d->jpeg = NULL;
+}
+
+/* A header that fails leaves the handle in the middle of a file: the next one gets a new handle. */
+static pl_status give_up(pl_decoder *d, const char *what)
+{
+    const char *why = lib.tjGetErrorStr2(d->jpeg);
+    pl_status rc = strstr(why, "remature end")
+                       ? pl__fail(PL_ERR_DATA, __FILE__, __LINE__, "the JPEG data end early")
+                       : pl__fail(PL_ERR_DATA, __FILE__, __LINE__, "%s: %s", what, why);
+    pl__jpeg_close(d);
+    return rc;
 }
 
 pl_status pl__jpeg_probe(pl_decoder *d, const void *bytes, size_t n, pl_image_info *info)
@@ -57,9 +69,9 @@ pl_status pl__jpeg_probe(pl_decoder *d, const void *bytes, size_t n, pl_image_in
     int sub, space;
     if (!d->jpeg) d->jpeg = lib.tjInitDecompress();
     PL_FAIL_IF(!d->jpeg, PL_ERR_MEMORY, "no memory for a JPEG decoder");
-    PL_FAIL_IF(lib.tjDecompressHeader3(d->jpeg, bytes, (unsigned long)n, &info->width,
-                                       &info->height, &sub, &space) != 0,
-               PL_ERR_DATA, "JPEG header: %s", lib.tjGetErrorStr2(d->jpeg));
+    if (lib.tjDecompressHeader3(d->jpeg, bytes, (unsigned long)n, &info->width, &info->height, &sub,
+                                &space) != 0)
+        return give_up(d, "JPEG header");
     info->colour = space == TJCS_GRAY                          ? "grey"
                    : space == TJCS_CMYK || space == TJCS_YCCK ? "CMYK"
                                                                : "RGB";
@@ -95,12 +107,9 @@ pl_status pl__jpeg_decode(pl_decoder *d, const void *bytes, size_t n, const pl_i
     bool cmyk = strcmp(info->colour, "CMYK") == 0;
     int rc = lib.tjDecompress2(d->jpeg, bytes, (unsigned long)n, rgb, w, 0, h,
                                cmyk ? TJPF_CMYK : TJPF_RGB, TJFLAG_LIMITSCANS);
-    if (rc != 0) {
-        const char *why = lib.tjGetErrorStr2(d->jpeg);
-        bool harmless = lib.tjGetErrorCode(d->jpeg) == TJERR_WARNING && strstr(why, "extraneous");
-        PL_FAIL_IF(strstr(why, "remature end"), PL_ERR_DATA, "the JPEG data end early");
-        PL_FAIL_IF(!harmless, PL_ERR_DATA, "JPEG: %s", why);
-    }
+    bool harmless = rc != 0 && lib.tjGetErrorCode(d->jpeg) == TJERR_WARNING &&
+                    strstr(lib.tjGetErrorStr2(d->jpeg), "extraneous");
+    if (rc != 0 && !harmless) return give_up(d, "JPEG");
     if (cmyk) cmyk_to_rgb(rgb, (int64_t)w * h);
     return PL_OK;
 }
