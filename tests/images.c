@@ -8,6 +8,14 @@
 #include <string.h>
 #include <sys/stat.h>
 
+/* Fine detail, as a photograph has; -9 to 9. */
+static double grain(int x, int y, int seed)
+{
+    uint32_t v = (uint32_t)x * 0x9E3779B1u ^ (uint32_t)y * 0x85EBCA77u ^ (uint32_t)seed * 0xC2B2AE3Du;
+    v = (v ^ (v >> 15)) * 0x2C1B3C6Du;
+    return (double)((v >> 16) % 19) - 9;
+}
+
 uint8_t *image_made(int w, int h, int seed)
 {
     uint8_t *p = malloc((size_t)w * (size_t)h * 3);
@@ -17,7 +25,8 @@ uint8_t *image_made(int w, int h, int seed)
                 double u = (double)x / w, v = (double)y / h;
                 double s = sin(6 * u * (c + 1) + seed) + cos(5 * v * (3 - c) + 2 * seed) +
                            0.3 * sin(40 * u * v + seed);
-                p[3 * ((size_t)y * (size_t)w + (size_t)x) + (size_t)c] = (uint8_t)(127 + 50 * s);
+                p[3 * ((size_t)y * (size_t)w + (size_t)x) + (size_t)c] =
+                    (uint8_t)(127 + 45 * s + (w >= 256 ? grain(x, y, seed) : 0));
             }
     return p;
 }

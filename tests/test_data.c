@@ -295,21 +295,21 @@ TEST(data_view_writes)
     pl_view v = {.w = 1, .h = 1, .flip = true};
     pl_pixels to = {.data = f, .w = 2, .h = 2, .channels = 3, .planar = true, .low = -1, .high = 1};
     memcpy(copy, rgb, 12);
-    pl_view_write(&v, copy, &to);
+    pl_view_write(&v, copy, 6, &to);
     CHECK(f[0] == -1 && f[1] == 1 && f[4] == 1 && f[5] == -1); /* mirrored red and green planes */
     uint8_t u[12];
     v.flip = false;
     to = (pl_pixels){.data = u, .w = 2, .h = 2, .channels = 3, .bytes = true};
-    pl_view_write(&v, copy, &to);
+    pl_view_write(&v, copy, 6, &to);
     CHECK(memcmp(u, rgb, 12) == 0);
     v = (pl_view){.w = 1, .h = 1, .coloured = true, .bright = 1, .contrast = 1, .saturate = 1,
                   .hue = 1.0f / 3};
-    pl_view_write(&v, copy, &to); /* a third of a turn: red to green */
+    pl_view_write(&v, copy, 6, &to); /* a third of a turn: red to green */
     CHECK(u[0] == 0 && u[1] == 255 && u[2] == 0);
     v.hue = 0;
     v.saturate = 0;
     memcpy(copy, rgb, 12);
-    pl_view_write(&v, copy, &to);
+    pl_view_write(&v, copy, 6, &to);
     CHECK_INT(u[0], 76);
     CHECK_INT(u[2], 76);
 }

@@ -44,7 +44,8 @@ typedef struct pl_pixels {
     float low, high;
 } pl_pixels;
 
-/* rgb: w x h pixels after crop and resize; changed. */
-void pl_view_write(const pl_view *v, uint8_t *rgb, const pl_pixels *to);
+/* rgb: w x h pixels after crop and resize, rows `stride` bytes apart. Colours change it, rows close
+ * together then. */
+void pl_view_write(const pl_view *v, uint8_t *rgb, size_t stride, const pl_pixels *to);
 
 #endif

@@ -315,8 +315,15 @@ static pl_status read_item(pl_image_set *s, const pl_item *i, pl_image_read *r)
         const pl_pixels *to = &r->to[k];
         PL_FAIL_IF(pl_rgb_resize_bytes(w, h, to->w, to->h) > t->work.bytes, PL_ERR_DATA,
                    "%d x %d pixels: a side is too long", w, h);
-        pl_rgb_resize(t->pixels.at, w, h, box, t->resized.at, to->w, to->h, t->work.at);
-        pl_view_write(&v, t->resized.at, to);
+        uint8_t *rgb = t->resized.at;
+        size_t stride = 3 * (size_t)to->w;
+        if (pl_box_is_plain(box, to->w, to->h) && !v.coloured) {
+            stride = 3 * (size_t)w;
+            rgb = t->pixels.at + (size_t)box.y0 * stride + 3 * (size_t)box.x0;
+        } else {
+            pl_rgb_resize(t->pixels.at, w, h, box, rgb, to->w, to->h, t->work.at);
+        }
+        pl_view_write(&v, rgb, stride, to);
     }
     shrink(&t->file, s->o.keep_bytes, n);
     shrink(&t->pixels, s->o.keep_bytes, (size_t)w * (size_t)h * 4);

@@ -105,7 +105,7 @@ static void copy_box(const uint8_t *src, int src_w, pl_box box, uint8_t *dst, in
                3 * (size_t)w);
 }
 
-static int is_plain(pl_box b, int w, int h)
+bool pl_box_is_plain(pl_box b, int w, int h)
 {
     return b.x0 == floor(b.x0) && b.y0 == floor(b.y0) && b.x1 - b.x0 == w && b.y1 - b.y0 == h;
 }
@@ -113,7 +113,7 @@ static int is_plain(pl_box b, int w, int h)
 void pl_rgb_resize(const uint8_t *src, int src_w, int src_h, pl_box box, uint8_t *dst, int w, int h,
                void *work)
 {
-    if (is_plain(box, w, h)) {
+    if (pl_box_is_plain(box, w, h)) {
         copy_box(src, src_w, box, dst, w, h);
         return;
     }
