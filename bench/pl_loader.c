@@ -3,8 +3,8 @@
  *   pl_loader DIR [side] [workers] [seconds]     DIR: a folder of JPEGs
  *
  * Both sides decode the same files, which are in the page cache: libturbojpeg from bytes in memory with
- * one handle a thread; the loader from the folder to batches of 8 f32 images. Runs alternate, the
- * median of each counts. The last line is what the loader reaches of the library's rate.
+ * one handle a thread; the loader from the folder to batches of 8 images, f32 and then u8. Runs alternate, the
+ * median counts. The ratio is what the loader reaches of the library's rate.
  */
 #include "base/sys.h"
 #include "data/images.h"
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BATCH = 8, ROUNDS = 5 };
+enum { BATCH = 8, ROUNDS = 7 };
 
 typedef struct bench {
     pl_image_set *set;
@@ -26,6 +26,7 @@ typedef struct bench {
     int64_t n;
     atomic_llong next, done;
     uint64_t until;
+    bool u8; /* outputs: bytes instead of floats */
 } bench;
 
 static void *decode_alone(void *ctx)
@@ -63,9 +64,9 @@ static double rate_alone(bench *b, double seconds)
 static pl_status fill(void *ctx, int64_t position, void *buffer, int worker)
 {
     bench *b = ctx;
-    size_t image = (size_t)b->side * (size_t)b->side * 3;
+    size_t image = (size_t)b->side * (size_t)b->side * 3 * (b->u8 ? 1 : sizeof(float));
     for (int k = 0; k < BATCH; k++) {
-        pl_pixels to = {.data = (float *)buffer + (size_t)k * image, .w = b->side, .h = b->side,
+        pl_pixels to = {.data = (char *)buffer + (size_t)k * image, .bytes = b->u8, .w = b->side, .h = b->side,
                         .channels = 3, .low = -1, .high = 1};
         pl_image_read r = {.sample = (position * BATCH + k) % b->n, .thread = worker, .to = &to, .n_to = 1};
         PL_TRY(pl_image_set_read(b->set, &r));
@@ -114,11 +115,28 @@ static bool read_files(bench *b)
     return true;
 }
 
+static void compare(bench *b, double seconds)
+{
+    double alone[ROUNDS], loader[ROUNDS], ratio[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        alone[i] = rate_alone(b, seconds);
+        loader[i] = rate_loader(b, seconds);
+        ratio[i] = loader[i] / alone[i];
+    }
+    qsort(alone, ROUNDS, sizeof *alone, by_value);
+    qsort(loader, ROUNDS, sizeof *loader, by_value);
+    qsort(ratio, ROUNDS, sizeof *ratio, by_value);
+    printf("libturbojpeg alone %6.0f images/s, loader to %s batches %6.0f images/s, %d threads each: "
+           "ratio %.3f (median of %d pairs; %.3f to %.3f)\n",
+           alone[ROUNDS / 2], b->u8 ? "u8" : "f32", loader[ROUNDS / 2], b->workers, ratio[ROUNDS / 2],
+           ROUNDS, ratio[0], ratio[ROUNDS - 1]);
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2) return 2;
     bench b = {.side = argc > 2 ? atoi(argv[2]) : 512, .workers = argc > 3 ? atoi(argv[3]) : 2};
-    double seconds = argc > 4 ? atof(argv[4]) : 1, alone[ROUNDS], loader[ROUNDS], ratio[ROUNDS];
+    double seconds = argc > 4 ? atof(argv[4]) : 1;
     pl_image_set_opts o = {.items = {.path = argv[1]}, .limits = PL_IMAGE_LIMITS_INIT,
                            .augment = {.scale = {1, 1}}, .threads = b.workers + 1,
                            .keep_bytes = 16 << 20, .most_w = b.side, .most_h = b.side};
@@ -126,18 +144,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", pl_error_text());
         return 1;
     }
-    for (int i = 0; i < ROUNDS; i++) {
-        alone[i] = rate_alone(&b, seconds);
-        loader[i] = rate_loader(&b, seconds);
-        ratio[i] = loader[i] / alone[i];
-    }
-    qsort(alone, ROUNDS, sizeof *alone, by_value);
-    qsort(loader, ROUNDS, sizeof *loader, by_value);
-    qsort(ratio, ROUNDS, sizeof *ratio, by_value);
-    printf("libturbojpeg alone  %8.0f images/s  (%d threads)\n", alone[ROUNDS / 2], b.workers);
-    printf("loader              %8.0f images/s  (%d workers, f32 batches of %d)\n", loader[ROUNDS / 2],
-           b.workers, BATCH);
-    printf("ratio               %8.3f           (median of %d pairs; best %.3f)\n", ratio[ROUNDS / 2],
-           ROUNDS, ratio[ROUNDS - 1]);
+    compare(&b, seconds);
+    b.u8 = true;
+    compare(&b, seconds);
     return 0;
 }

@@ -180,6 +180,10 @@ static void write_row(const pl_view *v, const uint8_t *rgb, const pl_pixels *to,
         write_plain(rgb, to, 3 * row, 3 * (size_t)to->w);
         return;
     }
+    if (to->bytes && to->channels == 3 && !to->planar && !v->flip) {
+        memcpy((uint8_t *)to->data + 3 * row, rgb, 3 * (size_t)to->w);
+        return;
+    }
     for (int c = 0; !to->bytes && to->planar && to->channels == 3 && c < 3; c++)
         write_channel(rgb + c + (v->flip ? 3 * (to->w - 1) : 0), v->flip ? -3 : 3, table,
                       (float *)to->data + (size_t)c * plane + row, to->w);
