@@ -65,7 +65,11 @@ static pl_status json_line(pl_items *s, pl_item **sorted, const char *line, size
     if (text && !(i->caption = pl_arena_strdup(&s->mem, text))) rc = PL_ERR_MEMORY;
     const json_t *label = i ? json_object_get(o, "label") : NULL;
     const json_t *weight = i ? json_object_get(o, "weight") : NULL;
-    if (json_is_integer(label)) i->label = (int32_t)json_integer_value(label);
+    json_int_t number = json_is_integer(label) ? json_integer_value(label) : 0;
+    if (number < 0 || number > INT32_MAX)
+        rc = pl__fail(PL_ERR_DATA, __FILE__, __LINE__, "label %lld", (long long)number);
+    else if (label)
+        i->label = (int32_t)number;
     if (json_is_number(weight)) i->weight = (float)json_number_value(weight);
     if (i && !(i->weight >= 0 && i->weight <= 1e30f))
         rc = pl__fail(PL_ERR_DATA, __FILE__, __LINE__, "weight %g", (double)i->weight);
