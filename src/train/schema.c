@@ -29,6 +29,15 @@ const pl_config_entry pl_engine_schema[] = {
     {"train.steps", PL_CONFIG_INT, "1000", 1, 1e12, NULL, "Optimiser steps of a run."},
     {"train.log_every", PL_CONFIG_INT, "10", 1, 1e9, NULL, "Steps between lines of the log."},
 
+    {"checkpoint.every", PL_CONFIG_INT, "0", 0, 1e12, NULL,
+     "Steps between checkpoints in RUN (--out); 0: by time only."},
+    {"checkpoint.interval", PL_CONFIG_DURATION, "10min", 0, 1e9, NULL,
+     "Time between checkpoints, at most; 0: by steps only."},
+    {"checkpoint.keep", PL_CONFIG_INT, "2", 1, 1e6, NULL, "Newest checkpoints that are kept."},
+    {"checkpoint.best", PL_CONFIG_TEXT, "null", 0, 0, NULL,
+     "Evaluation output whose best checkpoint is kept too, as RUN/best."},
+    {"checkpoint.best_mode", PL_CONFIG_CHOICE, "min", 0, 0, "min|max", "What is best."},
+
     {"optim.name", PL_CONFIG_CHOICE, "adamw", 0, 0, "sgd|adam|adamw|lion|rmsprop",
      "Update rule."},
     {"optim.lr", PL_CONFIG_FLOAT, "1e-3", 0, 1e6, NULL, "Learning rate (its maximum)."},

@@ -17,8 +17,11 @@ pl_status pl_supply_open(pl_run *r) PL_MUST_USE;
 void pl_supply_close(pl_run *r);
 /* Samples of a subset; 0: endless. */
 int64_t pl_supply_size(pl_run *r, pl_subset subset);
-/* Batch number `batch` (of r->micro samples) into the inputs of the subset's program. */
-pl_status pl_supply_read(pl_run *r, pl_subset subset, int64_t batch) PL_MUST_USE;
+/* Batch number `batch` (of r->micro samples) of the training stream into the inputs of a program. The
+ * programs of a step read the same batch one after the other. */
+pl_status pl_supply_read(pl_run *r, pl_program *p, int64_t batch) PL_MUST_USE;
+/* Samples first to first + rows - 1 of the evaluation set, again and again until the batch is full. */
+pl_status pl_supply_eval(pl_run *r, int64_t first, int64_t rows) PL_MUST_USE;
 /* Whether pl_supply_read of this training batch would not wait for a worker. */
 bool pl_supply_ready(pl_run *r, int64_t batch);
 /* Host memory that pl_supply_open will take; for planning, after build. */

@@ -7,6 +7,8 @@
 #ifndef PL_TESTS_WORKLOADS_H
 #define PL_TESTS_WORKLOADS_H
 
+#include "../../recipes/fluxflow/fluxflow.h"
+#include "../../recipes/lgt/lgt.h"
 #include "plimsoll_nn.h"
 #include "plimsoll_optim.h"
 
@@ -21,15 +23,7 @@ pl_nn_conv work_conv3_down(void);
 pl_val work_conv1(pl_nn *m, pl_val x, const char *name, int64_t out);
 
 /* ---- lgt -------------------------------------------------------------------------------- */
-typedef struct lgt_config {
-    int64_t batch, latent, base, cond, styles, samples, positions, projections;
-    int encoder_blocks, decoder_blocks, ode_steps, accumulate;
-    bool shrinking; /* dt from the current time instead of the first */
-    double w_style, w_content, w_velocity, epsilon, clip, lr, weight_decay;
-} lgt_config;
 extern const lgt_config lgt_full, lgt_tiny;
-/* Velocity (B,S,S,4) of x at time t (B). */
-pl_val lgt_unet(pl_nn *m, const lgt_config *c, pl_val x, pl_val t, pl_val style, pl_val uncond);
 void lgt_micro(pl_nn *m, const void *config);
 void lgt_apply(pl_nn *m, const void *config);
 
@@ -68,19 +62,11 @@ void sr_step(pl_nn *m, const void *config);
 /* ---- fluxflow --------------------------------------------------------------------------- */
 typedef struct flux_config {
     bool lpips, gan;
-    int64_t batch, image, dim, rgb[2], disc_base, vgg[5];
-    int scales, layers, heads, disc_depth;
+    flux_sizes sizes;
     double lr, clip, ema, kl_beta, kl_warmup, r1_gamma, lambda_adv, lambda_lpips, mse_weight;
     int64_t first_step;
 } flux_config;
 extern const flux_config flux_full, flux_tiny_vae, flux_tiny_gan;
-/* Tokens (B,T+1,D) of an image; mu and logvar (B,h,w,D). */
-pl_val flux_compressor(pl_nn *m, const flux_config *c, pl_val image, pl_val eps, pl_val *mu,
-                       pl_val *logvar);
-pl_val flux_expander(pl_nn *m, const flux_config *c, pl_val packed);
-/* One logit a sample (B). */
-pl_val flux_discriminator(pl_nn *m, const flux_config *c, pl_val image, pl_val condition);
-pl_val flux_lpips(pl_nn *m, const flux_config *c, pl_val x, pl_val target);
 void flux_disc_r1(pl_nn *m, const void *config); /* discriminator step with the penalty */
 void flux_disc(pl_nn *m, const void *config);    /* without */
 void flux_generator(pl_nn *m, const void *config);
