@@ -154,6 +154,7 @@ $(BUILD)/cudasim/%.c.o: %.c | build/deps.ok
 	@$(CC) $(CFLAGS_ALL) -Itests/cudasim -c -o $@ $<
 
 $(BUILD)/cli/page.o: cli/page.html
+$(BUILD)/cli/report_html.o: cli/report.html
 
 $(BUILD)/cudasim/%.o: % | build/deps.ok
 	@mkdir -p $(@D)
@@ -212,5 +213,5 @@ clean: ## remove everything that was built
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
 
--include $(CUDA_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(SIM_OBJ:.o=.d)
+-include $(wildcard $(BUILD)/bench/*.d $(BUILD)/tests/cuda/*.d) $(CUDA_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(SIM_OBJ:.o=.d)
 .PHONY: all deps demo test check-all test-cuda bench-cuda carry bench install clean help

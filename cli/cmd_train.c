@@ -7,6 +7,7 @@
  * Signals only set flags, which are looked at between steps and between batches of an evaluation. A
  * second one leaves at once; checkpoints are whole at any instant.
  */
+#include "monitor.h"
 #include "plan_view.h"
 #include "run_folder.h"
 
@@ -18,7 +19,7 @@
 #include <unistd.h>
 
 static volatile sig_atomic_t stop_asked; /* the signal's number */
-static volatile sig_atomic_t save_asked;
+static volatile sig_atomic_t save_asked, memory_asked;
 
 static void ask_stop(int signal_number)
 {
@@ -31,6 +32,11 @@ static void ask_save(int signal_number)
     save_asked = signal_number;
 }
 
+static void ask_memory(int signal_number)
+{
+    memory_asked = signal_number;
+}
+
 static void listen(int signal_number, void (*handler)(int))
 {
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART}, old;
@@ -41,6 +47,7 @@ static void listen(int signal_number, void (*handler)(int))
 typedef struct trainer {
     pl_run *run;
     run_folder folder;
+    monitor monitor;
     const char *name;
     bool json, quiet, bar, fresh, trace_nan;
     pl_json *events; /* stdout with --json, else NULL */
@@ -144,12 +151,8 @@ static void show_bar(trainer *t, const pl_step_info *s)
     t->shown = elapsed;
     double per = elapsed / (double)(s->step - t->from);
     char line[512];
-    snprintf(line, sizeof line,
-             "[%s] step %lld/%lld | %.3g %s | loss %.4f | lr %.2e | %s | wait %.0f%% | ETA %s",
-             cli_clock(elapsed), (long long)s->step, (long long)t->steps, per >= 1 ? per : 1 / per,
-             per >= 1 ? "s/step" : "steps/s", s->loss, s->lr, cli_bytes(pl_run_used_bytes(t->run)),
-             s->step_ms > 0 ? 100 * s->data_ms / s->step_ms : 0,
-             cli_clock(per * (double)(t->steps - s->step)));
+    step_line(&t->monitor, s, elapsed, per, s->step_ms > 0 ? 100 * s->data_ms / s->step_ms : 0,
+              cli_width(), line, sizeof line);
     fprintf(stderr, "\r\033[K%.*s", cli_width() - 1, line);
     fflush(stderr);
 }
@@ -171,6 +174,15 @@ static void show_line(trainer *t, const pl_step_info *s)
                           (double)(t->steps - s->step)));
     t->data_ms = t->step_ms = 0;
     t->since = 0;
+}
+
+static void show_memory(trainer *t, int64_t step)
+{
+    bool asked = memory_asked;
+    if (!monitor_due(&t->monitor, step, asked)) return;
+    memory_asked = 0;
+    clear_bar(t);
+    monitor_tell(&t->monitor, step, asked, stderr);
 }
 
 static void show_eval(trainer *t, int64_t step, const pl_eval_info *e)
@@ -211,6 +223,17 @@ static pl_status save(trainer *t, bool must)
     return PL_OK;
 }
 
+/* The run ends here as if it had been given no more steps. */
+static void end_early(trainer *t, int64_t step)
+{
+    const pl_config *c = pl_run_config(t->run);
+    if (!t->json && !t->quiet)
+        fprintf(stderr, "no better %s for %lld evaluations: the run ends at step %lld of %lld\n",
+                pl_config_text(c, "stop.metric"), (long long)pl_config_int(c, "stop.patience"),
+                (long long)step, (long long)t->steps);
+    t->steps = step;
+}
+
 /* One that a signal stops is made again when the run goes on. */
 static pl_status evaluate(trainer *t, int64_t step)
 {
@@ -225,7 +248,9 @@ static pl_status evaluate(trainer *t, int64_t step)
     const char *watched = pl_config_text(pl_run_config(t->run), "schedule.plateau.metric");
     for (int i = 0; i < e.n && step > 0; i++)
         if (strcmp(e.name[i], watched) == 0) pl_run_plateau(t->run, e.value[i]);
+    if (step > 0 && pl_run_judge(t->run, &e).stop) end_early(t, step);
     rc = emit(t, "eval", eval_members, &(eval_event){step, &e});
+    if (rc == PL_OK) rc = monitor_eval(&t->monitor, step, &e);
     if (rc == PL_OK) rc = folder_judge(&t->folder, step, &e, &best);
     t->evaluated = step;
     return rc == PL_OK && best ? save(t, false) : rc;
@@ -242,8 +267,10 @@ static pl_status one_step(trainer *t)
     pl_status rc = pl_run_step(t->run, &s);
     if (rc != PL_OK) return rc;
     show_line(t, &s);
+    show_memory(t, s.step);
     show_bar(t, &s);
     rc = emit(t, "step", step_members, &s);
+    if (rc == PL_OK) rc = monitor_step(&t->monitor, &s);
     if (rc == PL_OK && eval_due(t, s.step)) rc = evaluate(t, s.step);
     if (rc == PL_OK && (save_asked || folder_due(&t->folder, s.step))) rc = save(t, false);
     return rc;
@@ -256,7 +283,7 @@ static pl_status loop(trainer *t)
     pl_status rc = PL_OK;
     t->from = pl_run_steps_done(t->run);
     t->evaluated = t->from && t->folder.last.evaluated ? t->from : -1;
-    t->metric_first = pl_checkpoint_noted(&t->folder.last, "metric.first", NAN);
+    t->metric_first = pl_checkpoint_noted(&t->folder.last, "metric.first", (double)NAN);
     if (eval_due(t, t->from) && t->evaluated != t->from) rc = evaluate(t, t->from);
     t->began = now();
     t->shown = -1;
@@ -314,11 +341,15 @@ static int train(trainer *t)
     }
     if ((rc = folder_begin(&t->folder, t->run)) != PL_OK) return pl_status_exit_code(rc);
     rc = emit(t, "plan", plan_members, NULL);
+    if (rc == PL_OK && t->folder.path) rc = page_plan_save(t->run, t->name, t->folder.folder);
     if (rc == PL_OK) rc = pl_run_start(t->run);
+    if (rc == PL_OK) rc = monitor_open(&t->monitor, t->run, t->folder.path,
+                                       pl_run_steps_done(t->run), !t->json && !t->quiet);
+    if (rc == PL_OK && t->monitor.told) monitor_memory(&t->monitor, stderr);
     if (rc == PL_OK) rc = loop(t);
     if (rc == PL_OK) rc = finish(t);
     clear_bar(t);
-    if (rc != PL_OK) return t->folder.told ? pl_status_exit_code(rc) : cli_fail(rc);
+    if (rc != PL_OK) return t->folder.told || t->monitor.failed ? pl_status_exit_code(rc) : cli_fail(rc);
     if (!stop_asked) return 0;
     int64_t done = pl_run_steps_done(t->run);
     return done && t->folder.saved == done ? pl_status_exit_code(PL_ERR_STOPPED) : 128 + stop_asked;
@@ -388,10 +419,12 @@ int cmd_train(int argc, char **argv)
     listen(SIGTERM, ask_stop);
     listen(SIGHUP, ask_stop);
     listen(SIGUSR1, ask_save);
+    listen(SIGUSR2, ask_memory);
     signal(SIGXFSZ, SIG_IGN); /* a file at its limit is an error of the write */
     pl_run_set_stop(t.run, &stop_asked);
     int code = run_training(&t);
     pl_json_free(t.events);
+    monitor_close(&t.monitor);
     folder_close(&t.folder);
     pl_run_free(t.run);
     return code;

@@ -132,9 +132,9 @@ typedef struct pl_peer {
     const pl_peer_key *keys;      /* ends with {NULL, NULL} */
     /* Name in the peer's files of the module whose state the recipe's slots are: "model." */
     const char *prefix;
-    /* Inputs whose layout differs from the peer's in another way than channels in front of positions,
-     * which is known: copies one tensor of the dump into ours; NULL when there are none. false: not
-     * special. */
+    /* Inputs whose layout differs from the peer's: copies one tensor of the dump into ours, or returns
+     * false. NULL when there are none but those with channels in front of positions, [N,C,s..] for our
+     * [N,s..,C]: these are known by their sizes (so not 4 channels of 4 x 4, which look the same). */
     bool (*convert)(const char *name, const pl_type *from, const void *src, const pl_type *to,
                     void *dst);
 } pl_peer;

@@ -77,6 +77,9 @@ pl_program *pl__turn_updater(const pl_turn *t);
 /* Of a step in the mean: every program counts as often as it runs. */
 double pl__turns_predicted_ms(const pl_run *r);
 
+/* The counter slot of keys stop.*, f64[3]: {evaluations seen, best, since the best}; made if absent. */
+int pl__stop_slot(pl_store *s);
+
 /* Key `accumulate`: a number, or 0 for auto. */
 pl_status pl__accumulate_asked(const pl_config *c, int64_t *parts) PL_MUST_USE;
 /* Do samples couple, so that so many micro-batches are not the batch? *why is NULL when it is proven

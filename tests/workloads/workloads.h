@@ -9,6 +9,8 @@
 
 #include "../../recipes/fluxflow/fluxflow.h"
 #include "../../recipes/lgt/lgt.h"
+#include "../../recipes/stablesr/stablesr.h"
+#include "../../recipes/wandistill/wandistill.h"
 #include "plimsoll_nn.h"
 #include "plimsoll_optim.h"
 
@@ -28,34 +30,12 @@ void lgt_micro(pl_nn *m, const void *config);
 void lgt_apply(pl_nn *m, const void *config);
 
 /* ---- wandistill ------------------------------------------------------------------------- */
-typedef struct wan_config {
-    int64_t batch, latent, hidden, text_tokens, text_dim;
-    int64_t teacher_dim, teacher_ffn, teacher_freq;
-    int depth, heads, teacher_heads, teacher_layers;
-    double lr;
-} wan_config;
 extern const wan_config wan_full, wan_small, wan_tiny;
-pl_val wan_student(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_val text);
-pl_val wan_teacher(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_val text);
 void wan_step(pl_nn *m, const void *config);
 
 /* ---- stablesr --------------------------------------------------------------------------- */
-typedef struct sr_config {
-    bool edge_before; /* the original edge processor */
-    int64_t batch, image, latent;
-    int accumulate;
-    int64_t before[5], before_down[5], stem, after[3], after_down[4];
-    int64_t width, mult[4], context[2], struct_width, struct_mult[4], struct_out, spade_hidden;
-    int levels, struct_levels, attn_levels, head_dim, struct_heads;
-    double lr;
-} sr_config;
 extern const sr_config sr_full, sr_tiny, sr_edge_before_full, sr_edge_before_tiny,
     sr_edge_after_tiny;
-pl_val sr_edge(pl_nn *m, const sr_config *c, pl_val x);
-/* Noise (B,L,L,4) predicted from the fused input (B,L,L,8); map i is 2^i times smaller. */
-pl_val sr_unet(pl_nn *m, const sr_config *c, pl_val x, pl_val t, pl_val context,
-               const pl_val *struct_map);
-void sr_struct_encoder(pl_nn *m, const sr_config *c, pl_val z, pl_val t, pl_val *maps);
 void sr_edge_step(pl_nn *m, const void *config);
 void sr_step(pl_nn *m, const void *config);
 
