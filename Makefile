@@ -85,7 +85,7 @@ $(BUILD)/plimsoll: $(CLI_OBJ) $(BUILD)/libplimsoll.a
 	@echo "  link $@"
 	@$(CC) $(LSAN) -rdynamic -o $@ $(CLI_OBJ) -Wl,--whole-archive $(BUILD)/libplimsoll.a -Wl,--no-whole-archive $(LIBS)
 
-$(BUILD)/pl_bench $(BUILD)/pl_profile $(BUILD)/pl_step: $(BUILD)/%: $(BUILD)/bench/%.o $(BUILD)/libplimsoll.a
+$(BUILD)/pl_bench $(BUILD)/pl_profile $(BUILD)/pl_loader $(BUILD)/pl_step: $(BUILD)/%: $(BUILD)/bench/%.o $(BUILD)/libplimsoll.a
 	@echo "  link $@"
 	@$(CC) $(LSAN) -rdynamic -o $@ $< -Wl,--whole-archive $(BUILD)/libplimsoll.a -Wl,--no-whole-archive $(LIBS)
 
@@ -148,7 +148,7 @@ $(foreach i,base avx2 avx512,$(eval $(call isa_rule,$(i))))
 $(BUILD)/%.o: %.c | build/deps.ok
 	@mkdir -p $(@D)
 	@echo "  cc $<"
-	@$(CC) $(CFLAGS_ALL) $(if $(SAN),,$(if $(filter src/cpu/% src/ops/%,$<),$(KERNEL))) -c -o $@ $<
+	@$(CC) $(CFLAGS_ALL) $(if $(SAN),,$(if $(filter src/cpu/% src/ops/% src/data/%,$<),$(KERNEL))) -c -o $@ $<
 
 $(BUILD)/cudasim/%.c.o: %.c | build/deps.ok
 	@mkdir -p $(@D)

@@ -311,6 +311,7 @@ static pl_status finish(trainer *t)
     if (rc != PL_OK || t->json || t->quiet) return rc;
     fprintf(stderr, "%lld steps in %s, peak of the process %s\n", (long long)(done - t->from),
             cli_clock(now() - t->began), cli_bytes(pl_run_peak_used_bytes(t->run)));
+    bad_files_print(t->run);
     if (stop_asked && done && t->folder.saved == done)
         fprintf(stderr, "stopped at step %lld of %lld, saved; the same command goes on from there\n",
                 (long long)done, (long long)t->steps);
