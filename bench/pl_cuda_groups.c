@@ -2,6 +2,9 @@
  *
  *   pl_cuda_groups [MiB]          times the usual groups on tensors of that size (256)
  *   pl_cuda_groups --text NAME    prints the kernels of one of them; needs no card
+ *   pl_cuda_groups --net LABEL CONFIG [key=value ...]
+ *                                 prints those of a network's groups whose label begins so; a
+ *                                 device=h200 plans without a card
  *
  * Bytes are what the group must read and write at least: each operand and result once.
  */
@@ -9,7 +12,10 @@
 #include "pass/fuse.h"
 #include "pass/pass.h"
 #include "plimsoll_ops.h"
+#include "plimsoll_train.h"
+#include "plimsoll_unstable.h"
 #include "rt/device.h"
+#include "rt/rt_int.h"
 
 #include "cuda/codegen.h"
 
@@ -236,8 +242,35 @@ static void print_text(const char *name, pl_dtype d)
     }
 }
 
+static void print_net(const char *label, const char *config, const char *const *sets, int n)
+{
+    pl_run *r = NULL;
+    if (pl_run_open(config, sets, n, &r) != PL_OK || pl_run_build(r) != PL_OK) die(config);
+    const pl_program *p = pl_run_train_program(r);
+    for (uint32_t i = 0; i < p->base_units->n; i++) {
+        const pl_unit *u = &p->base_units->unit[i];
+        pl_arena a = PL_ARENA_INIT;
+        char text[160];
+        pl_code c;
+        if (u->kind != PL_UNIT_GROUP) continue;
+        pl_node_label(p->base_graph, u->nodes[u->n_nodes - 1], text, sizeof text);
+        if (strncmp(text, label, strlen(label)) != 0) continue;
+        if (pl_code_make(p->base_graph, u, &a, &c) != PL_OK) die(text);
+        for (uint32_t k = 0; k < c.n_kernels; k++)
+            printf("//// unit %u %s +%u, kernel %u: grid %u, block %u x %u\n%s", i, text,
+                   u->n_nodes - 1, k, c.kernel[k].grid, c.kernel[k].block_x, c.kernel[k].block_y,
+                   c.kernel[k].text);
+        pl_arena_release(&a);
+    }
+    pl_run_free(r);
+}
+
 int main(int argc, char **argv)
 {
+    if (argc > 3 && strcmp(argv[1], "--net") == 0) {
+        print_net(argv[2], argv[3], (const char *const *)argv + 4, argc - 4);
+        return 0;
+    }
     if (argc > 2 && strcmp(argv[1], "--text") == 0) {
         print_text(argv[2], argc > 3 && strcmp(argv[3], "f16") == 0 ? PL_F16 : PL_F32);
         return 0;

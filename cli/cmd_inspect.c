@@ -1,9 +1,11 @@
-/* cmd_inspect.c - `plimsoll inspect`, `devices` and `recipes`: looking, not doing. */
+/* cmd_inspect.c - `plimsoll inspect` and `recipes`: looking, not doing. */
+#include "plimsoll_checkpoint.h"
 #include "plimsoll_json.h"
 #include "ui.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- model files ------------------------------------------------------------------------ */
 typedef struct totals {
@@ -42,6 +44,82 @@ static int inspect_file(const char *path)
     if (rc != PL_OK) return cli_fail(rc);
     printf("%d tensors, %s elements, %s\n", sum.n, cli_count(sum.elems), cli_bytes(sum.bytes));
     return 0;
+}
+
+/* ---- checkpoints and run folders -------------------------------------------------------- */
+/* One line; false when it is damaged. */
+static bool print_checkpoint(const char *dir, const char *mark)
+{
+    pl_checkpoint c;
+    pl_status rc = pl_checkpoint_verify(dir, &c);
+    if (rc != PL_OK) {
+        printf("  %s%s  damaged: %s%s\n", cli_red(stdout), dir, pl_error_text(), cli_plain(stdout));
+        return false;
+    }
+    printf("  %s  step %s, %s, written %s%s\n", dir, cli_count(c.step), cli_bytes(c.bytes), c.written,
+           mark);
+    return true;
+}
+
+static int inspect_checkpoint(const char *dir)
+{
+    pl_checkpoint c;
+    pl_status rc = pl_checkpoint_verify(dir, &c);
+    if (rc != PL_OK) return cli_fail(rc);
+    printf("checkpoint of recipe %s: %s steps done, every file as written\n", c.recipe,
+           cli_count(c.step));
+    printf("  written %s by version %s on %s with %d threads\n", c.written, c.version, c.device,
+           c.threads);
+    printf("  training samples %s, micro-batches of a step %lld\n",
+           c.samples ? cli_count(c.samples) : "without end", (long long)c.accumulate);
+    for (int i = 0; i < c.n_files; i++)
+        printf("  %-24s %12s  xxh64 %016llx\n", c.file[i].name, cli_bytes(c.file[i].bytes),
+               (unsigned long long)c.file[i].hash);
+    for (int i = 0; i < c.n_notes; i++) printf("  %-24s %.9g\n", c.note[i].key, c.note[i].value);
+    return 0;
+}
+
+static void count_tensor(void *ctx, const pl_tensor_info *t)
+{
+    totals *sum = ctx;
+    sum->bytes += t->bytes;
+    sum->n++;
+}
+
+/* Exit code 6 when the newest checkpoint is damaged: a run would go on from an older one. */
+static int inspect_run(const char *path)
+{
+    enum { SHOWN = 256 };
+    int64_t steps[SHOWN], best = pl_folder_best(path);
+    char dir[4096], model[4096];
+    int n = pl_folder_steps(path, steps, SHOWN);
+    bool newest = true;
+    printf("run folder %s: %d checkpoint%s\n", path, n, n == 1 ? "" : "s");
+    for (int i = 0; i < n && i < SHOWN; i++) {
+        pl_folder_checkpoint(path, steps[i], dir, sizeof dir);
+        bool whole = print_checkpoint(dir, steps[i] == best ? " (best)" : "");
+        if (i == 0) newest = whole;
+    }
+    snprintf(model, sizeof model, "%s/model.safetensors", path);
+    if (access(model, R_OK) != 0) {
+        printf("  not finished: no %s\n", model);
+        return newest ? 0 : pl_status_exit_code(PL_ERR_FILE);
+    }
+    totals sum = {0};
+    pl_status rc = pl_model_file_list(model, count_tensor, NULL, &sum);
+    if (rc != PL_OK) return cli_fail(rc);
+    printf("  %s  finished: %d tensors, %s\n", model, sum.n, cli_bytes(sum.bytes));
+    return newest ? 0 : pl_status_exit_code(PL_ERR_FILE);
+}
+
+/* -1 when it is neither. */
+static int inspect_folder(const char *path)
+{
+    char inside[4096];
+    snprintf(inside, sizeof inside, "%s/manifest.json", path);
+    if (access(inside, F_OK) == 0) return inspect_checkpoint(path);
+    snprintf(inside, sizeof inside, "%s/checkpoints", path);
+    return access(inside, F_OK) == 0 ? inspect_run(path) : -1;
 }
 
 /* ---- programs --------------------------------------------------------------------------- */
@@ -86,13 +164,17 @@ int cmd_inspect(int argc, char **argv)
         {NULL, NULL, NULL, NULL},
     };
     cli_parse(argc, argv, options,
-              "plimsoll inspect CONFIG|FILE.safetensors [key=value ...]\n\nLists the tensors of a model "
-              "file, or the state, graph or buffers of a configuration.",
+              "plimsoll inspect CONFIG|FILE.safetensors|RUN [key=value ...]\n\nLists the tensors of a "
+              "model file, the checkpoints of a run folder and whether they are whole, or the state, "
+              "graph or buffers of a configuration.",
+              "  plimsoll inspect runs/first\n"
               "  plimsoll inspect runs/first/model.safetensors\n"
               "  plimsoll inspect cloud/tiny\n"
               "  plimsoll inspect cloud/tiny --graph\n", &a);
     cli_want(&a, 1, 1, "inspect", "one configuration or file");
     if (ends_with(a.positional[0], ".safetensors")) return inspect_file(a.positional[0]);
+    int code = inspect_folder(a.positional[0]);
+    if (code >= 0) return code;
     pl_run *run = NULL;
     pl_status rc = pl_run_open(a.positional[0], a.overrides, a.n_overrides, &run);
     if (rc == PL_OK) rc = pl_run_build(run);
@@ -107,63 +189,6 @@ int cmd_inspect(int argc, char **argv)
     if (rc == PL_OK && !graph && !buffers) print_slots(run);
     pl_run_free(run);
     return rc == PL_OK ? 0 : cli_fail(rc);
-}
-
-/* ---- devices ---------------------------------------------------------------------------- */
-static pl_status devices_json(const pl_device_info *d, int n)
-{
-    pl_json *j = pl_json_new(stdout);
-    pl_json_array(j, NULL);
-    for (int i = 0; i < n; i++) {
-        pl_json_object(j, NULL);
-        pl_json_string(j, "name", d[i].name);
-        pl_json_bool(j, "usable", d[i].usable);
-        pl_json_string(j, "about", d[i].about);
-        pl_json_string(j, "why_not", d[i].why_not);
-        pl_json_uint(j, "total_bytes", d[i].total_bytes);
-        pl_json_uint(j, "free_bytes", d[i].free_bytes);
-        pl_json_end(j);
-    }
-    pl_json_end(j);
-    pl_status rc = pl_json_finish(j);
-    pl_json_free(j);
-    return rc;
-}
-
-int cmd_devices(int argc, char **argv)
-{
-    enum { MOST = 64 };
-    bool json = false, profiles = false, calibrate = false;
-    cli_args a;
-    const cli_option options[] = {
-        {"--json", NULL, &json, "a JSON array"},
-        {"--profiles", NULL, &profiles, "the cards that plan --device knows without having them"},
-        {"--calibrate", NULL, &calibrate, "time kernels on this machine, for predicted times (some seconds)"},
-        {NULL, NULL, NULL, NULL}};
-    cli_parse(argc, argv, options,
-              "plimsoll devices\n\nWhat this machine can train on, and in plain words why not.",
-              "  plimsoll devices\n  plimsoll devices --profiles\n  plimsoll devices --calibrate\n", &a);
-    cli_want(&a, 0, 0, "devices", "no arguments");
-    if (calibrate) return times_calibrate();
-    pl_device_info d[MOST];
-    int n = profiles ? pl_device_profiles(d, MOST) : pl_device_list(d, MOST);
-    if (n > MOST) n = MOST;
-    if (json) {
-        pl_status rc = devices_json(d, n);
-        return rc == PL_OK ? 0 : cli_fail(rc);
-    }
-    for (int i = 0; i < n && profiles; i++)
-        printf("%s%-14s%s %10s  %s\n", cli_bold(stdout), d[i].name, cli_plain(stdout),
-               cli_bytes(d[i].total_bytes), d[i].about);
-    for (int i = 0; i < n && !profiles; i++) {
-        printf("%s%-6s%s %s\n", cli_bold(stdout), d[i].name, cli_plain(stdout), d[i].about);
-        if (d[i].usable)
-            printf("       usable; %s free of %s\n", cli_bytes(d[i].free_bytes),
-                   cli_bytes(d[i].total_bytes));
-        else
-            printf("       not usable: %s\n", d[i].why_not);
-    }
-    return 0;
 }
 
 /* ---- recipes ---------------------------------------------------------------------------- */

@@ -2,20 +2,24 @@
  *
  * On a terminal one line is rewritten in place and the log lines scroll above it; elsewhere a plain
  * key=value line appears every train.log_every steps; with --json everything is one object a line on
- * stdout. --out RUN keeps config.yaml, log.jsonl and, at the end, model.safetensors.
+ * stdout. --out RUN is the run's folder (run_folder.h): what is in it is gone on with.
+ *
+ * Signals only set flags, which are looked at between steps and between batches of an evaluation. A
+ * second one leaves at once; checkpoints are whole at any instant.
  */
+#include "monitor.h"
 #include "plan_view.h"
+#include "run_folder.h"
 
-#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 static volatile sig_atomic_t stop_asked; /* the signal's number */
+static volatile sig_atomic_t save_asked, memory_asked;
 
 static void ask_stop(int signal_number)
 {
@@ -23,13 +27,32 @@ static void ask_stop(int signal_number)
     stop_asked = signal_number;
 }
 
+static void ask_save(int signal_number)
+{
+    save_asked = signal_number;
+}
+
+static void ask_memory(int signal_number)
+{
+    memory_asked = signal_number;
+}
+
+static void listen(int signal_number, void (*handler)(int))
+{
+    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART}, old;
+    if (sigaction(signal_number, NULL, &old) == 0 && old.sa_handler == SIG_IGN) return; /* nohup */
+    sigaction(signal_number, &action, NULL);
+}
+
 typedef struct trainer {
     pl_run *run;
-    const char *name, *out;
-    bool json, quiet, bar, force, trace_nan;
+    run_folder folder;
+    monitor monitor;
+    const char *name;
+    bool json, quiet, bar, fresh, trace_nan;
     pl_json *events; /* stdout with --json, else NULL */
-    pl_json *log;    /* RUN/log.jsonl, else NULL */
-    FILE *log_file;
+    int64_t from;    /* steps done before this process */
+    int64_t evaluated; /* step of the last evaluation, -1 before */
     double began, shown, data_ms, step_ms; /* seconds; sums since the last line */
     int64_t steps, log_every, eval_every, since;
     char metric[64];            /* name of the recipe's metric, "" before the first evaluation */
@@ -48,7 +71,7 @@ typedef void (*members)(const trainer *t, pl_json *j, const void *what);
 
 static pl_status emit(trainer *t, const char *event, members fill, const void *what)
 {
-    pl_json *sinks[2] = {t->events, t->log};
+    pl_json *sinks[2] = {t->events, t->folder.log};
     for (int i = 0; i < 2; i++) {
         if (!sinks[i]) continue;
         pl_json_object(sinks[i], NULL);
@@ -99,6 +122,15 @@ static void eval_members(const trainer *t, pl_json *j, const void *what)
     for (int i = 0; i < e->info->n; i++) pl_json_float(j, e->info->name[i], e->info->value[i]);
 }
 
+static void checkpoint_members(const trainer *t, pl_json *j, const void *what)
+{
+    char dir[4096];
+    int64_t step = *(const int64_t *)what;
+    pl_folder_checkpoint(t->folder.path, step, dir, sizeof dir);
+    pl_json_string(j, "path", dir);
+    pl_json_int(j, "step", step);
+}
+
 static void end_members(const trainer *t, pl_json *j, const void *what)
 {
     pl_json_int(j, "steps", *(const int64_t *)what);
@@ -117,14 +149,10 @@ static void show_bar(trainer *t, const pl_step_info *s)
     double elapsed = now() - t->began;
     if (!t->bar || (elapsed - t->shown < 0.1 && s->step < t->steps)) return;
     t->shown = elapsed;
-    double per = elapsed / (double)s->step;
+    double per = elapsed / (double)(s->step - t->from);
     char line[512];
-    snprintf(line, sizeof line,
-             "[%s] step %lld/%lld | %.3g %s | loss %.4f | lr %.2e | %s | wait %.0f%% | ETA %s",
-             cli_clock(elapsed), (long long)s->step, (long long)t->steps, per >= 1 ? per : 1 / per,
-             per >= 1 ? "s/step" : "steps/s", s->loss, s->lr, cli_bytes(pl_run_used_bytes(t->run)),
-             s->step_ms > 0 ? 100 * s->data_ms / s->step_ms : 0,
-             cli_clock(per * (double)(t->steps - s->step)));
+    step_line(&t->monitor, s, elapsed, per, s->step_ms > 0 ? 100 * s->data_ms / s->step_ms : 0,
+              cli_width(), line, sizeof line);
     fprintf(stderr, "\r\033[K%.*s", cli_width() - 1, line);
     fflush(stderr);
 }
@@ -142,9 +170,19 @@ static void show_line(trainer *t, const pl_step_info *s)
                 (long long)s->step, (long long)t->steps, s->epoch, s->loss, s->lr,
                 t->step_ms / (double)t->since, 100 * t->data_ms / t->step_ms,
                 cli_bytes(pl_run_used_bytes(t->run)),
-                cli_clock((now() - t->began) / (double)s->step * (double)(t->steps - s->step)));
+                cli_clock((now() - t->began) / (double)(s->step - t->from) *
+                          (double)(t->steps - s->step)));
     t->data_ms = t->step_ms = 0;
     t->since = 0;
+}
+
+static void show_memory(trainer *t, int64_t step)
+{
+    bool asked = memory_asked;
+    if (!monitor_due(&t->monitor, step, asked)) return;
+    memory_asked = 0;
+    clear_bar(t);
+    monitor_tell(&t->monitor, step, asked, stderr);
 }
 
 static void show_eval(trainer *t, int64_t step, const pl_eval_info *e)
@@ -154,64 +192,6 @@ static void show_eval(trainer *t, int64_t step, const pl_eval_info *e)
     fprintf(stderr, "eval step=%lld", (long long)step);
     for (int i = 0; i < e->n; i++) fprintf(stderr, " %s=%.4f", e->name[i], e->value[i]);
     fprintf(stderr, "\n");
-}
-
-/* ---- the run folder --------------------------------------------------------------------- */
-static pl_status fail_io(const char *what, const char *path)
-{
-    cli_error("cannot %s %s: %s", what, path, strerror(errno));
-    return PL_ERR_IO;
-}
-
-/* mkdir -p */
-static bool make_folders(const char *path)
-{
-    char part[4096];
-    size_t n = strlen(path);
-    if (n == 0 || n >= sizeof part) {
-        errno = n ? ENAMETOOLONG : ENOENT;
-        return false;
-    }
-    for (size_t i = 1; i <= n; i++) {
-        if (path[i] != '/' && path[i] != 0) continue;
-        memcpy(part, path, i);
-        part[i] = 0;
-        if (mkdir(part, 0777) != 0 && errno != EEXIST) return false;
-    }
-    return true;
-}
-
-static pl_status open_folder(trainer *t)
-{
-    char path[4096];
-    struct stat st;
-    if (!make_folders(t->out)) return fail_io("make the folder", t->out);
-    snprintf(path, sizeof path, "%s/model.safetensors", t->out);
-    if (!t->force && access(path, F_OK) == 0) {
-        cli_error("%s holds a finished run (%s); choose another folder, or --force", t->out, path);
-        return PL_ERR_ARG;
-    }
-    if (stat(t->out, &st) != 0 || !S_ISDIR(st.st_mode)) {
-        errno = ENOTDIR;
-        return fail_io("write into", t->out);
-    }
-    char *text;
-    pl_status rc = pl_config_print(pl_run_config(t->run), &text);
-    if (rc != PL_OK) {
-        cli_fail(rc);
-        return rc;
-    }
-    snprintf(path, sizeof path, "%s/config.yaml", t->out);
-    FILE *f = fopen(path, "we");
-    bool written = f && fputs(text, f) >= 0;
-    if (f && fclose(f) != 0) written = false;
-    pl_text_free(text);
-    if (!written) return fail_io("write", path);
-    snprintf(path, sizeof path, "%s/log.jsonl", t->out);
-    t->log_file = fopen(path, "we");
-    if (!t->log_file) return fail_io("write", path);
-    t->log = pl_json_new(t->log_file);
-    return PL_OK;
 }
 
 /* ---- the loop --------------------------------------------------------------------------- */
@@ -225,63 +205,130 @@ static void note_metric(trainer *t, int64_t step, const pl_eval_info *e)
         if (step == 0) t->metric_first = e->value[i];
         t->metric_last = e->value[i];
     }
+    pl_checkpoint_note(&t->folder.last, "metric.first", t->metric_first);
 }
 
+/* A save that fails before the end is no reason to stop: the last checkpoint is as it was. */
+static pl_status save(trainer *t, bool must)
+{
+    int64_t step = pl_run_steps_done(t->run), before = t->folder.saved;
+    save_asked = 0;
+    pl_status rc = folder_save(&t->folder, t->run, t->evaluated == step);
+    if (rc == PL_OK && t->folder.saved == before) return PL_OK;
+    if (rc == PL_OK) return emit(t, "checkpoint", checkpoint_members, &step);
+    if (must || rc != PL_ERR_IO) return rc;
+    clear_bar(t);
+    cli_error("warning: %s; training goes on, the last checkpoint is of step %lld", pl_error_text(),
+              (long long)before);
+    return PL_OK;
+}
+
+/* The run ends here as if it had been given no more steps. */
+static void end_early(trainer *t, int64_t step)
+{
+    const pl_config *c = pl_run_config(t->run);
+    if (!t->json && !t->quiet)
+        fprintf(stderr, "no better %s for %lld evaluations: the run ends at step %lld of %lld\n",
+                pl_config_text(c, "stop.metric"), (long long)pl_config_int(c, "stop.patience"),
+                (long long)step, (long long)t->steps);
+    t->steps = step;
+}
+
+/* One that a signal stops is made again when the run goes on. */
 static pl_status evaluate(trainer *t, int64_t step)
 {
-    if (!pl_run_eval_program(t->run)) return PL_OK;
     pl_eval_info e;
+    bool best = false;
+    if (!pl_run_eval_program(t->run)) return PL_OK;
     pl_status rc = pl_run_eval(t->run, &e);
+    if (rc == PL_ERR_STOPPED) return PL_OK;
     if (rc != PL_OK) return rc;
     show_eval(t, step, &e);
     note_metric(t, step, &e);
     const char *watched = pl_config_text(pl_run_config(t->run), "schedule.plateau.metric");
     for (int i = 0; i < e.n && step > 0; i++)
         if (strcmp(e.name[i], watched) == 0) pl_run_plateau(t->run, e.value[i]);
-    return emit(t, "eval", eval_members, &(eval_event){step, &e});
+    if (step > 0 && pl_run_judge(t->run, &e).stop) end_early(t, step);
+    rc = emit(t, "eval", eval_members, &(eval_event){step, &e});
+    if (rc == PL_OK) rc = monitor_eval(&t->monitor, step, &e);
+    if (rc == PL_OK) rc = folder_judge(&t->folder, step, &e, &best);
+    t->evaluated = step;
+    return rc == PL_OK && best ? save(t, false) : rc;
 }
 
-static pl_status loop(trainer *t, int64_t *done)
+static bool eval_due(const trainer *t, int64_t step)
 {
-    pl_status rc = evaluate(t, 0);
-    t->began = now();
-    t->shown = -1;
-    while (rc == PL_OK && *done < t->steps && !stop_asked) {
-        pl_step_info s;
-        rc = pl_run_step(t->run, &s);
-        if (rc != PL_OK) break;
-        *done = s.step;
-        show_line(t, &s);
-        show_bar(t, &s);
-        rc = emit(t, "step", step_members, &s);
-        if (rc == PL_OK && t->eval_every && s.step % t->eval_every == 0 && s.step < t->steps)
-            rc = evaluate(t, s.step);
-    }
-    clear_bar(t);
-    if (rc == PL_OK && !stop_asked) rc = evaluate(t, *done);
+    return step == 0 || (t->eval_every && step % t->eval_every == 0);
+}
+
+static pl_status one_step(trainer *t)
+{
+    pl_step_info s;
+    pl_status rc = pl_run_step(t->run, &s);
+    if (rc != PL_OK) return rc;
+    show_line(t, &s);
+    show_memory(t, s.step);
+    show_bar(t, &s);
+    rc = emit(t, "step", step_members, &s);
+    if (rc == PL_OK) rc = monitor_step(&t->monitor, &s);
+    if (rc == PL_OK && eval_due(t, s.step)) rc = evaluate(t, s.step);
+    if (rc == PL_OK && (save_asked || folder_due(&t->folder, s.step))) rc = save(t, false);
     return rc;
 }
 
-static pl_status finish(trainer *t, int64_t done)
+/* The evaluation at the end comes after the last checkpoint, unless it was due then anyway: a run that
+ * is given more steps goes on as if it had them from the beginning. */
+static pl_status loop(trainer *t)
 {
     pl_status rc = PL_OK;
-    if (t->out && done > 0) {
+    t->from = pl_run_steps_done(t->run);
+    t->evaluated = t->from && t->folder.last.evaluated ? t->from : -1;
+    t->metric_first = pl_checkpoint_noted(&t->folder.last, "metric.first", (double)NAN);
+    if (eval_due(t, t->from) && t->evaluated != t->from) rc = evaluate(t, t->from);
+    t->began = now();
+    t->shown = -1;
+    while (rc == PL_OK && pl_run_steps_done(t->run) < t->steps && !stop_asked) rc = one_step(t);
+    clear_bar(t);
+    if (rc == PL_OK) rc = save(t, true);
+    bool done = rc == PL_OK && !stop_asked;
+    if (done && t->evaluated != t->steps) rc = evaluate(t, t->steps);
+    return rc;
+}
+
+static pl_status finish(trainer *t)
+{
+    pl_status rc = PL_OK;
+    int64_t done = pl_run_steps_done(t->run);
+    if (t->folder.path && !stop_asked) {
         char path[4096];
-        snprintf(path, sizeof path, "%s/model.safetensors", t->out);
+        snprintf(path, sizeof path, "%s/model.safetensors", t->folder.path);
         rc = pl_run_save_model(t->run, path);
         if (rc == PL_OK && !t->json && !t->quiet) fprintf(stderr, "wrote %s\n", path);
     }
     if (rc == PL_OK) rc = emit(t, "end", end_members, &done);
     if (rc != PL_OK || t->json || t->quiet) return rc;
-    fprintf(stderr, "%lld steps in %s, peak of the process %s\n", (long long)done,
+    fprintf(stderr, "%lld steps in %s, peak of the process %s\n", (long long)(done - t->from),
             cli_clock(now() - t->began), cli_bytes(pl_run_peak_used_bytes(t->run)));
-    if (t->metric[0] && !stop_asked)
+    if (stop_asked && done && t->folder.saved == done)
+        fprintf(stderr, "stopped at step %lld of %lld, saved; the same command goes on from there\n",
+                (long long)done, (long long)t->steps);
+    if (t->metric[0] && !isnan(t->metric_first) && !stop_asked)
         fprintf(stderr, "%s%s: %.4g before training, %.4g after%s\n", cli_bold(stderr), t->metric,
                 t->metric_first, t->metric_last, cli_plain(stderr));
     return rc;
 }
 
-static int run_training(trainer *t)
+/* The run in the folder has nothing left to do. */
+static int already_done(trainer *t)
+{
+    if (!t->quiet && !t->json)
+        fprintf(stderr, "%s is finished: %lld steps; train.steps=N goes on to N, --fresh begins anew\n",
+                t->folder.path, (long long)t->folder.last.step);
+    pl_status rc = emit(t, "end", end_members, &t->folder.last.step);
+    return rc == PL_OK ? 0 : cli_fail(rc);
+}
+
+static int train(trainer *t)
 {
     pl_status rc = pl_run_build(t->run);
     if (rc != PL_OK) return cli_fail(rc);
@@ -289,18 +336,29 @@ static int run_training(trainer *t)
     if (!t->json && !t->quiet) {
         plan_print(t->run, t->name, NULL, 0, stderr);
         fputc('\n', stderr);
+        if (t->folder.dir[0]) fprintf(stderr, "going on from %s\n", t->folder.dir);
     }
-    if (t->out && (rc = open_folder(t)) != PL_OK) return pl_status_exit_code(rc);
+    if ((rc = folder_begin(&t->folder, t->run)) != PL_OK) return pl_status_exit_code(rc);
     rc = emit(t, "plan", plan_members, NULL);
+    if (rc == PL_OK && t->folder.path) rc = page_plan_save(t->run, t->name, t->folder.folder);
     if (rc == PL_OK) rc = pl_run_start(t->run);
-    int64_t done = 0;
-    if (rc == PL_OK) rc = loop(t, &done);
-    if (rc == PL_OK) rc = finish(t, done);
-    if (rc != PL_OK) {
-        clear_bar(t);
-        return cli_fail(rc);
-    }
-    return stop_asked ? 128 + stop_asked : 0;
+    if (rc == PL_OK) rc = monitor_open(&t->monitor, t->run, t->folder.path,
+                                       pl_run_steps_done(t->run), !t->json && !t->quiet);
+    if (rc == PL_OK && t->monitor.told) monitor_memory(&t->monitor, stderr);
+    if (rc == PL_OK) rc = loop(t);
+    if (rc == PL_OK) rc = finish(t);
+    clear_bar(t);
+    if (rc != PL_OK) return t->folder.told || t->monitor.failed ? pl_status_exit_code(rc) : cli_fail(rc);
+    if (!stop_asked) return 0;
+    int64_t done = pl_run_steps_done(t->run);
+    return done && t->folder.saved == done ? pl_status_exit_code(PL_ERR_STOPPED) : 128 + stop_asked;
+}
+
+static int run_training(trainer *t)
+{
+    pl_status rc = folder_open(&t->folder, t->run, t->fresh);
+    if (rc != PL_OK) return pl_status_exit_code(rc);
+    return t->folder.finished ? already_done(t) : train(t);
 }
 
 /* Better said before a plan is made than after. */
@@ -322,10 +380,10 @@ int cmd_train(int argc, char **argv)
     bool print_config = false;
     cli_args a;
     const cli_option options[] = {
-        {"--out", "RUN", &t.out, "folder for config.yaml, log.jsonl and model.safetensors"},
+        {"--out", "RUN", &t.folder.path, "the run's folder; a run that is in it goes on"},
         {"--memory", "SIZE", &memory, "budget of the whole process, e.g. 2GiB (= memory=SIZE)"},
         {"--device", "NAME", &device, "where to train (= device=NAME)"},
-        {"--force", NULL, &t.force, "write over a finished run in RUN"},
+        {"--fresh", NULL, &t.fresh, "begin anew: removes the run that is in RUN"},
         {"--json", NULL, &t.json, "one JSON object a line on stdout"},
         {"--quiet", NULL, &t.quiet, "print errors only"},
         {"--trace-nan", NULL, &t.trace_nan, "name the first value that is not finite (slow)"},
@@ -353,15 +411,20 @@ int cmd_train(int argc, char **argv)
     t.log_every = pl_config_int(c, "train.log_every");
     t.eval_every = pl_config_int(c, "eval.every");
     t.bar = !t.json && !t.quiet && cli_terminal(stderr);
+    t.folder.quiet = t.json || t.quiet;
     t.began = now();
     if (t.json) t.events = pl_json_new(stdout);
-    struct sigaction action = {.sa_handler = ask_stop};
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    listen(SIGINT, ask_stop);
+    listen(SIGTERM, ask_stop);
+    listen(SIGHUP, ask_stop);
+    listen(SIGUSR1, ask_save);
+    listen(SIGUSR2, ask_memory);
+    signal(SIGXFSZ, SIG_IGN); /* a file at its limit is an error of the write */
+    pl_run_set_stop(t.run, &stop_asked);
     int code = run_training(&t);
     pl_json_free(t.events);
-    pl_json_free(t.log);
-    if (t.log_file) fclose(t.log_file);
+    monitor_close(&t.monitor);
+    folder_close(&t.folder);
     pl_run_free(t.run);
     return code;
 }

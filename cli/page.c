@@ -61,7 +61,7 @@ static int label_index(labels *l, const char *text)
 static void put_text(FILE *f, const char *s)
 {
     fputc('"', f);
-    for (; *s; s++) {
+    for (; *s; s++) { /* bytes above 0x7f are UTF-8 already */
         if (*s == '<' || *s == '>' || *s == '&' || *s == '"' || *s == '\\' || (unsigned char)*s < 0x20)
             fprintf(f, "\\u%04x", (unsigned char)*s);
         else
@@ -118,6 +118,48 @@ static void put_buffers(FILE *f, const pl_program *p, labels *l)
     fprintf(f, "],\n");
 }
 
+/* What the report says of the plan beside the picture: parts as [name, all kept, planned], means as
+ * [what, arena, ms]. */
+static void put_tables(FILE *f, const pl_run *run)
+{
+    const pl_plan_info *p = pl_program_plan(pl_run_train_program(run));
+    plan_mean mean[PLAN_MEANS];
+    int n = plan_means(run, mean);
+    fprintf(f, "\"parts\":[");
+    for (int i = 0; i < PL_N_COMPONENTS; i++)
+        fprintf(f, "%s[\"%s\",%llu,%llu]", i ? "," : "", plan_component_name((enum pl_component)i),
+                (unsigned long long)p->keep_all_components[i], (unsigned long long)p->components[i]);
+    fprintf(f, "],\n\"means\":[");
+    for (int i = 0; i < n; i++) {
+        fputs(i ? "," : "", f);
+        fputc('[', f);
+        put_text(f, mean[i].what);
+        fprintf(f, ",%llu,%.6g]", (unsigned long long)mean[i].bytes, mean[i].ms);
+    }
+    fprintf(f, "],\n\"kept_ms\":%.6g,\"step_ms\":%.6g,\"arena\":%llu,\n", plan_keep_all_ms(run),
+            pl_run_predicted_ms(run), (unsigned long long)pl_run_memory_get(run).arena);
+}
+
+/* The device that this run uses, in words. */
+static void put_machine(FILE *f, const pl_run *run)
+{
+    enum { MOST = 17 };
+    pl_device_info d[MOST];
+    const char *name = pl_config_text(pl_run_config(run), "device");
+    bool card = strncmp(name, "cuda", 4) == 0;
+    int n = pl_device_list(d, MOST), at = 0;
+    while (at < n && at < MOST &&
+           strcmp(d[at].name, name) != 0 && !(card && !strchr(name, ':') && d[at].usable && at > 0))
+        at++;
+    fprintf(f, "\"device\":");
+    put_text(f, name);
+    fprintf(f, ",\"machine\":");
+    put_text(f, at < n && at < MOST ? d[at].about : "");
+    fprintf(f, ",\"version\":");
+    put_text(f, pl_version());
+    fprintf(f, ",\n");
+}
+
 static void put_plan(FILE *f, const pl_run *run, const char *name, labels *l)
 {
     const pl_program *p = pl_run_train_program(run);
@@ -129,6 +171,8 @@ static void put_plan(FILE *f, const pl_run *run, const char *name, labels *l)
             (long long)split.micro, (long long)split.accumulate);
     fprintf(f, "\"again\":%.4g,\n", 100 * pl_program_plan(p)->recompute_ratio);
     put_memory(f, run);
+    put_tables(f, run);
+    put_machine(f, run);
     put_steps(f, p, true, l);
     put_steps(f, p, false, l);
     put_buffers(f, p, l);
@@ -140,25 +184,54 @@ static void put_plan(FILE *f, const pl_run *run, const char *name, labels *l)
     fprintf(f, "]}");
 }
 
-int page_write(const pl_run *run, const char *name, const char *path)
+/* ---- files ------------------------------------------------------------------------------ */
+static bool put_whole(FILE *f, const pl_run *run, const char *name)
 {
     const pl_plan_info *p = pl_program_plan(pl_run_train_program(run));
     labels l = {0};
-    FILE *f = labels_init(&l, p->buffers + p->steps) ? fopen(path, "we") : NULL;
+    bool ok = labels_init(&l, p->buffers + p->steps);
+    if (ok) put_plan(f, run, name, &l);
+    labels_release(&l);
+    return ok && !ferror(f);
+}
+
+void page_head(FILE *f, const char *title)
+{
+    fprintf(f, "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n"
+               "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
+               "<title>%s</title>\n<script type=\"application/json\" id=\"plan\">\n", title);
+}
+
+void page_body(FILE *f)
+{
+    fwrite(plan_page_begin, 1, (size_t)(plan_page_end - plan_page_begin), f);
+}
+
+int page_write(const pl_run *run, const char *name, const char *path)
+{
+    FILE *f = fopen(path, "we");
     bool ok = f != NULL;
     if (ok) {
-        fprintf(f, "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n"
-                   "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
-                   "<title>Memory of one training step</title>\n"
-                   "<script type=\"application/json\" id=\"plan\">\n");
-        put_plan(f, run, name, &l);
+        page_head(f, "Memory of one training step");
+        ok = put_whole(f, run, name);
         fprintf(f, "\n</script>\n");
-        fwrite(plan_page_begin, 1, (size_t)(plan_page_end - plan_page_begin), f);
-        ok = !ferror(f);
+        page_body(f);
+        ok = ok && !ferror(f);
     }
     if (f && fclose(f) != 0) ok = false;
-    labels_release(&l);
     if (ok) return 0;
     cli_error("cannot write %s: %s", path, strerror(errno));
     return 1;
+}
+
+pl_status page_plan_save(const pl_run *run, const char *name, pl_folder *folder)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    bool ok = f && put_whole(f, run, name);
+    if (f && fclose(f) != 0) ok = false;
+    pl_status rc = ok ? pl_folder_write(folder, "plan.json", text) : PL_ERR_MEMORY;
+    free(text);
+    return rc;
 }

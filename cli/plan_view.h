@@ -2,6 +2,7 @@
 #ifndef CLI_PLAN_VIEW_H
 #define CLI_PLAN_VIEW_H
 
+#include "plimsoll_checkpoint.h"
 #include "plimsoll_json.h"
 #include "ui.h"
 
@@ -27,6 +28,11 @@ double plan_keep_all_ms(const pl_run *run);
 
 /* page.c: `plan --timeline FILE.html`; returns the exit code. */
 int page_write(const pl_run *run, const char *name, const char *path);
+/* The same plan as a file of a run's folder, plan.json; and the parts of a page around it: what comes
+ * before the plan (which ends a script element) and what comes after. */
+pl_status page_plan_save(const pl_run *run, const char *name, pl_folder *folder) PL_MUST_USE;
+void page_head(FILE *f, const char *title);
+void page_body(FILE *f);
 
 /* compare.c: the model's own segments beside the planner; returns the exit code. */
 int plan_compare(const cli_args *a, bool json);

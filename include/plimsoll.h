@@ -387,6 +387,8 @@ typedef struct pl_device_info {
 } pl_device_info;
 /* Fills at most cap entries and returns how many there are. */
 PL_API int pl_device_list(pl_device_info *out, int cap);
+/* Bytes of a device by the key `device`, and how many nobody holds; false when it cannot be told. */
+PL_API bool pl_device_memory(const char *name, uint64_t *total, uint64_t *available);
 /* Cards that `plan` knows without having them: estimates from published figures. As above. */
 PL_API int pl_device_profiles(pl_device_info *out, int cap);
 PL_API uint64_t pl_process_bytes(void);      /* resident now */

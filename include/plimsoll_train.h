@@ -49,6 +49,15 @@ PL_API const pl_program *pl_run_train_program(const pl_run *r);
 PL_API const pl_program *pl_run_apply_program(const pl_run *r); /* NULL unless accumulating */
 PL_API const pl_program *pl_run_eval_program(const pl_run *r); /* NULL if the recipe has none */
 
+/* The programs of a step, in their order; i in [0, count). The training program's name is "train". */
+typedef struct pl_run_turn {
+    const char *name;
+    const pl_program *run, *apply; /* apply: NULL unless accumulating */
+    double share;                  /* of the steps that it runs in */
+} pl_run_turn;
+PL_API int pl_run_turn_count(const pl_run *r);
+PL_API pl_run_turn pl_run_turn_at(const pl_run *r, int i);
+
 /* Bytes of the whole process, as --memory counts them. */
 typedef struct pl_run_memory {
     uint64_t arena, state; /* mapped by pl_run_start, to the byte */
@@ -127,6 +136,14 @@ typedef struct pl_eval_info {
     double value[PL_MAX_METRICS];
 } pl_eval_info;
 PL_API pl_status pl_run_eval(pl_run *r, pl_eval_info *info) PL_MUST_USE;
+/* Keys stop.*: has the run stopped getting better? Call it after every evaluation. What it knows is a
+ * slot of the store, so that a run that goes on from a checkpoint decides as one that was not stopped. */
+typedef struct pl_verdict {
+    bool better; /* than every evaluation before: the model to keep */
+    bool stop;   /* stop.patience evaluations were not */
+    double best;
+} pl_verdict;
+PL_API pl_verdict pl_run_judge(pl_run *r, const pl_eval_info *info);
 /* Feeds an evaluation metric to the plateau schedule; true when the learning rate was lowered. */
 PL_API bool pl_run_plateau(pl_run *r, double metric);
 

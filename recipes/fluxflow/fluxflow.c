@@ -8,8 +8,6 @@
  *     train     encode, decode; reconstruction + LPIPS, KL, and a second decode of the
  *               tokens as they stand, judged by the discriminator                       optim
  *
- * With several sizes a step trains the same images at each, one after another.
- *
  * Mended, each with its switch back: instance noise reaches the discriminator (the authors' never
  * does), and adaptive weights take the size of a term, not its sign. seed_compat: true is the authors'
  * behaviour in both, which is what the PyTorch peer has.

@@ -2,15 +2,15 @@
 #include "fluxflow.h"
 
 const pl_preset flux_presets[] = {
-    {"tiny", "seconds on a CPU: 32 x 32 images, the networks in small", "\
+    {"tiny", "seconds on a CPU: 16 x 16 images, the networks in small", "\
 recipe: fluxflow\n\
-batch: 4\n\
-image: 32\n\
+batch: 2\n\
+image: 16\n\
 model: {dim: 32, scales: 2, layers: 1, heads: 2, rgb: [16, 8]}\n\
 gan: {base: 8, depth: 2}\n\
 lpips: {widths: [8, 8, 16, 16, 16]}\n\
-loss: {kl_warmup: 100, r1_interval: 4}\n\
-optim: {name: adamw, lr: 1e-3, betas: [0.9, 0.95], weight_decay: 0.01}\n\
+loss: {kl_beta: 0.01, kl_warmup: 100, r1_interval: 4}\n\
+optim: {name: adamw, lr: 3e-3, betas: [0.9, 0.95], weight_decay: 0.01}\n\
 optim_d: {name: adamw, lr: 2e-4, betas: [0, 0.9], weight_decay: 0.001, amsgrad: true}\n\
 clip: {norm: 1}\n\
 ema: {decay: 0.99}\n\
@@ -21,7 +21,7 @@ data: {samples: 512, eval_samples: 32}\n"},
 extends: fluxflow/tiny\n\
 batch: 2\n\
 seed_compat: true\n\
-loss: {kl_warmup: 8, r1_interval: 2, first_step: 2}\n\
+loss: {kl_beta: 1e-4, kl_warmup: 8, r1_interval: 2, first_step: 2}\n\
 optim: {lr: 1e-4}\n\
 optim_d: {lr: 1e-4}\n\
 ema: {decay: 0.999}\n"},

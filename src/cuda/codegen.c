@@ -33,6 +33,16 @@ typedef struct maker {
     size_t work;
 } maker;
 
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static int64_t clamp(int64_t v, int64_t lo, int64_t hi)
+{
+    return v < lo ? lo : v > hi ? hi : v;
+}
+
 /* ---- operands --------------------------------------------------------------------------- */
 
 /* Values begin on 64 bytes, views of them at their offset. */
@@ -69,6 +79,7 @@ static pl_status list_operands(maker *k)
         o->index = f->in[i].in;
         o->align = align_of(k->g, val);
         o->dtype = pl_type_of(k->g, val)->dtype;
+        o->bits = f->in[i].bits;
         o->offset = f->in[i].offset;
         memcpy(o->stride, f->in[i].stride, sizeof f->in[i].stride);
     }
@@ -131,6 +142,7 @@ static void add_sink(pl_cg_pass *p, const pl_form_output *o)
                                         .out2 = o->out2,
                                         .dtype = o->dtype,
                                         .reduce = o->reduce,
+                                        .bits = o->bits,
                                         .save = -1};
 }
 
@@ -184,6 +196,17 @@ static pl_cg_pass *pass_for(maker *k, const pl_form_output *o)
     return p;
 }
 
+/* Whether the pass has chunks of whole bytes' elements: maps, and columns of eight. */
+static bool takes_bits(const pl_cg_pass *p)
+{
+    int64_t inner = 1;
+    if (p->shape == PL_CG_ROW || (p->reduces && p->shape == PL_CG_FLAT)) return false;
+    if (!p->reduces) return true;
+    for (int i = p->runs.along + 1; i < p->runs.n; i++) inner *= p->runs.size[i];
+    int64_t tx = clamp(inner / 4, 1, 32);
+    return inner % 8 == 0 && tx % 2 == 0;
+}
+
 static pl_status deal(maker *k)
 {
     const pl_form *f = &k->f;
@@ -209,8 +232,14 @@ static pl_status deal(maker *k)
     }
     if (!k->n_passes && !new_pass(k)) return PL_ERR_MEMORY;
     k->store_pass = f->row_rank ? 0 : k->n_passes - 1;
-    for (int i = 0; i < f->n_out; i++)
-        if (f->out[i].kind != PL_FORM_REDUCE) add_sink(&k->pass[k->store_pass], &f->out[i]);
+    pl_cg_pass *store = &k->pass[k->store_pass], *bytes = NULL;
+    for (int i = 0; i < f->n_out; i++) {
+        if (f->out[i].kind == PL_FORM_REDUCE) continue;
+        bool apart = f->out[i].bits && !takes_bits(store);
+        if (apart && !bytes) bytes = new_pass(k);
+        if (apart && !bytes) return PL_ERR_MEMORY;
+        add_sink(apart ? bytes : store, &f->out[i]);
+    }
     return PL_OK;
 }
 
@@ -392,17 +421,7 @@ static void set_sets(pl_cg_pass *p, const int *run, int along, bool sheet)
 
 /* ---- launches --------------------------------------------------------------------------- */
 
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
-static int64_t clamp(int64_t v, int64_t lo, int64_t hi)
-{
-    return v < lo ? lo : v > hi ? hi : v;
-}
-
-/* Chunks in flight: so many that about 64 bytes of a thread are under way, few enough for the
+/* Chunks in flight: so many that 64 bytes or somewhat more of a thread are under way, few enough for the
  * text to stay short. */
 static void set_unroll(pl_cg_pass *p, const int *dep, int moving)
 {
@@ -413,7 +432,7 @@ static void set_unroll(pl_cg_pass *p, const int *dep, int moving)
         if (p->instr[i].code == PL_FORM_LOAD && dep[i] & moving)
             bytes += (int)pl_dtype_bytes(p->instr[i].dtype) * (dep[i] & PL_CG_DEP_J ? p->vec : 1);
     }
-    int u = bytes > 32 ? 1 : bytes > 16 ? 2 : bytes > 8 ? 4 : 8;
+    int u = bytes > 48 ? 1 : bytes > 24 ? 2 : bytes > 12 ? 4 : 8;
     if (bytes == 0) u = 2;
     while (u > 1 && u * p->vec * n > 1024) u /= 2;
     p->unroll = u;
@@ -448,6 +467,44 @@ static void lay_flat_sum(pl_cg_pass *p)
     p->parts = ceil_div(n, p->part);
 }
 
+/* Whether everything that moves down the columns has at most two bytes, and little stays in
+ * registers meanwhile. */
+static bool narrow(const pl_cg_pass *p)
+{
+    int stays = 0;
+    for (int s = 0; s < p->n_sink; s++)
+        if (p->sink[s].kind == PL_FORM_STORE && pl_dtype_bytes(p->sink[s].dtype) > 2) return false;
+    for (int i = 0; i < p->n_instr; i++) {
+        if (!p->used[i] || p->instr[i].code != PL_FORM_LOAD) continue;
+        const pl_cg_operand *o = &p->op[p->instr[i].operand];
+        bool moves = false;
+        for (int d = p->first[PL_CG_ALONG] + p->seg; d < p->first[PL_CG_INNER]; d++)
+            moves |= o->stride[d] != 0;
+        if (!o->stride[p->rank - 1]) continue;
+        if (moves && pl_dtype_bytes(o->dtype) > 2) return false;
+        stays += !moves;
+    }
+    return stays <= 4;
+}
+
+static bool has_bits(const pl_cg_pass *p)
+{
+    for (int s = 0; s < p->n_sink; s++)
+        if (p->sink[s].bits) return true;
+    return false;
+}
+
+/* Segments as short as they can be with 16 rows or more for a thread. */
+static void set_segments(pl_cg_pass *p)
+{
+    int64_t len = 1;
+    int d = p->first[PL_CG_INNER];
+    while (d > p->first[PL_CG_ALONG] && len < 16 * (int64_t)p->ty) len *= p->dim[--d];
+    p->seg = d - p->first[PL_CG_ALONG];
+}
+
+/* Columns: y threads share one, and parts of `part` rows are added up apart; both are functions of
+ * the sizes. The width of a chunk is not: it does not change the order in a column. */
 static void lay_sheet_sum(pl_cg_pass *p)
 {
     int64_t inner = p->size[PL_CG_INNER], len = p->size[PL_CG_ALONG];
@@ -461,6 +518,11 @@ static void lay_sheet_sum(pl_cg_pass *p)
     if (parts < least) parts = least;
     p->part = ceil_div(ceil_div(len, parts), p->ty) * p->ty;
     p->parts = ceil_div(len, p->part);
+    set_segments(p);
+    if (p->vec == 4 && p->tx % 2 == 0 && inner % 8 == 0 && (has_bits(p) || narrow(p))) {
+        p->vec = 8;
+        p->tx /= 2;
+    }
 }
 
 /* Elements of a chunk for maps: 16 bytes of the widest type that moves. What stays in registers
@@ -485,7 +547,7 @@ static int map_vec(const pl_cg_pass *p)
     }
     int vec = (int)(16 / widest);
     while (vec > 4 && vec * stays > 64) vec /= 2;
-    return vec;
+    return has_bits(p) && vec < 8 ? 8 : vec;
 }
 
 static void lay_flat_map(pl_cg_pass *p, int *dep)
@@ -590,8 +652,10 @@ static pl_status lay_out(maker *k, int at)
         else
             lay_sheet_sum(p);
         pl_cg_deps(p, p->vec, dep);
-        set_unroll(p, dep, p->shape == PL_CG_FLAT ? PL_CG_DEP_I : PL_CG_DEP_L);
-    } else if (p->rank <= 1) {
+        set_unroll(p, dep,
+                   p->shape == PL_CG_FLAT ? PL_CG_DEP_I : PL_CG_DEP_L);
+    } else if (p->rank <= 1 || (has_bits(p) && p->dim[p->rank - 1] % 8)) {
+        for (int d = 0; d < p->rank; d++) run[d] = 0;
         set_sets(p, run, 0, false);
         lay_flat_map(p, dep);
     } else {
@@ -665,7 +729,7 @@ static pl_status find_inplace(maker *k)
     if (!may) return PL_ERR_MEMORY;
     for (int o = 0; o < f->n_out; o++)
         for (int i = 0; i < f->n_in && f->out[o].kind == PL_FORM_STORE; i++) {
-            bool ok = dense(f, &f->in[i]) && !read_after(k, i) &&
+            bool ok = !f->in[i].bits && !f->out[o].bits && dense(f, &f->in[i]) && !read_after(k, i) &&
                       pl_dtype_bytes(k->op[i].dtype) == pl_dtype_bytes(f->out[o].dtype);
             for (int j = 0; j < f->n_in; j++) ok &= j == i || f->in[j].in != f->in[i].in;
             if (ok) may[(uint32_t)f->out[o].out * u->n_in + f->in[i].in] = true;

@@ -15,6 +15,7 @@ bool pl_cg_linear(const pl_cg_pass *p, const int64_t *stride, pl_cg_set set, int
 static bool aligned(const pl_cg_pass *p, const pl_cg_operand *o, int vec, bool linear)
 {
     int64_t bytes = (int64_t)pl_dtype_bytes(o->dtype), al = bytes * vec > 16 ? 16 : bytes * vec;
+    /* for bits: elements count, and a byte is never cut */
     if (o->align % (uint32_t)al || o->offset * bytes % al) return false;
     int chunk = linear ? p->first[PL_CG_INNER] : p->rank - 1; /* dims from here go by chunks */
     for (int d = 0; d < chunk; d++)
@@ -33,18 +34,19 @@ pl_cg_access pl_cg_access_of(const pl_cg_pass *p, const pl_cg_operand *o, int ve
 
 /* ---- dependence ------------------------------------------------------------------------- */
 
+static int dim_dep(const pl_cg_pass *p, int d)
+{
+    if (d < p->first[PL_CG_ALONG]) return PL_CG_DEP_O;
+    if (d >= p->first[PL_CG_INNER]) return PL_CG_DEP_I;
+    return d < p->first[PL_CG_ALONG] + p->seg ? PL_CG_DEP_S : PL_CG_DEP_L;
+}
+
 static int deps_of(const pl_cg_pass *p, const pl_cg_operand *o, int vec)
 {
     int dep = 0;
     int64_t s;
-    for (int d = 0; d < p->rank; d++) {
-        if (o->stride[d] == 0) continue;
-        bool last = d == p->first[PL_CG_INNER] - 1;
-        dep |= d < p->first[PL_CG_ALONG]   ? PL_CG_DEP_O
-               : d >= p->first[PL_CG_INNER] ? PL_CG_DEP_I
-               : last                       ? PL_CG_DEP_L
-                                            : PL_CG_DEP_S;
-    }
+    for (int d = 0; d < p->rank; d++)
+        if (o->stride[d] != 0) dep |= dim_dep(p, d);
     if (p->first[PL_CG_ALONG] < p->first[PL_CG_INNER] &&
         pl_cg_linear(p, o->stride, PL_CG_ALONG, &s) && s != 0)
         dep |= PL_CG_DEP_L;
@@ -55,14 +57,9 @@ static int deps_of(const pl_cg_pass *p, const pl_cg_operand *o, int vec)
 static int ramp_deps(const pl_cg_pass *p, int i)
 {
     int dep = 0;
-    for (int d = 0; d < p->rank; d++) {
-        if (p->step[i * PL_CG_RANK + d] == 0.0) continue;
-        dep |= d < p->first[PL_CG_ALONG]       ? PL_CG_DEP_O
-               : d >= p->first[PL_CG_INNER]     ? PL_CG_DEP_I | PL_CG_DEP_J
-               : d == p->first[PL_CG_INNER] - 1 ? PL_CG_DEP_L
-                                                : PL_CG_DEP_S;
-    }
-    return dep;
+    for (int d = 0; d < p->rank; d++)
+        if (p->step[i * PL_CG_RANK + d] != 0.0) dep |= dim_dep(p, d);
+    return dep & PL_CG_DEP_I ? dep | PL_CG_DEP_J : dep;
 }
 
 void pl_cg_deps(const pl_cg_pass *p, int vec, int *dep)
@@ -91,24 +88,43 @@ bool pl_cg_inner_ramps(const pl_cg_pass *p)
 void pl_cg_coord_name(const pl_cg_pass *p, int d, char *buf, size_t cap)
 {
     if (d < p->first[PL_CG_ALONG])
-        snprintf(buf, cap, p->first[PL_CG_ALONG] == 1 ? "o_" : "o%d", d);
+        snprintf(buf, cap, "o%d", d);
     else if (d >= p->first[PL_CG_INNER])
         snprintf(buf, cap, "x%d", d - p->first[PL_CG_INNER]);
-    else if (d == p->first[PL_CG_INNER] - 1)
-        snprintf(buf, cap, "l_");
     else
         snprintf(buf, cap, "s%d", d - p->first[PL_CG_ALONG]);
 }
 
-void pl_cg_coords(pl_cg *w, pl_cg_set set, int n, const char *at, const char *prefix)
+void pl_cg_dividers(pl_cg *w)
 {
-    int lo = w->p->first[set];
-    if (n <= 0) return;
-    pl_cg_put(w, "I %s0 = %s;\n", prefix, at);
-    for (int d = n - 1; d > 0; d--) {
-        int m = pl_cg_divider(w, w->p->dim[lo + d]);
-        pl_cg_put(w, "const I %sq%d = p_quot(%s0, a.m[%d]), %s%d = %s0 - %sq%d * (I)a.m[%d].d; %s0 = %sq%d;\n",
-                  prefix, d, prefix, m, prefix, d, prefix, prefix, d, m, prefix, prefix, d);
+    const pl_cg_pass *p = w->p;
+    for (int set = 0; set < PL_CG_SETS; set++)
+        for (int d = p->first[set] + 1; d < p->first[set + 1]; d++)
+            w->div[d] = pl_cg_divider(w, p->dim[d]);
+}
+
+/* Windows of a pool and the like: known in the text, no multiplication. */
+static int shift_of(int64_t size)
+{
+    return size == 2 ? 1 : size == 4 ? 2 : size == 8 ? 3 : 0;
+}
+
+void pl_cg_coords(pl_cg *w, pl_cg_set set, int lo, int hi, const char *at, const char *prefix)
+{
+    int base = w->p->first[set];
+    if (hi <= lo) return;
+    pl_cg_put(w, "I %s%d = %s;\n", prefix, lo, at);
+    for (int d = hi - 1; d > lo; d--) {
+        int m = w->div[base + d], shift = shift_of(w->p->dim[base + d]);
+        if (shift)
+            pl_cg_put(w, "const I %s%d = %s%d & %d; %s%d = %s%d >> %d;\n", prefix, d, prefix, lo,
+                      (1 << shift) - 1, prefix, lo, prefix, lo, shift);
+        else
+            pl_cg_put(w,
+                      "const I %sq%d = p_quot(%s%d, a.m[%d]), %s%d = %s%d - %sq%d * (I)a.m[%d].d; "
+                      "%s%d = %sq%d;\n",
+                      prefix, d, prefix, lo, m, prefix, d, prefix, lo, prefix, d, m, prefix, lo,
+                      prefix, d);
     }
 }
 
@@ -127,7 +143,7 @@ static void by_coords(pl_cg *w, const pl_cg_operand *o, pl_cg_set set, const cha
     for (int d = lo; d < hi; d++) {
         char name[16];
         snprintf(name, sizeof name, "%s%d", prefix, d - lo);
-        term(w, set == PL_CG_ALONG && d == hi - 1 ? "l_" : name, o->stride[d]);
+        term(w, name, o->stride[d]);
     }
 }
 
@@ -151,7 +167,7 @@ void pl_cg_pointers(pl_cg *w)
         const pl_cg_operand *o = &p->op[k];
         size_t bytes = pl_dtype_bytes(o->dtype);
         uint32_t al = (uint32_t)bytes;
-        if (pl_cg_access_of(p, o, p->vec) == PL_CG_VECTOR) {
+        if (pl_cg_access_of(p, o, p->vec) == PL_CG_VECTOR && !o->bits) {
             size_t chunk = bytes * (size_t)p->vec;
             al = chunk > 16 ? 16 : (uint32_t)chunk;
         }
@@ -164,21 +180,28 @@ void pl_cg_load(pl_cg *w, int k, const char *to, const char *base)
 {
     const pl_cg_operand *o = &w->p->op[k];
     const char *mem = pl_cg_mem(o->dtype);
+    /* element i of the operand stands between these */
+    const char *from = o->bits ? "p_bit(P" : "P", *at = o->bits ? ", " : "[",
+               *end = o->bits ? ")" : "]";
     switch (pl_cg_access_of(w->p, o, w->p->vec)) {
-    case PL_CG_UNIFORM: pl_cg_put(w, "%s = P%d[%s];\n", to, k, base); break;
+    case PL_CG_UNIFORM: pl_cg_put(w, "%s = %s%d%s%s%s;\n", to, from, k, at, base, end); break;
     case PL_CG_VECTOR:
-        pl_cg_put(w, "%s = *(const p_vec<%s, V> *)(P%d + (%s));\n", to, mem, k, base);
+        if (o->bits)
+            pl_cg_put(w, "%s = p_bits<V>(P%d, %s);\n", to, k, base);
+        else
+            pl_cg_put(w, "%s = *(const p_vec<%s, V> *)(P%d + (%s));\n", to, mem, k, base);
         break;
     case PL_CG_STRIDED:
-        pl_cg_put(w, "_Pragma(\"unroll\") for (int j = 0; j < V; j++) %s.x[j] = P%d[%s + j * a.s[%d]];\n",
-                  to, k, base, pl_cg_size(w, o->stride[w->p->rank - 1]));
+        pl_cg_put(w, "_Pragma(\"unroll\") for (int j = 0; j < V; j++) %s.x[j] = %s%d%s%s + j * "
+                     "a.s[%d]%s;\n", to, from, k, at, base,
+                  pl_cg_size(w, o->stride[w->p->rank - 1]), end);
         break;
     case PL_CG_RAGGED:
         pl_cg_put(w, "_Pragma(\"unroll\") for (int j = 0; j < V; j++) {\n");
-        pl_cg_coords(w, PL_CG_INNER, pl_cg_rank(w->p, PL_CG_INNER), "e_ + j", "x");
-        pl_cg_put(w, "%s.x[j] = P%d[%s", to, k, base);
+        pl_cg_coords(w, PL_CG_INNER, 0, pl_cg_rank(w->p, PL_CG_INNER), "e_ + j", "x");
+        pl_cg_put(w, "%s.x[j] = %s%d%s%s", to, from, k, at, base);
         by_coords(w, o, PL_CG_INNER, "x");
-        pl_cg_put(w, "];\n}\n");
+        pl_cg_put(w, "%s;\n}\n", end);
         break;
     }
 }

@@ -2,6 +2,7 @@
 #include "base/dtype.h"
 #include "cuda/codegen_int.h"
 
+#include <math.h>
 #include <stdio.h>
 
 /* ---- types ------------------------------------------------------------------------------ */
@@ -118,12 +119,10 @@ static const fn_info fns[PL_N_SCALARS] = {
 #undef SAME
 #undef BOOL
 
-/* Rounds a computed value to what its dtype holds. */
+/* Brings a computed value into what its dtype holds; 16-bit floats are rounded by the caller. */
 static const char *round_head(pl_dtype d, bool truth)
 {
     if (truth) return "(";
-    if (d == PL_F16) return "p_rh(";
-    if (d == PL_BF16) return "p_rb(";
     if (d == PL_U8) return "(int)(p_u8)(";
     if (d == PL_BOOL) return "p_bool_of(";
     return "(";
@@ -137,25 +136,56 @@ static bool exact(pl_scalar_fn f)
            f == PL_SCALAR_SIGN || f == PL_SCALAR_FLOOR || f == PL_SCALAR_ROUND;
 }
 
+/* The value before it is rounded to 16 bits, if it is a 16-bit float. */
+static void put_function(pl_cg *w, const pl_form_instr *x)
+{
+    if (x->fn == PL_SCALAR_CAST) {
+        pl_dtype from = w->p->instr[x->arg[0]].dtype;
+        bool sixteen = x->dtype == PL_F16 || x->dtype == PL_BF16;
+        pl_cg_put(w, "%s%s)", cast_head(sixteen ? PL_F32 : x->dtype, from), w->ref[x->arg[0]]);
+        return;
+    }
+    pl_cg_put(w, "%sp_%s(", round_head(x->dtype, fns[x->fn].to_bool), fns[x->fn].name);
+    for (int k = 0; k < x->n_arg; k++) pl_cg_put(w, "%s%s", k ? ", " : "", w->ref[x->arg[k]]);
+    if (x->fn == PL_SCALAR_LEAKY_RELU && x->dtype == PL_F64)
+        pl_cg_put(w, ", a.d[%d]", pl_cg_double(w, x->imm));
+    else if (x->fn == PL_SCALAR_LEAKY_RELU)
+        pl_cg_put(w, ", a.f[%d]", pl_cg_float(w, (float)x->imm));
+    pl_cg_put(w, "))");
+}
+
+/* Whether instruction i rounds to 16 bits; then its element is g<i> beside the value v<i>. */
+static bool rounds(const pl_form_instr *x, const pl_cg_pass *p)
+{
+    if (x->code != PL_FORM_MAP || (x->dtype != PL_F16 && x->dtype != PL_BF16)) return false;
+    if (x->fn == PL_SCALAR_CAST) return p->instr[x->arg[0]].dtype != x->dtype;
+    return !exact(x->fn);
+}
+
 void pl_cg_map(pl_cg *w, int i)
 {
     const pl_form_instr *x = &w->p->instr[i];
-    pl_cg_put(w, "const %s v%d = ", pl_cg_reg(x->dtype), i);
-    if (x->fn == PL_SCALAR_CAST) {
-        pl_dtype from = w->p->instr[x->arg[0]].dtype;
-        pl_cg_put(w, "%s%s);\n", cast_head(x->dtype, from), w->ref[x->arg[0]]);
+    if (rounds(x, w->p)) {
+        const char *kind = x->dtype == PL_F16 ? "h" : "b";
+        pl_cg_put(w, "const p_u16 g%d = p_f2%s(", i, kind);
+        put_function(w, x);
+        pl_cg_put(w, ");\nconst float v%d = p_%s2f(g%d);\n", i, kind, i);
     } else {
-        bool sixteen = x->dtype == PL_F16 || x->dtype == PL_BF16;
-        bool plain = fns[x->fn].to_bool || (sixteen && exact(x->fn));
-        pl_cg_put(w, "%sp_%s(", round_head(x->dtype, plain), fns[x->fn].name);
-        for (int k = 0; k < x->n_arg; k++) pl_cg_put(w, "%s%s", k ? ", " : "", w->ref[x->arg[k]]);
-        if (x->fn == PL_SCALAR_LEAKY_RELU && x->dtype == PL_F64)
-            pl_cg_put(w, ", a.d[%d]", pl_cg_double(w, x->imm));
-        else if (x->fn == PL_SCALAR_LEAKY_RELU)
-            pl_cg_put(w, ", a.f[%d]", pl_cg_float(w, (float)x->imm));
-        pl_cg_put(w, "));\n");
+        pl_cg_put(w, "const %s v%d = ", pl_cg_reg(x->dtype), i);
+        put_function(w, x);
+        pl_cg_put(w, ";\n");
     }
     snprintf(w->ref[i], sizeof *w->ref, "v%d", i);
+}
+
+/* Instruction i as an element in memory. */
+void pl_cg_element(pl_cg *w, pl_dtype mem, int i)
+{
+    const pl_form_instr *x = &w->p->instr[i];
+    if (x->dtype == mem && w->ref[i][0] == 'v' && rounds(x, w->p))
+        pl_cg_put(w, "g%d", i);
+    else
+        pl_cg_to(w, mem, x->dtype, w->ref[i]);
 }
 
 /* ---- constants and ramps ---------------------------------------------------------------- */
@@ -191,6 +221,19 @@ static void put_constant(pl_cg *w, const pl_form_instr *x)
     }
 }
 
+/* Base and steps are whole numbers and all values small: integers hold them. */
+static bool whole(const pl_cg_pass *p, int i)
+{
+    const double *step = &p->step[i * PL_CG_RANK];
+    double reach = fabs(p->instr[i].imm);
+    bool ok = p->instr[i].imm == floor(p->instr[i].imm);
+    for (int d = 0; d < p->rank; d++) {
+        ok &= step[d] == floor(step[d]);
+        reach += fabs(step[d]) * (double)p->dim[d];
+    }
+    return ok && reach < 1e9;
+}
+
 void pl_cg_ramp(pl_cg *w, int i)
 {
     const pl_form_instr *x = &w->p->instr[i];
@@ -201,14 +244,22 @@ void pl_cg_ramp(pl_cg *w, int i)
         put_constant(w, x);
         return;
     }
-    pl_cg_put(w, "%s(a.d[%d]", cast_head(x->dtype, PL_F64), pl_cg_double(w, x->imm));
-    for (int d = 0; d < p->rank; d++)
-        if (p->step[i * PL_CG_RANK + d] != 0.0) {
-            char name[16];
-            pl_cg_coord_name(p, d, name, sizeof name);
-            pl_cg_put(w, " + (double)%s * a.d[%d]", name,
-                      pl_cg_double(w, p->step[i * PL_CG_RANK + d]));
-        }
+    bool ints = whole(p, i);
+    pl_cg_put(w, "%s(", cast_head(x->dtype, ints ? PL_I32 : PL_F64));
+    if (ints)
+        pl_cg_put(w, "(int)a.s[%d]", pl_cg_size(w, (int64_t)x->imm));
+    else
+        pl_cg_put(w, "a.d[%d]", pl_cg_double(w, x->imm));
+    for (int d = 0; d < p->rank; d++) {
+        double step = p->step[i * PL_CG_RANK + d];
+        char name[16];
+        if (step == 0.0) continue;
+        pl_cg_coord_name(p, d, name, sizeof name);
+        if (ints)
+            pl_cg_put(w, " + (int)%s * (int)a.s[%d]", name, pl_cg_size(w, (int64_t)step));
+        else
+            pl_cg_put(w, " + (double)%s * a.d[%d]", name, pl_cg_double(w, step));
+    }
     pl_cg_put(w, "));\n");
 }
 

@@ -29,13 +29,19 @@ static void put_bases(pl_cg *w)
     }
 }
 
+static void put_index(pl_cg *w)
+{
+    pl_cg_put(w, "const I e_ = at_ + u * B_; const I z_ = o_ * N_ + e_; (void)z_;\n");
+}
+
 static void put_body(pl_cg *w, const int *lvl, const int *dep)
 {
     const pl_cg_pass *p = w->p;
     pl_cg_put(w, "const I part_ = %s;\n", p->parts > 1 ? "b_ - o_ * (I)a.m[0].d" : "0");
+    pl_cg_dividers(w);
     pl_cg_pointers(w);
     pl_cg_outputs(w);
-    pl_cg_coords(w, PL_CG_OUTER, pl_cg_rank(p, PL_CG_OUTER), "o_", "o");
+    pl_cg_coords(w, PL_CG_OUTER, 0, pl_cg_rank(p, PL_CG_OUTER), "o_", "o");
     put_bases(w);
     int inner = pl_cg_size(w, p->size[PL_CG_INNER]), part = pl_cg_size(w, p->part);
     pl_cg_put(w, "enum { V = %d };\n", p->vec);
@@ -44,24 +50,23 @@ static void put_body(pl_cg *w, const int *lvl, const int *dep)
     pl_cg_put(w, "const I hi_ = N_ - lo_ < a.s[%d] ? N_ : lo_ + a.s[%d];\n", part, part);
     pl_cg_hoist(w, lvl, dep, 0);
     pl_cg_accumulators(w);
-    static const char index[] = "const I e_ = at_ + u * B_; const I z_ = o_ * N_ + e_; (void)z_;\n";
     pl_cg_put(w, "I at_ = lo_ + (I)threadIdx.x * V;\n");
     pl_cg_put(w, "for (; at_ + (%d - 1) * B_ + V <= hi_; at_ += %d * B_) {\nenum { U = %d };\n",
               p->unroll, p->unroll, p->unroll);
     const pl_cg_counts before = w->n;
-    pl_cg_step(w, lvl, dep, index);
+    pl_cg_step(w, lvl, dep, put_index);
     pl_cg_put(w, "}\n");
     if (p->unroll > 1) {
         pl_cg_put(w, "for (; at_ + V <= hi_; at_ += B_) {\nenum { U = 1 };\n");
         w->n = before;
-        pl_cg_step(w, lvl, dep, index);
+        pl_cg_step(w, lvl, dep, put_index);
         pl_cg_put(w, "}\n");
     }
     if (p->vec > 1 && !p->reduces) {
         pl_cg_put(w, "if (at_ < hi_) {\nconst I from_ = at_;\n"
                      "for (I at_ = from_; at_ < hi_; at_++) {\nenum { U = 1, V = 1 };\n");
         w->n = before;
-        pl_cg_step(w, lvl, dep, index);
+        pl_cg_step(w, lvl, dep, put_index);
         pl_cg_put(w, "}\n}\n");
     }
     if (p->reduces) pl_cg_put(w, "const I to_ = b_;\n");

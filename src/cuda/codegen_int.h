@@ -27,6 +27,7 @@ typedef struct pl_cg_operand {
     uint32_t index, align; /* align: bytes that the base is known to be a multiple of */
     int64_t plus;          /* bytes from the base */
     pl_dtype dtype;
+    bool bits; /* eight elements a byte (ir/units.h) */
     int64_t offset, stride[PL_CG_RANK];
 } pl_cg_operand;
 
@@ -36,6 +37,7 @@ typedef struct pl_cg_sink {
     int32_t src, out, out2;
     pl_dtype dtype;
     pl_reduce_fn reduce;
+    bool bits;       /* STORE: eight elements a byte; chunks are then whole bytes */
     int64_t save;    /* ROWS into scratch at this byte; -1: into out */
     int64_t partial; /* REDUCE: first byte of its partial results */
 } pl_cg_sink;
@@ -67,6 +69,7 @@ typedef struct pl_cg_pass {
     int64_t tiles;          /* sheet: columns of blocks */
     int32_t steps;          /* row: chunks of a thread, 0: not fixed in the text */
     bool wide, direct;      /* 64-bit indices; reductions have one part */
+    int32_t seg; /* sheet: dims of along that only change from segment to segment */
 } pl_cg_pass;
 
 /* ---- the writer -------------------------------------------------------------------------- */
@@ -91,6 +94,7 @@ typedef struct pl_cg {
     float f[PL_CG_SLOTS];
     pl_cg_div m[PL_CG_SLOTS];
     bool full; /* a table ran over */
+    int32_t div[PL_CG_RANK]; /* per dim: its divider */
     /* per operand, per ramp */
     int32_t *ptr_of;
 } pl_cg;
@@ -127,11 +131,13 @@ void pl_cg_result(pl_cg *w, pl_dtype mem, pl_dtype src, const char *value);
 /* Declares v<i> and sets ref[i]; coordinates that a ramp needs are in scope. */
 void pl_cg_map(pl_cg *w, int i);
 void pl_cg_ramp(pl_cg *w, int i);
+/* Expression: instruction i, which is in scope, as an element in memory. */
+void pl_cg_element(pl_cg *w, pl_dtype mem, int i);
 bool pl_cg_constant(const pl_form_instr *x);
 
 /* codegen_access.c: where operands are read. Names in the text:
  *   o_ linear index in the outer set, o0.. its coordinates
- *   r_ in the along set, l_ the coordinate of its last dim, s0.. those before
+ *   r_ in the along set, s0.. its coordinates; l_ counted from the segment's start
  *   e_ in the inner set, at the chunk's start, i0.. its coordinates; x0.. those of element e_+j
  *   P<k> operand k's first element, V elements of a chunk */
 typedef enum pl_cg_access {
@@ -142,8 +148,8 @@ typedef enum pl_cg_access {
 } pl_cg_access;
 enum {
     PL_CG_DEP_O = 1,  /* varies with the outer set */
-    PL_CG_DEP_S = 2,  /* with the dims of the along set before its last */
-    PL_CG_DEP_L = 4,  /* with the last dim of the along set */
+    PL_CG_DEP_S = 2,  /* with the dims of the along set that only segments change */
+    PL_CG_DEP_L = 4,  /* with the other dims of the along set */
     PL_CG_DEP_I = 8,  /* with the inner set */
     PL_CG_DEP_J = 16  /* inside a chunk */
 };
@@ -154,11 +160,20 @@ static inline int pl_cg_rank(const pl_cg_pass *p, pl_cg_set set)
 /* Whether one stride serves the whole set: *out. */
 bool pl_cg_linear(const pl_cg_pass *p, const int64_t *stride, pl_cg_set set, int64_t *out);
 pl_cg_access pl_cg_access_of(const pl_cg_pass *p, const pl_cg_operand *o, int vec);
+/* Whether a LOAD's chunk comes as bits of one word. */
+static inline bool pl_cg_word(const pl_cg_pass *p, int i)
+{
+    const pl_cg_operand *o = &p->op[p->instr[i].operand];
+    return o->bits && pl_cg_access_of(p, o, p->vec) == PL_CG_VECTOR;
+}
 /* What each used instruction depends on; dep has n_instr entries. */
 void pl_cg_deps(const pl_cg_pass *p, int vec, int *dep);
 void pl_cg_coord_name(const pl_cg_pass *p, int d, char *buf, size_t cap);
-/* Declares the coordinates prefix0.. of the first n dims of a set, of linear index `at`. */
-void pl_cg_coords(pl_cg *w, pl_cg_set set, int n, const char *at, const char *prefix);
+/* Dividers for the dims of all sets: before any coordinates. */
+void pl_cg_dividers(pl_cg *w);
+/* Declares the coordinates of dims [lo, hi) of a set, prefix<lo>.., of the linear index `at` over
+ * them. */
+void pl_cg_coords(pl_cg *w, pl_cg_set set, int lo, int hi, const char *at, const char *prefix);
 /* Adds " + ..." for what the set contributes to operand k's offset. */
 void pl_cg_offset(pl_cg *w, int k, pl_cg_set set);
 /* Declares P<k> of all operands that used instructions read. */
@@ -176,7 +191,7 @@ void pl_cg_outputs(pl_cg *w); /* declares W<s>, the memory of STORE sinks */
 void pl_cg_hoist(pl_cg *w, const int *lvl, const int *dep, int level);
 void pl_cg_accumulators(pl_cg *w);
 /* U chunks. `index` declares the indices of chunk u, and z_, its place in the dense space. */
-void pl_cg_step(pl_cg *w, const int *lvl, const int *dep, const char *index);
+void pl_cg_step(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w));
 /* Combines accumulators over the block and leaves them at to_: results, or partial results. */
 void pl_cg_totals(pl_cg *w);
 void pl_cg_put_result(pl_cg *w, int sink, const char *value, const char *index);

@@ -185,7 +185,9 @@ static bool one_a_chunk(const pl_cg_pass *p, int i)
 static void declare_raw(pl_cg *w, int i, const char *tail)
 {
     const char *mem = pl_cg_mem(w->p->instr[i].dtype);
-    if (one_a_chunk(w->p, i))
+    if (pl_cg_word(w->p, i))
+        pl_cg_put(w, "unsigned q%d%s;\n", i, tail);
+    else if (one_a_chunk(w->p, i))
         pl_cg_put(w, "%s q%d%s;\n", mem, i, tail);
     else
         pl_cg_put(w, "p_vec<%s, V> q%d%s;\n", mem, i, tail);
@@ -218,7 +220,7 @@ static void open_chunks(pl_cg *w, bool fixed)
               fixed && w->p->size[PL_CG_INNER] == (int64_t)w->p->steps * w->p->tx * w->p->vec
                   ? ""
                   : "if (e_ < N_) ");
-    pl_cg_coords(w, PL_CG_INNER, pl_cg_rank(w->p, PL_CG_INNER), "e_", "i");
+    pl_cg_coords(w, PL_CG_INNER, 0, pl_cg_rank(w->p, PL_CG_INNER), "e_", "i");
 }
 
 /* All chunks of operands that stay. */
@@ -288,8 +290,11 @@ static void put_elements(pl_cg *w, const stages *t, int stage)
         }
         if (x->code == PL_FORM_LOAD) {
             char raw[32];
-            snprintf(raw, sizeof raw, "q%d%s%s", i, held(t, i) ? "[c]" : "",
-                     one_a_chunk(p, i) ? "" : ".x[j]");
+            const char *tail = held(t, i) ? "[c]" : "";
+            if (pl_cg_word(p, i))
+                snprintf(raw, sizeof raw, "(q%d%s >> j & 1)", i, tail);
+            else
+                snprintf(raw, sizeof raw, "q%d%s%s", i, tail, one_a_chunk(p, i) ? "" : ".x[j]");
             pl_cg_put(w, "const %s v%d = ", pl_cg_reg(x->dtype), i);
             pl_cg_from(w, x->dtype, raw);
             pl_cg_put(w, ";\n");
@@ -391,7 +396,7 @@ static void put_stage(pl_cg *w, const stages *t, int stage)
             pl_cg_put(w, "p_vec<%s, V> w%d;\n", pl_cg_mem(p->sink[s].dtype), s);
     pl_cg_put(w, "_Pragma(\"unroll\") for (int j = 0; j < V; j++) {\n");
     if (pl_cg_inner_ramps(p))
-        pl_cg_coords(w, PL_CG_INNER, pl_cg_rank(p, PL_CG_INNER), "e_ + j", "x");
+        pl_cg_coords(w, PL_CG_INNER, 0, pl_cg_rank(p, PL_CG_INNER), "e_ + j", "x");
     put_elements(w, t, stage);
     for (int i = 0; i < p->n_instr; i++)
         if (sums_in(t, i, stage, &var)) put_sum_take(w, i, var);
@@ -399,7 +404,7 @@ static void put_stage(pl_cg *w, const stages *t, int stage)
         const pl_cg_sink *k = &p->sink[s];
         if (k->kind != PL_FORM_STORE) continue;
         pl_cg_put(w, "w%d.x[j] = ", s);
-        pl_cg_to(w, k->dtype, p->instr[k->src].dtype, w->ref[k->src]);
+        pl_cg_element(w, k->dtype, k->src);
         pl_cg_put(w, ";\n");
     }
     pl_cg_put(w, "}\n");
@@ -423,7 +428,7 @@ static void put_rows(pl_cg *w)
         int ptr = k->save >= 0 ? pl_cg_pointer(w, PL_CODE_WORK, 0, k->save, al)
                                : pl_cg_pointer(w, PL_CODE_OUT, (uint32_t)k->out, 0, al);
         pl_cg_put(w, "((%s *)a.p[%d])[row_] = ", pl_cg_mem(k->dtype), ptr);
-        pl_cg_to(w, k->dtype, p->instr[k->src].dtype, w->ref[k->src]);
+        pl_cg_element(w, k->dtype, k->src);
         pl_cg_put(w, ";\n");
     }
     pl_cg_put(w, "}\n");
@@ -442,9 +447,10 @@ static void put_head(pl_cg *w)
     pl_cg_put(w, "const bool on_ = row_ < a.s[%d];\nconst I o_ = on_ ? row_ : a.s[%d] - 1;\n",
               rows, rows);
     if (!p->steps) pl_cg_put(w, "const I steps_ = (N_ + T * V - 1) / (T * V);\n");
+    pl_cg_dividers(w);
     pl_cg_pointers(w);
     pl_cg_outputs(w);
-    pl_cg_coords(w, PL_CG_OUTER, pl_cg_rank(p, PL_CG_OUTER), "o_", "o");
+    pl_cg_coords(w, PL_CG_OUTER, 0, pl_cg_rank(p, PL_CG_OUTER), "o_", "o");
     for (int i = 0; i < p->n_instr; i++) {
         if (!p->used[i] || p->instr[i].code != PL_FORM_LOAD) continue;
         int k = p->instr[i].operand;

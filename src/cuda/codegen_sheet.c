@@ -4,8 +4,9 @@
  *   block b = ((o_, part), tile): rows [part * L, ...) of along, columns of one tile
  *   thread (x, y): columns (tile * X + x) * V + 0..V-1, rows y, y + Y, y + 2Y, ...
  *
- * Where operands see several dims in along, the walk goes by segments, in each of which only the
- * last dim moves. Sums over rows: each thread in order, then the Y threads as a tree, then the
+ * Where operands see several dims in along, the walk goes by segments: the outer of those dims
+ * change only between them, the inner ones (at least one; more where they are short, as the windows
+ * of a pool) are found at every step. Sums over rows: each thread in order, then the Y threads as a tree, then the
  * parts (codegen_fold.c). X, Y and the parts depend on sizes only.
  */
 #include "cuda/codegen_int.h"
@@ -13,7 +14,7 @@
 static void find_levels(const pl_cg_pass *p, const int *dep, int *lvl)
 {
     for (int i = 0; i < p->n_instr; i++)
-        lvl[i] = !p->used[i]              ? -1
+        lvl[i] = !p->used[i]            ? -1
                  : dep[i] & PL_CG_DEP_L ? 2
                  : dep[i] & PL_CG_DEP_S ? 1
                                         : 0;
@@ -33,19 +34,25 @@ static void put_bases(pl_cg *w)
     }
 }
 
-static const char index_text[] = "const I r_ = row_ + u * Y_, l_ = r_ - seg_, "
-                                 "z_ = (o_ * A_ + r_) * N_ + e_; (void)l_; (void)z_;\n";
+static void put_index(pl_cg *w)
+{
+    pl_cg_put(w, "const I r_ = row_ + u * Y_, l_ = r_ - seg_, z_ = (o_ * A_ + r_) * N_ + e_; "
+                 "(void)l_; (void)z_;\n");
+    pl_cg_coords(w, PL_CG_ALONG, w->p->seg, pl_cg_rank(w->p, PL_CG_ALONG), "l_", "s");
+}
 
 static void put_walk(pl_cg *w, const int *lvl, const int *dep)
 {
     const pl_cg_pass *p = w->p;
-    int n = pl_cg_rank(p, PL_CG_ALONG);
-    if (n > 1) { /* row_ is the lane's next row; its segment begins at seg_ */
-        int m = pl_cg_divider(w, p->dim[p->first[PL_CG_INNER] - 1]);
-        pl_cg_put(w, "while (row_ < hi_) {\nconst I s_ = p_quot(row_, a.m[%d]), seg_ = s_ * "
+    if (p->seg) { /* row_ is the lane's next row; its segment begins at seg_ */
+        int64_t len = 1;
+        for (int d = p->first[PL_CG_ALONG] + p->seg; d < p->first[PL_CG_INNER]; d++)
+            len *= p->dim[d];
+        int m = pl_cg_divider(w, len);
+        pl_cg_put(w, "while (row_ < hi_) {\nconst I t_ = p_quot(row_, a.m[%d]), seg_ = t_ * "
                      "(I)a.m[%d].d;\nconst I end_ = hi_ - seg_ < (I)a.m[%d].d ? hi_ : seg_ + "
                      "(I)a.m[%d].d;\n", m, m, m, m);
-        pl_cg_coords(w, PL_CG_ALONG, n - 1, "s_", "s");
+        pl_cg_coords(w, PL_CG_ALONG, 0, p->seg, "t_", "s");
         pl_cg_hoist(w, lvl, dep, 1);
     } else {
         pl_cg_put(w, "{\nconst I seg_ = 0, end_ = hi_;\n");
@@ -53,12 +60,12 @@ static void put_walk(pl_cg *w, const int *lvl, const int *dep)
     pl_cg_put(w, "for (; row_ + (%d - 1) * Y_ < end_; row_ += %d * Y_) {\nenum { U = %d };\n",
               p->unroll, p->unroll, p->unroll);
     const pl_cg_counts before = w->n;
-    pl_cg_step(w, lvl, dep, index_text);
+    pl_cg_step(w, lvl, dep, put_index);
     pl_cg_put(w, "}\n");
     if (p->unroll > 1) {
         pl_cg_put(w, "for (; row_ < end_; row_ += Y_) {\nenum { U = 1 };\n");
         w->n = before;
-        pl_cg_step(w, lvl, dep, index_text);
+        pl_cg_step(w, lvl, dep, put_index);
         pl_cg_put(w, "}\n");
     }
     pl_cg_put(w, "}\n");
@@ -85,10 +92,11 @@ pl_status pl_cg_sheet(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
                  "N_;\nif (!on_) %s;\n", p->reduces ? "e_ = 0" : "return");
     pl_cg_put(w, "const I lo_ = part_ * a.s[%d], hi_ = !on_ ? lo_ : A_ - lo_ < a.s[%d] ? A_ : "
                  "lo_ + a.s[%d];\nI row_ = lo_ + (I)threadIdx.y;\n", part, part, part);
+    pl_cg_dividers(w);
     pl_cg_pointers(w);
     pl_cg_outputs(w);
-    pl_cg_coords(w, PL_CG_OUTER, pl_cg_rank(p, PL_CG_OUTER), "o_", "o");
-    pl_cg_coords(w, PL_CG_INNER, pl_cg_rank(p, PL_CG_INNER), "e_", "i");
+    pl_cg_coords(w, PL_CG_OUTER, 0, pl_cg_rank(p, PL_CG_OUTER), "o_", "o");
+    pl_cg_coords(w, PL_CG_INNER, 0, pl_cg_rank(p, PL_CG_INNER), "e_", "i");
     put_bases(w);
     pl_cg_hoist(w, lvl, dep, 0);
     pl_cg_accumulators(w);

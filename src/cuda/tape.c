@@ -11,6 +11,7 @@
  */
 #include "base/sys.h"
 #include "cuda/device_int.h"
+#include "cuda/many.h"
 
 typedef struct tape {
     const pl_tape_plan *plan;
@@ -32,9 +33,19 @@ static pl_status enqueue_one(const pl_launch *l)
     return PL_OK;
 }
 
+/* Small kernels of a kind that follow each other go together where they can. */
 pl_status pl_cuda_enqueue(const pl_launch *l, uint32_t n, uint32_t *failed)
 {
-    for (*failed = 0; *failed < n; ++*failed) PL_TRY(enqueue_one(&l[*failed]));
+    for (uint32_t i = 0, step; i < n; i += step) {
+        const pl_call *calls[PL_CUDA_MANY];
+        int n_calls;
+        *failed = i;
+        step = pl_cuda_together(l + i, n - i, calls, &n_calls);
+        if (n_calls > 1)
+            PL_TRY(pl_cuda_many_of(l[i].exec->kernel)(calls, n_calls));
+        else
+            for (uint32_t k = 0; k < step; k++) PL_TRY(enqueue_one(&l[i + k]));
+    }
     *failed = 0;
     return PL_OK;
 }

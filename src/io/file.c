@@ -4,6 +4,7 @@
  * straight to the file. The temporary file is made with O_EXCL under path.tmp-PID-N, so two
  * writers, or the remains of a killed one, never share a file.
  */
+#define XXH_STATIC_LINKING_ONLY /* the state of a hash inside another struct */
 #include "io/file.h"
 
 #include "base/sys.h"
@@ -14,6 +15,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 enum { BUFFER_BYTES = 1 << 16, TEMP_TRIES = 100 };
 
@@ -67,6 +69,8 @@ struct pl_file_writer {
     char *path, *temp; /* both in the same block as the struct */
     int fd;
     bool failed, committed;
+    uint64_t bytes;
+    XXH64_state_t hash;
     size_t used; /* bytes waiting in buffer */
     char buffer[BUFFER_BYTES];
 };
@@ -79,6 +83,7 @@ pl_status pl_file_writer_new(const char *path, pl_file_writer **out)
     w->path = (char *)(w + 1);
     w->temp = w->path + n;
     memcpy(w->path, path, n);
+    XXH64_reset(&w->hash, 0);
     w->fd = -1;
     for (int i = 0; i < TEMP_TRIES && w->fd < 0; i++) {
         snprintf(w->temp, n + suffix, "%s.tmp-%ld-%d", path, (long)getpid(), i);
@@ -119,11 +124,23 @@ pl_status pl_file_writer_write(pl_file_writer *w, const void *data, size_t bytes
 {
     PL_FAIL_IF(w->failed, PL_ERR_IO, "%.300s: an earlier write failed", w->path);
     if (bytes == 0) return PL_OK;
+    XXH64_update(&w->hash, data, bytes);
+    w->bytes += bytes;
     if (bytes > sizeof w->buffer - w->used) PL_TRY(flush_buffer(w));
     if (bytes >= sizeof w->buffer) return write_all(w, data, bytes);
     memcpy(w->buffer + w->used, data, bytes);
     w->used += bytes;
     return PL_OK;
+}
+
+uint64_t pl_file_writer_bytes(const pl_file_writer *w)
+{
+    return w->bytes;
+}
+
+uint64_t pl_file_writer_hash(const pl_file_writer *w)
+{
+    return XXH64_digest(&w->hash);
 }
 
 pl_status pl_file_writer_commit(pl_file_writer *w)

@@ -38,6 +38,9 @@ typedef struct pl_file_writer pl_file_writer;
 /* Begins a temporary sibling of path. Nothing is seen under path before commit. */
 pl_status pl_file_writer_new(const char *path, pl_file_writer **out) PL_MUST_USE;
 pl_status pl_file_writer_write(pl_file_writer *w, const void *data, size_t bytes) PL_MUST_USE;
+/* Bytes given so far, and their XXH64. */
+uint64_t pl_file_writer_bytes(const pl_file_writer *w);
+uint64_t pl_file_writer_hash(const pl_file_writer *w);
 /* fsyncs, renames over path, fsyncs the folder. Refused after a failed write. */
 pl_status pl_file_writer_commit(pl_file_writer *w) PL_MUST_USE;
 /* Without a commit the temporary file is removed. NULL is fine. */

@@ -116,6 +116,8 @@ int pl_st_writer_order(const pl_st_writer *w, int position);
 pl_status pl_st_writer_write(pl_st_writer *w, int index, const void *data,
                              size_t bytes) PL_MUST_USE;
 pl_status pl_st_writer_finish(pl_st_writer *w) PL_MUST_USE;
+/* After finish: bytes of the file and their XXH64. */
+void pl_st_writer_sum(const pl_st_writer *w, uint64_t *bytes, uint64_t *hash);
 void pl_st_writer_free(pl_st_writer *w);
 
 #endif

@@ -258,3 +258,9 @@ pl_status pl_st_writer_finish(pl_st_writer *w)
     w->finished = true;
     return pl_file_writer_commit(w->file);
 }
+
+void pl_st_writer_sum(const pl_st_writer *w, uint64_t *bytes, uint64_t *hash)
+{
+    *bytes = pl_file_writer_bytes(w->file);
+    *hash = pl_file_writer_hash(w->file);
+}

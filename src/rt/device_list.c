@@ -96,3 +96,20 @@ int pl_device_list(pl_device_info *out, int cap)
     for (int i = 0; i < n && i < cap; i++) out[i] = all[i];
     return n;
 }
+
+bool pl_device_memory(const char *name, uint64_t *total, uint64_t *available)
+{
+    enum { MOST = 16 };
+    pl_device_info d[MOST];
+    int n = 1, at = 0;
+    if (strcmp(name, "cpu") == 0)
+        describe_cpu(&d[0]);
+    else
+        n = describe_cuda(d, MOST);
+    const char *card = strchr(name, ':');
+    while (card && at < n && at < MOST && strcmp(d[at].name, name) != 0) at++;
+    if (at >= n || at >= MOST || !d[at].usable || !d[at].total_bytes) return false;
+    *total = d[at].total_bytes;
+    *available = d[at].free_bytes;
+    return true;
+}

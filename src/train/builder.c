@@ -389,6 +389,8 @@ static pl_status build(pl_builder *b, const pl_recipe *recipe)
     PL_FAIL_IF(!ok, PL_ERR_MEMORY, "no memory for the programs");
     PL_TRY(recipe->build(b));
     if (!b->wants_eval) draft_free(&b->eval);
+    if (pl_config_int(b->config, "stop.patience") > 0 && pl__stop_slot(b->store) < 0)
+        return pl_store_status(b->store);
     for (int i = 0; i < b->n_turns; i++) {
         PL_TRY(turn_finish(&b->turn[i], recipe));
         if (!b->turn[i].minimised) draft_free(&b->turn[i].apply);

@@ -1,8 +1,9 @@
 /* model_file.c - weights in and out: slots to safetensors in PyTorch's names and layouts.
  *
  * A slot's file layout says: seen with shape `view`, file dimension i is our dimension perm[i]. Both
- * directions walk the file's elements in order and step through ours by strides. Model files hold
- * parameters and buffers; moments and counters belong to checkpoints.
+ * directions walk the file's elements in order and step through ours by strides, a piece at a time.
+ * Model files hold parameters and buffers; moments and counters belong to checkpoints, which keep
+ * them in our own layout.
  */
 #include "base/dtype.h"
 #include "base/sys.h"
@@ -43,103 +44,205 @@ pl_type pl__slot_file_type(const pl_slot *slot)
     return slot->layout.flat ? PL_TYPE(t.dtype, pl_type_elems(&t)) : t;
 }
 
-/* Element numbers in ours, in file order. */
-static void copy_walk(const pl_slot *slot, const char *src, char *dst, bool to_file)
+/* Whether the file has our elements in our order. */
+static bool same_order(const pl_slot *slot)
+{
+    bool same = true;
+    for (int i = 0; i < slot->layout.rank; i++) same &= slot->layout.perm[i] == i;
+    return same;
+}
+
+/* Elements [first, first + n) in the file's order, between `part`, which holds just them, and the
+ * whole of ours. */
+static void copy_walk(const pl_slot *slot, int64_t first, int64_t n, char *part, char *ours,
+                      bool to_file)
 {
     layout_walk w = walk_of(slot);
     size_t bytes = pl_dtype_bytes(slot->type.dtype);
-    int64_t n = pl_type_elems(&w.file), at[PL_MAX_RANK] = {0}, ours = 0;
+    int64_t at[PL_MAX_RANK] = {0}, from = 0, rest = first;
+    for (int k = w.file.rank - 1; k >= 0 && w.file.dim[k]; k--) {
+        at[k] = rest % w.file.dim[k];
+        rest /= w.file.dim[k];
+        from += at[k] * w.stride[k];
+    }
     for (int64_t i = 0; i < n; i++) {
-        size_t a = (size_t)i * bytes, b = (size_t)ours * bytes;
+        size_t a = (size_t)i * bytes, b = (size_t)from * bytes;
         if (to_file)
-            memcpy(dst + a, src + b, bytes);
+            memcpy(part + a, ours + b, bytes);
         else
-            memcpy(dst + b, src + a, bytes);
+            memcpy(ours + b, part + a, bytes);
         for (int k = w.file.rank - 1; k >= 0; k--) {
-            ours += w.stride[k];
+            from += w.stride[k];
             if (++at[k] < w.file.dim[k]) break;
-            ours -= at[k] * w.stride[k];
+            from -= at[k] * w.stride[k];
             at[k] = 0;
         }
     }
 }
 
+/* The direction decides which of the two is only read. */
+static char *writable(const void *p)
+{
+    return (char *)(uintptr_t)p;
+}
+
 void pl__slot_from_file(const pl_slot *slot, const void *src, void *dst)
 {
-    copy_walk(slot, src, dst, false);
+    copy_walk(slot, 0, pl_type_elems(&slot->type), writable(src), dst, false);
 }
 
 void pl__slot_to_file(const pl_slot *slot, const void *src, void *dst)
 {
-    copy_walk(slot, src, dst, true);
+    copy_walk(slot, 0, pl_type_elems(&slot->type), dst, writable(src), true);
 }
 
-static bool in_model_file(const pl_slot *s)
+bool pl__slot_in_model(const pl_slot *s)
 {
     return s->kind == PL_SLOT_PARAM || s->kind == PL_SLOT_BUFFER;
 }
 
-/* ---- saving ----------------------------------------------------------------------------- */
-static pl_status declare_slots(pl_run *r, pl_st_writer *w, int *slots, int *n, size_t *largest)
+/* ---- staging ----------------------------------------------------------------------------
+ * Everything passes through a block that the run has from its beginning, so that its plan counts
+ * it. Where slots are out of the host's reach, those that the file orders otherwise pass through
+ * host memory whole. */
+pl_status pl__stage_open(pl_run *r)
 {
-    *n = 0;
+    r->stage = pl_sys_alloc(PL_STAGE_BYTES);
+    if (!r->stage) return PL_ERR_MEMORY;
+    memset(r->stage, 1, PL_STAGE_BYTES); /* resident from now on */
+    return PL_OK;
+}
+
+pl_status pl__stage_slots(pl_run *r)
+{
+    size_t most = 0;
     for (int i = 0; i < pl_store_count(r->store); i++) {
         const pl_slot *s = pl_store_slot(r->store, i);
-        if (!in_model_file(s)) continue;
-        pl_type t = pl__slot_file_type(s);
+        bool passes = pl__slot_in_model(s) && !same_order(s) && !pl_session_slot(r->session, i);
+        if (passes && pl_type_bytes(&s->type) > most) most = pl_type_bytes(&s->type);
+    }
+    if (!most || r->whole) return PL_OK;
+    r->whole = pl_sys_alloc(most);
+    return r->whole ? PL_OK : PL_ERR_MEMORY;
+}
+
+/* ---- saving ----------------------------------------------------------------------------- */
+static pl_status write_ordered(pl_run *r, pl_st_writer *w, int k, int slot)
+{
+    size_t bytes = pl_type_bytes(&pl_store_slot(r->store, slot)->type);
+    const char *ours = pl_session_slot(r->session, slot);
+    if (ours) return pl_st_writer_write(w, k, ours, bytes);
+    for (size_t at = 0; at < bytes;) {
+        size_t n = bytes - at < PL_STAGE_BYTES ? bytes - at : PL_STAGE_BYTES;
+        PL_TRY(pl_session_read_slot(r->session, slot, at, r->stage, n));
+        PL_TRY(pl_st_writer_write(w, k, r->stage, n));
+        at += n;
+    }
+    return PL_OK;
+}
+
+static pl_status write_walked(pl_run *r, pl_st_writer *w, int k, int slot)
+{
+    const pl_slot *s = pl_store_slot(r->store, slot);
+    size_t size = pl_dtype_bytes(s->type.dtype);
+    int64_t elems = pl_type_elems(&s->type), chunk = (int64_t)(PL_STAGE_BYTES / size);
+    char *ours = pl_session_slot(r->session, slot);
+    if (!ours) {
+        ours = r->whole;
+        PL_TRY(pl_session_read_slot(r->session, slot, 0, ours, pl_type_bytes(&s->type)));
+    }
+    for (int64_t at = 0; at < elems; at += chunk) {
+        int64_t n = elems - at < chunk ? elems - at : chunk;
+        copy_walk(s, at, n, r->stage, ours, true);
+        PL_TRY(pl_st_writer_write(w, k, r->stage, (size_t)n * size));
+    }
+    return PL_OK;
+}
+
+static pl_type type_in(const pl_slot *s, bool model)
+{
+    return model ? pl__slot_file_type(s) : s->type;
+}
+
+static pl_status declare_slots(pl_run *r, pl_st_writer *w, bool model, pl_slot_test test, int *slots,
+                               int *n)
+{
+    for (int i = 0; i < pl_store_count(r->store); i++) {
+        const pl_slot *s = pl_store_slot(r->store, i);
+        if (!test(s)) continue;
+        pl_type t = type_in(s, model);
         PL_TRY(pl_st_writer_add(w, s->name, &t));
-        if (pl_type_bytes(&t) > *largest) *largest = pl_type_bytes(&t);
         slots[(*n)++] = i;
     }
-    PL_TRY(pl_st_writer_meta(w, "format", "pt"));
+    if (model) PL_TRY(pl_st_writer_meta(w, "format", "pt"));
     PL_TRY(pl_st_writer_meta(w, "plimsoll.recipe", r->recipe->name));
     return pl_st_writer_meta(w, "plimsoll.version", pl_version());
 }
 
-/* staging: room for a slot in the file's layout, and after that in ours, where the slot itself is
- * out of reach. */
-static pl_status write_slots(pl_run *r, pl_st_writer *w, const int *slots, int n, char *staging,
-                             size_t largest)
+static pl_status write_slots(pl_run *r, pl_st_writer *w, bool model, const int *slots, int n)
 {
     PL_TRY(pl_st_writer_begin(w));
     for (int i = 0; i < n; i++) {
         int k = pl_st_writer_order(w, i);
-        const pl_slot *s = pl_store_slot(r->store, slots[k]);
-        size_t bytes = pl_type_bytes(&s->type);
-        const void *ours = pl_session_slot(r->session, slots[k]);
-        if (!ours) {
-            PL_TRY(pl_session_read_slot(r->session, slots[k], 0, staging + largest, bytes));
-            ours = staging + largest;
-        }
-        pl__slot_to_file(s, ours, staging);
-        PL_TRY(pl_st_writer_write(w, k, staging, bytes));
+        bool walk = model && !same_order(pl_store_slot(r->store, slots[k]));
+        PL_TRY(walk ? write_walked(r, w, k, slots[k]) : write_ordered(r, w, k, slots[k]));
     }
     return pl_st_writer_finish(w);
 }
 
-pl_status pl_run_save_model(pl_run *r, const char *path)
+pl_status pl__slots_write(pl_run *r, const char *path, bool model, pl_slot_test test,
+                          uint64_t *bytes, uint64_t *hash)
 {
     pl_st_writer *w = NULL;
     int n = 0, *slots = pl_sys_alloc((size_t)pl_store_count(r->store) * sizeof(int) + 1);
-    size_t largest = 1;
-    char *staging = NULL;
     pl_status rc = slots ? pl_st_writer_new(path, &w) : PL_ERR_MEMORY;
-    if (rc == PL_OK) rc = declare_slots(r, w, slots, &n, &largest);
-    if (rc == PL_OK && !(staging = pl_sys_alloc(2 * largest))) rc = PL_ERR_MEMORY;
-    if (rc == PL_OK) rc = write_slots(r, w, slots, n, staging, largest);
+    if (rc == PL_OK) rc = declare_slots(r, w, model, test, slots, &n);
+    if (rc == PL_OK) rc = write_slots(r, w, model, slots, n);
+    if (rc == PL_OK) pl_st_writer_sum(w, bytes, hash);
     pl_st_writer_free(w);
     pl_sys_free(slots);
-    pl_sys_free(staging);
     return rc;
 }
 
+pl_status pl_run_save_model(pl_run *r, const char *path)
+{
+    uint64_t bytes, hash;
+    return pl__slots_write(r, path, true, pl__slot_in_model, &bytes, &hash);
+}
+
 /* ---- loading ---------------------------------------------------------------------------- */
-static pl_status load_slot(pl_run *r, const pl_st_reader *f, int i, const char *path, char *staging,
-                           size_t largest)
+static pl_status read_walked(pl_run *r, const pl_st_reader *f, const pl_st_tensor *t, int slot)
+{
+    const pl_slot *s = pl_store_slot(r->store, slot);
+    size_t size = pl_dtype_bytes(s->type.dtype);
+    int64_t elems = pl_type_elems(&s->type), chunk = (int64_t)(PL_STAGE_BYTES / size);
+    char *there = pl_session_slot(r->session, slot), *ours = there ? there : r->whole;
+    for (int64_t at = 0; at < elems; at += chunk) {
+        int64_t n = elems - at < chunk ? elems - at : chunk;
+        PL_TRY(pl_st_read_range(f, t, (uint64_t)at * size, (size_t)n * size, r->stage));
+        copy_walk(s, at, n, r->stage, ours, false);
+    }
+    if (there) return PL_OK;
+    return pl_session_write_slot(r->session, slot, 0, ours, pl_type_bytes(&s->type));
+}
+
+static pl_status read_ordered(pl_run *r, const pl_st_reader *f, const pl_st_tensor *t, int slot)
+{
+    size_t bytes = pl_type_bytes(&pl_store_slot(r->store, slot)->type);
+    for (size_t at = 0; at < bytes;) {
+        size_t n = bytes - at < PL_STAGE_BYTES ? bytes - at : PL_STAGE_BYTES;
+        PL_TRY(pl_st_read_range(f, t, at, n, r->stage));
+        PL_TRY(pl_session_write_slot(r->session, slot, at, r->stage, n));
+        at += n;
+    }
+    return PL_OK;
+}
+
+static pl_status load_slot(pl_run *r, const pl_st_reader *f, int i, const char *path, bool model)
 {
     const pl_slot *s = pl_store_slot(r->store, i);
     const pl_st_tensor *t = pl_st_find(f, s->name);
-    pl_type want = pl__slot_file_type(s);
+    pl_type want = type_in(s, model);
     char a[96], b[96];
     PL_FAIL_IF(!t, PL_ERR_FILE, "%s has no tensor \"%s\" (%s)", path, s->name,
                pl_type_text(&want, a, sizeof a));
@@ -147,43 +250,34 @@ static pl_status load_slot(pl_run *r, const pl_st_reader *f, int i, const char *
                "%s: tensor \"%s\" is %s, the model wants %s", path, s->name,
                t->loadable ? pl_type_text(&t->type, b, sizeof b) : pl_st_dtype_name(t->dtype),
                pl_type_text(&want, a, sizeof a));
-    PL_TRY(pl_st_read(f, t, staging, pl_type_bytes(&want)));
-    void *ours = pl_session_slot(r->session, i);
-    pl__slot_from_file(s, staging, ours ? ours : staging + largest);
-    if (ours) return PL_OK;
-    return pl_session_write_slot(r->session, i, 0, staging + largest, pl_type_bytes(&s->type));
+    return model && !same_order(s) ? read_walked(r, f, t, i) : read_ordered(r, f, t, i);
 }
 
-static pl_status load_all(pl_run *r, const pl_st_reader *f, const char *path, bool partial)
+static pl_status load_all(pl_run *r, const pl_st_reader *f, const char *path, bool model,
+                          pl_slot_test test, bool partial)
 {
-    size_t largest = 1;
     int wanted = 0;
-    for (int i = 0; i < pl_store_count(r->store); i++) {
-        const pl_slot *s = pl_store_slot(r->store, i);
-        wanted += in_model_file(s);
-        if (in_model_file(s) && pl_type_bytes(&s->type) > largest)
-            largest = pl_type_bytes(&s->type);
-    }
+    for (int i = 0; i < pl_store_count(r->store); i++) wanted += test(pl_store_slot(r->store, i));
     PL_FAIL_IF(!partial && pl_st_count(f) > wanted, PL_ERR_FILE,
-               "%s holds %d tensors, the model has %d: not its weights", path, pl_st_count(f),
-               wanted);
-    char *staging = pl_sys_alloc(2 * largest);
-    pl_status rc = staging ? PL_OK : PL_ERR_MEMORY;
-    for (int i = 0; i < pl_store_count(r->store) && rc == PL_OK; i++) {
-        const pl_slot *s = pl_store_slot(r->store, i);
-        if (in_model_file(s)) rc = load_slot(r, f, i, path, staging, largest);
-    }
-    pl_sys_free(staging);
+               "%s holds %d tensors, the %s has %d: not its %s", path, pl_st_count(f),
+               model ? "model" : "run", wanted, model ? "weights" : "state");
+    for (int i = 0; i < pl_store_count(r->store); i++)
+        if (test(pl_store_slot(r->store, i))) PL_TRY(load_slot(r, f, i, path, model));
+    return PL_OK;
+}
+
+pl_status pl__slots_read(pl_run *r, const char *path, bool model, pl_slot_test test, bool partial)
+{
+    pl_st_reader *f;
+    PL_TRY(pl_st_open(path, &f));
+    pl_status rc = load_all(r, f, path, model, test, partial);
+    pl_st_close(f);
     return rc;
 }
 
 pl_status pl_run_load_model(pl_run *r, const char *path, bool partial)
 {
-    pl_st_reader *f;
-    PL_TRY(pl_st_open(path, &f));
-    pl_status rc = load_all(r, f, path, partial);
-    pl_st_close(f);
-    return rc;
+    return pl__slots_read(r, path, true, pl__slot_in_model, partial);
 }
 
 pl_status pl_model_file_list(const char *path, void (*each)(void *ctx, const pl_tensor_info *t),

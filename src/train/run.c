@@ -220,6 +220,7 @@ pl_status pl_run_open(const char *config, const char *const *overrides, int n, p
     for (int i = 0; i < n && rc == PL_OK; i++) rc = pl_config_override(r->config, overrides[i]);
     if (rc == PL_OK) rc = pl_config_check(r->config);
     if (rc == PL_OK && !(r->store = pl_store_new())) rc = PL_ERR_MEMORY;
+    if (rc == PL_OK) rc = pl__stage_open(r);
     if (rc != PL_OK) {
         pl_run_free(r);
         return rc;
@@ -242,6 +243,8 @@ void pl_run_free(pl_run *r)
     pl_store_free(r->store);
     pl_config_free(r->config);
     pl_sys_free(r->samples);
+    pl_sys_free(r->stage);
+    pl_sys_free(r->whole);
     if (r->library) dlclose(r->library);
     pl_arena_release(&r->arena);
     pl_sys_free(r);
@@ -535,14 +538,15 @@ static pl_status open_session(pl_run *r, int n, pl_program *const *programs)
     }
 }
 
-pl_status pl_run_start(pl_run *r)
+static pl_status start(pl_run *r)
 {
     pl_program *programs[PL_MAX_PROGRAMS];
     int n = pl__run_programs(r, programs);
     PL_TRY(open_session(r, n, programs));
     PL_TRY(pl_session_init(r->session, (uint64_t)pl_config_int(r->config, "seed")));
     PL_TRY(seed_random_key(r));
-    if (!pl_config_is_null(r->config, "init_from"))
+    PL_TRY(pl__stage_slots(r));
+    if (!r->resume && !pl_config_is_null(r->config, "init_from"))
         PL_TRY(pl_run_load_model(r, pl_config_text(r->config, "init_from"), false));
     if (r->replay) return PL_OK;
     r->samples = pl_sys_alloc((size_t)r->micro * sizeof *r->samples);
@@ -553,6 +557,12 @@ pl_status pl_run_start(pl_run *r)
     if (r->recipe->data_open) PL_TRY(r->recipe->data_open(r->config, &r->data));
     r->data_open = true;
     return PL_OK;
+}
+
+pl_status pl_run_start(pl_run *r)
+{
+    PL_TRY(start(r));
+    return r->resume ? pl__checkpoint_load(r, r->resume) : PL_OK;
 }
 
 /* ---- data ------------------------------------------------------------------------------- */
@@ -577,6 +587,11 @@ static int64_t data_size(pl_run *r, pl_subset subset)
 {
     if (r->dataset) return pl_dataset_rows(r->dataset, subset);
     return r->recipe->data_size ? r->recipe->data_size(r->data, subset) : 0;
+}
+
+int64_t pl__run_samples(pl_run *r)
+{
+    return data_size(r, PL_SUBSET_TRAIN);
 }
 
 /* First element that is not finite, or -1. The sum of x*0 is 0 exactly when all are finite. */
@@ -783,6 +798,7 @@ pl_status pl_run_eval(pl_run *r, pl_eval_info *info)
     int64_t total = pl_config_int(r->config, "eval.batches") * batch;
     if (size > 0 && total > size) total = size;
     for (int64_t at = 0, k; at < total; at += k) {
+        PL_FAIL_IF(r->stop && *r->stop, PL_ERR_STOPPED, "the evaluation was stopped");
         k = rows_at_once(r->micro, total - at);
         for (int64_t i = 0; i < r->micro; i++) r->samples[i] = at + i % k;
         PL_TRY(read_batch(r, PL_SUBSET_EVAL, r->eval));

@@ -28,6 +28,27 @@ const pl_config_entry pl_engine_schema[] = {
 
     {"train.steps", PL_CONFIG_INT, "1000", 1, 1e12, NULL, "Optimiser steps of a run."},
     {"train.log_every", PL_CONFIG_INT, "10", 1, 1e9, NULL, "Steps between lines of the log."},
+    {"log.memory_every", PL_CONFIG_INT, "0", 0, 1e12, NULL,
+     "Steps between summaries of memory; 0: at the start and when SIGUSR2 asks."},
+    {"log.warn_memory", PL_CONFIG_FLOAT, "0.85", 0, 1, NULL,
+     "Warns when more than this share of the device or the host is held, by anyone; 0: never."},
+    {"log.tensorboard", PL_CONFIG_BOOL, "true", 0, 0, NULL,
+     "Writes TensorBoard's event files into the run's folder."},
+
+    {"checkpoint.every", PL_CONFIG_INT, "0", 0, 1e12, NULL,
+     "Steps between checkpoints in RUN (--out); 0: by time only."},
+    {"checkpoint.interval", PL_CONFIG_DURATION, "10min", 0, 1e9, NULL,
+     "Time between checkpoints, at most; 0: by steps only."},
+    {"checkpoint.keep", PL_CONFIG_INT, "2", 1, 1e6, NULL, "Newest checkpoints that are kept."},
+    {"checkpoint.best", PL_CONFIG_TEXT, "null", 0, 0, NULL,
+     "Evaluation output whose best checkpoint is kept too, as RUN/best."},
+    {"checkpoint.best_mode", PL_CONFIG_CHOICE, "min", 0, 0, "min|max", "What is best."},
+
+    {"stop.patience", PL_CONFIG_INT, "0", 0, 1e9, NULL,
+     "Evaluations in a row that bring nothing better before the run ends; 0: it never does so."},
+    {"stop.metric", PL_CONFIG_TEXT, "loss", 0, 0, NULL, "Evaluation output that is watched."},
+    {"stop.mode", PL_CONFIG_CHOICE, "min", 0, 0, "min|max", "What is better."},
+    {"stop.threshold", PL_CONFIG_FLOAT, "0", 0, 1, NULL, "Better by less than this share is not."},
 
     {"optim.name", PL_CONFIG_CHOICE, "adamw", 0, 0, "sgd|adam|adamw|lion|rmsprop",
      "Update rule."},
@@ -87,7 +108,8 @@ const pl_config_entry pl_engine_schema[] = {
     {"ema.decay", PL_CONFIG_FLOAT, "0", 0, 1, NULL, "Averaged copy of the weights; 0: off."},
 
     {"eval.every", PL_CONFIG_INT, "0", 0, 1e12, NULL, "Steps between evaluations; 0: at the end."},
-    {"eval.batches", PL_CONFIG_INT, "16", 1, 1e9, NULL, "Batches of an evaluation, at most."},
+    {"eval.batches", PL_CONFIG_INT, "16", 1, 1e9, NULL,
+     "Batches of an evaluation, at most; a last one that is not full counts by its samples."},
     {"data.path", PL_CONFIG_TEXT, "null", 0, 0, NULL,
      "Folder with train/INPUT.npy and eval/INPUT.npy; without it the recipe's own data."},
     {"data.allow_nonfinite", PL_CONFIG_BOOL, "false", 0, 0, NULL,

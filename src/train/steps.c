@@ -82,17 +82,28 @@ void pl__turns_free(pl_run *r)
     r->train = r->apply = r->eval = NULL;
 }
 
+int pl_run_turn_count(const pl_run *r)
+{
+    return r->n_turns;
+}
+
+pl_run_turn pl_run_turn_at(const pl_run *r, int i)
+{
+    const pl_turn *t = &r->turn[i];
+    double share = 1;
+    if (t->when.every > 0) share = 1.0 / (double)t->when.every;
+    if (t->when.but_every > 0) share *= 1 - 1.0 / (double)t->when.but_every;
+    return (pl_run_turn){t->name ? t->name : "train", t->run, t->apply, share};
+}
+
 double pl__turns_predicted_ms(const pl_run *r)
 {
     double ms = 0;
     for (int i = 0; i < r->n_turns; i++) {
-        const pl_turn *t = &r->turn[i];
-        double share = 1;
-        if (t->when.every > 0) share = 1.0 / (double)t->when.every;
-        if (t->when.but_every > 0) share *= 1 - 1.0 / (double)t->when.but_every;
-        double once = (double)r->parts * pl_program_plan(t->run)->predicted_step_ms;
-        if (t->apply) once += pl_program_plan(t->apply)->predicted_step_ms;
-        ms += share * once;
+        pl_run_turn t = pl_run_turn_at(r, i);
+        double once = (double)r->parts * pl_program_plan(t.run)->predicted_step_ms;
+        if (t.apply) once += pl_program_plan(t.apply)->predicted_step_ms;
+        ms += t.share * once;
     }
     return ms;
 }

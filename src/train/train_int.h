@@ -77,6 +77,9 @@ pl_program *pl__turn_updater(const pl_turn *t);
 /* Of a step in the mean: every program counts as often as it runs. */
 double pl__turns_predicted_ms(const pl_run *r);
 
+/* The counter slot of keys stop.*, f64[3]: {evaluations seen, best, since the best}; made if absent. */
+int pl__stop_slot(pl_store *s);
+
 /* Key `accumulate`: a number, or 0 for auto. */
 pl_status pl__accumulate_asked(const pl_config *c, int64_t *parts) PL_MUST_USE;
 /* Do samples couple, so that so many micro-batches are not the batch? *why is NULL when it is proven
@@ -111,6 +114,10 @@ struct pl_run {
     uint64_t used, most_used, used_asked; /* bytes of the device, and when it was asked */
     int64_t steps_done;
     int64_t *samples; /* of the batch being read */
+    char *stage;      /* PL_STAGE_BYTES that files pass through */
+    char *whole;      /* a card: room for one slot that files order otherwise; else NULL */
+    const char *resume; /* checkpoint that pl_run_start goes on from, else NULL */
+    const volatile int *stop; /* see pl_run_set_stop; NULL */
 };
 
 /* A const recipe as the untyped context of a callback that only reads it. */
@@ -134,5 +141,27 @@ struct pl_batch {
 void pl__slot_from_file(const pl_slot *slot, const void *src, void *dst);
 void pl__slot_to_file(const pl_slot *slot, const void *src, void *dst);
 pl_type pl__slot_file_type(const pl_slot *slot);
+
+/* ---- state in files: model_file.c ---- */
+enum { PL_STAGE_BYTES = 1 << 18 };
+/* The block that files pass through: taken when the run is opened. */
+pl_status pl__stage_open(pl_run *r) PL_MUST_USE;
+/* Once the session is there. */
+pl_status pl__stage_slots(pl_run *r) PL_MUST_USE;
+
+typedef bool (*pl_slot_test)(const pl_slot *s);
+bool pl__slot_in_model(const pl_slot *s);
+/* The slots that pass the test; model: in PyTorch's layouts, else in ours. bytes and hash (XXH64) are
+ * the file's. */
+pl_status pl__slots_write(pl_run *r, const char *path, bool model, pl_slot_test test,
+                          uint64_t *bytes, uint64_t *hash) PL_MUST_USE;
+/* partial: tensors that no slot wants are passed over. */
+pl_status pl__slots_read(pl_run *r, const char *path, bool model, pl_slot_test test,
+                         bool partial) PL_MUST_USE;
+
+/* Samples of the training set; 0 when they never end. */
+int64_t pl__run_samples(pl_run *r);
+/* Reads state and position from the checkpoint; the session is there. */
+pl_status pl__checkpoint_load(pl_run *r, const char *dir) PL_MUST_USE;
 
 #endif

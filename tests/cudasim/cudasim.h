@@ -71,6 +71,7 @@ static void pl_sim_call(dim3 grid, dim3 block, size_t shared, void (*kernel)(P..
 #define warpSize 32
 
 #define __global__
+#define __grid_constant__
 #define __device__
 #define __host__
 #define __shared__ static

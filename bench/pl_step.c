@@ -1,0 +1,188 @@
+/* pl_step.c - times training steps on inputs that are made once: what the device takes, without the
+ * reader of a data set.
+ *
+ *     pl_step CONFIG [STEPS] [key=value ...]
+ *
+ * Prints one JSON line. first_s: from the start of the program to the end of the first step; plan_s and
+ * start_s are its parts (planning; memory, kernels, the rehearsal of a run). device_ms: a step by the
+ * device's own clock, step by step, with median and extremes; on the CPU the host's. wall_ms: a step of
+ * STEPS that are begun one behind the other and waited for once; every one uploads its inputs. sum: a
+ * hash of all weights and states at the end, the same for the same numbers.
+ */
+#include "plimsoll_config.h"
+#include "plimsoll_train.h"
+#include "plimsoll_unstable.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MAX_STEPS = 20000, MAX_INPUTS = 32, CHUNK = 1 << 20 };
+
+typedef struct bench {
+    pl_run *run;
+    pl_session *session;
+    pl_program *train, *apply;
+    int parts;
+    void *last[MAX_INPUTS]; /* where inputs lay for the run before */
+    int filled;
+} bench;
+
+static double now_ms(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return 1e3 * (double)ts.tv_sec + 1e-6 * (double)ts.tv_nsec;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Floats in [0, 1), the same ones at every filling; other types are zero. */
+static void fill(void *p, pl_type t)
+{
+    size_t bytes = pl_type_bytes(&t);
+    uint32_t s = 12345;
+    if (t.dtype != PL_F32) {
+        memset(p, 0, bytes);
+        return;
+    }
+    float *x = p;
+    for (size_t i = 0; i < bytes / 4; i++) {
+        s = s * 1664525u + 1013904223u;
+        x[i] = (float)(s >> 8) * 0x1p-24f;
+    }
+}
+
+/* A device that takes inputs from two blocks in turn leaves them as they are: written twice they stay. */
+static void write_inputs(bench *b)
+{
+    int n = pl_program_input_count(b->train);
+    for (int i = 0; i < n && i < MAX_INPUTS; i++) {
+        pl_type t;
+        void *p = pl_session_input(b->session, b->train, pl_program_input_name(b->train, i), &t);
+        if (p && (b->filled < 2 || p == b->last[i])) fill(p, t);
+        b->last[i] = p;
+    }
+    b->filled++;
+}
+
+static pl_status begin_step(bench *b)
+{
+    pl_status rc = PL_OK;
+    for (int k = 0; rc == PL_OK && k < b->parts; k++) {
+        write_inputs(b);
+        rc = pl_session_run(b->session, b->train);
+    }
+    if (rc == PL_OK && b->apply) rc = pl_session_run(b->session, b->apply);
+    return rc;
+}
+
+/* Runs a program to its end and adds the device's time for it. */
+static pl_status time_run(bench *b, pl_program *p, double *ms)
+{
+    pl_status rc = pl_session_run(b->session, p);
+    if (rc == PL_OK) rc = pl_session_wait(b->session);
+    if (rc == PL_OK) *ms += pl_session_device_ms(b->session, p);
+    return rc;
+}
+
+/* The device's time for a step, in all its parts; the host's where the device has no clock. */
+static pl_status time_step(bench *b, double *ms)
+{
+    double begin = now_ms(), card = 0;
+    pl_status rc = PL_OK;
+    for (int k = 0; rc == PL_OK && k < b->parts; k++) {
+        write_inputs(b);
+        rc = time_run(b, b->train, &card);
+    }
+    if (rc == PL_OK && b->apply) rc = time_run(b, b->apply, &card);
+    *ms = card > 0 ? card : now_ms() - begin;
+    return rc;
+}
+
+static pl_status sum_state(bench *b, uint64_t *out)
+{
+    static unsigned char part[CHUNK];
+    pl_store *store = pl_run_store(b->run);
+    uint64_t h = 1469598103934665603u;
+    for (int i = 0; i < pl_store_count(store); i++) {
+        uint64_t bytes = pl_type_bytes(&pl_store_slot(store, i)->type);
+        for (uint64_t at = 0; at < bytes; at += CHUNK) {
+            size_t n = bytes - at < CHUNK ? (size_t)(bytes - at) : CHUNK;
+            pl_status rc = pl_session_read_slot(b->session, i, at, part, n);
+            if (rc != PL_OK) return rc;
+            for (size_t k = 0; k < n; k++) h = (h ^ part[k]) * 1099511628211u;
+        }
+    }
+    *out = h;
+    return PL_OK;
+}
+
+/* The run's programs are const to others; running one does not change it. */
+static pl_program *runnable(const pl_program *p)
+{
+    return (pl_program *)(uintptr_t)p;
+}
+
+static pl_status measure(bench *b, int steps, double begin)
+{
+    static double ms[MAX_STEPS];
+    double ignored, first, planned, started;
+    uint64_t sum = 0, early = 0;
+    pl_status rc = pl_run_build(b->run);
+    planned = now_ms();
+    if (rc == PL_OK) rc = pl_run_start(b->run);
+    started = now_ms();
+    if (rc != PL_OK) return rc;
+    b->session = pl_run_session(b->run);
+    b->train = runnable(pl_run_train_program(b->run));
+    b->apply = runnable(pl_run_apply_program(b->run));
+    b->parts = (int)pl_run_split_get(b->run).accumulate;
+    rc = time_step(b, &ignored);
+    first = now_ms();
+    for (int i = 0; rc == PL_OK && i < 2; i++) rc = time_step(b, &ignored);
+    early = pl_run_used_bytes(b->run);
+    for (int i = 0; rc == PL_OK && i < steps; i++) rc = time_step(b, &ms[i]);
+    double loop = now_ms();
+    for (int i = 0; rc == PL_OK && i < steps; i++) rc = begin_step(b);
+    if (rc == PL_OK) rc = pl_session_wait(b->session);
+    double wall = (now_ms() - loop) / steps;
+    if (rc == PL_OK) rc = sum_state(b, &sum);
+    if (rc != PL_OK) return rc;
+    qsort(ms, (size_t)steps, sizeof ms[0], ascending);
+    pl_run_memory m = pl_run_memory_get(b->run);
+    printf("{\"steps\": %d, \"device_ms\": %.4f, \"device_min\": %.4f, \"device_max\": %.4f, \"wall_ms\": %.4f,"
+           " \"first_s\": %.3f, \"plan_s\": %.3f, \"start_s\": %.3f, \"arena_bytes\": %llu, \"mapped_bytes\": %llu,"
+           " \"state_bytes\": %llu, \"used_early_bytes\": %llu, \"used_bytes\": %llu, \"sum\": \"%016llx\"}\n",
+           steps, ms[steps / 2], ms[0], ms[steps - 1], wall, 1e-3 * (first - begin), 1e-3 * (planned - begin),
+           1e-3 * (started - planned), (unsigned long long)m.arena,
+           (unsigned long long)pl_session_arena_bytes(b->session), (unsigned long long)m.state,
+           (unsigned long long)early, (unsigned long long)pl_run_used_bytes(b->run), (unsigned long long)sum);
+    return PL_OK;
+}
+
+int main(int argc, char **argv)
+{
+    double begin = now_ms();
+    int from = 2, steps = 20;
+    bench b = {0};
+    if (argc > 2 && !strchr(argv[2], '=')) {
+        steps = atoi(argv[2]);
+        from = 3;
+    }
+    if (argc < 2 || steps < 1 || steps > MAX_STEPS) {
+        fprintf(stderr, "usage: pl_step CONFIG [STEPS, to %d] [key=value ...]\n", MAX_STEPS);
+        return 2;
+    }
+    int n = argc > from ? argc - from : 0;
+    pl_status rc = pl_run_open(argv[1], (const char *const *)argv + from, n, &b.run);
+    if (rc == PL_OK) rc = measure(&b, steps, begin);
+    if (rc != PL_OK) fprintf(stderr, "pl_step: %s\n", pl_error_text());
+    pl_run_free(b.run);
+    return pl_status_exit_code(rc);
+}

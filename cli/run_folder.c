@@ -1,0 +1,242 @@
+/* run_folder.c - see run_folder.h. */
+#include "run_folder.h"
+
+#include "ui.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static double now(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
+}
+
+static void path_of(const run_folder *f, const char *name, char out[4096])
+{
+    snprintf(out, 4096, "%s/%s", f->path, name);
+}
+
+static pl_status fail_io(const char *what, const char *path)
+{
+    cli_error("cannot %s %s: %s", what, path, strerror(errno));
+    return PL_ERR_IO;
+}
+
+/* ---- opening ---------------------------------------------------------------------------- */
+static void tell_damaged(void *ctx, const char *dir, const char *why)
+{
+    (void)ctx;
+    cli_error("%s is damaged and passed over: %s", dir, why);
+}
+
+/* What changes nothing is not worth a line when there are only results to print. */
+static void tell_change(void *ctx, const char *key, const char *old_value, const char *new_value,
+                        pl_change change)
+{
+    static const char *const what[] = {"", ", from here on", ", which may round results otherwise",
+                                       ", which cannot be continued with"};
+    const run_folder *f = ctx;
+    if (f->quiet && change != PL_CHANGE_REFUSED) return;
+    fprintf(stderr, "changed: %s from %s to %s%s\n", key, old_value ? old_value : "(none)",
+            new_value ? new_value : "(none)", what[change]);
+}
+
+static pl_status compare(run_folder *f, const pl_run *run)
+{
+    int refused = 0;
+    pl_status rc = pl_checkpoint_compare(run, f->dir, tell_change, f, &refused);
+    if (rc != PL_OK) {
+        cli_fail(rc);
+        return rc;
+    }
+    if (refused) {
+        cli_error("%s was begun with another configuration, %d of its keys cannot change: give them as "
+                  "they were, choose a new folder, or --fresh to begin anew",
+                  f->path, refused);
+        return PL_ERR_CONFIG;
+    }
+    if (!f->quiet && f->last.threads != pl_threads())
+        cli_error("note: %s was written with %d threads, now there are %d: sums may be rounded "
+                  "otherwise (threads=%d gives the same bits)", f->dir, f->last.threads, pl_threads(),
+                  f->last.threads);
+    if (!f->quiet && strcmp(f->last.version, pl_version()) != 0)
+        cli_error("note: %s was written by version %s, this is %s", f->dir, f->last.version,
+                  pl_version());
+    return PL_OK;
+}
+
+/* A model without a checkpoint is someone's result: it is not written over unasked. */
+static pl_status check_model(const run_folder *f)
+{
+    char path[4096];
+    path_of(f, "model.safetensors", path);
+    if (access(path, F_OK) != 0) return PL_OK;
+    cli_error("%s holds a model (%s) and no checkpoint to go on from; choose another folder, or "
+              "--fresh", f->path, path);
+    return PL_ERR_ARG;
+}
+
+static void restore(run_folder *f)
+{
+    f->saved = f->last.step;
+    f->best_step = (int64_t)pl_checkpoint_noted(&f->last, "best.step", 0);
+    f->best_value = pl_checkpoint_noted(&f->last, "best.value", 0);
+}
+
+static pl_status find_checkpoint(run_folder *f, pl_run *run)
+{
+    char path[4096];
+    pl_status rc = pl_folder_newest(f->folder, &f->last, f->dir, sizeof f->dir, tell_damaged, NULL);
+    if (rc != PL_OK) {
+        cli_fail(rc);
+        return rc;
+    }
+    if (!f->dir[0]) return check_model(f);
+    if ((rc = compare(f, run)) != PL_OK) return rc;
+    restore(f);
+    path_of(f, "model.safetensors", path);
+    int64_t steps = pl_config_int(pl_run_config(run), "train.steps");
+    f->finished = f->last.step >= steps && access(path, F_OK) == 0;
+    if (f->last.step > steps) {
+        cli_error("%s has done %lld steps, train.steps is %lld: nothing is left to do", f->path,
+                  (long long)f->last.step, (long long)steps);
+        f->finished = true;
+    }
+    rc = f->finished ? PL_OK : pl_run_resume(run, f->dir);
+    if (rc != PL_OK) cli_fail(rc);
+    return rc;
+}
+
+pl_status folder_open(run_folder *f, pl_run *run, bool fresh)
+{
+    if (!f->path) return PL_OK;
+    const pl_config *c = pl_run_config(run);
+    f->every = pl_config_int(c, "checkpoint.every");
+    f->interval = pl_config_duration(c, "checkpoint.interval");
+    f->keep = pl_config_int(c, "checkpoint.keep");
+    f->best_is_max = strcmp(pl_config_text(c, "checkpoint.best_mode"), "max") == 0;
+    snprintf(f->best, sizeof f->best, "%s", pl_config_text(c, "checkpoint.best"));
+    f->saved_at = now();
+    pl_status rc = pl_folder_open(f->path, &f->folder);
+    if (rc == PL_OK && fresh) rc = pl_folder_clear(f->folder);
+    if (rc != PL_OK) {
+        cli_fail(rc);
+        return rc;
+    }
+    return fresh ? PL_OK : find_checkpoint(f, run);
+}
+
+/* ---- the log ---------------------------------------------------------------------------- */
+/* Bytes of the log that belong to the checkpoint: what was there when it was written, and the lines
+ * that tell of it. */
+static long kept_bytes(FILE *log, uint64_t log_bytes)
+{
+    char line[8192];
+    long at = (long)log_bytes;
+    if (fseek(log, 0, SEEK_END) != 0 || ftell(log) < at) return -1;
+    if (fseek(log, at, SEEK_SET) != 0) return -1;
+    while (fgets(line, sizeof line, log) && strstr(line, "\"event\":\"checkpoint\"") &&
+           strchr(line, '\n'))
+        at += (long)strlen(line);
+    return at;
+}
+
+static pl_status open_log(run_folder *f)
+{
+    char path[4096];
+    path_of(f, "log.jsonl", path);
+    f->log_file = f->dir[0] ? fopen(path, "r+e") : fopen(path, "we");
+    if (!f->log_file && f->dir[0] && errno == ENOENT) {
+        cli_error("warning: %s is gone; a new one is begun", path);
+        f->log_file = fopen(path, "we");
+    } else if (f->log_file && f->dir[0]) {
+        long keep = kept_bytes(f->log_file, f->last.log_bytes);
+        if (keep < 0) cli_error("warning: %s is shorter than when %s was written: lines are missing",
+                                path, f->dir);
+        if (keep >= 0 && ftruncate(fileno(f->log_file), keep) != 0) return fail_io("cut", path);
+        if (fseek(f->log_file, 0, SEEK_END) != 0) return fail_io("write", path);
+    }
+    if (!f->log_file) return fail_io("write", path);
+    f->log = pl_json_new(f->log_file);
+    return f->log ? PL_OK : PL_ERR_MEMORY;
+}
+
+pl_status folder_begin(run_folder *f, pl_run *run)
+{
+    if (!f->path) return PL_OK;
+    char *text, path[4096];
+    path_of(f, "model.safetensors", path); /* of a shorter run; its checkpoint has the weights too */
+    if (f->dir[0]) unlink(path);
+    pl_status rc = pl_config_print(pl_run_config(run), &text);
+    if (rc == PL_OK) {
+        rc = pl_folder_write(f->folder, "config.yaml", text);
+        pl_text_free(text);
+    }
+    /* A best checkpoint that is newer is of a past that was lost. */
+    if (rc == PL_OK) rc = pl_folder_set_best(f->folder, f->best_step);
+    if (rc != PL_OK) {
+        cli_fail(rc);
+        return rc;
+    }
+    f->saved_at = now();
+    return open_log(f);
+}
+
+void folder_close(run_folder *f)
+{
+    pl_json_free(f->log);
+    if (f->log_file) fclose(f->log_file);
+    pl_folder_close(f->folder);
+}
+
+/* ---- saving ----------------------------------------------------------------------------- */
+bool folder_due(const run_folder *f, int64_t step)
+{
+    if (!f->path || step == f->saved) return false;
+    return (f->every && step % f->every == 0) ||
+           (f->interval > 0 && now() - f->saved_at >= f->interval);
+}
+
+pl_status folder_save(run_folder *f, pl_run *run, bool evaluated)
+{
+    int64_t step = pl_run_steps_done(run);
+    if (!f->path || step == 0 || step == f->saved) return PL_OK;
+    if (f->best_step) {
+        pl_checkpoint_note(&f->last, "best.step", (double)f->best_step);
+        pl_checkpoint_note(&f->last, "best.value", f->best_value);
+    }
+    f->saved_at = now(); /* a disk that is full is not tried every step */
+    fsync(fileno(f->log_file));
+    f->last.log_bytes = (uint64_t)ftell(f->log_file);
+    f->last.evaluated = evaluated;
+    pl_status rc = pl_folder_save(f->folder, run, &f->last, f->keep);
+    if (rc == PL_OK && f->best_step == step) rc = pl_folder_set_best(f->folder, step);
+    if (rc != PL_OK) return rc;
+    f->saved = step;
+    return PL_OK;
+}
+
+pl_status folder_judge(run_folder *f, int64_t step, const pl_eval_info *e, bool *best)
+{
+    *best = false;
+    if (!f->path || !f->best[0]) return PL_OK;
+    int i = 0;
+    while (i < e->n && strcmp(e->name[i], f->best) != 0) i++;
+    if (i == e->n) {
+        cli_error("checkpoint.best: the evaluation has no \"%s\"; it has:", f->best);
+        for (i = 0; i < e->n; i++) cli_error("  %s", e->name[i]);
+        f->told = true;
+        return PL_ERR_CONFIG;
+    }
+    bool better = f->best_is_max ? e->value[i] > f->best_value : e->value[i] < f->best_value;
+    if (step == 0 || isnan(e->value[i]) || (f->best_step && !better)) return PL_OK;
+    f->best_step = step;
+    f->best_value = e->value[i];
+    *best = true;
+    return PL_OK;
+}

@@ -1,0 +1,62 @@
+/* step_line.c - one line that says how training goes.
+ *
+ *   [00:15:23] Epoch 5/100 | Batch 127/500 | 2.80 s/batch | loss 0.0931 | lr 2.3e-03 |
+ *       GPU 14.2/16.0 GiB | host 1.2 GiB | wait 1% | ETA 01:58:45
+ *
+ * A narrow terminal loses the learning rate and the second memory first, never the loss or the time left.
+ */
+#include "monitor.h"
+#include "ui.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Where in the data: an epoch and a batch of it when they end, a step otherwise. */
+static void put_where(const monitor *m, const pl_step_info *s, char *out, size_t cap)
+{
+    double batches = s->epoch > 0 ? round((double)s->step / s->epoch) : 0;
+    if (batches < 1) {
+        snprintf(out, cap, "Step %lld/%lld", (long long)s->step, (long long)m->steps);
+        return;
+    }
+    int64_t per = (int64_t)batches, epoch = (s->step - 1) / per + 1;
+    snprintf(out, cap, "Epoch %lld/%lld | Batch %lld/%lld", (long long)epoch,
+             (long long)((m->steps + per - 1) / per), (long long)((s->step - 1) % per + 1),
+             (long long)per);
+}
+
+static void put_memory(monitor *m, bool both, char *out, size_t cap)
+{
+    const double GIB = 1024.0 * 1024 * 1024;
+    bool card = strcmp(m->device, "cpu") != 0;
+    const char *used = cli_bytes(pl_run_used_bytes(m->run));
+    if (!m->total)
+        snprintf(out, cap, " | %s", used);
+    else if (card)
+        snprintf(out, cap, " | GPU %.1f/%.1f GiB", (double)m->held / GIB, (double)m->total / GIB);
+    else
+        snprintf(out, cap, " | %s", used);
+    if (!both) return;
+    size_t n = strlen(out);
+    if (card)
+        snprintf(out + n, cap - n, " | host %s", cli_bytes(pl_process_bytes()));
+    else if (m->host_total)
+        snprintf(out + n, cap - n, " | host %.1f/%.1f GiB", (double)m->host_held / GIB,
+                 (double)m->host_total / GIB);
+}
+
+void step_line(monitor *m, const pl_step_info *s, double elapsed, double per, double wait, int width,
+               char *out, size_t cap)
+{
+    char where[96], memory[96], rate[48], lr[32];
+    put_where(m, s, where, sizeof where);
+    snprintf(rate, sizeof rate, per >= 1 ? "%.2f s/batch" : "%.1f batches/s", per >= 1 ? per : 1 / per);
+    for (int less = 0; less < 3; less++) {
+        put_memory(m, less < 2, memory, sizeof memory);
+        snprintf(lr, sizeof lr, " | lr %.1e", s->lr);
+        int n = snprintf(out, cap, "[%s] %s | %s | loss %.4f%s%s | wait %.0f%% | ETA %s",
+                         cli_clock(elapsed), where, rate, s->loss, less < 1 ? lr : "", memory, wait,
+                         cli_clock(per * (double)(m->steps - s->step)));
+        if (n < width) break;
+    }
+}
