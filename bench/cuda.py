@@ -22,12 +22,17 @@ import sys
 import tempfile
 import time
 
-# Peer's workload: our configuration at full and at toy size.
+# Peer's workload: our configuration at full and at toy size, and the peer's modes. The first one's precision
+# is the authors' own.
+CLOUD = "fp16-eager,fp16-default,fp16-eager-ckpt,fp16-max-autotune,bf16-default,tf32-default,fp32-eager"
+LGT = "bf16-eager,bf16-default,bf16-eager-ckpt,bf16-max-autotune,fp32-eager"
+FLUX = "fp32-eager,fp32-default,fp32-eager-ckpt,tf32-eager,bf16-eager"
 WORKLOADS = {
-    "cloud": {"full": "cloud/full", "tiny": "cloud/tiny"},
-    "cloud-small": {"full": "cloud/memory_optimized", "tiny": "cloud/tiny"},
+    "cloud": ("cloud/full", "cloud/tiny", CLOUD),
+    "cloud-small": ("cloud/memory_optimized", "cloud/tiny", CLOUD),
+    "lgt": ("lgt/full", "lgt/tiny", LGT),
+    "fluxflow-vae+gan+lpips": ("fluxflow/full", "fluxflow/peer", FLUX),
 }
-MODES = "fp16-eager,fp16-default,fp16-eager-ckpt,fp16-max-autotune,bf16-default,tf32-default,fp32-eager"
 MIB = 1 << 20
 
 
@@ -57,7 +62,7 @@ def run(command, limit, **env):
 
 
 def ours(args, workload, precision, keys, cache):
-    config = WORKLOADS[workload][args.scale]
+    config = WORKLOADS[workload][args.scale == "tiny"]
     command = [os.path.join(args.build, "pl_step"), config, str(args.steps), f"device={args.device}",
                f"precision={precision}", *keys, *args.set]
     r, why = run(command, min(120, left(args)), PLIMSOLL_CACHE=cache)
@@ -114,7 +119,7 @@ def main():
     p.add_argument("workloads", nargs="*", default=["cloud"])
     p.add_argument("--build", default="build/release")
     p.add_argument("--steps", type=int, default=20)
-    p.add_argument("--modes", default="", help="PyTorch's, in this order: " + MODES)
+    p.add_argument("--modes", default="", help="PyTorch's, in this order, e.g. " + CLOUD)
     p.add_argument("--peer", choices=("yes", "no"), default="yes")
     p.add_argument("--limit", type=float, default=280, help="seconds for everything")
     p.add_argument("--mode-limit", type=float, default=130, help="seconds for one PyTorch mode")
@@ -128,14 +133,14 @@ def main():
     row(*["---"] * 2, *["---:"] * 6)
     words = []
     for workload in args.workloads:
-        modes = (args.modes or MODES).split(",")
+        modes = (args.modes or WORKLOADS[workload][2]).split(",")
         mine, theirs = {}, {}
         for precision in dict.fromkeys(m.split("-")[0] for m in modes):
             runs = [("cold", []), ("warm", []), ("max-autotune", ["compile.mode=max-autotune"])]
             if any(m == f"{precision}-eager-ckpt" for m in modes):
                 runs.append(("blocks computed again", ["checkpointing=blocks"]))
             cache = tempfile.mkdtemp(prefix="plimsoll-bench-")
-            for name, keys in runs if precision in ("fp16", "fp32") or args.scale == "tiny" else runs[:2]:
+            for name, keys in runs if precision == modes[0].split("-")[0] else runs[:2]:
                 r, why = ours(args, workload, precision, keys, cache)
                 show(workload, f"Plimsoll {precision} {name}", r, why)
                 if r:
@@ -143,7 +148,7 @@ def main():
             shutil.rmtree(cache, ignore_errors=True)
         for mode in modes if args.peer == "yes" else []:
             limit = min(args.mode_limit, left(args))
-            if limit < 15:
+            if left(args) < 15:
                 show(workload, "PyTorch " + mode, None, "n/a (no time left)")
                 continue
             r, why = peer(args, workload, mode, limit)

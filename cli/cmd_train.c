@@ -223,6 +223,17 @@ static pl_status save(trainer *t, bool must)
     return PL_OK;
 }
 
+/* The run ends here as if it had been given no more steps. */
+static void end_early(trainer *t, int64_t step)
+{
+    const pl_config *c = pl_run_config(t->run);
+    if (!t->json && !t->quiet)
+        fprintf(stderr, "no better %s for %lld evaluations: the run ends at step %lld of %lld\n",
+                pl_config_text(c, "stop.metric"), (long long)pl_config_int(c, "stop.patience"),
+                (long long)step, (long long)t->steps);
+    t->steps = step;
+}
+
 /* One that a signal stops is made again when the run goes on. */
 static pl_status evaluate(trainer *t, int64_t step)
 {
@@ -237,6 +248,7 @@ static pl_status evaluate(trainer *t, int64_t step)
     const char *watched = pl_config_text(pl_run_config(t->run), "schedule.plateau.metric");
     for (int i = 0; i < e.n && step > 0; i++)
         if (strcmp(e.name[i], watched) == 0) pl_run_plateau(t->run, e.value[i]);
+    if (step > 0 && pl_run_judge(t->run, &e).stop) end_early(t, step);
     rc = emit(t, "eval", eval_members, &(eval_event){step, &e});
     if (rc == PL_OK) rc = monitor_eval(&t->monitor, step, &e);
     if (rc == PL_OK) rc = folder_judge(&t->folder, step, &e, &best);
@@ -271,7 +283,7 @@ static pl_status loop(trainer *t)
     pl_status rc = PL_OK;
     t->from = pl_run_steps_done(t->run);
     t->evaluated = t->from && t->folder.last.evaluated ? t->from : -1;
-    t->metric_first = pl_checkpoint_noted(&t->folder.last, "metric.first", NAN);
+    t->metric_first = pl_checkpoint_noted(&t->folder.last, "metric.first", (double)NAN);
     if (eval_due(t, t->from) && t->evaluated != t->from) rc = evaluate(t, t->from);
     t->began = now();
     t->shown = -1;

@@ -21,24 +21,31 @@ const char *plan_component_name(enum pl_component c)
     return component_names[c];
 }
 
+static const pl_program *wider(const pl_program *a, const pl_program *b)
+{
+    return b && pl_program_plan(b)->arena_bytes > pl_program_plan(a)->arena_bytes ? b : a;
+}
+
 /* The program with the largest arena decides the arena. */
 static const pl_program *widest(const pl_run *run)
 {
-    const pl_program *all[3] = {pl_run_train_program(run), pl_run_eval_program(run),
-                                pl_run_apply_program(run)};
-    const pl_program *best = all[0];
-    for (int i = 1; i < 3; i++)
-        if (all[i] && pl_program_plan(all[i])->arena_bytes > pl_program_plan(best)->arena_bytes)
-            best = all[i];
-    return best;
+    const pl_program *best = pl_run_train_program(run), *eval = pl_run_eval_program(run);
+    for (int i = 0; i < pl_run_turn_count(run); i++) {
+        pl_run_turn t = pl_run_turn_at(run, i);
+        best = wider(wider(best, t.run), t.apply);
+    }
+    return wider(best, eval);
 }
 
 double plan_keep_all_ms(const pl_run *run)
 {
-    const pl_program *apply = pl_run_apply_program(run);
-    double ms = pl_program_plan(pl_run_train_program(run))->keep_all_ms;
-    return ms * (double)pl_run_split_get(run).accumulate +
-           (apply ? pl_program_plan(apply)->keep_all_ms : 0);
+    double ms = 0, parts = (double)pl_run_split_get(run).accumulate;
+    for (int i = 0; i < pl_run_turn_count(run); i++) {
+        pl_run_turn t = pl_run_turn_at(run, i);
+        ms += t.share * parts * pl_program_plan(t.run)->keep_all_ms;
+        if (t.apply) ms += t.share * pl_program_plan(t.apply)->keep_all_ms;
+    }
+    return ms;
 }
 
 /* ---- parts ------------------------------------------------------------------------------ */

@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-#define PL_RECIPE_ABI 1
+#define PL_RECIPE_ABI 2
 
 /* ---- building --------------------------------------------------------------------------- */
 typedef struct pl_builder pl_builder;
@@ -44,6 +44,36 @@ PL_API int64_t pl_builder_batch(const pl_builder *b); /* samples a run: the micr
  * loss, lr and grad_norm outputs. */
 PL_API void pl_builder_minimise(pl_builder *b, pl_val loss);
 
+/* ---- steps of several programs -------------------------------------------------------------
+ * A step may run further programs: a discriminator beside a generator, a penalty every 16 steps, the
+ * same model at several resolutions. Each has its own graph over the same store and its own update,
+ * so that it sees what the programs before it left; all are planned, and the arena is the largest
+ * one's. They read the same samples: an input of a program is filled for every program that has it,
+ * in the shape that it has there. Values pass from one to the next through slots of the store.
+ *
+ * Which programs run is decided on the host, from the number of steps done. */
+typedef struct pl_when {
+    int64_t every;       /* k > 0: steps 0, k, 2k, ... of the run; 0: all */
+    int64_t but_every;   /* k > 0: all steps but those */
+    int64_t from, until; /* steps [from, until); until 0: no end */
+    bool after;          /* follows the training program; else it comes before */
+} pl_when;
+/* A further program of the step; they run in the order of these calls. The context is the builder's.
+ * Its outputs are reported as "name.output". */
+PL_API pl_nn *pl_builder_program(pl_builder *b, const char *name, pl_when when);
+
+/* What a program trains: slots by pattern (pl_nn_match; NULL: all), with the optimiser, schedule,
+ * clipping and averages of one section of the configuration: "optim" (NULL) is the engine's own, others
+ * are named by pl_recipe.optims. Two sections never train the same slot. */
+typedef struct pl_group {
+    const char *slots, *optim;
+} pl_group;
+/* As pl_builder_minimise, for the training program or one of pl_builder_program. */
+PL_API void pl_builder_minimise_with(pl_builder *b, pl_nn *m, pl_val loss, const pl_group *group);
+/* Updates done by a section, an i64 scalar, 0 in the first step: what schedules in the graph count.
+ * Micro-batches of one step see the same number. */
+PL_API pl_val pl_builder_step(pl_builder *b, pl_nn *m, const char *optim);
+
 /* Random numbers of the training program, by name. In training they come from the engine's
  * counter-based generator; in a replay (`plimsoll replay`) each is an input of that name, read from
  * the dump, so that two engines can be compared draw for draw. keep: a dropout multiplier, 0 with
@@ -52,6 +82,12 @@ PL_API pl_val pl_draw_uniform(pl_builder *b, pl_nn *m, const char *name, pl_type
 PL_API pl_val pl_draw_normal(pl_builder *b, pl_nn *m, const char *name, pl_type type);
 PL_API pl_val pl_draw_keep(pl_builder *b, pl_nn *m, const char *name, pl_type type, double p);
 PL_API pl_val pl_draw_permutation(pl_builder *b, pl_nn *m, const char *name, int64_t n);
+/* count of the numbers below n, each at most once, in random order: integers (count). */
+PL_API pl_val pl_draw_choice(pl_builder *b, pl_nn *m, const char *name, int64_t n, int64_t count);
+/* Whole numbers in [0, high), of an integer type. */
+PL_API pl_val pl_draw_integers(pl_builder *b, pl_nn *m, const char *name, pl_type type, int64_t high);
+/* true with probability p, of type bool. */
+PL_API pl_val pl_draw_chance(pl_builder *b, pl_nn *m, const char *name, pl_type type, double p);
 
 /* ---- data ------------------------------------------------------------------------------- */
 typedef enum pl_subset { PL_SUBSET_TRAIN, PL_SUBSET_EVAL } pl_subset;
@@ -80,8 +116,9 @@ typedef struct pl_peer {
     const pl_peer_key *keys;      /* ends with {NULL, NULL} */
     /* Name in the peer's files of the module whose state the recipe's slots are: "model." */
     const char *prefix;
-    /* Inputs whose layout differs from the peer's: copies one tensor of the dump into ours;
-     * NULL when all are equal. false: not special, copy as it is. */
+    /* Inputs whose layout differs from the peer's: copies one tensor of the dump into ours, or returns
+     * false. NULL when there are none but those with channels in front of positions, [N,C,s..] for our
+     * [N,s..,C]: these are known by their sizes (so not 4 channels of 4 x 4, which look the same). */
     bool (*convert)(const char *name, const pl_type *from, const void *src, const pl_type *to,
                     void *dst);
 } pl_peer;
@@ -109,6 +146,9 @@ typedef struct pl_recipe {
                   double *new_value, int cap);
     /* Optional: the evaluation metric to sum a run up with; NULL: the first output. */
     const char *metric;
+    /* Optional, ends with NULL: further optimiser sections. "optim_d" gives the keys optim_d.lr, ...,
+     * optim_d.schedule.name, ..., optim_d.clip.norm and optim_d.ema.decay, with the engine's defaults. */
+    const char *const *optims;
 } pl_recipe;
 
 typedef const pl_recipe *(*pl_recipe_entry_fn)(void);

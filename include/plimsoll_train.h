@@ -49,6 +49,15 @@ PL_API const pl_program *pl_run_train_program(const pl_run *r);
 PL_API const pl_program *pl_run_apply_program(const pl_run *r); /* NULL unless accumulating */
 PL_API const pl_program *pl_run_eval_program(const pl_run *r); /* NULL if the recipe has none */
 
+/* The programs of a step, in their order; i in [0, count). The training program's name is "train". */
+typedef struct pl_run_turn {
+    const char *name;
+    const pl_program *run, *apply; /* apply: NULL unless accumulating */
+    double share;                  /* of the steps that it runs in */
+} pl_run_turn;
+PL_API int pl_run_turn_count(const pl_run *r);
+PL_API pl_run_turn pl_run_turn_at(const pl_run *r, int i);
+
 /* Bytes of the whole process, as --memory counts them. */
 typedef struct pl_run_memory {
     uint64_t arena, state; /* mapped by pl_run_start, to the byte */
@@ -79,6 +88,7 @@ PL_API int64_t pl_run_parameters(const pl_run *r, bool trainable_only);
 PL_API pl_status pl_run_start(pl_run *r) PL_MUST_USE;
 PL_API pl_session *pl_run_session(pl_run *r);
 
+#define PL_MAX_METRICS 32
 typedef struct pl_step_info {
     int64_t step; /* 1 at the first */
     double epoch; /* passes over the data, as a fraction; 0 if the data are endless */
@@ -87,6 +97,11 @@ typedef struct pl_step_info {
     bool skipped;      /* fp16: the gradients overflowed, nothing was updated */
     double step_ms, data_ms;
     double device_ms; /* that a card worked, by its own clock; 0 on the CPU */
+    /* Every scalar output of the programs that ran, means of the micro-batches; those of further
+     * programs as "program.output". Names are the run's. */
+    int n_terms;
+    const char *term_name[PL_MAX_METRICS];
+    double term[PL_MAX_METRICS];
 } pl_step_info;
 /* Reads a batch and trains on it, micro-batch by micro-batch. A batch with a non-finite number is
  * PL_ERR_DATA (unless data.allow_nonfinite), a non-finite loss or gradient norm PL_ERR_NUMERIC; in fp16
@@ -112,14 +127,23 @@ typedef void (*pl_progress_fn)(void *ctx, pl_subset subset, int64_t done, int64_
 PL_API pl_status pl_run_generate(pl_run *r, const char *dir, int64_t samples, int64_t eval_samples,
                                  pl_progress_fn progress, void *ctx) PL_MUST_USE;
 
-/* Means of the evaluation program's outputs over at most eval.batches whole batches. */
-#define PL_MAX_METRICS 32
+/* Means of the evaluation program's outputs over the first eval.batches batches, or over the whole set
+ * where it is smaller; a last batch that is not full counts by its samples. */
 typedef struct pl_eval_info {
     int n, batches;
+    int64_t samples;
     const char *name[PL_MAX_METRICS]; /* borrowed until the run is freed */
     double value[PL_MAX_METRICS];
 } pl_eval_info;
 PL_API pl_status pl_run_eval(pl_run *r, pl_eval_info *info) PL_MUST_USE;
+/* Keys stop.*: has the run stopped getting better? Call it after every evaluation. What it knows is a
+ * slot of the store, so that a run that goes on from a checkpoint decides as one that was not stopped. */
+typedef struct pl_verdict {
+    bool better; /* than every evaluation before: the model to keep */
+    bool stop;   /* stop.patience evaluations were not */
+    double best;
+} pl_verdict;
+PL_API pl_verdict pl_run_judge(pl_run *r, const pl_eval_info *info);
 /* Feeds an evaluation metric to the plateau schedule; true when the learning rate was lowered. */
 PL_API bool pl_run_plateau(pl_run *r, double metric);
 

@@ -12,6 +12,11 @@ extern "C" {
  * are not timed so. Waits for the run. */
 PL_API double pl_session_device_ms(pl_session *s, const pl_program *p);
 
+/* One more program for a session that runs: a larger bucket, say. The arena grows to what the program needs,
+ * on a card without a copy; slots keep their values, outputs of earlier runs are gone. The program is over
+ * the session's store, which has had no slot since, and for its device. */
+PL_API pl_status pl_session_add(pl_session *s, pl_program *p) PL_MUST_USE;
+
 /* Where time goes. Switched on, every later run of every program of the session is timed step
  * by step (switching on again starts from zero). Only switching on allocates. */
 PL_API pl_status pl_session_profile(pl_session *s, bool on) PL_MUST_USE;

@@ -137,6 +137,12 @@ double tolerance(pl_dtype d)
 double disagreement(const pl_type *ta, const void *a, const pl_type *tb, const void *b, char *why,
                     size_t cap)
 {
+    return disagreement_beside(ta, a, tb, b, 0.1, why, cap);
+}
+
+double disagreement_beside(const pl_type *ta, const void *a, const pl_type *tb, const void *b,
+                           double part, char *why, size_t cap)
+{
     int64_t n = pl_type_elems(ta);
     double tol = tolerance(ta->dtype), wider = tolerance(tb->dtype), scale = 0, worst = 0;
     if (wider > tol) tol = wider;
@@ -147,7 +153,7 @@ double disagreement(const pl_type *ta, const void *a, const pl_type *tb, const v
     for (int64_t i = 0; i < n; i++) {
         double x = pl_elem_get(ta->dtype, a, i), y = pl_elem_get(tb->dtype, b, i);
         if ((isnan(x) && isnan(y)) || x == y) continue;
-        double allowed = tol * (fabs(y) + 0.1 * scale);
+        double allowed = tol * (fabs(y) + part * scale);
         double far = allowed > 0 ? fabs(x - y) / allowed : (double)INFINITY;
         if (far <= worst) continue;
         worst = isnan(far) ? (double)INFINITY : far;

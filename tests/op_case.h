@@ -37,5 +37,8 @@ double tolerance(pl_dtype d);
  * relative to the element and a tenth of the largest. Above 1 they disagree; why says where. */
 double disagreement(const pl_type *ta, const void *a, const pl_type *tb, const void *b, char *why,
                     size_t cap);
+/* The same relative to the element and this part of the largest. */
+double disagreement_beside(const pl_type *ta, const void *a, const pl_type *tb, const void *b,
+                           double part, char *why, size_t cap);
 
 #endif

@@ -488,9 +488,9 @@ TEST(cli_steps_take_nothing_from_the_system)
     char few[128], many[128];
     for (int json = 0; json < 2; json++) {
         for (int i = 0; i < 2; i++) {
-            r = cli_run("COUNTS=%s/counts LD_PRELOAD=%s/count.so $P train " CLI_SMALL
+            r = cli_run("rm -rf %s/run; COUNTS=%s/counts LD_PRELOAD=%s/count.so $P train " CLI_SMALL
                         "schedule.name=cosine schedule.total_steps=9 train.log_every=1 "
-                        "train.steps=%d %s --fresh --out %s/run", d, d, i ? 53 : 13,
+                        "train.steps=%d %s --out %s/run", d, d, d, i ? 53 : 13,
                         json ? "--json" : "", d);
             CHECK_MSG(r.code == 0, "%s", r.err);
             snprintf(i ? many : few, sizeof few, "%s", cli_read(in_dir("counts")));

@@ -190,11 +190,11 @@ typedef struct rig {
 
 enum { WIDE = 3 << 20 }; /* a slot that takes several trips through the bounce block */
 
-/* Program 0: w += x, output y = w + x (large) and sum(x); program 1: output z = w at 3. */
-static pl_status rig_up(rig *r)
+/* Program 0: w += x (and 1 if it is to be added later), output y = w + x (large) and sum(x); program 1: output z = w at 3. */
+static pl_status rig_on(rig *r, const char *device, bool both)
 {
     pl_compile_opts o = PL_COMPILE_INIT;
-    o.device = other();
+    o.device = device;
     *r = (rig){.store = pl_store_new()};
     pl_type wide = PL_TYPE(PL_F32, WIDE);
     r->slot = pl_store_add(r->store, &(pl_slot){.name = "w",
@@ -202,6 +202,7 @@ static pl_status rig_up(rig *r)
                                                 .init = {PL_INIT_UNIFORM, -1, 1}});
     pl_graph *g = pl_graph_new(r->store);
     pl_val x = pl_input(g, "x", wide), w = pl_state(g, r->slot), y = pl_add(g, w, x);
+    if (!both) y = pl_shift(g, y, 1);
     pl_assign(g, r->slot, y);
     pl_output(g, "y", y);
     pl_output(g, "sum", pl_sum(g, x, 1, false));
@@ -209,8 +210,13 @@ static pl_status rig_up(rig *r)
     g = pl_graph_new(r->store);
     pl_output(g, "z", pl_slice(g, pl_state(g, r->slot), 0, 3, 4, 1));
     PL_TRY(pl_compile(g, &o, &r->p[1]));
-    PL_TRY(pl_session_new(r->store, 2, r->p, &r->s));
+    PL_TRY(pl_session_new(r->store, both ? 2 : 1, both ? r->p : r->p + 1, &r->s));
     return pl_session_init(r->s, 7);
+}
+
+static pl_status rig_up(rig *r)
+{
+    return rig_on(r, other(), true);
 }
 
 static void rig_down(rig *r)
@@ -256,6 +262,46 @@ TEST(device_session_moves_everything)
     CHECK(pl_session_read_slot(r.s, 9, 0, &got, 4) == PL_ERR_ARG);
     free(mine);
     rig_down(&r);
+}
+
+/* A small program first, then one with a larger arena and the first inputs. */
+static void check_growth(const char *device)
+{
+    rig r;
+    float *before = calloc(WIDE, sizeof *before), *after = calloc(WIDE, sizeof *after);
+    CHECK_OK(rig_on(&r, device, false));
+    uint64_t first = pl_session_arena_bytes(r.s);
+    CHECK_OK(pl_session_run(r.s, r.p[1]));
+    CHECK_OK(pl_session_read_slot(r.s, r.slot, 0, before, WIDE * sizeof *before));
+    CHECK(*(const float *)pl_session_output(r.s, r.p[1], "z", NULL) == before[3]);
+    CHECK_OK(pl_session_add(r.s, r.p[0]));
+    CHECK(pl_session_add(r.s, r.p[0]) == PL_ERR_ARG);
+    CHECK_MSG(pl_session_arena_bytes(r.s) == pl_program_plan(r.p[0])->arena_bytes && pl_session_arena_bytes(r.s) > first,
+              "%s: arena %llu, then %llu", device, (unsigned long long)first,
+              (unsigned long long)pl_session_arena_bytes(r.s));
+    CHECK_OK(pl_session_read_slot(r.s, r.slot, 0, after, WIDE * sizeof *after));
+    CHECK(memcmp(before, after, WIDE * sizeof *after) == 0);
+    for (int turn = 0; turn < 3; turn++) {
+        float *x = pl_session_input(r.s, r.p[0], "x", NULL);
+        for (int i = 0; i < WIDE; i++) x[i] = 1;
+        CHECK_OK(pl_session_run(r.s, r.p[0]));
+        before[3] = before[3] + 1 + 1;
+        before[WIDE - 1] = before[WIDE - 1] + 1 + 1;
+        const float *y = pl_session_output(r.s, r.p[0], "y", NULL);
+        CHECK(y && y[3] == before[3] && y[WIDE - 1] == before[WIDE - 1]);
+        CHECK(*(const float *)pl_session_output(r.s, r.p[0], "sum", NULL) == (float)WIDE);
+        CHECK_OK(pl_session_run(r.s, r.p[1]));
+        CHECK(*(const float *)pl_session_output(r.s, r.p[1], "z", NULL) == before[3]);
+    }
+    free(before);
+    free(after);
+    rig_down(&r);
+}
+
+TEST(device_arena_grows)
+{
+    check_growth(other());
+    check_growth("cpu");
 }
 
 TEST(device_profile_adds_up)

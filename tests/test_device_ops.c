@@ -190,8 +190,11 @@ static void check_exec(trial *x)
     if (!run_once(x, own, 0xa5, x->first)) return;
     inputs_untouched(x);
     for (int k = 0; k < x->t->call.n_out; k++) {
-        double far = disagreement(&x->t->out_type[k], x->first[k], &x->t->out_type[k], x->want[k],
-                                  why, sizeof why);
+        /* A device may round probabilities and their gradients to the operands' 16 bits before it
+         * multiplies them: that error goes with the largest sum, not with each one. */
+        bool rounded = strncmp(x->t->op->name, "attention", 9) == 0 && x->t->out_type[k].dtype != PL_F32;
+        double far = disagreement_beside(&x->t->out_type[k], x->first[k], &x->t->out_type[k],
+                                         x->want[k], rounded ? 1 : 0.1, why, sizeof why);
         if (far > x->w->worst) x->w->worst = far;
         if (far > 1) wrong(x->w, "%s: output %d: %s", x->what, k, why);
     }

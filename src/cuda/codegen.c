@@ -33,6 +33,16 @@ typedef struct maker {
     size_t work;
 } maker;
 
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static int64_t clamp(int64_t v, int64_t lo, int64_t hi)
+{
+    return v < lo ? lo : v > hi ? hi : v;
+}
+
 /* ---- operands --------------------------------------------------------------------------- */
 
 /* Values begin on 64 bytes, views of them at their offset. */
@@ -69,6 +79,7 @@ static pl_status list_operands(maker *k)
         o->index = f->in[i].in;
         o->align = align_of(k->g, val);
         o->dtype = pl_type_of(k->g, val)->dtype;
+        o->bits = f->in[i].bits;
         o->offset = f->in[i].offset;
         memcpy(o->stride, f->in[i].stride, sizeof f->in[i].stride);
     }
@@ -131,6 +142,7 @@ static void add_sink(pl_cg_pass *p, const pl_form_output *o)
                                         .out2 = o->out2,
                                         .dtype = o->dtype,
                                         .reduce = o->reduce,
+                                        .bits = o->bits,
                                         .save = -1};
 }
 
@@ -184,6 +196,17 @@ static pl_cg_pass *pass_for(maker *k, const pl_form_output *o)
     return p;
 }
 
+/* Whether the pass has chunks of whole bytes' elements: maps, and columns of eight. */
+static bool takes_bits(const pl_cg_pass *p)
+{
+    int64_t inner = 1;
+    if (p->shape == PL_CG_ROW || (p->reduces && p->shape == PL_CG_FLAT)) return false;
+    if (!p->reduces) return true;
+    for (int i = p->runs.along + 1; i < p->runs.n; i++) inner *= p->runs.size[i];
+    int64_t tx = clamp(inner / 4, 1, 32);
+    return inner % 8 == 0 && tx % 2 == 0;
+}
+
 static pl_status deal(maker *k)
 {
     const pl_form *f = &k->f;
@@ -209,8 +232,14 @@ static pl_status deal(maker *k)
     }
     if (!k->n_passes && !new_pass(k)) return PL_ERR_MEMORY;
     k->store_pass = f->row_rank ? 0 : k->n_passes - 1;
-    for (int i = 0; i < f->n_out; i++)
-        if (f->out[i].kind != PL_FORM_REDUCE) add_sink(&k->pass[k->store_pass], &f->out[i]);
+    pl_cg_pass *store = &k->pass[k->store_pass], *bytes = NULL;
+    for (int i = 0; i < f->n_out; i++) {
+        if (f->out[i].kind == PL_FORM_REDUCE) continue;
+        bool apart = f->out[i].bits && !takes_bits(store);
+        if (apart && !bytes) bytes = new_pass(k);
+        if (apart && !bytes) return PL_ERR_MEMORY;
+        add_sink(apart ? bytes : store, &f->out[i]);
+    }
     return PL_OK;
 }
 
@@ -392,16 +421,6 @@ static void set_sets(pl_cg_pass *p, const int *run, int along, bool sheet)
 
 /* ---- launches --------------------------------------------------------------------------- */
 
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
-static int64_t clamp(int64_t v, int64_t lo, int64_t hi)
-{
-    return v < lo ? lo : v > hi ? hi : v;
-}
-
 /* Chunks in flight: so many that 64 bytes or somewhat more of a thread are under way, few enough for the
  * text to stay short. */
 static void set_unroll(pl_cg_pass *p, const int *dep, int moving)
@@ -468,6 +487,13 @@ static bool narrow(const pl_cg_pass *p)
     return stays <= 4;
 }
 
+static bool has_bits(const pl_cg_pass *p)
+{
+    for (int s = 0; s < p->n_sink; s++)
+        if (p->sink[s].bits) return true;
+    return false;
+}
+
 /* Segments as short as they can be with 16 rows or more for a thread. */
 static void set_segments(pl_cg_pass *p)
 {
@@ -493,7 +519,7 @@ static void lay_sheet_sum(pl_cg_pass *p)
     p->part = ceil_div(ceil_div(len, parts), p->ty) * p->ty;
     p->parts = ceil_div(len, p->part);
     set_segments(p);
-    if (p->vec == 4 && p->tx % 2 == 0 && inner % 8 == 0 && narrow(p)) {
+    if (p->vec == 4 && p->tx % 2 == 0 && inner % 8 == 0 && (has_bits(p) || narrow(p))) {
         p->vec = 8;
         p->tx /= 2;
     }
@@ -521,7 +547,7 @@ static int map_vec(const pl_cg_pass *p)
     }
     int vec = (int)(16 / widest);
     while (vec > 4 && vec * stays > 64) vec /= 2;
-    return vec;
+    return has_bits(p) && vec < 8 ? 8 : vec;
 }
 
 static void lay_flat_map(pl_cg_pass *p, int *dep)
@@ -628,7 +654,8 @@ static pl_status lay_out(maker *k, int at)
         pl_cg_deps(p, p->vec, dep);
         set_unroll(p, dep,
                    p->shape == PL_CG_FLAT ? PL_CG_DEP_I : PL_CG_DEP_L);
-    } else if (p->rank <= 1) {
+    } else if (p->rank <= 1 || (has_bits(p) && p->dim[p->rank - 1] % 8)) {
+        for (int d = 0; d < p->rank; d++) run[d] = 0;
         set_sets(p, run, 0, false);
         lay_flat_map(p, dep);
     } else {
@@ -702,7 +729,7 @@ static pl_status find_inplace(maker *k)
     if (!may) return PL_ERR_MEMORY;
     for (int o = 0; o < f->n_out; o++)
         for (int i = 0; i < f->n_in && f->out[o].kind == PL_FORM_STORE; i++) {
-            bool ok = dense(f, &f->in[i]) && !read_after(k, i) &&
+            bool ok = !f->in[i].bits && !f->out[o].bits && dense(f, &f->in[i]) && !read_after(k, i) &&
                       pl_dtype_bytes(k->op[i].dtype) == pl_dtype_bytes(f->out[o].dtype);
             for (int j = 0; j < f->n_in; j++) ok &= j == i || f->in[j].in != f->in[i].in;
             if (ok) may[(uint32_t)f->out[o].out * u->n_in + f->in[i].in] = true;

@@ -26,6 +26,22 @@ const char pl_cg_prelude[] =
 "DEV p_i64 p_quot(p_i64 n, p_by v) { return n / v.d; }\n"
 "template <class T, int N> struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N) p_vec { T x[N]; };\n"
 
+/* ---- truth values, eight a byte ---- */
+"template <class I> DEV p_u8 p_bit(const p_u8 *p, I at) { return (p_u8)(p[at >> 3] >> (at & 7) & 1); }\n"
+/* V of them in a word, from `at` on, a multiple of V; and back. One by one, a byte's first clears it. */
+"template <int V, class I> DEV unsigned p_bits(const p_u8 *p, I at)\n"
+"{\n"
+"    unsigned w = 0;\n"
+"    if (V < 8) return (unsigned)p[at >> 3] >> (at & 7);\n"
+"    for (int k = 0; k < V / 8; k++) w |= (unsigned)p[(at >> 3) + k] << 8 * k;\n"
+"    return w;\n"
+"}\n"
+"template <int V, class I> DEV void p_put_bits(p_u8 *p, I at, unsigned w)\n"
+"{\n"
+"    if (V == 1) p[at >> 3] = (p_u8)(at & 7 ? p[at >> 3] | w << (at & 7) : w);\n"
+"    for (int k = 0; k < V / 8; k++) p[(at >> 3) + k] = (p_u8)(w >> 8 * k);\n"
+"}\n"
+
 /* ---- 16-bit floats ---- */
 "#ifdef __CUDACC__\n"
 "DEV float p_h2f(p_u16 h) { float f; asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(f) : \"h\"(h)); return f; }\n"

@@ -185,7 +185,9 @@ static bool one_a_chunk(const pl_cg_pass *p, int i)
 static void declare_raw(pl_cg *w, int i, const char *tail)
 {
     const char *mem = pl_cg_mem(w->p->instr[i].dtype);
-    if (one_a_chunk(w->p, i))
+    if (pl_cg_word(w->p, i))
+        pl_cg_put(w, "unsigned q%d%s;\n", i, tail);
+    else if (one_a_chunk(w->p, i))
         pl_cg_put(w, "%s q%d%s;\n", mem, i, tail);
     else
         pl_cg_put(w, "p_vec<%s, V> q%d%s;\n", mem, i, tail);
@@ -288,8 +290,11 @@ static void put_elements(pl_cg *w, const stages *t, int stage)
         }
         if (x->code == PL_FORM_LOAD) {
             char raw[32];
-            snprintf(raw, sizeof raw, "q%d%s%s", i, held(t, i) ? "[c]" : "",
-                     one_a_chunk(p, i) ? "" : ".x[j]");
+            const char *tail = held(t, i) ? "[c]" : "";
+            if (pl_cg_word(p, i))
+                snprintf(raw, sizeof raw, "(q%d%s >> j & 1)", i, tail);
+            else
+                snprintf(raw, sizeof raw, "q%d%s%s", i, tail, one_a_chunk(p, i) ? "" : ".x[j]");
             pl_cg_put(w, "const %s v%d = ", pl_cg_reg(x->dtype), i);
             pl_cg_from(w, x->dtype, raw);
             pl_cg_put(w, ";\n");

@@ -29,7 +29,9 @@ static void load(pl_cg *w, int i, const char *to)
 static void declare_raw(pl_cg *w, int i, bool per_element, const char *tail)
 {
     const char *mem = pl_cg_mem(w->p->op[w->p->instr[i].operand].dtype);
-    if (per_element)
+    if (pl_cg_word(w->p, i))
+        pl_cg_put(w, "unsigned q%d%s;\n", i, tail);
+    else if (per_element)
         pl_cg_put(w, "p_vec<%s, V> q%d%s;\n", mem, i, tail);
     else
         pl_cg_put(w, "%s q%d%s;\n", mem, i, tail);
@@ -40,7 +42,10 @@ static void unpack(pl_cg *w, int i, bool per_element, const char *tail)
 {
     pl_dtype d = w->p->instr[i].dtype;
     char raw[32];
-    snprintf(raw, sizeof raw, "q%d%s%s", i, tail, per_element ? ".x[j]" : "");
+    if (pl_cg_word(w->p, i))
+        snprintf(raw, sizeof raw, "(q%d%s >> j & 1)", i, tail);
+    else
+        snprintf(raw, sizeof raw, "q%d%s%s", i, tail, per_element ? ".x[j]" : "");
     pl_cg_put(w, "const %s v%d = ", pl_cg_reg(d), i);
     pl_cg_from(w, d, raw);
     pl_cg_put(w, ";\n");
@@ -151,7 +156,9 @@ static void take(pl_cg *w, int s)
     const pl_cg_sink *k = &w->p->sink[s];
     const char *v = w->ref[k->src];
     pl_dtype d = w->p->instr[k->src].dtype;
-    if (k->kind == PL_FORM_STORE) {
+    if (k->bits) {
+        pl_cg_put(w, "w%d |= (unsigned)(%s != 0) << j;\n", s, v);
+    } else if (k->kind == PL_FORM_STORE) {
         pl_cg_put(w, "w%d.x[j] = ", s);
         pl_cg_element(w, k->dtype, k->src);
         pl_cg_put(w, ";\n");
@@ -187,7 +194,9 @@ void pl_cg_step(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w
     for (int i = 0; i < p->n_instr; i++)
         if (lvl[i] == 2 && !(dep[i] & PL_CG_DEP_J)) value(w, i, false, "[u]");
     for (int s = 0; s < p->n_sink; s++)
-        if (p->sink[s].kind == PL_FORM_STORE)
+        if (p->sink[s].bits)
+            pl_cg_put(w, "unsigned w%d = 0;\n", s);
+        else if (p->sink[s].kind == PL_FORM_STORE)
             pl_cg_put(w, "p_vec<%s, V> w%d;\n", pl_cg_mem(p->sink[s].dtype), s);
     open_elements(w);
     for (int i = 0; i < p->n_instr; i++)
@@ -195,7 +204,9 @@ void pl_cg_step(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w
     for (int s = 0; s < p->n_sink; s++) take(w, s);
     pl_cg_put(w, "}\n");
     for (int s = 0; s < p->n_sink; s++)
-        if (p->sink[s].kind == PL_FORM_STORE)
+        if (p->sink[s].bits)
+            pl_cg_put(w, "p_put_bits<V>(W%d, z_, w%d);\n", s, s);
+        else if (p->sink[s].kind == PL_FORM_STORE)
             pl_cg_put(w, "*(p_vec<%s, V> *)(W%d + z_) = w%d;\n",
                       pl_cg_mem(p->sink[s].dtype), s, s);
     pl_cg_put(w, "}\n");
@@ -210,7 +221,7 @@ void pl_cg_outputs(pl_cg *w)
     for (int s = 0; s < p->n_sink; s++) {
         const pl_cg_sink *k = &p->sink[s];
         if (k->kind != PL_FORM_STORE) continue;
-        size_t bytes = pl_dtype_bytes(k->dtype) * (size_t)p->vec;
+        size_t bytes = k->bits ? 1 : pl_dtype_bytes(k->dtype) * (size_t)p->vec;
         pl_cg_put(w, "%s *const W%d = (%s *)a.p[%d];\n", pl_cg_mem(k->dtype), s,
                   pl_cg_mem(k->dtype),
                   pl_cg_pointer(w, PL_CODE_OUT, (uint32_t)k->out, 0,
@@ -289,7 +300,7 @@ void pl_cg_totals(pl_cg *w)
         if (one > most) most = one;
     }
     if (!most) return;
-    size_t n = PL_CG_THREADS * (p->shape == PL_CG_SHEET ? (size_t)p->vec : 1);
+    size_t n = (size_t)(p->tx * p->ty) * (p->shape == PL_CG_SHEET ? (size_t)p->vec : 1);
     pl_cg_put(w, "__shared__ __align__(16) unsigned char sm_[%zu];\n", n * most);
     for (int s = 0; s < p->n_sink; s++)
         if (p->sink[s].kind == PL_FORM_REDUCE) one_total(w, s);

@@ -114,6 +114,7 @@ static const pl_device device = {
     .margin_bytes = (uint64_t)64 << 20,
     .alloc = pl_cuda_alloc,
     .free = pl_cuda_free,
+    .grow = pl_cuda_grow,
     .fill = pl_cuda_memory_fill,
     .set_mode = pl_cuda_set_mode,
     .prepare = cuda_prepare,

@@ -111,6 +111,28 @@ pl_status pl_cuda_alloc(size_t bytes, void **out)
     return PL_OK;
 }
 
+static pl_status map_more(void *p, size_t from, size_t to)
+{
+    PL_FAIL_IF(to > vm.span, PL_ERR_MEMORY, "%zu bytes of %s, which has %zu", to, pl_cuda_card_get()->name,
+               pl_cuda_card_get()->total_bytes);
+    pl_status rc = back((CUdeviceptr)(uintptr_t)p + from, to - from);
+    return rc == PL_OK ? rc : pl__fail_prefix(rc, "%zu bytes of %s in place of %zu", to, pl_cuda_card_get()->name, from);
+}
+
+pl_status pl_cuda_grow(void *p, size_t from, size_t to)
+{
+    size_t had = rounded(from), want = rounded(to);
+    if (want <= had) return PL_OK;
+    pthread_mutex_lock(&vm_lock);
+    pl_status rc = map_more(p, had, want);
+    pthread_mutex_unlock(&vm_lock);
+    PL_TRY(rc);
+    PL_CUDA(cudaMemsetAsync((char *)p + had, 0, want - had, pl_cuda_stream()));
+    PL_CUDA(cudaStreamSynchronize(pl_cuda_stream()));
+    return PL_OK;
+}
+
+/* A range that has grown is unmapped as a whole, too. */
 void pl_cuda_free(void *p, size_t bytes)
 {
     CUdeviceptr at = (CUdeviceptr)(uintptr_t)p;

@@ -126,14 +126,16 @@ pl_val pl_nn_rope(pl_graph *g, pl_val x, pl_val angles, bool half_split)
     int64_t n = t.dim[1], half = t.dim[3] / 2;
     int pair = half_split ? 3 : 4; /* the axis of length 2 */
     int64_t dim[5] = {t.dim[0], n, t.dim[2], half_split ? 2 : half, half_split ? half : 2};
-    angles = pl_cast(g, pl_reshape(g, angles, PL_DIMS(n, 1, half)), t.dtype);
+    /* Angles grow with the position: a short type has no bits left for where on the circle. */
+    pl_dtype work = t.dtype == PL_F64 ? PL_F64 : PL_F32;
+    angles = pl_cast(g, pl_reshape(g, angles, PL_DIMS(n, 1, half)), work);
     pl_val c = pl_cos(g, angles), s = pl_sin(g, angles);
-    pl_val split = pl_reshape(g, x, 5, dim);
+    pl_val split = pl_reshape(g, pl_cast(g, x, work), 5, dim);
     pl_val a = pl_squeeze(g, pl_slice(g, split, pair, 0, 1, 1), pair);
     pl_val b = pl_squeeze(g, pl_slice(g, split, pair, 1, 2, 1), pair);
     pl_val turned[2] = {pl_sub(g, pl_mul(g, a, c), pl_mul(g, b, s)),
                         pl_add(g, pl_mul(g, a, s), pl_mul(g, b, c))};
-    return pl_reshape(g, pl_stack(g, 2, turned, pair), t.rank, t.dim);
+    return pl_cast(g, pl_reshape(g, pl_stack(g, 2, turned, pair), t.rank, t.dim), t.dtype);
 }
 
 /* From both ends towards the middle, as torch.linspace: the ends are exact. */

@@ -5,16 +5,28 @@
  * GroupNorm) all of it but x * scale + shift happens on the vectors, so that the large tensor
  * sees two operations, and its gradients two sums. BatchNorm in training also moves its running
  * statistics, with the unbiased variance, and counts its calls, through the context's chain.
+ * Group, layer and RMS normalisation of bf16 and f16 compute in f32 and round once, at the end.
  */
 #include "nn/nn.h"
+
+/* A parameter [C] in the type that is computed in. */
+static pl_val vector(pl_nn *m, const char *name, int64_t c, double start, pl_dtype as)
+{
+    pl_type t = PL_TYPE(m->dtype, c);
+    return pl_cast(m->g, pl__nn_param(m, name, t, (pl_init){PL_INIT_CONST, start, 0}, NULL), as);
+}
 
 /* weight and bias [C], ones and zeros at first. */
 static pl_val affine(pl_nn *m, pl_val y, int64_t c, bool with_bias)
 {
-    pl_type t = PL_TYPE(m->dtype, c);
-    y = pl_mul(m->g, y, pl__nn_param(m, "weight", t, (pl_init){PL_INIT_CONST, 1, 0}, NULL));
-    if (!with_bias) return y;
-    return pl_add(m->g, y, pl__nn_param(m, "bias", t, (pl_init){PL_INIT_CONST, 0, 0}, NULL));
+    pl_dtype as = pl_val_type(m->g, y).dtype;
+    y = pl_mul(m->g, y, vector(m, "weight", c, 1, as));
+    return with_bias ? pl_add(m->g, y, vector(m, "bias", c, 0, as)) : y;
+}
+
+static pl_val widened(pl_graph *g, pl_val x)
+{
+    return pl_val_type(g, x).dtype == PL_F64 ? x : pl_cast(g, x, PL_F32);
 }
 
 static pl_val standard(pl_graph *g, pl_val x, pl_val mean, pl_val var, double eps)
@@ -32,11 +44,10 @@ static pl_val channelwise(pl_nn *m, pl_val x, pl_val mean, pl_val var, int64_t c
                           bool with_affine)
 {
     pl_graph *g = m->g;
-    pl_type t = PL_TYPE(m->dtype, c);
+    pl_dtype as = pl_val_type(g, x).dtype;
     pl_val scale = pl_rsqrt(g, pl_shift(g, var, eps));
     if (!with_affine) return pl_mul(g, pl_sub(g, x, mean), scale);
-    pl_val weight = pl__nn_param(m, "weight", t, (pl_init){PL_INIT_CONST, 1, 0}, NULL);
-    pl_val bias = pl__nn_param(m, "bias", t, (pl_init){PL_INIT_CONST, 0, 0}, NULL);
+    pl_val weight = vector(m, "weight", c, 1, as), bias = vector(m, "bias", c, 0, as);
     scale = pl_mul(g, scale, weight);
     return pl_add(g, pl_mul(g, x, scale), pl_sub(g, bias, pl_mul(g, mean, scale)));
 }
@@ -70,35 +81,39 @@ pl_val pl_nn_group_norm(pl_nn *m, pl_val x, const char *name, int64_t groups, pl
         return pl_nn_fail(m, PL_ERR_SHAPE, "%s: %lld channels in %lld groups", name,
                           (long long)c, (long long)groups);
     pl_nn_push(m, "%s", name);
-    pl_val mean, var, y = pl_reshape(g, x, PL_DIMS(t.dim[0], -1, c));
+    pl_val mean, var, y = pl_reshape(g, widened(g, x), PL_DIMS(t.dim[0], -1, c));
     group_moments(g, y, groups, &mean, &var);
     y = channelwise(m, y, mean, var, c, eps_of(o, 1e-5), !o.no_affine);
     pl_nn_pop(m);
-    return pl_reshape(g, y, t.rank, t.dim);
+    return pl_cast(g, pl_reshape(g, y, t.rank, t.dim), t.dtype);
 }
 
 pl_val pl_nn_layer_norm(pl_nn *m, pl_val x, const char *name, pl_nn_norm o)
 {
     if (!pl_val_ok(x)) return x;
+    pl_dtype own = pl_val_type(m->g, x).dtype;
     pl_nn_push(m, "%s", name);
     pl_val mean, var;
+    x = widened(m->g, x);
     pl_moments(m->g, x, PL_AXIS(-1), true, &mean, &var);
     pl_val y = standard(m->g, x, mean, var, eps_of(o, 1e-5));
     if (!o.no_affine) y = affine(m, y, pl__nn_dim(m, x, -1), true);
     pl_nn_pop(m);
-    return y;
+    return pl_cast(m->g, y, own);
 }
 
 pl_val pl_nn_rms_norm(pl_nn *m, pl_val x, const char *name, pl_nn_norm o)
 {
     if (!pl_val_ok(x)) return x;
     pl_graph *g = m->g;
+    pl_dtype own = pl_val_type(g, x).dtype;
     pl_nn_push(m, "%s", name);
+    x = widened(g, x);
     pl_val power = pl_mean(g, pl_square(g, x), PL_AXIS(-1), true);
     pl_val y = pl_mul(g, x, pl_rsqrt(g, pl_shift(g, power, eps_of(o, 1e-6))));
     if (!o.no_affine) y = affine(m, y, pl__nn_dim(m, x, -1), false);
     pl_nn_pop(m);
-    return y;
+    return pl_cast(g, y, own);
 }
 
 pl_val pl_nn_batch_norm(pl_nn *m, pl_val x, const char *name, pl_nn_norm o)

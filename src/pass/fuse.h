@@ -26,7 +26,7 @@ typedef struct pl_fuse_opts {
  * only plan with them: their units must be the same. */
 #define PL_FUSE_OPTS_CUDA(takes)                                                               \
  {                                                                                             \
-  takes, 16384, 64, 64, 512, 24, true, false, false                                            \
+  takes, 16384, 64, 64, 512, 24, true, false, false                                             \
  }
 
 pl_status pl_fuse(const pl_graph *g, const pl_fuse_opts *o, pl_units **out) PL_MUST_USE;

@@ -67,6 +67,9 @@ typedef struct pl_device {
     /* Zeroed memory, at least 64-byte aligned. */
     pl_status (*alloc)(size_t bytes, void **out);
     void (*free)(void *p, size_t bytes);
+    /* Makes a block of `from` bytes one of `to`, more, at the same address; what is new is zero. NULL: it
+     * cannot, and a larger block takes its place. */
+    pl_status (*grow)(void *p, size_t from, size_t to);
     void (*fill)(void *to, int byte, size_t bytes);
     void (*set_mode)(const pl_device_mode *m); /* NULL: there is only one way */
     /* Chooses a kernel for the unit; reference: the plainest one. `call` has types and
@@ -130,7 +133,7 @@ uint64_t pl_program_stage_bytes(const pl_program *p);
 /* ---- the CUDA plug-in ----------------------------------------------------------------------
  * libplimsoll_cuda.so exports `pl_cuda_plugin`. The number changes with this file, ir/ and
  * whatever else of the engine the plug-in reads. */
-enum { PL_CUDA_ABI = 1 };
+enum { PL_CUDA_ABI = 2 };
 typedef struct pl_cuda_plugin_info {
     int abi;
     const char *version; /* PL_VERSION_STRING at its build */

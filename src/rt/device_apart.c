@@ -14,10 +14,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { MAX_BLOCKS = 64 };
+enum { MAX_BLOCKS = 64, ROOM = 64 << 20 }; /* ROOM: addresses behind a block that it can grow into */
 static struct {
     void *p;
-    size_t bytes;
+    size_t bytes, first_bytes;
 } blocks[MAX_BLOCKS];
 
 static void wall(int access)
@@ -43,10 +43,10 @@ static pl_status apart_alloc(size_t bytes, void **out)
     if (!bytes) return PL_OK;
     for (int i = 0; i < MAX_BLOCKS; i++) {
         if (blocks[i].p) continue;
-        PL_TRY(pl_sys_map(bytes, out));
+        PL_TRY(pl_sys_map(bytes + ROOM, out));
         blocks[i].p = *out;
-        blocks[i].bytes = bytes;
-        leave();
+        blocks[i].bytes = blocks[i].first_bytes = bytes;
+        if (mprotect(*out, bytes + ROOM, PROT_NONE) != 0) PL_BUG("mprotect refuses a new block");
         return PL_OK;
     }
     PL_FAIL(PL_ERR_MEMORY, "device apart has %d blocks, all in use", MAX_BLOCKS);
@@ -54,9 +54,23 @@ static pl_status apart_alloc(size_t bytes, void **out)
 
 static void apart_free(void *p, size_t bytes)
 {
-    for (int i = 0; i < MAX_BLOCKS; i++)
-        if (p && blocks[i].p == p) blocks[i].p = NULL;
-    pl_sys_unmap(p, bytes);
+    for (int i = 0; i < MAX_BLOCKS; i++) {
+        if (!p || blocks[i].p != p) continue;
+        if (blocks[i].bytes != bytes) PL_BUG("a block is given back with another size than it has");
+        pl_sys_unmap(p, blocks[i].first_bytes + ROOM);
+        blocks[i].p = NULL;
+    }
+}
+
+static pl_status apart_grow(void *p, size_t from, size_t to)
+{
+    for (int i = 0; i < MAX_BLOCKS; i++) {
+        if (blocks[i].p != p) continue;
+        if (blocks[i].bytes != from) PL_BUG("a block grows from another size than it has");
+        PL_FAIL_IF(to > blocks[i].first_bytes + ROOM, PL_ERR_MEMORY, "device apart grows a block by %d bytes at most", ROOM);
+        blocks[i].bytes = to;
+    }
+    return PL_OK;
 }
 
 static void apart_fill(void *to, int byte, size_t bytes)
@@ -217,6 +231,7 @@ const pl_device pl_device_apart = {
     .apart = true,
     .alloc = apart_alloc,
     .free = apart_free,
+    .grow = apart_grow,
     .fill = apart_fill,
     .prepare = apart_prepare,
     .discard = apart_discard,

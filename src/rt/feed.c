@@ -5,6 +5,7 @@
  * drawing). Every run fetches the small outputs, which are what a training loop reads; a large
  * one is fetched when somebody asks for it.
  */
+#include "base/sys.h"
 #include "plimsoll_unstable.h"
 #include "rt/rt_int.h"
 
@@ -67,18 +68,26 @@ static pl_status list_outputs(pl_session *s, pl_bound *b)
     return PL_OK;
 }
 
-static pl_status make_blocks(pl_session *s)
+/* Everything of a program but its tape. */
+static pl_status make_blocks(pl_session *s, pl_bound *b)
+{
+    pl_feed *f = &b->feed;
+    PL_TRY(list_inputs(s, b));
+    PL_TRY(list_outputs(s, b));
+    for (int k = 0; k < 2; k++) PL_TRY(s->dev->host_alloc(f->plan.in_bytes, &f->plan.host[k]));
+    return s->dev->host_alloc(f->mirror_bytes, &f->plan.mirror);
+}
+
+static pl_status make_shared(pl_session *s)
 {
     enum { BOUNCE = 4 << 20 };
-    for (int i = 0; i < s->n_bound; i++) {
-        pl_feed *f = &s->bound[i].feed;
-        for (int k = 0; k < 2; k++) PL_TRY(s->dev->host_alloc(f->plan.in_bytes, &f->plan.host[k]));
-        PL_TRY(s->dev->host_alloc(f->mirror_bytes, &f->plan.mirror));
-        if (f->plan.in_bytes > s->stage_bytes) s->stage_bytes = f->plan.in_bytes;
-    }
+    size_t most = 0;
+    for (int i = 0; i < s->n_bound; i++)
+        if (s->bound[i].feed.plan.in_bytes > most) most = s->bound[i].feed.plan.in_bytes;
     void *p = NULL;
-    PL_TRY(s->dev->alloc(s->stage_bytes, &p));
+    PL_TRY(s->dev->alloc(most, &p));
     s->stage = p;
+    s->stage_bytes = most;
     PL_TRY(s->dev->host_alloc(BOUNCE, &p));
     s->bounce = p;
     s->bounce_bytes = BOUNCE;
@@ -88,6 +97,12 @@ static pl_status make_blocks(pl_session *s)
 static pl_status make_tape(pl_session *s, pl_bound *b)
 {
     uint32_t failed;
+    pl_feed *f = &b->feed;
+    f->plan.launch = b->launch;
+    f->plan.n_launch = b->n_launch;
+    f->plan.stage = s->stage;
+    f->plan.eager = b->p->opts.mode == PL_MODE_EAGER;
+    if (b->dies) return PL_OK; /* goes launch by launch */
     pl_status rc = s->dev->tape_new(&b->feed.plan, &b->feed.tape, &failed);
     if (rc == PL_OK || failed >= b->n_launch) return rc;
     return pl__fail_prefix(rc, "%s", b->p->step_label[failed]);
@@ -95,33 +110,57 @@ static pl_status make_tape(pl_session *s, pl_bound *b)
 
 pl_status pl_feed_make(pl_session *s)
 {
-    for (int i = 0; i < s->n_bound; i++) {
-        PL_TRY(list_inputs(s, &s->bound[i]));
-        PL_TRY(list_outputs(s, &s->bound[i]));
-    }
-    PL_TRY(make_blocks(s));
-    for (int i = 0; i < s->n_bound; i++) {
-        pl_bound *b = &s->bound[i];
-        pl_feed *f = &b->feed;
-        f->plan.launch = b->launch;
-        f->plan.n_launch = b->n_launch;
-        f->plan.stage = s->stage;
-        f->plan.eager = b->p->opts.mode == PL_MODE_EAGER;
-        if (!b->dies) PL_TRY(make_tape(s, b));
-    }
+    for (int i = 0; i < s->n_bound; i++) PL_TRY(make_blocks(s, &s->bound[i]));
+    PL_TRY(make_shared(s));
+    for (int i = 0; i < s->n_bound; i++) PL_TRY(make_tape(s, &s->bound[i]));
     if (s->state_bytes) s->dev->fill(s->state, 0, s->state_bytes);
     return PL_OK;
 }
 
+static pl_status widen_stage(pl_session *s, size_t bytes)
+{
+    if (bytes <= s->stage_bytes) return PL_OK;
+    void *p = s->stage;
+    PL_TRY(p ? s->dev->grow(p, s->stage_bytes, bytes) : s->dev->alloc(bytes, &p));
+    s->stage = p;
+    s->stage_bytes = bytes;
+    return PL_OK;
+}
+
+/* Making a tape may run the program: the state waits on the host meanwhile. */
+static pl_status make_tape_beside(pl_session *s, pl_bound *b)
+{
+    void *kept = pl_sys_alloc(s->state_bytes + 1);
+    if (!kept) return PL_ERR_MEMORY;
+    pl_status rc = s->dev->read(kept, s->state, s->state_bytes);
+    if (rc == PL_OK) {
+        rc = make_tape(s, b);
+        pl_status back = s->dev->write(s->state, kept, s->state_bytes);
+        if (rc == PL_OK) rc = back;
+    }
+    pl_sys_free(kept);
+    return rc;
+}
+
+pl_status pl_feed_add(pl_session *s, pl_bound *b)
+{
+    PL_TRY(make_blocks(s, b));
+    PL_TRY(widen_stage(s, b->feed.plan.in_bytes));
+    return make_tape_beside(s, b);
+}
+
+void pl_feed_drop(pl_session *s, pl_bound *b)
+{
+    pl_feed *f = &b->feed;
+    s->dev->tape_free(f->tape);
+    for (int k = 0; k < 2; k++)
+        if (f->plan.host[k]) s->dev->host_free(f->plan.host[k], f->plan.in_bytes);
+    if (f->plan.mirror) s->dev->host_free(f->plan.mirror, f->mirror_bytes);
+}
+
 void pl_feed_release(pl_session *s)
 {
-    for (int i = 0; i < s->n_bound; i++) {
-        pl_feed *f = &s->bound[i].feed;
-        s->dev->tape_free(f->tape);
-        for (int k = 0; k < 2; k++)
-            if (f->plan.host[k]) s->dev->host_free(f->plan.host[k], f->plan.in_bytes);
-        if (f->plan.mirror) s->dev->host_free(f->plan.mirror, f->mirror_bytes);
-    }
+    for (int i = 0; i < s->n_bound; i++) pl_feed_drop(s, &s->bound[i]);
     if (s->stage) s->dev->free(s->stage, s->stage_bytes);
     if (s->bounce) s->dev->host_free(s->bounce, s->bounce_bytes);
 }

@@ -88,7 +88,7 @@ struct pl_session {
     pl_store *store;
     const pl_device *dev;
     pl_bound *bound;
-    int n_bound;
+    int n_bound, max_bound; /* bound programs do not move: their tapes know where they are */
     char *arena, *state;
     uint64_t arena_bytes, state_bytes;
     uint64_t *slot_at; /* per slot: offset in state */
@@ -111,6 +111,9 @@ pl_bound *pl_session_find(const pl_session *s, const pl_program *p); /* NULL if 
 /* Host blocks and tapes for all bound programs. State and arena hold no data afterwards. */
 pl_status pl_feed_make(pl_session *s) PL_MUST_USE;
 void pl_feed_release(pl_session *s);
+/* For one more program, at the end of the list; the state is as it was. */
+pl_status pl_feed_add(pl_session *s, pl_bound *b) PL_MUST_USE;
+void pl_feed_drop(pl_session *s, pl_bound *b);
 void *pl_feed_input(const pl_bound *b, int i);
 const void *pl_feed_output(pl_session *s, pl_bound *b, uint32_t i); /* NULL if the run failed */
 pl_status pl_feed_send(pl_session *s, pl_bound *b) PL_MUST_USE;

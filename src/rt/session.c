@@ -11,6 +11,7 @@
 #include "base/pool.h"
 #include "base/rng.h"
 #include "base/sys.h"
+#include "plimsoll_unstable.h"
 #include "rt/rt_int.h"
 
 #include <math.h>
@@ -78,6 +79,8 @@ static pl_status bind_program(pl_session *s, pl_program *p, pl_bound *b)
 }
 
 /* ---- making a session ------------------------------------------------------------------- */
+enum { MORE_PROGRAMS = 16 }; /* that can be added later */
+
 static pl_status lay_out_state(pl_session *s)
 {
     s->n_slots = pl_store_count(s->store);
@@ -92,19 +95,25 @@ static pl_status lay_out_state(pl_session *s)
     return PL_OK;
 }
 
+/* A session takes a program over its own store, for a device that runs. */
+static pl_status check_program(const pl_session *s, const pl_program *p, int i)
+{
+    PL_FAIL_IF(p->g->store != s->store, PL_ERR_ARG,
+               "program %d was compiled over another store than the session's", i);
+    PL_FAIL_IF(i && p->dev != s->dev, PL_ERR_ARG, "programs of one session must be compiled for one device");
+    PL_FAIL_IF(p->dev->plans_only, PL_ERR_DEVICE,
+               "%s is a profile to plan with: nothing can run on it; plimsoll devices tells what "
+               "this machine can train on", p->dev->name);
+    return PL_OK;
+}
+
 static pl_status build(pl_session *s, int n, pl_program *const *programs)
 {
     PL_TRY(pl_store_status(s->store));
     PL_TRY(lay_out_state(s));
     for (int i = 0; i < n; i++) {
-        PL_FAIL_IF(programs[i]->g->store != s->store, PL_ERR_ARG,
-                   "program %d was compiled over another store than the session's", i);
-        PL_FAIL_IF(i && programs[i]->dev != s->dev, PL_ERR_ARG,
-                   "programs of one session must be compiled for one device");
+        PL_TRY(check_program(s, programs[i], i));
         s->dev = programs[i]->dev;
-        PL_FAIL_IF(s->dev->plans_only, PL_ERR_DEVICE,
-                   "%s is a profile to plan with: nothing can run on it; plimsoll devices tells what "
-                   "this machine can train on", s->dev->name);
         if (programs[i]->plan->arena_bytes > s->arena_bytes)
             s->arena_bytes = programs[i]->plan->arena_bytes;
     }
@@ -113,7 +122,8 @@ static pl_status build(pl_session *s, int n, pl_program *const *programs)
     s->arena = arena;
     PL_TRY(s->dev->alloc(s->state_bytes, &state));
     s->state = state;
-    s->bound = pl_arena_new(&s->mem, pl_bound, n + 1);
+    s->max_bound = n + MORE_PROGRAMS;
+    s->bound = pl_arena_new(&s->mem, pl_bound, s->max_bound);
     if (!s->bound) return PL_ERR_MEMORY;
     if (s->dev->ready) PL_TRY(s->dev->ready());
     for (; s->n_bound < n; s->n_bound++)
@@ -134,6 +144,51 @@ pl_status pl_session_new(pl_store *store, int n, pl_program *const *programs, pl
     }
     *out = s;
     return PL_OK;
+}
+
+/* ---- one more program --------------------------------------------------------------------- */
+/* In place where the device can; else a larger arena takes the place of the old one, and what was bound to
+ * that is bound again. */
+static pl_status widen_arena(pl_session *s, uint64_t bytes)
+{
+    void *arena = s->arena;
+    if (bytes <= s->arena_bytes) return PL_OK;
+    if (arena && s->dev->grow) {
+        PL_TRY(s->dev->grow(arena, s->arena_bytes, bytes));
+        s->arena_bytes = bytes;
+        return PL_OK;
+    }
+    PL_TRY(s->dev->alloc(bytes, &arena));
+    if (s->arena) s->dev->free(s->arena, s->arena_bytes);
+    s->arena = arena;
+    s->arena_bytes = bytes;
+    for (int i = 0; i < s->n_bound; i++) PL_TRY(bind_program(s, s->bound[i].p, &s->bound[i]));
+    return PL_OK;
+}
+
+static pl_status add_bound(pl_session *s, pl_program *p)
+{
+    pl_bound *b = &s->bound[s->n_bound];
+    memset(b, 0, sizeof *b);
+    PL_TRY(bind_program(s, p, b));
+    pl_status rc = s->dev->apart ? pl_feed_add(s, b) : PL_OK;
+    if (rc == PL_OK) s->n_bound++;
+    if (rc != PL_OK && s->dev->apart) pl_feed_drop(s, b);
+    return rc;
+}
+
+pl_status pl_session_add(pl_session *s, pl_program *p)
+{
+    PL_TRY(check_program(s, p, s->n_bound));
+    PL_FAIL_IF(pl_session_find(s, p), PL_ERR_ARG, "the session has this program already");
+    PL_FAIL_IF(s->n_bound == s->max_bound, PL_ERR_ARG, "the session has %d programs and has no room for more",
+               s->n_bound);
+    PL_FAIL_IF(pl_store_count(s->store) != s->n_slots, PL_ERR_ARG,
+               "the store has %d slots, the session was made for %d", pl_store_count(s->store), s->n_slots);
+    PL_TRY(pl_session_wait(s));
+    if (s->dev->ready) PL_TRY(s->dev->ready());
+    PL_TRY(widen_arena(s, p->plan->arena_bytes));
+    return add_bound(s, p);
 }
 
 void pl_session_free(pl_session *s)

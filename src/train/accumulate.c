@@ -8,6 +8,7 @@
 #include "pass/batch.h"
 #include "train/train_int.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,15 +41,35 @@ static void probe_release(pl_builder *b)
     pl_store_free(b->store);
 }
 
-static pl_status compare(pl_builder *whole, pl_builder *part, int64_t parts, pl_batch_report *out)
+static pl_status compare(pl_turn_draft *whole, pl_turn_draft *part, int64_t batch, int64_t parts,
+                         pl_batch_report *out)
 {
     int n = whole->grads.n;
-    pl_val *goals = pl_arena_new(&whole->train_graph->arena, pl_val, (size_t)n + 1);
+    pl_val *goals = pl_arena_new(&whole->run.g->arena, pl_val, (size_t)n + 1);
     if (!goals) return PL_ERR_MEMORY;
     if (n) memcpy(goals, whole->grads.grad, (size_t)n * sizeof *goals);
     goals[n] = whole->loss;
-    return pl_batch_analyse(whole->train_graph, part->train_graph, whole->batch, parts, goals, n + 1,
-                            out);
+    return pl_batch_analyse(whole->run.g, part->run.g, batch, parts, goals, n + 1, out);
+}
+
+/* Program by program. text: why the first that couples does, "" if none. */
+static pl_status compare_turns(pl_builder *whole, pl_builder *part, int64_t parts, char *text,
+                               size_t cap)
+{
+    char why[1024];
+    text[0] = '\0';
+    PL_FAIL_IF(whole->n_turns != part->n_turns, PL_ERR_GRAPH, "the step has other programs at a "
+               "smaller batch");
+    for (int i = 0; i < whole->n_turns && !text[0]; i++) {
+        pl_turn_draft *t = &whole->turn[i];
+        pl_batch_report report;
+        if (!t->minimised) continue;
+        PL_TRY(compare(t, &part->turn[i], whole->batch, parts, &report));
+        if (!report.proven)
+            snprintf(text, cap, "%s%s%s", t->name ? t->name : "", t->name ? ": " : "",
+                     pl_batch_text(&report, why, sizeof why));
+    }
+    return PL_OK;
 }
 
 /* *why as pl__run_couples gives it; PL_ERR_GRAPH when the two builds cannot be compared. */
@@ -56,14 +77,13 @@ static pl_status couples_at(pl_run *r, int64_t batch, int64_t parts, const char 
 {
     pl_builder whole, part;
     memset(&part, 0, sizeof part);
-    pl_batch_report report;
-    char text[1024];
+    char text[1200];
     *why = NULL;
     pl_status rc = probe(r, batch, &whole);
     if (rc == PL_OK) rc = probe(r, batch / parts, &part);
-    if (rc == PL_OK) rc = compare(&whole, &part, parts, &report);
-    if (rc == PL_OK && !report.proven) {
-        *why = pl_arena_strdup(&r->arena, pl_batch_text(&report, text, sizeof text));
+    if (rc == PL_OK) rc = compare_turns(&whole, &part, parts, text, sizeof text);
+    if (rc == PL_OK && text[0]) {
+        *why = pl_arena_strdup(&r->arena, text);
         if (!*why) rc = PL_ERR_MEMORY;
     }
     probe_release(&part);

@@ -1,13 +1,14 @@
 /* builder.c - from a recipe's build function to finished graphs.
  *
- * The recipe writes its model into layer contexts; minimise closes the training program with
+ * The recipe writes its model into layer contexts; minimise closes a program of the step with
  * gradients, optimiser and schedule from the configuration. When a step's batch comes in parts, the
- * training program adds its gradients up and a program of its own, apply, updates from the sums. In
+ * program adds its gradients up and a second one, apply, updates from the sums. In
  * fp16 the loss carries a scale, which is state: every program of a step sees the same one, and the one
  * that updates moves it. Draws go through the builder, so that a replay can feed them from a dump.
  */
 #include "train/train_int.h"
 
+#include <stdio.h>
 #include <string.h>
 
 const pl_config *pl_builder_config(const pl_builder *b)
@@ -27,13 +28,60 @@ int64_t pl_builder_batch(const pl_builder *b)
 
 pl_nn *pl_builder_train(pl_builder *b)
 {
-    return b->train;
+    return b->turn[0].run.m;
 }
 
 pl_nn *pl_builder_eval(pl_builder *b)
 {
     b->wants_eval = true;
-    return b->eval;
+    return b->eval.m;
+}
+
+/* ---- programs --------------------------------------------------------------------------- */
+static bool draft_new(pl_store *store, bool training, pl_draft *d)
+{
+    d->g = pl_graph_new(store);
+    d->m = d->g ? pl_nn_new(d->g, training) : NULL;
+    return d->m != NULL;
+}
+
+static void draft_free(pl_draft *d)
+{
+    pl_nn_free(d->m);
+    pl_graph_free(d->g);
+    *d = (pl_draft){NULL, NULL};
+}
+
+static bool turn_new(pl_builder *b, const char *name, pl_when when)
+{
+    pl_turn_draft *t = &b->turn[b->n_turns++];
+    bool ok = draft_new(b->store, true, &t->run) &&
+              (b->parts == 1 || draft_new(b->store, true, &t->apply));
+    t->name = ok && name ? pl_nn_name(t->run.m, "%s", name) : NULL;
+    t->when = when;
+    return ok;
+}
+
+/* What cannot be made is remembered by the training program; the caller has nothing to check. */
+pl_nn *pl_builder_program(pl_builder *b, const char *name, pl_when when)
+{
+    pl_nn *train = pl_builder_train(b);
+    if (b->n_turns == PL_MAX_TURNS) {
+        pl_nn_fail(train, PL_ERR_UNSUPPORTED, "a step has at most %d programs", PL_MAX_TURNS);
+        return train;
+    }
+    if (turn_new(b, name, when)) return b->turn[b->n_turns - 1].run.m;
+    pl_nn_fail(train, PL_ERR_MEMORY, "no memory for the program %s", name);
+    draft_free(&b->turn[b->n_turns - 1].run);
+    b->n_turns--;
+    return train;
+}
+
+static pl_turn_draft *turn_of(pl_builder *b, const pl_nn *m)
+{
+    for (int i = 0; i < b->n_turns; i++)
+        if (b->turn[i].run.m == m) return &b->turn[i];
+    return NULL;
 }
 
 /* ---- draws ------------------------------------------------------------------------------ */
@@ -63,6 +111,31 @@ pl_val pl_draw_permutation(pl_builder *b, pl_nn *m, const char *name, int64_t n)
                      : pl_random_permutation(m->g, pl_nn_key(m), n);
 }
 
+pl_val pl_draw_choice(pl_builder *b, pl_nn *m, const char *name, int64_t n, int64_t count)
+{
+    if (b->replay) return pl_input(m->g, name, PL_TYPE(PL_I64, count));
+    return pl_slice(m->g, pl_random_permutation(m->g, pl_nn_key(m), n), 0, 0, count, 1);
+}
+
+pl_val pl_draw_integers(pl_builder *b, pl_nn *m, const char *name, pl_type type, int64_t high)
+{
+    if (b->replay) return pl_input(m->g, name, type);
+    pl_type real = type;
+    real.dtype = PL_F32;
+    pl_val u = pl_random_uniform(m->g, pl_nn_key(m), real);
+    u = pl_floor(m->g, pl_scale(m->g, u, (double)high));
+    return pl_cast(m->g, pl_clamp(m->g, u, 0, (double)(high - 1)), type.dtype);
+}
+
+pl_val pl_draw_chance(pl_builder *b, pl_nn *m, const char *name, pl_type type, double p)
+{
+    if (b->replay) return pl_input(m->g, name, type);
+    pl_type real = type;
+    real.dtype = PL_F32;
+    pl_val u = pl_random_uniform(m->g, pl_nn_key(m), real);
+    return pl_lt(m->g, u, pl_full_like(m->g, u, p));
+}
+
 /* ---- optimiser -------------------------------------------------------------------------- */
 static pl_lr_kind schedule_kind(const char *name)
 {
@@ -73,52 +146,102 @@ static pl_lr_kind schedule_kind(const char *name)
     return PL_LR_CONSTANT;
 }
 
-static void schedule_from_config(const pl_config *c, pl_lr *lr)
+/* Keys of a section: the engine's own has schedule, clip and ema beside optim, others have all in one. */
+typedef struct section {
+    const pl_config *c;
+    const char *name;
+    char key[128]; /* of the last one asked for */
+} section;
+
+static const char *key_of(section *s, const char *tail)
 {
-    lr->kind = schedule_kind(pl_config_text(c, "schedule.name"));
-    lr->lr = pl_config_float(c, "optim.lr");
-    lr->warmup = pl_config_int(c, "schedule.warmup_steps");
-    lr->warmup_start = pl_config_float(c, "schedule.warmup_start");
-    lr->total = pl_config_int(c, "schedule.total_steps");
-    if (lr->total == 0) lr->total = pl_config_int(c, "train.steps") - lr->warmup;
+    bool own = strcmp(s->name, "optim") == 0;
+    bool bare = own && (strncmp(tail, "schedule.", 9) == 0 || strncmp(tail, "clip.", 5) == 0 ||
+                        strncmp(tail, "ema.", 4) == 0);
+    snprintf(s->key, sizeof s->key, "%s%s%s", bare ? "" : s->name, bare ? "" : ".", tail);
+    return s->key;
+}
+
+static double number(section *s, const char *tail)
+{
+    return pl_config_float(s->c, key_of(s, tail));
+}
+
+static int64_t count(section *s, const char *tail)
+{
+    return pl_config_int(s->c, key_of(s, tail));
+}
+
+const pl_config_entry *pl__optim_schema(pl_arena *a, const char *const *sections)
+{
+    static const char *const parts[] = {"optim.", "schedule.", "clip.", "ema."};
+    int rows = 0, n = 0, made = 0;
+    while (pl_engine_schema[rows].key) rows++;
+    while (sections[n]) n++;
+    pl_config_entry *table = pl_arena_new(a, pl_config_entry, (size_t)(rows * n) + 1);
+    for (int s = 0; table && s < n; s++)
+        for (int i = 0; i < rows * 4; i++) {
+            const pl_config_entry *e = &pl_engine_schema[i / 4];
+            const char *part = parts[i % 4];
+            if (strncmp(e->key, part, strlen(part)) != 0) continue;
+            table[made] = *e;
+            table[made].key = pl_arena_printf(a, "%s.%s", sections[s],
+                                              i % 4 ? e->key : e->key + strlen(part));
+            if (!table[made++].key) return NULL;
+        }
+    return table;
+}
+
+static void schedule_from_config(section *s, pl_lr *lr)
+{
+    lr->kind = schedule_kind(pl_config_text(s->c, key_of(s, "schedule.name")));
+    lr->lr = number(s, "lr");
+    lr->warmup = count(s, "schedule.warmup_steps");
+    lr->warmup_start = number(s, "schedule.warmup_start");
+    lr->total = count(s, "schedule.total_steps");
+    if (lr->total == 0) lr->total = pl_config_int(s->c, "train.steps") - lr->warmup;
     if (lr->total < 1) lr->total = 1;
-    lr->step_size = pl_config_int(c, "schedule.step_size");
-    lr->gamma = pl_config_float(c, "schedule.gamma");
-    lr->eta_min = pl_config_float(c, "schedule.eta_min");
+    lr->step_size = count(s, "schedule.step_size");
+    lr->gamma = number(s, "schedule.gamma");
+    lr->eta_min = number(s, "schedule.eta_min");
     lr->start_factor = 1;
-    lr->end_factor = pl_config_float(c, "schedule.end_factor");
-    lr->pct_start = pl_config_float(c, "schedule.pct_start");
-    lr->div_factor = pl_config_float(c, "schedule.div_factor");
-    lr->final_div_factor = pl_config_float(c, "schedule.final_div_factor");
-    lr->plateau_factor = pl_config_float(c, "schedule.plateau.factor");
-    lr->plateau_min = pl_config_float(c, "schedule.plateau.min_lr");
+    lr->end_factor = number(s, "schedule.end_factor");
+    lr->pct_start = number(s, "schedule.pct_start");
+    lr->div_factor = number(s, "schedule.div_factor");
+    lr->final_div_factor = number(s, "schedule.final_div_factor");
+    lr->plateau_factor = number(s, "schedule.plateau.factor");
+    lr->plateau_min = number(s, "schedule.plateau.min_lr");
     lr->plateau = lr->plateau_factor > 0;
 }
 
-pl_status pl__optim_from_config(const pl_config *c, pl_optim *out, pl_plateau *plateau)
+pl_status pl__optim_from_config(const pl_config *c, const char *name, pl_optim *out,
+                                pl_plateau *plateau)
 {
+    section s = {.c = c, .name = name};
     *out = (pl_optim)PL_OPTIM_INIT;
     *plateau = (pl_plateau)PL_PLATEAU_INIT;
-    if (!pl_optim_parse(pl_config_text(c, "optim.name"), &out->kind))
-        PL_FAIL(PL_ERR_CONFIG, "no optimiser \"%s\"", pl_config_text(c, "optim.name"));
+    PL_FAIL_IF(!pl_config_has(c, key_of(&s, "name")), PL_ERR_CONFIG,
+               "no optimiser section \"%s\": name it in the recipe's optims", name);
+    if (!pl_optim_parse(pl_config_text(c, key_of(&s, "name")), &out->kind))
+        PL_FAIL(PL_ERR_CONFIG, "no optimiser \"%s\"", pl_config_text(c, key_of(&s, "name")));
     int n;
-    const double *betas = pl_config_floats(c, "optim.betas", &n);
-    PL_FAIL_IF(n != 2, PL_ERR_CONFIG, "optim.betas has %d numbers, wants 2, e.g. [0.9, 0.999]",
-               n);
+    const double *betas = pl_config_floats(c, key_of(&s, "betas"), &n);
+    PL_FAIL_IF(n != 2, PL_ERR_CONFIG, "%s has %d numbers, wants 2, e.g. [0.9, 0.999]", s.key, n);
+    out->name = name;
     out->beta1 = betas[0];
     out->beta2 = betas[1];
-    schedule_from_config(c, &out->lr);
-    out->eps = pl_config_float(c, "optim.eps");
-    out->weight_decay = pl_config_float(c, "optim.weight_decay");
-    out->amsgrad = pl_config_bool(c, "optim.amsgrad");
-    out->momentum = pl_config_float(c, "optim.momentum");
-    out->dampening = pl_config_float(c, "optim.dampening");
-    out->nesterov = pl_config_bool(c, "optim.nesterov");
-    out->alpha = pl_config_float(c, "optim.alpha");
-    out->centered = pl_config_bool(c, "optim.centered");
-    out->clip_norm = pl_config_float(c, "clip.norm");
-    out->ema = pl_config_float(c, "ema.decay");
-    plateau->patience = pl_config_int(c, "schedule.plateau.patience");
+    schedule_from_config(&s, &out->lr);
+    out->eps = number(&s, "eps");
+    out->weight_decay = number(&s, "weight_decay");
+    out->amsgrad = pl_config_bool(c, key_of(&s, "amsgrad"));
+    out->momentum = number(&s, "momentum");
+    out->dampening = number(&s, "dampening");
+    out->nesterov = pl_config_bool(c, key_of(&s, "nesterov"));
+    out->alpha = number(&s, "alpha");
+    out->centered = pl_config_bool(c, key_of(&s, "centered"));
+    out->clip_norm = number(&s, "clip.norm");
+    out->ema = number(&s, "ema.decay");
+    plateau->patience = count(&s, "schedule.plateau.patience");
     return PL_OK;
 }
 
@@ -151,91 +274,128 @@ static void output_scale(pl_nn *m, const pl_loss_scale *scale, pl_val used, pl_v
     pl_output(m->g, "skipped", pl_cast(m->g, pl_not(m->g, finite), PL_F32));
 }
 
-void pl_builder_minimise(pl_builder *b, pl_val loss)
+/* Flags of slots that a section's patterns set. */
+static void mark_slots(pl_builder *b, const char *name)
 {
-    pl_nn *m = b->train;
+    section s = {.c = b->config, .name = name};
+    if (!pl_config_is_null(b->config, key_of(&s, "no_decay")))
+        pl_nn_set_decay(b->store, pl_config_text(b->config, s.key), false);
+    if (!pl_config_is_null(b->config, key_of(&s, "frozen")))
+        pl_nn_set_trainable(b->store, pl_config_text(b->config, s.key), false);
+}
+
+/* Two sections that train one slot would fight over it. */
+static void check_owner(pl_builder *b, pl_nn *m, const pl_grads *grads, const char *name)
+{
+    for (int i = 0; i < b->n_turns; i++) {
+        const pl_turn_draft *t = &b->turn[i];
+        if (!t->minimised || strcmp(t->section, name) == 0) continue;
+        for (int j = 0; j < t->grads.n; j++)
+            for (int k = 0; k < grads->n; k++)
+                if (t->grads.slot[j] == grads->slot[k]) {
+                    pl_nn_fail(m, PL_ERR_CONFIG, "%s is trained by %s and by %s",
+                               pl_store_slot(b->store, grads->slot[k])->name, t->section, name);
+                    return;
+                }
+    }
+}
+
+/* The update, from this program's gradients or from their sums. */
+static void update(pl_builder *b, pl_turn_draft *t, pl_optim *o, const pl_loss_scale *scale)
+{
+    pl_nn *m = t->run.m;
+    pl_grads grads = t->grads;
+    pl_optim_report report;
+    memset(&report, 0, sizeof report);
+    if (b->parts > 1) {
+        pl_optim_accumulate(m, &grads);
+        m = t->apply.m;
+        if (scale) o->loss_scale = pl_loss_scale_read(m, scale);
+        pl_optim_accumulated(m, o, &grads);
+    }
+    pl_optim_update(m, &grads, o, &report);
+    if (b->replay) output_gradients(m, &grads, o->loss_scale);
+    if (scale) output_scale(m, scale, o->loss_scale, report.finite);
+    if (pl_val_ok(report.lr)) pl_output(m->g, "lr", report.lr);
+    if (pl_val_ok(report.grad_norm)) pl_output(m->g, "grad_norm", report.grad_norm);
+}
+
+void pl_builder_minimise_with(pl_builder *b, pl_nn *m, pl_val loss, const pl_group *group)
+{
+    pl_turn_draft *t = turn_of(b, m);
     pl_optim o;
     pl_plateau plateau;
-    pl_status rc = pl__optim_from_config(b->config, &o, &plateau);
-    if (rc != PL_OK) {
-        pl_nn_fail(m, rc, "%s", pl_error_text());
+    const char *name = group && group->optim ? group->optim : "optim";
+    if (!t) {
+        pl_nn_fail(m, PL_ERR_ARG, "only programs of the step are minimised");
         return;
     }
-    if (!pl_config_is_null(b->config, "optim.no_decay"))
-        pl_nn_set_decay(b->store, pl_config_text(b->config, "optim.no_decay"), false);
-    if (!pl_config_is_null(b->config, "optim.frozen"))
-        pl_nn_set_trainable(b->store, pl_config_text(b->config, "optim.frozen"), false);
-    pl_grads grads;
-    pl_optim_report report;
-    memset(&grads, 0, sizeof grads);
-    memset(&report, 0, sizeof report);
-    b->minimised = true;
+    if (pl__optim_from_config(b->config, name, &o, &plateau) != PL_OK) {
+        pl_nn_fail(m, PL_ERR_CONFIG, "%s", pl_error_text());
+        return;
+    }
+    mark_slots(b, name);
+    o.params = group ? group->slots : NULL;
     pl_output(m->g, "loss", loss);
-    bool split = b->parts > 1, scaled = strcmp(pl_config_text(b->config, "precision"), "fp16") == 0;
+    bool scaled = strcmp(pl_config_text(b->config, "precision"), "fp16") == 0;
     pl_loss_scale scale = scale_from_config(b->config);
     if (scaled) o.loss_scale = pl_loss_scale_read(m, &scale);
     o.skip_nonfinite = scaled;
-    pl_optim_gradients(m, split ? pl_scale(m->g, loss, 1.0 / (double)b->parts) : loss, &o, &grads);
-    if (b->probe) {
-        b->loss = loss;
-        b->grads = grads;
-        return;
-    }
-    if (split) {
-        pl_optim_accumulate(m, &grads);
-        m = b->apply;
-        if (scaled) o.loss_scale = pl_loss_scale_read(m, &scale);
-        pl_optim_accumulated(m, &o, &grads);
-    }
-    pl_optim_update(m, &grads, &o, &report);
-    if (b->replay) output_gradients(m, &grads, o.loss_scale);
-    if (scaled) output_scale(m, &scale, o.loss_scale, report.finite);
-    if (pl_val_ok(report.lr)) pl_output(m->g, "lr", report.lr);
-    if (pl_val_ok(report.grad_norm)) pl_output(m->g, "grad_norm", report.grad_norm);
+    pl_val share = b->parts > 1 ? pl_scale(m->g, loss, 1.0 / (double)b->parts) : loss;
+    pl_optim_gradients(m, share, &o, &t->grads);
+    check_owner(b, m, &t->grads, name);
+    t->section = pl_nn_name(m, "%s", name);
+    t->loss = loss;
+    t->minimised = true;
+    if (!b->probe) update(b, t, &o, scaled ? &scale : NULL);
+}
+
+void pl_builder_minimise(pl_builder *b, pl_val loss)
+{
+    pl_builder_minimise_with(b, pl_builder_train(b), loss, NULL);
+}
+
+pl_val pl_builder_step(pl_builder *b, pl_nn *m, const char *optim)
+{
+    pl_slot s = {.name = pl_nn_name(m, "%s.step", optim ? optim : "optim"),
+                 .type = PL_RANK0(PL_I64),
+                 .kind = PL_SLOT_COUNTER};
+    return pl_nn_read(m, pl_store_add(b->store, &s));
 }
 
 /* ---- the whole build -------------------------------------------------------------------- */
 void pl__builder_release(pl_builder *b)
 {
-    pl_nn_free(b->train);
-    pl_nn_free(b->eval);
-    pl_nn_free(b->apply);
-    pl_graph_free(b->train_graph);
-    pl_graph_free(b->eval_graph);
-    pl_graph_free(b->apply_graph);
-    b->train = b->eval = b->apply = NULL;
-    b->train_graph = b->eval_graph = b->apply_graph = NULL;
+    for (int i = 0; i < b->n_turns; i++) {
+        draft_free(&b->turn[i].run);
+        draft_free(&b->turn[i].apply);
+    }
+    b->n_turns = 0;
+    draft_free(&b->eval);
 }
 
-static void drop_eval(pl_builder *b)
+static pl_status turn_finish(const pl_turn_draft *t, const pl_recipe *recipe)
 {
-    pl_nn_free(b->eval);
-    pl_graph_free(b->eval_graph);
-    b->eval = NULL;
-    b->eval_graph = NULL;
+    PL_TRY(pl_nn_finish(t->run.m));
+    PL_FAIL_IF(!t->minimised && !t->name, PL_ERR_GRAPH,
+               "recipe %s builds no loss: call pl_builder_minimise", recipe->name);
+    return t->apply.m && t->minimised ? pl_nn_finish(t->apply.m) : PL_OK;
 }
 
 /* All contexts are there before the recipe's code runs, so that it has nothing to check. */
 static pl_status build(pl_builder *b, const pl_recipe *recipe)
 {
-    b->train_graph = pl_graph_new(b->store);
-    b->eval_graph = pl_graph_new(b->store);
-    b->train = b->train_graph ? pl_nn_new(b->train_graph, true) : NULL;
-    b->eval = b->eval_graph ? pl_nn_new(b->eval_graph, false) : NULL;
-    if (b->parts > 1) {
-        b->apply_graph = pl_graph_new(b->store);
-        b->apply = b->apply_graph ? pl_nn_new(b->apply_graph, true) : NULL;
-    }
-    PL_FAIL_IF(!b->train || !b->eval || (b->parts > 1 && !b->apply), PL_ERR_MEMORY,
-               "no memory for the programs");
+    bool ok = turn_new(b, NULL, (pl_when){0}) && draft_new(b->store, false, &b->eval);
+    PL_FAIL_IF(!ok, PL_ERR_MEMORY, "no memory for the programs");
     PL_TRY(recipe->build(b));
-    if (!b->wants_eval) drop_eval(b);
-    PL_TRY(pl_nn_finish(b->train));
-    PL_FAIL_IF(!b->minimised, PL_ERR_GRAPH, "recipe %s builds no loss: call pl_builder_minimise",
-               recipe->name);
-    if (b->eval) PL_TRY(pl_nn_finish(b->eval));
-    if (b->apply) PL_TRY(pl_nn_finish(b->apply));
-    return PL_OK;
+    if (!b->wants_eval) draft_free(&b->eval);
+    if (pl_config_int(b->config, "stop.patience") > 0 && pl__stop_slot(b->store) < 0)
+        return pl_store_status(b->store);
+    for (int i = 0; i < b->n_turns; i++) {
+        PL_TRY(turn_finish(&b->turn[i], recipe));
+        if (!b->turn[i].minimised) draft_free(&b->turn[i].apply);
+    }
+    return b->eval.m ? pl_nn_finish(b->eval.m) : PL_OK;
 }
 
 pl_status pl__builder_run(pl_builder *b, const pl_recipe *recipe)

@@ -28,6 +28,13 @@
 /* Largest step of Adam for an element, in units of lr, with room: bias-corrected m/sqrt(v). */
 #define NOISE_STEP 2.0
 
+/* The peer's gradients of step 1. */
+typedef struct gradients {
+    double largest; /* norm */
+    int n;
+    const pl_turn *turn; /* the program whose outputs are there now */
+} gradients;
+
 typedef struct replay {
     const char *dir;
     bool *noise; /* by slot: its gradient is rounding */
@@ -38,6 +45,8 @@ typedef struct replay {
     pl_replay_report *report;
     double loss_tol, grad_tol, final_tol;
     double loss[PL_MAX_METRICS]; /* of the step, in the order of its terms: means of the parts */
+    bool known[PL_MAX_METRICS];  /* some program has it */
+    gradients gradients;
 } replay;
 
 /* ---- meta.json -------------------------------------------------------------------------- */
@@ -79,6 +88,44 @@ static pl_status override_text(pl_arena *a, const char *key, const json_t *value
     return *out ? PL_OK : PL_ERR_MEMORY;
 }
 
+static pl_status open_part(const replay *p, const char *name, pl_st_reader **out)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s.safetensors", p->dir, name);
+    return pl_st_open(path, out);
+}
+
+/* Micro-batches of a step of the dump: its inputs are "micro1.x", "micro2.x", ... */
+static pl_status count_micros(const replay *p, int *out)
+{
+    pl_st_reader *f;
+    PL_TRY(open_part(p, "inputs.1", &f));
+    *out = 1;
+    for (int i = 0; i < pl_st_count(f); i++) {
+        int k = 0;
+        if (sscanf(pl_st_at(f, i)->name, "micro%d.", &k) == 1 && k > *out) *out = k;
+    }
+    pl_st_close(f);
+    return PL_OK;
+}
+
+/* A peer's batch is that of a micro-batch. It has decided to split: samples that couple, couple
+ * within a part in both programs. */
+static pl_status override_parts(const replay *p, pl_arena *a, const char **list, int *n)
+{
+    int parts;
+    long long batch = json_integer_value(json_object_get(json_object_get(p->meta, "config"), "batch"));
+    PL_TRY(count_micros(p, &parts));
+    if (parts == 1 || batch < 1) return PL_OK;
+    const char *text[] = {pl_arena_printf(a, "batch=%lld", batch * parts),
+                          pl_arena_printf(a, "accumulate=%d", parts), "accumulate_coupled=true"};
+    for (int i = 0; i < 3; i++) {
+        if (!text[i]) return PL_ERR_MEMORY;
+        list[(*n)++] = text[i];
+    }
+    return PL_OK;
+}
+
 static pl_status open_run(replay *p, const pl_replay_opts *o, pl_arena *a)
 {
     const char *workload = json_string_value(json_object_get(p->meta, "workload"));
@@ -98,8 +145,10 @@ static pl_status open_run(replay *p, const pl_replay_opts *o, pl_arena *a)
     pl_status rc = PL_OK;
     int n = 0;
     const json_t *fields = json_object_get(p->meta, "config");
+    int n_keys = 0;
+    while (p->peer && p->peer->keys[n_keys].peer) n_keys++;
     const char **list =
-        pl_arena_new(a, const char *, json_object_size(fields) + (size_t)o->n_overrides + 1);
+        pl_arena_new(a, const char *, (size_t)n_keys + (size_t)o->n_overrides + 4);
     if (!list) rc = PL_ERR_MEMORY;
     for (const pl_peer_key *k = p->peer ? p->peer->keys : NULL; rc == PL_OK && k && k->peer; k++) {
         const json_t *value = json_object_get(fields, k->peer);
@@ -108,6 +157,7 @@ static pl_status open_run(replay *p, const pl_replay_opts *o, pl_arena *a)
         rc = override_text(a, k->key, value, &text);
         if (rc == PL_OK) list[n++] = text;
     }
+    if (rc == PL_OK) rc = override_parts(p, a, list, &n);
     for (int i = 0; rc == PL_OK && i < o->n_overrides; i++) list[n++] = o->overrides[i];
     if (rc == PL_OK && !p->peer)
         rc = pl__fail(PL_ERR_CONFIG, __FILE__, __LINE__, "recipe %s has no PyTorch peer",
@@ -118,13 +168,6 @@ static pl_status open_run(replay *p, const pl_replay_opts *o, pl_arena *a)
 }
 
 /* ---- tensors ---------------------------------------------------------------------------- */
-static pl_status open_part(const replay *p, const char *name, pl_st_reader **out)
-{
-    char path[4096];
-    snprintf(path, sizeof path, "%s/%s.safetensors", p->dir, name);
-    return pl_st_open(path, out);
-}
-
 /* The peer's tensor for one of our slots; NULL if it has none. */
 static const pl_st_tensor *peer_tensor(const replay *p, const pl_st_reader *f, const char *slot)
 {
@@ -178,20 +221,43 @@ static pl_status load_init(replay *p)
     return rc;
 }
 
-static pl_status load_input(replay *p, const pl_st_reader *f, int part, const char *name)
+/* [N, C, s..] of the peer to our [N, s.., C]; false when the types are not such a pair. */
+static bool channels_last(const pl_type *from, const void *src, const pl_type *to, void *dst)
+{
+    int r = from->rank;
+    if (r < 3 || to->rank != r || from->dtype != to->dtype || pl_type_equal(from, to)) return false;
+    if (from->dim[0] != to->dim[0] || from->dim[1] != to->dim[r - 1]) return false;
+    int64_t area = 1, channels = from->dim[1];
+    for (int i = 2; i < r; i++) {
+        if (from->dim[i] != to->dim[i - 1]) return false;
+        area *= from->dim[i];
+    }
+    size_t size = pl_type_bytes(from) / (size_t)(pl_type_elems(from) ? pl_type_elems(from) : 1);
+    const char *x = src;
+    char *y = dst;
+    for (int64_t n = 0; n < from->dim[0]; n++)
+        for (int64_t c = 0; c < channels; c++)
+            for (int64_t i = 0; i < area; i++, x += size)
+                memcpy(y + (size_t)((n * area + i) * channels + c) * size, x, size);
+    return true;
+}
+
+static pl_status load_input(replay *p, const pl_program *to, const pl_st_reader *f, int part,
+                            const char *name)
 {
     char file_name[256], a[96], b[96];
     snprintf(file_name, sizeof file_name, "micro%d.%s", part, name);
     const pl_st_tensor *t = pl_st_find(f, file_name);
     PL_FAIL_IF(!t || !t->loadable, PL_ERR_FILE, "the dump has no usable input \"%s\"", file_name);
     pl_type type;
-    void *dst = pl_session_input(p->run->session, p->run->train, name, &type);
+    void *dst = pl_session_input(p->run->session, to, name, &type);
     if (!dst) return PL_OK;
     size_t bytes = pl_type_bytes(&t->type);
     void *src = pl_sys_alloc(bytes + 1);
     if (!src) return PL_ERR_MEMORY;
     pl_status rc = pl_st_read(f, t, src, bytes);
     if (rc == PL_OK && p->peer->convert && p->peer->convert(name, &t->type, src, &type, dst)) {
+    } else if (rc == PL_OK && channels_last(&t->type, src, &type, dst)) {
     } else if (rc == PL_OK && t->type.dtype == type.dtype && bytes == pl_type_bytes(&type)) {
         memcpy(dst, src, bytes);
     } else if (rc == PL_OK) {
@@ -204,15 +270,15 @@ static pl_status load_input(replay *p, const pl_st_reader *f, int part, const ch
 }
 
 /* Of one micro-batch, the first is 1. */
-static pl_status load_inputs(replay *p, int step, int part)
+static pl_status load_inputs(replay *p, const pl_program *to, int step, int part)
 {
     char file[32];
     snprintf(file, sizeof file, "inputs.%d", step);
     pl_st_reader *f;
     PL_TRY(open_part(p, file, &f));
     pl_status rc = PL_OK;
-    for (int i = 0; i < pl_program_input_count(p->run->train) && rc == PL_OK; i++)
-        rc = load_input(p, f, part, pl_program_input_name(p->run->train, i));
+    for (int i = 0; i < pl_program_input_count(to) && rc == PL_OK; i++)
+        rc = load_input(p, to, f, part, pl_program_input_name(to, i));
     pl_st_close(f);
     return rc;
 }
@@ -231,17 +297,23 @@ static json_t *terms_of(const replay *p, int step)
     return json_array_get(json_object_get(p->meta, "steps"), (size_t)step - 1);
 }
 
-/* Adds a micro-batch's share to the step's means. */
-static void add_losses(replay *p, int step)
+/* Adds what a program that ran has of a micro-batch's share to the step's means. A further program's
+ * own loss is not a term of the step. */
+static void add_losses(replay *p, const pl_turn *from, int step)
 {
     const char *name;
     json_t *value;
     int i = 0;
     json_object_foreach(terms_of(p, step), name, value) {
         pl_type t;
-        const void *x = pl_session_output(p->run->session, p->run->train, name, &t);
         if (i == PL_MAX_METRICS) return;
-        p->loss[i++] += (x ? pl_elem_get(t.dtype, x, 0) : (double)NAN) / (double)p->run->parts;
+        bool other = from->name && strcmp(name, "loss") == 0;
+        const void *x = other ? NULL : pl_session_output(p->run->session, from->run, name, &t);
+        if (x) {
+            p->loss[i] += pl_elem_get(t.dtype, x, 0) / (double)p->run->parts;
+            p->known[i] = true;
+        }
+        i++;
     }
 }
 
@@ -253,7 +325,8 @@ static void compare_losses(replay *p, int step)
     int i = 0;
     json_object_foreach(terms_of(p, step), name, value) {
         if (i == PL_MAX_METRICS) return;
-        double want = json_number_value(value), got = p->loss[i++];
+        double want = json_number_value(value), got = p->known[i] ? p->loss[i] : (double)NAN;
+        i++;
         char label[128];
         snprintf(label, sizeof label, "step %d %s: %.9g, peer %.9g", step, name, got, want);
         double scale = fabs(want) > 1e-12 ? fabs(want) : 1e-12;
@@ -311,28 +384,32 @@ static pl_status each_tensor(replay *p, const char *part, visit_fn visit, void *
     return rc;
 }
 
-static pl_status largest_norm(replay *p, const tensor_pair *t, void *ctx)
+static pl_status survey_gradient(replay *p, const tensor_pair *t, void *ctx)
 {
     (void)p;
-    double norm = norm_of(&t->slot->type, t->want), *largest = ctx;
-    if (norm > *largest) *largest = norm;
+    gradients *all = ctx;
+    double norm = norm_of(&t->slot->type, t->want);
+    if (norm > all->largest) all->largest = norm;
+    all->n++;
     return PL_OK;
 }
 
 static pl_status compare_gradient(replay *p, const tensor_pair *t, void *ctx)
 {
     pl_replay_report *r = p->report;
-    const double largest = *(const double *)ctx;
+    const gradients *all = ctx;
+    const double largest = all->largest;
     char name[512];
     snprintf(name, sizeof name, "grad.%s", t->slot->name);
     pl_type type;
-    pl_program *from = p->run->apply ? p->run->apply : p->run->train;
-    const void *got = pl_session_output(p->run->session, from, name, &type);
-    double norm = norm_of(&t->slot->type, t->want), err = (double)NAN;
+    const void *got =
+        pl_session_output(p->run->session, pl__turn_updater(all->turn), name, &type);
+    if (!got) return PL_OK; /* another program's */
+    double norm = norm_of(&t->slot->type, t->want), err;
     bool noise = norm < NOISE * largest;
-    if (got && noise)
+    if (noise)
         err = norm_of(&type, got) <= NOISE * largest ? 0 : (double)INFINITY;
-    else if (got)
+    else
         err = distance(&type, got, t->want) / norm;
     note(err, t->slot->name, &r->worst_grad, r->worst_grad_name, sizeof r->worst_grad_name);
     r->gradients++;
@@ -366,16 +443,29 @@ static pl_status compare_final(replay *p, const tensor_pair *t, void *ctx)
     return PL_OK;
 }
 
+/* An output is there until the next program runs: gradients are compared at once. */
+static pl_status replay_turn(replay *p, const pl_turn *t, int step)
+{
+    pl_session *session = p->run->session;
+    for (int part = 1; part <= (int)p->run->parts; part++) {
+        PL_TRY(load_inputs(p, t->run, step, part));
+        PL_TRY(pl_session_run(session, t->run));
+        add_losses(p, t, step);
+    }
+    if (t->apply) PL_TRY(pl_session_run(session, t->apply));
+    if (step > 1) return PL_OK;
+    p->gradients.turn = t;
+    return each_tensor(p, "grads", compare_gradient, &p->gradients);
+}
+
 static pl_status replay_step(replay *p, int step)
 {
-    pl_run *r = p->run;
     memset(p->loss, 0, sizeof p->loss);
-    for (int part = 1; part <= (int)r->parts; part++) {
-        PL_TRY(load_inputs(p, step, part));
-        PL_TRY(pl_session_run(r->session, r->train));
-        add_losses(p, step);
-    }
-    return r->apply ? pl_session_run(r->session, r->apply) : PL_OK;
+    memset(p->known, 0, sizeof p->known);
+    for (int i = 0; i < p->run->n_turns; i++)
+        if (pl__turn_runs(&p->run->turn[i], step - 1))
+            PL_TRY(replay_turn(p, &p->run->turn[i], step));
+    return PL_OK;
 }
 
 static pl_status follow(replay *p)
@@ -387,17 +477,16 @@ static pl_status follow(replay *p)
     p->noise = pl_sys_alloc((size_t)pl_store_count(p->run->store) + 1);
     if (!p->noise) return PL_ERR_MEMORY;
     int steps = (int)json_array_size(json_object_get(p->meta, "steps"));
+    PL_TRY(each_tensor(p, "grads", survey_gradient, &p->gradients));
     for (int k = 1; k <= steps; k++) {
         PL_TRY(replay_step(p, k));
         compare_losses(p, k);
-        if (k == 1) {
-            double largest = 0;
-            PL_TRY(each_tensor(p, "grads", largest_norm, &largest));
-            PL_TRY(each_tensor(p, "grads", compare_gradient, &largest));
-        }
         r->steps = k;
     }
     PL_TRY(each_tensor(p, "final", compare_final, NULL));
+    if (r->gradients < p->gradients.n)
+        note((double)NAN, "some have no gradient here", &r->worst_grad, r->worst_grad_name,
+             sizeof r->worst_grad_name);
     r->agree = r->losses > 0 && r->gradients > 0 && r->tensors > 0 &&
                r->worst_loss <= p->loss_tol && r->worst_grad <= p->grad_tol &&
                r->worst_final <= p->final_tol;

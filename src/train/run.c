@@ -158,8 +158,11 @@ static pl_status resolve_recipe(pl_run *r, const char *name, const char **preset
 
 static pl_status make_config(pl_run *r)
 {
-    const pl_config_entry *tables[2] = {pl_engine_schema, r->recipe->schema};
-    PL_TRY(pl_config_new(tables, r->recipe->schema ? 2 : 1, &r->config));
+    const pl_config_entry *tables[3] = {pl_engine_schema, r->recipe->schema};
+    int n = r->recipe->schema ? 2 : 1;
+    if (r->recipe->optims && !(tables[n++] = pl__optim_schema(&r->arena, r->recipe->optims)))
+        return PL_ERR_MEMORY;
+    PL_TRY(pl_config_new(tables, n, &r->config));
     pl_config_set_presets(r->config, preset_text, pl__unconst(r->recipe));
     return PL_OK;
 }
@@ -236,9 +239,7 @@ void pl_run_free(pl_run *r)
     if (r->data_open && r->recipe->data_close) r->recipe->data_close(r->data);
     pl_dataset_close(r->dataset);
     pl_session_free(r->session);
-    pl_program_free(r->train);
-    pl_program_free(r->eval);
-    pl_program_free(r->apply);
+    pl__turns_free(r);
     pl_store_free(r->store);
     pl_config_free(r->config);
     pl_sys_free(r->samples);
@@ -275,78 +276,18 @@ void pl_run_set_compile(pl_run *r, const pl_compile_opts *o)
     r->compile = *o;
 }
 
-/* checkpointing: the graph's marks, or the scopes that the patterns name. */
-static pl_status mark_segments(pl_run *r, pl_graph *g)
-{
-    const char *how = pl_config_text(r->config, "checkpointing");
-    r->compile.checkpointing = strcmp(how, "auto") == 0  ? PL_CHECKPOINT_AUTO
-                               : strcmp(how, "off") == 0 ? PL_CHECKPOINT_OFF
-                                                         : PL_CHECKPOINT_BLOCKS;
-    if (strcmp(how, "scopes") != 0) return PL_OK;
-    PL_FAIL_IF(pl_config_is_null(r->config, "checkpoint_scopes"), PL_ERR_CONFIG,
-               "checkpointing: scopes needs checkpoint_scopes, e.g. \"frame*\"");
-    const char *pattern = pl_config_text(r->config, "checkpoint_scopes");
-    bool any = false;
-    for (uint32_t i = 1; i < g->n_scopes; i++) {
-        g->scopes[i].checkpoint = pl_nn_match(pattern, g->scopes[i].path);
-        any |= g->scopes[i].checkpoint;
-    }
-    PL_FAIL_IF(!any, PL_ERR_CONFIG, "checkpoint_scopes: no scope of the model matches \"%s\"",
-               pattern);
-    return PL_OK;
-}
-
-enum { MAX_PROGRAMS = 3 };
-
-/* The run's programs; returns how many. */
-static int programs_of(const pl_run *r, pl_program *out[MAX_PROGRAMS])
-{
-    int n = 0;
-    if (r->train) out[n++] = r->train;
-    if (r->eval) out[n++] = r->eval;
-    if (r->apply) out[n++] = r->apply;
-    return n;
-}
-
-static enum pl_precision precision_of(const pl_config *c)
-{
-    static const char *const names[] = {"fp32", "tf32", "bf16", "fp16"};
-    const char *name = pl_config_text(c, "precision");
-    for (int i = 0; i < 4; i++)
-        if (strcmp(names[i], name) == 0) return (enum pl_precision)i;
-    return PL_PRECISION_FP32;
-}
-
-static pl_status compile_all(pl_run *r, pl_graph *train, pl_graph *eval, pl_graph *apply)
-{
-    r->compile.device = pl_config_text(r->config, "device");
-    pl_status rc = mark_segments(r, train);
-    r->compile.precision = precision_of(r->config);
-    if (rc == PL_OK)
-        rc = pl_compile(train, &r->compile, &r->train);
-    else
-        pl_graph_free(train);
-    pl_compile_opts forward = r->compile; /* nothing goes backward in it: no segments */
-    if (forward.checkpointing == PL_CHECKPOINT_BLOCKS) forward.checkpointing = PL_CHECKPOINT_AUTO;
-    pl_graph *graphs[2] = {eval, apply};
-    pl_program **to[2] = {&r->eval, &r->apply};
-    for (int i = 0; i < 2; i++) {
-        if (graphs[i] && rc == PL_OK)
-            rc = pl_compile(graphs[i], &forward, to[i]);
-        else
-            pl_graph_free(graphs[i]);
-    }
-    return rc;
-}
-
-/* The larger of the two programs' smallest arenas. */
+/* The largest of the programs' smallest arenas. */
 static pl_status find_minimum(pl_run *r, uint64_t *arena)
 {
-    uint64_t eval = 0;
+    pl_program *programs[PL_MAX_PROGRAMS];
+    int n = pl__run_programs(r, programs);
     PL_TRY(pl_program_find_minimum(r->train, arena));
-    if (r->eval && pl_program_plan(r->eval)->arena_bytes > *arena)
-        PL_TRY(pl_program_find_minimum(r->eval, &eval));
-    if (eval > *arena) *arena = eval;
+    for (int i = 0; i < n; i++) {
+        uint64_t least = 0;
+        if (programs[i] == r->train || pl_program_plan(programs[i])->arena_bytes <= *arena) continue;
+        PL_TRY(pl_program_find_minimum(programs[i], &least));
+        if (least > *arena) *arena = least;
+    }
     return PL_OK;
 }
 
@@ -354,8 +295,8 @@ static pl_status find_minimum(pl_run *r, uint64_t *arena)
  * last plans as they are: pl_run_memory_get tells that they do not fit. */
 static pl_status fit_arena(pl_run *r, uint64_t arena)
 {
-    pl_program *programs[MAX_PROGRAMS];
-    int n = programs_of(r, programs);
+    pl_program *programs[PL_MAX_PROGRAMS];
+    int n = pl__run_programs(r, programs);
     for (int i = 0; i < n; i++) {
         if (pl_program_plan(programs[i])->arena_bytes <= arena) continue;
         PL_TRY(pl_program_refit(programs[i], arena ? arena : 1));
@@ -367,8 +308,8 @@ static pl_status fit_arena(pl_run *r, uint64_t arena)
 static uint64_t stage_of(const pl_run *r)
 {
     uint64_t most = 0;
-    pl_program *programs[MAX_PROGRAMS];
-    int n = programs_of(r, programs);
+    pl_program *programs[PL_MAX_PROGRAMS];
+    int n = pl__run_programs(r, programs);
     for (int i = 0; i < n; i++)
         if (pl_program_stage_bytes(programs[i]) > most) most = pl_program_stage_bytes(programs[i]);
     return most;
@@ -401,10 +342,7 @@ static pl_status fit_budget(pl_run *r)
 /* What an earlier build left, its slots too: one that does not accumulate has no accumulators. */
 static pl_status drop_build(pl_run *r)
 {
-    pl_program_free(r->train);
-    pl_program_free(r->eval);
-    pl_program_free(r->apply);
-    r->train = r->eval = r->apply = NULL;
+    pl__turns_free(r);
     r->unfit = NULL;
     if (r->parts == 0) return PL_OK;
     pl_store_free(r->store);
@@ -424,11 +362,8 @@ pl_status pl__run_build_parts(pl_run *r, int64_t parts)
                     .parts = parts};
     PL_TRY(pl__builder_run(&b, r->recipe));
     pl_optim unused;
-    PL_TRY(pl__optim_from_config(r->config, &unused, &r->plateau));
-    pl_graph *train = b.train_graph, *eval = b.eval_graph, *apply = b.apply_graph;
-    b.train_graph = b.eval_graph = b.apply_graph = NULL; /* the programs own them */
-    pl__builder_release(&b);
-    PL_TRY(compile_all(r, train, eval, apply));
+    PL_TRY(pl__turns_compile(r, &b));
+    PL_TRY(pl__optim_from_config(r->config, "optim", &unused, &r->plateau));
     pl_sys_trim();
     /* Compiled kernels are part of what a card holds. */
     if (card_of(r) && card_of(r)->ready) PL_TRY(card_of(r)->ready());
@@ -488,16 +423,15 @@ pl_run_split pl_run_split_get(const pl_run *r)
 
 double pl_run_predicted_ms(const pl_run *r)
 {
-    double ms = r->train ? (double)r->parts * pl_program_plan(r->train)->predicted_step_ms : 0;
-    return ms + (r->apply ? pl_program_plan(r->apply)->predicted_step_ms : 0);
+    return pl__turns_predicted_ms(r);
 }
 
 /* The largest of the programs' arenas; least: of the smallest ones found. */
 static uint64_t arena_of(const pl_run *r, bool least)
 {
     uint64_t most = 0;
-    pl_program *programs[MAX_PROGRAMS];
-    int n = programs_of(r, programs);
+    pl_program *programs[PL_MAX_PROGRAMS];
+    int n = pl__run_programs(r, programs);
     for (int i = 0; i < n; i++) {
         const pl_plan_info *p = pl_program_plan(programs[i]);
         uint64_t arena = least && p->minimum_bytes ? p->minimum_bytes : p->arena_bytes;
@@ -606,8 +540,8 @@ static pl_status open_session(pl_run *r, int n, pl_program *const *programs)
 
 static pl_status start(pl_run *r)
 {
-    pl_program *programs[MAX_PROGRAMS];
-    int n = programs_of(r, programs);
+    pl_program *programs[PL_MAX_PROGRAMS];
+    int n = pl__run_programs(r, programs);
     PL_TRY(open_session(r, n, programs));
     PL_TRY(pl_session_init(r->session, (uint64_t)pl_config_int(r->config, "seed")));
     PL_TRY(seed_random_key(r));
@@ -717,7 +651,7 @@ static double scalar_output(pl_run *r, pl_program *p, const char *name)
     return x ? pl_elem_get(t.dtype, x, 0) : (double)NAN;
 }
 
-/* The program that updates. */
+/* The program that updates from the training program's gradients. */
 static pl_program *updater(const pl_run *r)
 {
     return r->apply ? r->apply : r->train;
@@ -752,38 +686,54 @@ static pl_status check_numbers(pl_run *r, const pl_step_info *info)
     return PL_OK;
 }
 
-/* The samples of micro-batch `part` of a step (the first is 0) into the program's inputs. */
-static pl_status read_part(pl_run *r, int64_t step, int64_t part, int64_t size)
+/* The samples of micro-batch `part` of a step (the first is 0) into a program's inputs. */
+static pl_status read_part(pl_run *r, pl_program *p, int64_t step, int64_t part, int64_t size)
 {
     uint64_t seed = (uint64_t)pl_config_int(r->config, "seed");
     for (int64_t i = 0; i < r->micro; i++) {
-        int64_t p = (step * r->parts + part) * r->micro + i;
-        r->samples[i] = size > 0 ? pl__sample_at(seed, size, p) : p;
+        int64_t at = (step * r->parts + part) * r->micro + i;
+        r->samples[i] = size > 0 ? pl__sample_at(seed, size, at) : at;
     }
-    return read_batch(r, PL_SUBSET_TRAIN, r->train);
+    return read_batch(r, PL_SUBSET_TRAIN, p);
 }
 
 /* While a card works, the next batch is read. One that cannot be read is no error of this step: it
  * is read again, and told, when its turn comes. */
-static void read_ahead(pl_run *r, int64_t part, int64_t size)
+static void read_ahead(pl_run *r, const pl_turn *t, int64_t part, int64_t size)
 {
-    bool last = part + 1 == r->parts;
+    int64_t step = r->steps_done, next = part + 1;
     if (!card_of(r)) return;
-    r->ahead = read_part(r, r->steps_done + last, last ? 0 : part + 1, size) == PL_OK &&
-               pl_session_send(r->session, r->train) == PL_OK;
+    if (next == r->parts) {
+        next = 0;
+        t = pl__turn_next(r, t, &step);
+    }
+    r->ahead = read_part(r, t->run, step, next, size) == PL_OK &&
+               pl_session_send(r->session, t->run) == PL_OK;
 }
 
-static pl_status micro_step(pl_run *r, int64_t part, int64_t size, pl_step_info *info)
+static pl_status micro_step(pl_run *r, const pl_turn *t, int64_t part, int64_t size,
+                            pl_step_info *info)
 {
     uint64_t t0 = pl_sys_now_ns();
-    if (!r->ahead) PL_TRY(read_part(r, r->steps_done, part, size));
+    if (!r->ahead) PL_TRY(read_part(r, t->run, r->steps_done, part, size));
     r->ahead = false;
     info->data_ms += 1e-6 * (double)(pl_sys_now_ns() - t0);
-    PL_TRY(pl_session_run(r->session, r->train));
-    read_ahead(r, part, size);
+    PL_TRY(pl_session_run(r->session, t->run));
+    read_ahead(r, t, part, size);
     PL_TRY(pl_session_wait(r->session));
-    info->loss += scalar_output(r, r->train, "loss") / (double)r->parts;
-    info->device_ms += pl_session_device_ms(r->session, r->train);
+    pl__turn_terms(r, t, info);
+    info->device_ms += pl_session_device_ms(r->session, t->run);
+    return PL_OK;
+}
+
+/* All micro-batches of one program, and its update. */
+static pl_status take_turn(pl_run *r, const pl_turn *t, int64_t size, pl_step_info *info)
+{
+    for (int64_t part = 0; part < r->parts; part++) PL_TRY(micro_step(r, t, part, size, info));
+    if (!t->apply) return PL_OK;
+    PL_TRY(pl_session_run(r->session, t->apply));
+    PL_TRY(pl_session_wait(r->session));
+    info->device_ms += pl_session_device_ms(r->session, t->apply);
     return PL_OK;
 }
 
@@ -814,10 +764,9 @@ pl_status pl_run_step(pl_run *r, pl_step_info *info)
     uint64_t t0 = pl_sys_now_ns();
     memset(info, 0, sizeof *info);
     if (r->trace_nan) pl_session_watch(r->session, true);
-    for (int64_t part = 0; part < r->parts; part++) PL_TRY(micro_step(r, part, size, info));
-    if (r->apply) PL_TRY(pl_session_run(r->session, r->apply));
-    PL_TRY(pl_session_wait(r->session));
-    if (r->apply) info->device_ms += pl_session_device_ms(r->session, r->apply);
+    for (int i = 0; i < r->n_turns; i++)
+        if (pl__turn_runs(&r->turn[i], r->steps_done))
+            PL_TRY(take_turn(r, &r->turn[i], size, info));
     r->steps_done++;
     info->step = r->steps_done;
     info->epoch = size > 0 ? (double)(r->steps_done * r->parts * r->micro) / (double)size : 0;
@@ -830,29 +779,37 @@ pl_status pl_run_step(pl_run *r, pl_step_info *info)
     return r->trace_nan ? trace_numbers(r, info, rc) : rc;
 }
 
+/* How many of the `left` last samples a program of `micro` rows takes so that its means are theirs:
+ * each stands in it equally often. The largest divisor of micro that is not above left. */
+static int64_t rows_at_once(int64_t micro, int64_t left)
+{
+    int64_t k = micro < left ? micro : left;
+    while (micro % k) k--;
+    return k;
+}
+
 pl_status pl_run_eval(pl_run *r, pl_eval_info *info)
 {
     memset(info, 0, sizeof *info);
     if (!r->eval) return PL_OK;
     for (int i = 0; i < pl_program_output_count(r->eval) && i < PL_MAX_METRICS; i++)
         info->name[info->n++] = pl_program_output_name(r->eval, i);
-    int64_t n = r->micro * r->parts, size = data_size(r, PL_SUBSET_EVAL);
-    int64_t batches = pl_config_int(r->config, "eval.batches");
-    PL_FAIL_IF(size > 0 && size < n, PL_ERR_DATA,
-               "the evaluation set has %lld samples, a batch takes %lld", (long long)size,
-               (long long)n);
-    if (size > 0 && batches > size / n) batches = size / n;
-    int64_t runs = batches * r->parts;
-    for (int64_t k = 0; k < runs; k++) {
+    int64_t batch = r->micro * r->parts, size = data_size(r, PL_SUBSET_EVAL);
+    int64_t total = pl_config_int(r->config, "eval.batches") * batch;
+    if (size > 0 && total > size) total = size;
+    for (int64_t at = 0, k; at < total; at += k) {
         PL_FAIL_IF(r->stop && *r->stop, PL_ERR_STOPPED, "the evaluation was stopped");
-        for (int64_t i = 0; i < r->micro; i++) r->samples[i] = k * r->micro + i;
+        k = rows_at_once(r->micro, total - at);
+        for (int64_t i = 0; i < r->micro; i++) r->samples[i] = at + i % k;
         PL_TRY(read_batch(r, PL_SUBSET_EVAL, r->eval));
         PL_TRY(pl_session_run(r->session, r->eval));
         PL_TRY(pl_session_wait(r->session));
         for (int i = 0; i < info->n; i++)
-            info->value[i] += scalar_output(r, r->eval, info->name[i]) / (double)runs;
+            info->value[i] +=
+                scalar_output(r, r->eval, info->name[i]) * ((double)k / (double)total);
     }
-    info->batches = (int)batches;
+    info->batches = (int)((total + batch - 1) / batch);
+    info->samples = total;
     if (r->recipe->derive)
         info->n += r->recipe->derive(info->name, info->value, info->n, info->name + info->n,
                                      info->value + info->n, PL_MAX_METRICS - info->n);

@@ -44,6 +44,12 @@ const pl_config_entry pl_engine_schema[] = {
      "Evaluation output whose best checkpoint is kept too, as RUN/best."},
     {"checkpoint.best_mode", PL_CONFIG_CHOICE, "min", 0, 0, "min|max", "What is best."},
 
+    {"stop.patience", PL_CONFIG_INT, "0", 0, 1e9, NULL,
+     "Evaluations in a row that bring nothing better before the run ends; 0: it never does so."},
+    {"stop.metric", PL_CONFIG_TEXT, "loss", 0, 0, NULL, "Evaluation output that is watched."},
+    {"stop.mode", PL_CONFIG_CHOICE, "min", 0, 0, "min|max", "What is better."},
+    {"stop.threshold", PL_CONFIG_FLOAT, "0", 0, 1, NULL, "Better by less than this share is not."},
+
     {"optim.name", PL_CONFIG_CHOICE, "adamw", 0, 0, "sgd|adam|adamw|lion|rmsprop",
      "Update rule."},
     {"optim.lr", PL_CONFIG_FLOAT, "1e-3", 0, 1e6, NULL, "Learning rate (its maximum)."},
@@ -102,7 +108,8 @@ const pl_config_entry pl_engine_schema[] = {
     {"ema.decay", PL_CONFIG_FLOAT, "0", 0, 1, NULL, "Averaged copy of the weights; 0: off."},
 
     {"eval.every", PL_CONFIG_INT, "0", 0, 1e12, NULL, "Steps between evaluations; 0: at the end."},
-    {"eval.batches", PL_CONFIG_INT, "16", 1, 1e9, NULL, "Batches of an evaluation, at most."},
+    {"eval.batches", PL_CONFIG_INT, "16", 1, 1e9, NULL,
+     "Batches of an evaluation, at most; a last one that is not full counts by its samples."},
     {"data.path", PL_CONFIG_TEXT, "null", 0, 0, NULL,
      "Folder with train/INPUT.npy and eval/INPUT.npy; without it the recipe's own data."},
     {"data.allow_nonfinite", PL_CONFIG_BOOL, "false", 0, 0, NULL,

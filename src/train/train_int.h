@@ -9,25 +9,76 @@
 /* The engine's own configuration keys. */
 extern const pl_config_entry pl_engine_schema[];
 
+/* A graph and the layer context over it. */
+typedef struct pl_draft {
+    pl_graph *g;
+    pl_nn *m;
+} pl_draft;
+
+/* A program of the step in the making. */
+typedef struct pl_turn_draft {
+    const char *name; /* NULL: the training program */
+    pl_when when;
+    pl_draft run, apply; /* apply: parts > 1 */
+    const char *section; /* of the optimiser, once minimised */
+    bool minimised;
+    pl_val loss;
+    pl_grads grads;
+} pl_turn_draft;
+
+enum { PL_MAX_TURNS = 16, PL_MAX_PROGRAMS = 2 * PL_MAX_TURNS + 1 };
+
 struct pl_builder {
     const pl_config *config;
     pl_store *store;
-    int64_t batch, parts;         /* samples of the program; programs' runs a step */
-    pl_nn *train, *eval, *apply;  /* layer contexts over the graphs; apply: parts > 1 */
-    pl_graph *train_graph, *eval_graph, *apply_graph;
-    bool probe;                   /* built to be looked at: no update, goals instead */
-    pl_val loss;                  /* probe: goals */
-    pl_grads grads;
-    bool replay;                  /* draws are inputs; gradients are outputs */
-    bool minimised, wants_eval;
+    int64_t batch, parts; /* samples of a program; its runs a step */
+    pl_turn_draft turn[PL_MAX_TURNS]; /* the first is the training program */
+    int n_turns;
+    pl_draft eval;
+    bool probe;  /* built to be looked at: no update, goals instead */
+    bool replay; /* draws are inputs; gradients are outputs */
+    bool wants_eval;
 };
 
-/* Runs the recipe's build and finishes both graphs. On failure nothing is left. */
+/* Runs the recipe's build and finishes all graphs. On failure nothing is left. */
 pl_status pl__builder_run(pl_builder *b, const pl_recipe *recipe) PL_MUST_USE;
 void pl__builder_release(pl_builder *b);
 
-/* The optimiser settings of a configuration. */
-pl_status pl__optim_from_config(const pl_config *c, pl_optim *out, pl_plateau *plateau) PL_MUST_USE;
+/* The optimiser settings of a section of a configuration; "optim" is the engine's own. */
+pl_status pl__optim_from_config(const pl_config *c, const char *section, pl_optim *out,
+                                pl_plateau *plateau) PL_MUST_USE;
+/* Schema of a recipe's further optimiser sections, in the arena; NULL when out of memory. */
+const pl_config_entry *pl__optim_schema(pl_arena *a, const char *const *sections);
+
+/* ---- steps.c: the programs of a step ---- */
+typedef struct pl_turn {
+    const char *name; /* NULL: the training program */
+    pl_when when;
+    pl_program *run, *apply; /* apply: updates from accumulated gradients; NULL unless parts > 1 */
+    struct {
+        const char *name; /* reported as */
+        int output;
+    } term[PL_MAX_METRICS];
+    int n_terms;
+} pl_turn;
+
+/* Compiles the builder's graphs into the run's programs; the graphs are moved in or freed. */
+pl_status pl__turns_compile(pl_run *r, pl_builder *b) PL_MUST_USE;
+void pl__turns_free(pl_run *r);
+/* All programs of the run, evaluation included; returns how many. */
+int pl__run_programs(const pl_run *r, pl_program *out[PL_MAX_PROGRAMS]);
+bool pl__turn_runs(const pl_turn *t, int64_t step);
+/* The one that runs after t of *step, which moves on with it. */
+const pl_turn *pl__turn_next(const pl_run *r, const pl_turn *t, int64_t *step);
+/* Adds the scalars that a micro-batch of t left to the step's means. */
+void pl__turn_terms(pl_run *r, const pl_turn *t, pl_step_info *info);
+/* The program that updates. */
+pl_program *pl__turn_updater(const pl_turn *t);
+/* Of a step in the mean: every program counts as often as it runs. */
+double pl__turns_predicted_ms(const pl_run *r);
+
+/* The counter slot of keys stop.*, f64[3]: {evaluations seen, best, since the best}; made if absent. */
+int pl__stop_slot(pl_store *s);
 
 /* Key `accumulate`: a number, or 0 for auto. */
 pl_status pl__accumulate_asked(const pl_config *c, int64_t *parts) PL_MUST_USE;
@@ -46,8 +97,10 @@ struct pl_run {
     pl_config *config;
     pl_store *store;
     pl_compile_opts compile;
-    pl_program *train, *eval;
-    pl_program *apply;         /* updates from accumulated gradients; NULL unless parts > 1 */
+    pl_turn turn[PL_MAX_TURNS]; /* of a step, in their order */
+    int n_turns;
+    pl_program *train, *apply; /* of the turn that is the training program */
+    pl_program *eval;
     int64_t micro, parts;      /* batch = micro * parts */
     const char *coupled;       /* why accumulate: auto does not split the batch; NULL */
     pl_session *session;

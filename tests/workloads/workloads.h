@@ -7,6 +7,10 @@
 #ifndef PL_TESTS_WORKLOADS_H
 #define PL_TESTS_WORKLOADS_H
 
+#include "../../recipes/fluxflow/fluxflow.h"
+#include "../../recipes/lgt/lgt.h"
+#include "../../recipes/stablesr/stablesr.h"
+#include "../../recipes/wandistill/wandistill.h"
 #include "plimsoll_nn.h"
 #include "plimsoll_optim.h"
 
@@ -21,66 +25,28 @@ pl_nn_conv work_conv3_down(void);
 pl_val work_conv1(pl_nn *m, pl_val x, const char *name, int64_t out);
 
 /* ---- lgt -------------------------------------------------------------------------------- */
-typedef struct lgt_config {
-    int64_t batch, latent, base, cond, styles, samples, positions, projections;
-    int encoder_blocks, decoder_blocks, ode_steps, accumulate;
-    bool shrinking; /* dt from the current time instead of the first */
-    double w_style, w_content, w_velocity, epsilon, clip, lr, weight_decay;
-} lgt_config;
 extern const lgt_config lgt_full, lgt_tiny;
-/* Velocity (B,S,S,4) of x at time t (B). */
-pl_val lgt_unet(pl_nn *m, const lgt_config *c, pl_val x, pl_val t, pl_val style, pl_val uncond);
 void lgt_micro(pl_nn *m, const void *config);
 void lgt_apply(pl_nn *m, const void *config);
 
 /* ---- wandistill ------------------------------------------------------------------------- */
-typedef struct wan_config {
-    int64_t batch, latent, hidden, text_tokens, text_dim;
-    int64_t teacher_dim, teacher_ffn, teacher_freq;
-    int depth, heads, teacher_heads, teacher_layers;
-    double lr;
-} wan_config;
 extern const wan_config wan_full, wan_small, wan_tiny;
-pl_val wan_student(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_val text);
-pl_val wan_teacher(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_val text);
 void wan_step(pl_nn *m, const void *config);
 
 /* ---- stablesr --------------------------------------------------------------------------- */
-typedef struct sr_config {
-    bool edge_before; /* the original edge processor */
-    int64_t batch, image, latent;
-    int accumulate;
-    int64_t before[5], before_down[5], stem, after[3], after_down[4];
-    int64_t width, mult[4], context[2], struct_width, struct_mult[4], struct_out, spade_hidden;
-    int levels, struct_levels, attn_levels, head_dim, struct_heads;
-    double lr;
-} sr_config;
 extern const sr_config sr_full, sr_tiny, sr_edge_before_full, sr_edge_before_tiny,
     sr_edge_after_tiny;
-pl_val sr_edge(pl_nn *m, const sr_config *c, pl_val x);
-/* Noise (B,L,L,4) predicted from the fused input (B,L,L,8); map i is 2^i times smaller. */
-pl_val sr_unet(pl_nn *m, const sr_config *c, pl_val x, pl_val t, pl_val context,
-               const pl_val *struct_map);
-void sr_struct_encoder(pl_nn *m, const sr_config *c, pl_val z, pl_val t, pl_val *maps);
 void sr_edge_step(pl_nn *m, const void *config);
 void sr_step(pl_nn *m, const void *config);
 
 /* ---- fluxflow --------------------------------------------------------------------------- */
 typedef struct flux_config {
     bool lpips, gan;
-    int64_t batch, image, dim, rgb[2], disc_base, vgg[5];
-    int scales, layers, heads, disc_depth;
+    flux_sizes sizes;
     double lr, clip, ema, kl_beta, kl_warmup, r1_gamma, lambda_adv, lambda_lpips, mse_weight;
     int64_t first_step;
 } flux_config;
 extern const flux_config flux_full, flux_tiny_vae, flux_tiny_gan;
-/* Tokens (B,T+1,D) of an image; mu and logvar (B,h,w,D). */
-pl_val flux_compressor(pl_nn *m, const flux_config *c, pl_val image, pl_val eps, pl_val *mu,
-                       pl_val *logvar);
-pl_val flux_expander(pl_nn *m, const flux_config *c, pl_val packed);
-/* One logit a sample (B). */
-pl_val flux_discriminator(pl_nn *m, const flux_config *c, pl_val image, pl_val condition);
-pl_val flux_lpips(pl_nn *m, const flux_config *c, pl_val x, pl_val target);
 void flux_disc_r1(pl_nn *m, const void *config); /* discriminator step with the penalty */
 void flux_disc(pl_nn *m, const void *config);    /* without */
 void flux_generator(pl_nn *m, const void *config);

@@ -1,0 +1,132 @@
+/* images.c - generated pictures: a lit ground, some soft-edged shapes, a fine texture.
+ *
+ * A picture is a pure function of its number and of the size it is asked for in, and shows the same
+ * scene at every size. It has what the losses look at: broad shades, edges, and detail near the
+ * resolution. Values lie in [-1,1].
+ */
+#include "fluxflow.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+typedef struct images {
+    int64_t samples, eval_samples;
+} images;
+
+enum { SHAPES = 5 };
+
+typedef struct shape {
+    double x, y, rx, ry, turn, colour[3];
+    bool round;
+} shape;
+
+typedef struct scene {
+    double low[3], high[3], tilt; /* ground: two colours and the direction between them */
+    shape shapes[SHAPES];
+    double texture[2], phase, strength; /* waves across the picture, a direction and a depth */
+} scene;
+
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+}
+
+/* The next number in [lo,hi). */
+static double next(uint64_t *state, double lo, double hi)
+{
+    *state += 0x9E3779B97F4A7C15u;
+    return lo + (hi - lo) * (double)(mix(*state) >> 11) * 0x1p-53;
+}
+
+static scene scene_of(uint64_t seed)
+{
+    scene s;
+    uint64_t state = mix(seed);
+    for (int c = 0; c < 3; c++) {
+        s.low[c] = next(&state, -0.9, 0.5);
+        s.high[c] = next(&state, -0.5, 0.9);
+    }
+    s.tilt = next(&state, 0, 6.283185307179586);
+    for (int k = 0; k < SHAPES; k++) {
+        shape *p = &s.shapes[k];
+        p->x = next(&state, 0, 1);
+        p->y = next(&state, 0, 1);
+        p->rx = next(&state, 0.06, 0.3);
+        p->ry = next(&state, 0.06, 0.3);
+        p->turn = next(&state, 0, 3.141592653589793);
+        p->round = next(&state, 0, 1) < 0.6;
+        for (int c = 0; c < 3; c++) p->colour[c] = next(&state, -0.9, 0.9);
+    }
+    s.texture[0] = next(&state, -60, 60);
+    s.texture[1] = next(&state, -60, 60);
+    s.phase = next(&state, 0, 6.283185307179586);
+    s.strength = next(&state, 0.02, 0.1);
+    return s;
+}
+
+/* How much of a pixel at (x,y) the shape covers; edge: width of a pixel. */
+static double cover(const shape *p, double x, double y, double edge)
+{
+    double c = cos(p->turn), s = sin(p->turn);
+    double u = (c * (x - p->x) + s * (y - p->y)) / p->rx;
+    double v = (c * (y - p->y) - s * (x - p->x)) / p->ry;
+    double r = p->round ? sqrt(u * u + v * v) : fmax(fabs(u), fabs(v));
+    double t = (1 - r) * fmin(p->rx, p->ry) / edge + 0.5;
+    return t <= 0 ? 0 : t >= 1 ? 1 : t;
+}
+
+static void paint(const scene *s, double x, double y, double edge, float out[3])
+{
+    double along = 0.5 + (x - 0.5) * cos(s->tilt) + (y - 0.5) * sin(s->tilt);
+    double wave = s->strength * sin(s->texture[0] * x + s->texture[1] * y + s->phase);
+    double share[SHAPES];
+    for (int k = 0; k < SHAPES; k++) share[k] = cover(&s->shapes[k], x, y, edge);
+    for (int c = 0; c < 3; c++) {
+        double v = s->low[c] + (s->high[c] - s->low[c]) * along;
+        for (int k = 0; k < SHAPES; k++) v += (s->shapes[k].colour[c] - v) * share[k];
+        v += wave;
+        out[c] = (float)(v < -1 ? -1 : v > 1 ? 1 : v);
+    }
+}
+
+pl_status flux_data_open(const pl_config *c, void **data)
+{
+    images *d = malloc(sizeof *d);
+    if (!d) return PL_ERR_MEMORY;
+    d->samples = pl_config_int(c, "data.samples");
+    d->eval_samples = pl_config_int(c, "data.eval_samples");
+    *data = d;
+    return PL_OK;
+}
+
+void flux_data_close(void *data)
+{
+    free(data);
+}
+
+int64_t flux_data_size(void *data, pl_subset subset)
+{
+    const images *d = data;
+    return subset == PL_SUBSET_TRAIN ? d->samples : d->eval_samples;
+}
+
+pl_status flux_data_read(void *data, pl_subset subset, const int64_t *sample, int n,
+                         pl_batch *batch)
+{
+    (void)data;
+    pl_type t;
+    float *to = pl_batch_input(batch, "real", &t);
+    if (!to) return PL_OK;
+    int64_t height = t.dim[1], width = t.dim[2];
+    uint64_t set = subset == PL_SUBSET_TRAIN ? 1 : 0x5EED;
+    for (int i = 0; i < n; i++) {
+        scene s = scene_of(set * 0x100000001B3u + (uint64_t)sample[i]);
+        for (int64_t y = 0; y < height; y++)
+            for (int64_t x = 0; x < width; x++, to += 3)
+                paint(&s, ((double)x + 0.5) / (double)width, ((double)y + 0.5) / (double)height,
+                      1 / (double)width, to);
+    }
+    return PL_OK;
+}

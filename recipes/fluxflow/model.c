@@ -1,0 +1,291 @@
+/* model.c - FluxFlow's networks: compressor, expander, discriminator, LPIPS.
+ *
+ *     image (B,S,S,3) ── compressor ── tokens (B,T+1,D), mu and logvar (B,S/16,S/16,D)
+ *     tokens ── expander ── image           image, mean token ── discriminator ── logit (B)
+ *
+ * The activation is a cubic Bezier curve: five channels (t, p0..p3) make one, so the layer before it
+ * is five times as wide as what leaves it. Names of parameters are those of the PyTorch program.
+ * Scopes that the authors checkpoint are marked, each block a segment of its own.
+ */
+#include "fluxflow.h"
+
+#include <math.h>
+
+static const pl_nn_lin biased;
+static const pl_nn_norm plain;
+
+static pl_nn_conv conv3(void)
+{
+    return (pl_nn_conv){.kernel = 3, .pad = 1};
+}
+
+static pl_val conv1(pl_nn *m, pl_val x, const char *name, int64_t out)
+{
+    return pl_nn_conv2d(m, x, name, out, (pl_nn_conv){.kernel = 1});
+}
+
+static pl_val bezier(pl_nn *m, pl_val x)
+{
+    return pl_bezier(m->g, x, true);
+}
+
+/* ---- compressor ------------------------------------------------------------------------- */
+static pl_val bezier_head(pl_nn *m, pl_val x, const char *name, int64_t d)
+{
+    pl_nn_push(m, "%s", name);
+    x = bezier(m, conv1(m, x, "a", 5 * d));
+    x = bezier(m, conv1(m, x, "b", 5 * d));
+    pl_nn_pop(m);
+    return x;
+}
+
+/* The image with two more channels: x, then y, from -1 to 1. */
+static pl_val with_coordinates(pl_nn *m, const flux_sizes *c, pl_val image)
+{
+    pl_graph *g = m->g;
+    int64_t s = c->image;
+    pl_val line = pl_nn_linspace(g, m->dtype, -1, 1, s);
+    pl_val xs =
+        pl_broadcast(g, pl_reshape(g, line, PL_DIMS(1, 1, s, 1)), PL_DIMS(c->batch, s, s, 1));
+    pl_val ys =
+        pl_broadcast(g, pl_reshape(g, line, PL_DIMS(1, s, 1, 1)), PL_DIMS(c->batch, s, s, 1));
+    return pl_concat(g, 3, (pl_val[]){image, xs, ys}, 3);
+}
+
+/* Widths go from 5 to dim in equal steps, halves rounded to even as Python's round does. */
+static int64_t stage_width(const flux_sizes *c, int i)
+{
+    return (int64_t)nearbyint(5 + (double)(c->dim - 5) * i / c->scales);
+}
+
+static pl_val encode(pl_nn *m, const flux_sizes *c, pl_val x)
+{
+    for (int i = 0; i < c->scales; i++) {
+        int64_t w = stage_width(c, i + 1);
+        x = bezier(m, pl_nn_conv2d(m, x, pl_nn_name(m, "stages.%d.0", i), 5 * w,
+                                   (pl_nn_conv){.kernel = 3, .pad = 1, .no_bias = true}));
+        x = bezier(m, pl_nn_conv2d(m, x, pl_nn_name(m, "stages.%d.1", i), 5 * w,
+                                   (pl_nn_conv){.kernel = 8, .stride = 2, .pad = 3}));
+    }
+    return x;
+}
+
+static pl_val token_block(pl_nn *m, const flux_sizes *c, pl_val x, int i)
+{
+    pl_graph *g = m->g;
+    pl_nn_push(m, "blocks.%d", i);
+    pl_scope_checkpoint(g);
+    pl_val h = pl_nn_layer_norm(m, x, "norm1", plain);
+    x = pl_add(g, x, pl_nn_multi_head_attention(m, h, h, "attn", c->heads));
+    h = pl_nn_linear(m, pl_nn_layer_norm(m, x, "norm2", plain), "up", 10 * c->dim, biased);
+    x = pl_add(g, x, pl_nn_linear(m, bezier(m, h), "down", c->dim, biased));
+    pl_nn_pop(m);
+    return x;
+}
+
+/* One token (h/1024, w/1024, 0 ..) for every sample. */
+static pl_val size_token(pl_nn *m, const flux_sizes *c, int64_t side)
+{
+    pl_graph *g = m->g;
+    pl_val at = pl_iota(g, PL_TYPE(m->dtype, c->batch, 1, c->dim), 2);
+    pl_val first = pl_lt(g, at, pl_full_like(g, at, 2));
+    return pl_select(g, first, pl_full_like(g, at, (double)side / 1024),
+                     pl_full_like(g, at, 0));
+}
+
+pl_val flux_compressor(pl_nn *m, const flux_sizes *c, pl_val image, pl_val eps, pl_val *mu,
+                       pl_val *logvar)
+{
+    static const double mu_start[4] = {-2, -0.5, 0.5, 2}, logvar_start[4] = {-3, -1, 1, 3};
+    pl_graph *g = m->g;
+    int64_t d = c->dim, side = c->image >> c->scales;
+    pl_nn_push(m, "compressor");
+    pl_val latent = bezier_head(m, encode(m, c, with_coordinates(m, c, image)), "latent", d);
+    *mu = pl_nn_trainable_bezier(m, bezier_head(m, latent, "mu", d), "mu_curve", mu_start);
+    *logvar = pl_nn_trainable_bezier(m, bezier_head(m, latent, "logvar", d), "logvar_curve",
+                                     logvar_start);
+    pl_val std = pl_exp(g, pl_scale(g, *logvar, 0.5));
+    pl_val z = pl_add(g, *mu, pl_mul(g, eps, std));
+    pl_val x = pl_reshape(g, pl_add(g, z, latent), PL_DIMS(c->batch, side * side, d));
+    x = pl_add(g, x, pl_cast(g, pl_nn_position_2d(g, side, side, d), m->dtype));
+    for (int i = 0; i < c->layers; i++) x = token_block(m, c, x, i);
+    x = pl_concat(g, 2, (pl_val[]){x, size_token(m, c, side)}, 1);
+    pl_nn_pop(m);
+    return x;
+}
+
+/* ---- expander --------------------------------------------------------------------------- */
+static pl_val spade(pl_nn *m, pl_val x, pl_val context, int64_t d)
+{
+    pl_graph *g = m->g;
+    pl_type t = pl_val_type(g, x);
+    pl_nn_push(m, "spade");
+    context = pl_resize(g, context, &t.dim[1], PL_RESIZE_LINEAR, false);
+    pl_val a = pl_relu(g, pl_nn_conv2d(m, context, "shared", d, conv3()));
+    pl_val gamma = pl_nn_conv2d(m, a, "gamma", d, conv3());
+    pl_val beta = pl_nn_conv2d(m, a, "beta", d, conv3());
+    x = pl_nn_group_norm(m, x, "norm", 32, (pl_nn_norm){.no_affine = true});
+    x = pl_nn_modulate(g, x, gamma, beta);
+    pl_nn_pop(m);
+    return x;
+}
+
+static pl_val up_block(pl_nn *m, const flux_sizes *c, pl_val x, pl_val context, int i)
+{
+    int64_t d = c->dim;
+    pl_nn_push(m, "blocks.%d", i);
+    pl_scope_checkpoint(m->g);
+    pl_val y = pl_nn_conv_transpose2d(m, spade(m, x, context, d), "up", 5 * d,
+                                      (pl_nn_conv){.kernel = 16, .stride = 2, .pad = 7});
+    y = bezier(m, pl_nn_conv2d(m, bezier(m, y), "conv", 5 * d,
+                               (pl_nn_conv){.kernel = 5, .pad = 4, .dilation = 2}));
+    pl_nn_pop(m);
+    return pl_add(m->g, y, pl_scale(m->g, pl_nn_upsample_nearest(m->g, x, 2), 0.1));
+}
+
+/* Parameters that the decoder owns and never uses. */
+static void unused_mixer(pl_nn *m, int64_t d)
+{
+    double bound = 1 / sqrt((double)d);
+    pl_nn_push(m, "mixer");
+    pl_nn_declare(m, "query", PL_DIMS(d), pl_nn_normal(0, 0.02));
+    for (int i = 0; i < 4; i++) {
+        pl_nn_declare(m, pl_nn_name(m, "linears.%d.weight", i), PL_DIMS(d, d),
+                      pl_nn_uniform(-bound, bound));
+        pl_nn_declare(m, pl_nn_name(m, "linears.%d.bias", i), PL_DIMS(d),
+                      pl_nn_uniform(-bound, bound));
+    }
+    for (int i = 0; i < 2; i++) {
+        pl_nn_declare(m, pl_nn_name(m, "norms.%d.weight", i), PL_DIMS(d), pl_nn_constant(1));
+        pl_nn_declare(m, pl_nn_name(m, "norms.%d.bias", i), PL_DIMS(d), pl_nn_constant(0));
+    }
+    pl_nn_pop(m);
+}
+
+pl_val flux_expander(pl_nn *m, const flux_sizes *c, pl_val packed)
+{
+    static const double start[4] = {-1, 0.25, 0.75, 1};
+    pl_graph *g = m->g;
+    int64_t side = c->image >> c->scales;
+    pl_nn_push(m, "expander");
+    unused_mixer(m, c->dim);
+    pl_val feat = pl_slice(g, packed, 1, 0, side * side, 1);
+    feat = pl_reshape(g, feat, PL_DIMS(c->batch, side, side, c->dim));
+    pl_val x = feat;
+    for (int i = 0; i < c->scales; i++) x = up_block(m, c, x, feat, i);
+    for (int i = 0; i < 2; i++) {
+        x = pl_nn_conv2d(m, x, pl_nn_name(m, "rgb.%d", 3 * i), c->rgb[i], conv3());
+        x = pl_nn_group_norm(m, x, pl_nn_name(m, "rgb.%d", 3 * i + 1), 8, plain);
+        x = pl_silu(g, x);
+    }
+    x = pl_nn_trainable_bezier(m, conv1(m, x, "rgb.6", 3), "rgb.7", start);
+    pl_nn_pop(m);
+    return x;
+}
+
+/* ---- discriminator ---------------------------------------------------------------------- */
+static pl_val leaky(pl_nn *m, pl_val x)
+{
+    return pl_leaky_relu(m->g, x, 0.2);
+}
+
+static pl_val pair(pl_nn *m, pl_val x, int index, int64_t out)
+{
+    pl_nn_conv o = {.kernel = 3, .pad = 1, .spectral = PL_SPECTRAL_PLAIN};
+    x = leaky(m, pl_nn_conv2d(m, x, pl_nn_name(m, "body.%d.0", index), out, o));
+    return leaky(m, pl_nn_conv2d(m, x, pl_nn_name(m, "body.%d.2", index), out, o));
+}
+
+pl_val flux_discriminator(pl_nn *m, const flux_sizes *c, pl_val image, pl_val condition)
+{
+    pl_graph *g = m->g;
+    pl_nn_lin spectral = {.spectral = PL_SPECTRAL_PLAIN};
+    int64_t w = c->disc_base;
+    int index = 0;
+    pl_nn_push(m, "disc");
+    pl_val h = pair(m, image, index++, w);
+    for (int i = 0; i < c->disc_depth; i++) {
+        w *= 2;
+        h = pair(m, h, index++, w);
+        h = pair(m, h, index++, w);
+        h = pl_avg_pool(g, h, &(pl_pool_opts){.kernel = {2, 2}});
+        index++;
+    }
+    pl_val p = leaky(m, pl_nn_linear(m, condition, "project.0", w, spectral));
+    p = pl_nn_linear(m, p, "project.2", w, spectral);
+    p = pl_sum(g, pl_mul(g, p, pl_nn_global_average(g, h)), PL_AXIS(1), false);
+    h = pl_nn_conv2d(m, h, "head", 1,
+                     (pl_nn_conv){.kernel = 3, .pad = 1, .spectral = PL_SPECTRAL_PLAIN});
+    pl_nn_pop(m);
+    return pl_add(g, pl_mean(g, h, PL_AXIS(1) | PL_AXIS(2) | PL_AXIS(3), false), p);
+}
+
+/* ---- LPIPS ------------------------------------------------------------------------------ */
+/* Three numbers, a channel each. */
+static pl_val triple(pl_nn *m, double a, double b, double c)
+{
+    pl_type one = PL_TYPE(m->dtype, 1);
+    pl_val v[3] = {pl_fill(m->g, one, a), pl_fill(m->g, one, b), pl_fill(m->g, one, c)};
+    return pl_concat(m->g, 3, v, 0);
+}
+
+/* The image as VGG was trained on it, from one in [-1,1]. */
+static pl_val vgg_input(pl_nn *m, const flux_sizes *c, pl_val x)
+{
+    pl_graph *g = m->g;
+    pl_type t = PL_TYPE(m->dtype, 3);
+    pl_init zero = {PL_INIT_CONST, 0, 0}, one = {PL_INIT_CONST, 1, 0};
+    if (!c->lpips_buffers)
+        return pl_div(g, pl_sub(g, x, triple(m, -0.030, -0.088, -0.188)),
+                      triple(m, 0.458, 0.448, 0.450));
+    int shift = pl_nn_buffer_as(m, "shift", t, PL_DIMS(3, 1, 1), zero);
+    int scale = pl_nn_buffer_as(m, "scale", t, PL_DIMS(3, 1, 1), one);
+    return pl_div(g, pl_sub(g, x, pl_nn_read(m, shift)), pl_nn_read(m, scale));
+}
+
+/* VGG features after the last ReLU of each of five stages. */
+static void vgg(pl_nn *m, const flux_sizes *c, pl_val x, pl_val out[5])
+{
+    static const int depth[5] = {2, 2, 3, 3, 3};
+    pl_graph *g = m->g;
+    x = vgg_input(m, c, x);
+    for (int s = 0; s < 5; s++) {
+        int index = s ? 1 : 0;
+        if (s) x = pl_max_pool(g, x, &(pl_pool_opts){.kernel = {2, 2}});
+        for (int i = 0; i < depth[s]; i++, index += 2) {
+            pl_nn_conv o = conv3();
+            o.init = pl_nn_kaiming_normal(PL_FAN_IN, pl_nn_gain("relu", 0));
+            x = pl_relu(
+                g, pl_nn_conv2d(m, x, pl_nn_name(m, "stages.%d.%d", s, index), c->vgg[s], o));
+        }
+        out[s] = x;
+    }
+}
+
+pl_val flux_lpips(pl_nn *m, const flux_sizes *c, pl_val x, pl_val target)
+{
+    pl_graph *g = m->g;
+    bool frozen = m->frozen;
+    pl_val got[5], want[5], sum = PL_NO_VAL;
+    m->frozen = true;
+    pl_nn_push(m, "lpips");
+    pl_scope_checkpoint(g);
+    vgg(m, c, x, got);
+    vgg(m, c, target, want);
+    for (int s = 0; s < 5; s++) {
+        int64_t w = c->vgg[s];
+        pl_val weight = pl_nn_param_as(m, pl_nn_name(m, "weights.%d", s), PL_DIMS(w),
+                                       PL_DIMS(1, w, 1, 1), pl_nn_uniform(0, 1.0 / (double)w));
+        pl_val d = pl_loss_lpips_level(g, got[s], want[s], weight);
+        sum = s ? pl_add(g, sum, d) : d;
+    }
+    pl_nn_pop(m);
+    m->frozen = frozen;
+    return sum;
+}
+
+pl_val flux_token_mean(pl_nn *m, const flux_sizes *c, pl_val packed)
+{
+    int64_t side = c->image >> c->scales;
+    return pl_mean(m->g, pl_slice(m->g, packed, 1, 0, side * side, 1), PL_AXIS(1), false);
+}

@@ -1,0 +1,243 @@
+/* lgt.c - latent style transfer: a velocity field trained through its own Euler integration.
+ *
+ * The training program is one micro-batch (loss.c); draws have the names of the PyTorch program. The
+ * evaluation program is inference: the source is integrated back to noise under its own style, then
+ * forward under the wanted one, and the result is compared as in training, with fixed directions.
+ *
+ * `seed_compat` brings back what the original does wrong: its time step is taken from the remaining time
+ * at every step, so that the integration never arrives.
+ */
+#include "lgt.h"
+
+#include <string.h>
+
+static const pl_config_entry schema[] = {
+    {"seed_compat", PL_CONFIG_BOOL, "false", 0, 0, NULL,
+     "As the original does, mistakes included: see the recipe's README."},
+    {"latent", PL_CONFIG_INT, "32", 4, 4096, NULL, "Rows and columns of a latent."},
+    {"model.base", PL_CONFIG_INT, "128", 32, 65536, NULL, "Channels of the finest level."},
+    {"model.cond", PL_CONFIG_INT, "256", 2, 65536, NULL, "Width of the condition."},
+    {"model.styles", PL_CONFIG_INT, "2", 1, 1e6, NULL, "Styles."},
+    {"model.encoder_blocks", PL_CONFIG_INT, "2", 1, 64, NULL, "Residual blocks a level."},
+    {"model.decoder_blocks", PL_CONFIG_INT, "3", 1, 64, NULL, "Style blocks a level."},
+    {"model.block", PL_CONFIG_CHOICE, "dynamic", 0, 0, "dynamic|adagn",
+     "Style block: a depthwise kernel from the condition, or a scaled normalisation."},
+    {"model.plus", PL_CONFIG_BOOL, "false", 0, 0, NULL,
+     "LGT++: attention in the middle, gates on the skips."},
+    {"ode.steps", PL_CONFIG_INT, "10", 1, 1000, NULL, "Euler steps that are trained through."},
+    {"ode.eval_steps", PL_CONFIG_INT, "15", 1, 1000, NULL,
+     "Euler steps of inference, each way; its program is as large."},
+    {"ode.dt", PL_CONFIG_CHOICE, "fixed", 0, 0, "fixed|shrinking",
+     "Time step: of the whole way (arrives), or of what is left (does not)."},
+    {"ode.epsilon", PL_CONFIG_FLOAT, "0.01", 0, 0.5, NULL, "Earliest time."},
+    {"ode.epsilon_warmup", PL_CONFIG_INT, "0", 0, 1e9, NULL,
+     "Steps over which the earliest time rises from 0 to ode.epsilon."},
+    {"loss.w_style", PL_CONFIG_FLOAT, "1", 0, 1e6, NULL, "Weight of the patch distance."},
+    {"loss.w_content", PL_CONFIG_FLOAT, "1", 0, 1e6, NULL, "Weight of the self-similarity."},
+    {"loss.w_velocity", PL_CONFIG_FLOAT, "0.01", 0, 1e6, NULL, "Weight of the mean square velocity."},
+    {"loss.projections", PL_CONFIG_INT, "64", 1, 65536, NULL, "Directions of the patch distance."},
+    {"loss.samples", PL_CONFIG_INT, "8192", 1, 1e9, NULL, "Patches compared, at most."},
+    {"loss.positions", PL_CONFIG_INT, "256", 1, 1e9, NULL, "Positions of the self-similarity."},
+    {"loss.scales", PL_CONFIG_INTS, "[3]", 1, 64, NULL, "Patch sizes, up to 4."},
+    {"loss.scale_weights", PL_CONFIG_FLOATS, "[1]", 0, 1e6, NULL, "Weights of the patch sizes."},
+    {"loss.label_drop", PL_CONFIG_FLOAT, "0.1", 0, 1, NULL,
+     "Probability that a micro-batch is trained with the average style."},
+    {"data.samples", PL_CONFIG_INT, "7359", 1, 1e12, NULL, "Generated training latents."},
+    {"data.eval_samples", PL_CONFIG_INT, "256", 1, 1e12, NULL, "Generated evaluation latents."},
+    {0},
+};
+
+static pl_status config_of(pl_builder *b, pl_nn *m, lgt_config *k)
+{
+    const pl_config *c = pl_builder_config(b);
+    int scales, weights;
+    const int64_t *scale = pl_config_ints(c, "loss.scales", &scales);
+    const double *weight = pl_config_floats(c, "loss.scale_weights", &weights);
+    *k = (lgt_config){.batch = pl_builder_batch(b),
+                      .latent = pl_config_int(c, "latent"),
+                      .base = pl_config_int(c, "model.base"),
+                      .cond = pl_config_int(c, "model.cond"),
+                      .styles = pl_config_int(c, "model.styles"),
+                      .samples = pl_config_int(c, "loss.samples"),
+                      .positions = pl_config_int(c, "loss.positions"),
+                      .projections = pl_config_int(c, "loss.projections"),
+                      .encoder_blocks = (int)pl_config_int(c, "model.encoder_blocks"),
+                      .decoder_blocks = (int)pl_config_int(c, "model.decoder_blocks"),
+                      .ode_steps = (int)pl_config_int(c, "ode.steps"),
+                      .adagn = strcmp(pl_config_text(c, "model.block"), "adagn") == 0,
+                      .plus = pl_config_bool(c, "model.plus"),
+                      .shrinking = pl_config_bool(c, "seed_compat") ||
+                                   strcmp(pl_config_text(c, "ode.dt"), "shrinking") == 0,
+                      .n_scales = scales,
+                      .w_style = pl_config_float(c, "loss.w_style"),
+                      .w_content = pl_config_float(c, "loss.w_content"),
+                      .w_velocity = pl_config_float(c, "loss.w_velocity")};
+    if (scales < 1 || scales > LGT_MAX_SCALES || weights != scales) {
+        pl_nn_fail(m, PL_ERR_CONFIG,
+                   "loss.scales wants 1 to %d sizes and loss.scale_weights as many weights; got %d "
+                   "and %d",
+                   LGT_MAX_SCALES, scales, weights);
+        return PL_ERR_CONFIG;
+    }
+    if (k->base % 32 || k->latent % 4) {
+        pl_nn_fail(m, PL_ERR_CONFIG,
+                   "model.base wants a multiple of 32 (groups of the normalisation), latent one of 4; "
+                   "got %lld and %lld",
+                   (long long)k->base, (long long)k->latent);
+        return PL_ERR_CONFIG;
+    }
+    for (int i = 0; i < scales; i++) k->scale[i] = scale[i], k->scale_weight[i] = weight[i];
+    return PL_OK;
+}
+
+static int64_t positions_of(const lgt_config *k)
+{
+    int64_t all = k->latent * k->latent;
+    return k->positions < all ? k->positions : all;
+}
+
+/* Times in [epsilon, 1), where epsilon may still be rising. */
+static pl_val draw_times(pl_builder *b, pl_nn *m, const lgt_config *k, pl_val step)
+{
+    const pl_config *c = pl_builder_config(b);
+    pl_graph *g = m->g;
+    double epsilon = pl_config_float(c, "ode.epsilon");
+    int64_t warmup = pl_config_int(c, "ode.epsilon_warmup");
+    pl_val u = pl_draw_uniform(b, m, "u", PL_TYPE(PL_F32, k->batch));
+    if (warmup == 0) return pl_shift(g, pl_scale(g, u, 1 - epsilon), epsilon);
+    pl_val share = pl_scale(g, pl_cast(g, step, PL_F32), 1.0 / (double)warmup);
+    pl_val e = pl_scale(g, pl_clamp(g, share, 0, 1), epsilon);
+    return pl_add(g, pl_mul(g, u, pl_shift(g, pl_neg(g, e), 1)), e);
+}
+
+/* One scale draws under the PyTorch program's names, more of them under numbered ones. */
+static void draw_patches(pl_builder *b, pl_nn *m, const lgt_config *k, lgt_batch *out)
+{
+    for (int i = 0; i < k->n_scales; i++) {
+        int64_t p = lgt_patch_size(k, i), side = k->latent + (p % 2 == 0);
+        const char *rows = i ? pl_nn_name(m, "rows%d", i) : "rows";
+        const char *directions = i ? pl_nn_name(m, "directions%d", i) : "directions";
+        out->rows[i] = pl_draw_choice(b, m, rows, k->batch * side * side, lgt_patches(k, i));
+        out->directions[i] =
+            pl_draw_normal(b, m, directions, PL_TYPE(PL_F32, 4 * p * p, k->projections));
+    }
+}
+
+static pl_status build_train(pl_builder *b)
+{
+    lgt_config k;
+    pl_nn *m = pl_builder_train(b);
+    if (config_of(b, m, &k) != PL_OK) return pl_nn_finish(m);
+    pl_graph *g = m->g;
+    pl_type latent = PL_TYPE(PL_F32, k.batch, k.latent, k.latent, 4);
+    pl_val step = pl_builder_step(b, m, NULL);
+    lgt_batch in = {.src = pl_input(g, "src", latent),
+                    .style_ref = pl_input(g, "style_ref", latent),
+                    .style = pl_input(g, "style", PL_TYPE(PL_I64, k.batch)),
+                    .x0 = pl_draw_normal(b, m, "x0", latent),
+                    .t = draw_times(b, m, &k, step),
+                    .first = pl_eq(g, step, pl_full_like(g, step, 0))};
+    in.uncond = pl_draw_chance(b, m, "uncond", PL_TYPE(PL_BOOL, 1),
+                               pl_config_float(pl_builder_config(b), "loss.label_drop"));
+    in.positions = pl_draw_choice(b, m, "positions", k.latent * k.latent, positions_of(&k));
+    draw_patches(b, m, &k, &in);
+    lgt_terms l = lgt_loss(m, &k, &in);
+    pl_output(g, "swd", l.swd);
+    pl_output(g, "ssm", l.ssm);
+    pl_output(g, "velocity", l.velocity);
+    pl_builder_minimise(b, l.loss);
+    return PL_OK;
+}
+
+/* Euler from t = from in steps of dt. */
+static pl_val travel(pl_nn *m, const lgt_config *k, pl_val x, pl_val style, double from, double dt,
+                     int64_t steps)
+{
+    pl_graph *g = m->g;
+    for (int64_t i = 0; i < steps; i++) {
+        pl_val t = pl_fill(g, PL_TYPE(PL_F32, k->batch), from + dt * (double)i);
+        x = pl_add(g, x, pl_scale(g, lgt_unet(m, k, x, t, style, PL_NO_VAL, PL_NO_VAL), dt));
+    }
+    return x;
+}
+
+/* Directions that are the same in every evaluation: sines of far apart angles. */
+static pl_val fixed_directions(pl_graph *g, int64_t rows, int64_t count)
+{
+    pl_val at = pl_iota(g, PL_TYPE(PL_F32, rows * count), 0);
+    return pl_reshape(g, pl_sin(g, pl_scale(g, at, 12.9898)), PL_DIMS(rows, count));
+}
+
+static pl_status build_eval(pl_builder *b)
+{
+    lgt_config k;
+    pl_nn *m = pl_builder_eval(b);
+    if (config_of(b, m, &k) != PL_OK) return pl_nn_finish(m);
+    pl_graph *g = m->g;
+    pl_type latent = PL_TYPE(PL_F32, k.batch, k.latent, k.latent, 4);
+    pl_val src = pl_input(g, "src", latent), ref = pl_input(g, "style_ref", latent);
+    pl_val from = pl_input(g, "source", PL_TYPE(PL_I64, k.batch));
+    pl_val to = pl_input(g, "style", PL_TYPE(PL_I64, k.batch)), directions[LGT_MAX_SCALES];
+    int64_t steps = pl_config_int(pl_builder_config(b), "ode.eval_steps");
+    pl_val noise = travel(m, &k, src, from, 1, -1.0 / (double)steps, steps);
+    pl_val x = travel(m, &k, noise, to, 0, 1.0 / (double)steps, steps);
+    for (int i = 0; i < k.n_scales; i++) {
+        int64_t p = lgt_patch_size(&k, i);
+        directions[i] = fixed_directions(g, 4 * p * p, k.projections);
+    }
+    pl_val swd = lgt_style_distance(g, &k, x, ref, NULL, directions);
+    pl_val ssm = pl_loss_cosine_ssm(g, x, src, PL_NO_VAL);
+    pl_output(g, "loss", pl_add(g, pl_scale(g, swd, k.w_style), pl_scale(g, ssm, k.w_content)));
+    pl_output(g, "swd", swd);
+    pl_output(g, "ssm", ssm);
+    return PL_OK;
+}
+
+static pl_status build(pl_builder *b)
+{
+    pl_status rc = build_train(b);
+    return rc == PL_OK ? build_eval(b) : rc;
+}
+
+/* ---- the PyTorch peer ------------------------------------------------------------------- */
+static const char *const workloads[] = {"lgt", "lgt-shrinking", NULL};
+static const pl_peer_key peer_keys[] = {
+    {"batch", "batch"},
+    {"latent", "latent"},
+    {"base", "model.base"},
+    {"cond", "model.cond"},
+    {"styles", "model.styles"},
+    {"encoder_blocks", "model.encoder_blocks"},
+    {"decoder_blocks", "model.decoder_blocks"},
+    {"ode_steps", "ode.steps"},
+    {"dt", "ode.dt"},
+    {"epsilon", "ode.epsilon"},
+    {"projections", "loss.projections"},
+    {"samples", "loss.samples"},
+    {"positions", "loss.positions"},
+    {"w_style", "loss.w_style"},
+    {"w_content", "loss.w_content"},
+    {"w_velocity", "loss.w_velocity"},
+    {"label_drop", "loss.label_drop"},
+    {"clip", "clip.norm"},
+    {"lr", "optim.lr"},
+    {"weight_decay", "optim.weight_decay"},
+    {NULL, NULL},
+};
+static const pl_peer peer = {.workloads = workloads, .preset = "tiny", .keys = peer_keys};
+
+const pl_recipe pl_recipe_lgt;
+const pl_recipe pl_recipe_lgt = {
+    .abi = PL_RECIPE_ABI,
+    .name = "lgt",
+    .about = "latent style transfer, trained through a differentiated Euler integration",
+    .schema = schema,
+    .presets = lgt_presets,
+    .build = build,
+    .data_open = lgt_data_open,
+    .data_close = lgt_data_close,
+    .data_size = lgt_data_size,
+    .data_read = lgt_data_read,
+    .peer = &peer,
+    .metric = "swd",
+};

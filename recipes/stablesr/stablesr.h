@@ -1,0 +1,42 @@
+/* stablesr.h - what the files of the stablesr recipe share. Shapes in comments are (B,H,W,C). */
+#ifndef STABLESR_H
+#define STABLESR_H
+
+#include "plimsoll_recipe.h"
+
+typedef struct sr_config {
+    bool edge_before; /* the original edge processor */
+    int64_t batch, image, latent;
+    int64_t before[5], before_down[5], stem, after[3], after_down[4];
+    int64_t width, mult[4], context[2], struct_width, struct_mult[4], struct_out, spade_hidden;
+    int levels, struct_levels, attn_levels, head_dim, struct_heads;
+} sr_config;
+
+/* ---- model.c ---------------------------------------------------------------------------- */
+/* Edge map (B,I,I,3) to (B,L,L,4); the original gives (B,I/32,I/32,4). */
+pl_val sr_edge(pl_nn *m, const sr_config *c, pl_val x);
+/* Noise (B,L,L,4) predicted from the fused input (B,L,L,8); map i is 2^i times smaller. */
+pl_val sr_unet(pl_nn *m, const sr_config *c, pl_val x, pl_val t, pl_val context,
+               const pl_val *struct_map);
+void sr_struct_encoder(pl_nn *m, const sr_config *c, pl_val z, pl_val t, pl_val *maps);
+
+/* ---- loss.c ----------------------------------------------------------------------------- */
+/* One micro-batch: latents of the image and of its degraded form (B,L,L,4), noise of the same shape,
+ * times (B) of integers, text context, edge map. */
+typedef struct sr_batch {
+    pl_val z, lq, eps, t, context, edge;
+} sr_batch;
+/* Mean squared error of the predicted noise. */
+pl_val sr_loss(pl_nn *m, const sr_config *c, const sr_batch *b);
+/* What stays as it is: the U-Net but for SPADE and its new input convolution. */
+#define SR_FROZEN "unet.*,!*.spade.*,!unet.inp.*"
+
+/* ---- data, pairs.c ---------------------------------------------------------------------- */
+pl_status sr_data_open(const pl_config *c, void **data);
+void sr_data_close(void *data);
+int64_t sr_data_size(void *data, pl_subset subset);
+pl_status sr_data_read(void *data, pl_subset subset, const int64_t *sample, int n, pl_batch *batch);
+
+extern const pl_preset sr_presets[];
+
+#endif

@@ -1,0 +1,126 @@
+/* wandistill.c - a frozen video transformer distilled into a transformer over latent pixels.
+ *
+ *     latents ~ N(0,1) (B,S,S,4), t ~ U{0..999}, text: embeddings of a prompt
+ *     target = teacher(lift(latents), t, text), lift a frozen 1x1 projection 4 -> 16
+ *     loss   = MSE(project(student(latents, t, text)), target), project a trained 1x1 one 4 -> 16
+ *
+ * `seed_compat` brings back what the original does wrong and still computes: its lift is zero, so the
+ * teacher always sees an empty latent. Its loss broadcasts the student's 4 channels against the
+ * teacher's 16 and mixes samples; that part is not reproduced, see the README.
+ */
+#include "wandistill.h"
+
+#include <string.h>
+
+static const pl_config_entry schema[] = {
+    {"seed_compat", PL_CONFIG_BOOL, "false", 0, 0, NULL,
+     "As the original does, mistakes included: see the recipe's README."},
+    {"latent", PL_CONFIG_INT, "64", 2, 4096, NULL, "Rows and columns of a latent; even."},
+    {"text.tokens", PL_CONFIG_INT, "226", 1, 65536, NULL, "Tokens of a prompt."},
+    {"text.dim", PL_CONFIG_INT, "4096", 1, 65536, NULL, "Width of a text embedding."},
+    {"student.hidden", PL_CONFIG_INT, "1024", 4, 65536, NULL, "Width of the student."},
+    {"student.depth", PL_CONFIG_INT, "16", 1, 1024, NULL, "Blocks of the student."},
+    {"student.heads", PL_CONFIG_INT, "16", 1, 1024, NULL, "Attention heads of the student."},
+    {"teacher.dim", PL_CONFIG_INT, "1536", 12, 65536, NULL, "Width of the teacher."},
+    {"teacher.ffn", PL_CONFIG_INT, "8960", 1, 1048576, NULL, "Feed-forward width of the teacher."},
+    {"teacher.heads", PL_CONFIG_INT, "12", 1, 1024, NULL, "Attention heads of the teacher."},
+    {"teacher.layers", PL_CONFIG_INT, "30", 1, 1024, NULL, "Blocks of the teacher."},
+    {"teacher.freq", PL_CONFIG_INT, "256", 2, 65536, NULL, "Time features of the teacher."},
+    {"teacher.dtype", PL_CONFIG_CHOICE, "bf16", 0, 0, "bf16|fp32",
+     "Of the teacher's weights and of what it computes."},
+    {"data.samples", PL_CONFIG_INT, "2081", 1, 1e12, NULL, "Generated training prompts."},
+    {"data.eval_samples", PL_CONFIG_INT, "54", 1, 1e12, NULL, "Generated evaluation prompts."},
+    {0},
+};
+
+static pl_status config_of(pl_builder *b, pl_nn *m, wan_config *k)
+{
+    const pl_config *c = pl_builder_config(b);
+    *k = (wan_config){.batch = pl_builder_batch(b),
+                      .latent = pl_config_int(c, "latent"),
+                      .hidden = pl_config_int(c, "student.hidden"),
+                      .text_tokens = pl_config_int(c, "text.tokens"),
+                      .text_dim = pl_config_int(c, "text.dim"),
+                      .teacher_dim = pl_config_int(c, "teacher.dim"),
+                      .teacher_ffn = pl_config_int(c, "teacher.ffn"),
+                      .teacher_freq = pl_config_int(c, "teacher.freq"),
+                      .depth = (int)pl_config_int(c, "student.depth"),
+                      .heads = (int)pl_config_int(c, "student.heads"),
+                      .teacher_heads = (int)pl_config_int(c, "teacher.heads"),
+                      .teacher_layers = (int)pl_config_int(c, "teacher.layers"),
+                      .teacher_dtype = strcmp(pl_config_text(c, "teacher.dtype"), "bf16") == 0
+                                           ? PL_BF16
+                                           : PL_F32};
+    if (k->hidden % k->heads || k->teacher_dim % (2 * k->teacher_heads) || k->latent % 2) {
+        pl_nn_fail(m, PL_ERR_CONFIG,
+                   "heads must divide widths (student.hidden %lld by %d, teacher.dim %lld by twice "
+                   "%d), and latent (%lld) must be even",
+                   (long long)k->hidden, k->heads, (long long)k->teacher_dim, k->teacher_heads,
+                   (long long)k->latent);
+        return PL_ERR_CONFIG;
+    }
+    return PL_OK;
+}
+
+static pl_val distance(pl_builder *b, pl_nn *m, const wan_config *k, pl_val latents, pl_val t)
+{
+    pl_graph *g = m->g;
+    bool compat = pl_config_bool(pl_builder_config(b), "seed_compat");
+    pl_val text = pl_input(g, "text", PL_TYPE(PL_F32, k->batch, k->text_tokens, k->text_dim));
+    pl_val target = wan_target(m, k, latents, t, text, compat);
+    pl_val out = wan_student(m, k, latents, t, text);
+    out = pl_nn_conv2d(m, out, "project", 16, (pl_nn_conv){.kernel = 1});
+    return pl_loss_mse(g, out, target);
+}
+
+static pl_status build(pl_builder *b)
+{
+    wan_config k;
+    pl_nn *m = pl_builder_train(b);
+    if (config_of(b, m, &k) != PL_OK) return pl_nn_finish(m);
+    pl_type latent = PL_TYPE(PL_F32, k.batch, k.latent, k.latent, 4), times = PL_TYPE(PL_I64, k.batch);
+    pl_val latents = pl_draw_normal(b, m, "latents", latent);
+    pl_val t = pl_draw_integers(b, m, "t", times, 1000);
+    pl_builder_minimise(b, distance(b, m, &k, latents, t));
+
+    m = pl_builder_eval(b);
+    latents = pl_input(m->g, "latents", latent);
+    t = pl_input(m->g, "t", times);
+    pl_output(m->g, "loss", distance(b, m, &k, latents, t));
+    return PL_OK;
+}
+
+/* ---- the PyTorch peer ------------------------------------------------------------------- */
+static const char *const workloads[] = {"wandistill", "wandistill-sdpa", "wandistill-small", NULL};
+static const pl_peer_key peer_keys[] = {
+    {"batch", "batch"},
+    {"latent", "latent"},
+    {"hidden", "student.hidden"},
+    {"depth", "student.depth"},
+    {"heads", "student.heads"},
+    {"text_tokens", "text.tokens"},
+    {"text_dim", "text.dim"},
+    {"teacher_dim", "teacher.dim"},
+    {"teacher_ffn", "teacher.ffn"},
+    {"teacher_heads", "teacher.heads"},
+    {"teacher_layers", "teacher.layers"},
+    {"teacher_freq", "teacher.freq"},
+    {"lr", "optim.lr"},
+    {NULL, NULL},
+};
+static const pl_peer peer = {.workloads = workloads, .preset = "tiny", .keys = peer_keys};
+
+const pl_recipe pl_recipe_wandistill;
+const pl_recipe pl_recipe_wandistill = {
+    .abi = PL_RECIPE_ABI,
+    .name = "wandistill",
+    .about = "a frozen video transformer distilled into one over latent pixels",
+    .schema = schema,
+    .presets = wan_presets,
+    .build = build,
+    .data_open = wan_data_open,
+    .data_close = wan_data_close,
+    .data_size = wan_data_size,
+    .data_read = wan_data_read,
+    .peer = &peer,
+};

@@ -1,0 +1,32 @@
+/* wandistill.h - what the files of the wandistill recipe share. Shapes in comments are (B,H,W,C). */
+#ifndef WANDISTILL_H
+#define WANDISTILL_H
+
+#include "plimsoll_recipe.h"
+
+typedef struct wan_config {
+    int64_t batch, latent, hidden, text_tokens, text_dim;
+    int64_t teacher_dim, teacher_ffn, teacher_freq;
+    int depth, heads, teacher_heads, teacher_layers;
+    pl_dtype teacher_dtype; /* of its weights and of what it computes; f32 when zero */
+} wan_config;
+
+/* latents (B,S,S,4), t (B) of integers, text (B,L,text_dim) to (B,S,S,4). */
+pl_val wan_student(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_val text);
+/* latents (B,F,H,W,16) of the teacher's type to the same shape and type. */
+pl_val wan_teacher(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_val text);
+/* What the teacher makes of latents (B,S,S,4): (B,S,S,16) f32, without a gradient. zero_lift: the
+ * frozen projection to 16 channels is zero, so that it sees nothing. */
+pl_val wan_target(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_val text,
+                  bool zero_lift);
+
+/* ---- data, prompts.c -------------------------------------------------------------------- */
+pl_status wan_data_open(const pl_config *c, void **data);
+void wan_data_close(void *data);
+int64_t wan_data_size(void *data, pl_subset subset);
+pl_status wan_data_read(void *data, pl_subset subset, const int64_t *sample, int n,
+                        pl_batch *batch);
+
+extern const pl_preset wan_presets[];
+
+#endif

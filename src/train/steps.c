@@ -1,0 +1,205 @@
+/* steps.c - the programs of a step: which there are, when each runs.
+ *
+ * The training program is one of them, those a recipe added stand before or after it in the order they
+ * were made. With micro-batches each is followed by its update: a program sees the weights that all
+ * before it left, whatever the number of micro-batches. All programs live in one arena, which is as
+ * large as the largest needs.
+ */
+#include "base/dtype.h"
+#include "ir/graph.h"
+#include "train/train_int.h"
+
+#include <string.h>
+
+bool pl__turn_runs(const pl_turn *t, int64_t step)
+{
+    const pl_when *w = &t->when;
+    if (w->every > 0 && step % w->every != 0) return false;
+    if (w->but_every > 0 && step % w->but_every == 0) return false;
+    return step >= w->from && (w->until == 0 || step < w->until);
+}
+
+const pl_turn *pl__turn_next(const pl_run *r, const pl_turn *t, int64_t *step)
+{
+    do {
+        if (++t == r->turn + r->n_turns) {
+            t = r->turn;
+            ++*step;
+        }
+    } while (!pl__turn_runs(t, *step));
+    return t;
+}
+
+/* Adds a micro-batch's share of a term to the step's mean. */
+static void add_term(pl_run *r, const char *name, double value, pl_step_info *info)
+{
+    int i = 0;
+    while (i < info->n_terms && strcmp(info->term_name[i], name) != 0) i++;
+    if (i == PL_MAX_METRICS) return;
+    if (i == info->n_terms) {
+        info->term_name[info->n_terms++] = name;
+        info->term[i] = 0;
+    }
+    info->term[i] += value / (double)r->parts;
+}
+
+void pl__turn_terms(pl_run *r, const pl_turn *t, pl_step_info *info)
+{
+    for (int i = 0; i < t->n_terms; i++) {
+        pl_type type;
+        const char *output = pl_program_output_name(t->run, t->term[i].output);
+        const void *x = pl_session_output(r->session, t->run, output, &type);
+        if (!x || type.rank != 0) continue;
+        double v = pl_elem_get(type.dtype, x, 0);
+        add_term(r, t->term[i].name, v, info);
+        if (!t->name && strcmp(output, "loss") == 0) info->loss += v / (double)r->parts;
+    }
+}
+
+pl_program *pl__turn_updater(const pl_turn *t)
+{
+    return t->apply ? t->apply : t->run;
+}
+
+int pl__run_programs(const pl_run *r, pl_program *out[PL_MAX_PROGRAMS])
+{
+    int n = 0;
+    for (int i = 0; i < r->n_turns; i++) {
+        if (r->turn[i].run) out[n++] = r->turn[i].run;
+        if (r->turn[i].apply) out[n++] = r->turn[i].apply;
+    }
+    if (r->eval) out[n++] = r->eval;
+    return n;
+}
+
+void pl__turns_free(pl_run *r)
+{
+    pl_program *all[PL_MAX_PROGRAMS];
+    int n = pl__run_programs(r, all);
+    for (int i = 0; i < n; i++) pl_program_free(all[i]);
+    memset(r->turn, 0, sizeof r->turn);
+    r->n_turns = 0;
+    r->train = r->apply = r->eval = NULL;
+}
+
+int pl_run_turn_count(const pl_run *r)
+{
+    return r->n_turns;
+}
+
+pl_run_turn pl_run_turn_at(const pl_run *r, int i)
+{
+    const pl_turn *t = &r->turn[i];
+    double share = 1;
+    if (t->when.every > 0) share = 1.0 / (double)t->when.every;
+    if (t->when.but_every > 0) share *= 1 - 1.0 / (double)t->when.but_every;
+    return (pl_run_turn){t->name ? t->name : "train", t->run, t->apply, share};
+}
+
+double pl__turns_predicted_ms(const pl_run *r)
+{
+    double ms = 0;
+    for (int i = 0; i < r->n_turns; i++) {
+        pl_run_turn t = pl_run_turn_at(r, i);
+        double once = (double)r->parts * pl_program_plan(t.run)->predicted_step_ms;
+        if (t.apply) once += pl_program_plan(t.apply)->predicted_step_ms;
+        ms += t.share * once;
+    }
+    return ms;
+}
+
+/* ---- compiling -------------------------------------------------------------------------- */
+/* checkpointing: the graphs' marks, or the scopes that the patterns name. */
+static pl_status mark_segments(pl_run *r, pl_builder *b)
+{
+    const char *how = pl_config_text(r->config, "checkpointing");
+    r->compile.checkpointing = strcmp(how, "auto") == 0  ? PL_CHECKPOINT_AUTO
+                               : strcmp(how, "off") == 0 ? PL_CHECKPOINT_OFF
+                                                         : PL_CHECKPOINT_BLOCKS;
+    if (strcmp(how, "scopes") != 0) return PL_OK;
+    PL_FAIL_IF(pl_config_is_null(r->config, "checkpoint_scopes"), PL_ERR_CONFIG,
+               "checkpointing: scopes needs checkpoint_scopes, e.g. \"frame*\"");
+    const char *pattern = pl_config_text(r->config, "checkpoint_scopes");
+    bool any = false;
+    for (int t = 0; t < b->n_turns; t++) {
+        pl_graph *g = b->turn[t].run.g;
+        for (uint32_t i = 1; i < g->n_scopes; i++) {
+            g->scopes[i].checkpoint = pl_nn_match(pattern, g->scopes[i].path);
+            any |= g->scopes[i].checkpoint;
+        }
+    }
+    PL_FAIL_IF(!any, PL_ERR_CONFIG, "checkpoint_scopes: no scope of the model matches \"%s\"",
+               pattern);
+    return PL_OK;
+}
+
+static enum pl_precision precision_of(const pl_config *c)
+{
+    static const char *const names[] = {"fp32", "tf32", "bf16", "fp16"};
+    const char *name = pl_config_text(c, "precision");
+    for (int i = 0; i < 4; i++)
+        if (strcmp(names[i], name) == 0) return (enum pl_precision)i;
+    return PL_PRECISION_FP32;
+}
+
+/* Names under which a program's scalars are reported. */
+static pl_status name_terms(pl_run *r, pl_turn *t)
+{
+    int n = pl_program_output_count(t->run);
+    for (int i = 0; i < n && t->n_terms < PL_MAX_METRICS; i++) {
+        const char *output = pl_program_output_name(t->run, i);
+        if (strncmp(output, "grad.", 5) == 0) continue;
+        const char *name = t->name ? pl_arena_printf(&r->arena, "%s.%s", t->name, output)
+                                   : pl_arena_strdup(&r->arena, output);
+        if (!name) return PL_ERR_MEMORY;
+        t->term[t->n_terms].output = i;
+        t->term[t->n_terms++].name = name;
+    }
+    return PL_OK;
+}
+
+/* Moves the graph of a draft into a program; none makes none. */
+static pl_status compile_draft(pl_draft *d, const pl_compile_opts *o, pl_program **out)
+{
+    pl_graph *g = d->g;
+    d->g = NULL;
+    return g ? pl_compile(g, o, out) : PL_OK;
+}
+
+static pl_status compile_turn(pl_run *r, pl_turn_draft *d, const pl_compile_opts *forward)
+{
+    pl_turn *t = &r->turn[r->n_turns++];
+    t->when = d->when;
+    t->name = d->name ? pl_arena_strdup(&r->arena, d->name) : NULL;
+    if (d->name && !t->name) return PL_ERR_MEMORY;
+    PL_TRY(compile_draft(&d->run, &r->compile, &t->run));
+    PL_TRY(compile_draft(&d->apply, forward, &t->apply));
+    PL_TRY(name_terms(r, t));
+    if (d->name) return PL_OK;
+    r->train = t->run;
+    r->apply = t->apply;
+    return PL_OK;
+}
+
+static pl_status compile_all(pl_run *r, pl_builder *b)
+{
+    r->compile.device = pl_config_text(r->config, "device");
+    PL_TRY(mark_segments(r, b));
+    r->compile.precision = precision_of(r->config);
+    pl_compile_opts forward = r->compile; /* nothing goes backward in it: no segments */
+    if (forward.checkpointing == PL_CHECKPOINT_BLOCKS) forward.checkpointing = PL_CHECKPOINT_AUTO;
+    for (int i = 1; i < b->n_turns; i++)
+        if (!b->turn[i].when.after) PL_TRY(compile_turn(r, &b->turn[i], &forward));
+    PL_TRY(compile_turn(r, &b->turn[0], &forward));
+    for (int i = 1; i < b->n_turns; i++)
+        if (b->turn[i].when.after) PL_TRY(compile_turn(r, &b->turn[i], &forward));
+    return compile_draft(&b->eval, &forward, &r->eval);
+}
+
+pl_status pl__turns_compile(pl_run *r, pl_builder *b)
+{
+    pl_status rc = compile_all(r, b);
+    pl__builder_release(b);
+    if (rc != PL_OK) pl__turns_free(r);
+    return rc;
+}

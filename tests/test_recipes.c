@@ -1,0 +1,211 @@
+/* test_recipes.c - the built-in recipes lgt, wandistill and stablesr: how large they are, that they learn,
+ * that they agree with PyTorch, and that computing again changes nothing. */
+#include "plimsoll_train.h"
+#include "test.h"
+#include "train/train_int.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- sizes ------------------------------------------------------------------------------ */
+/* Parameters of a preset by pattern; its programs are built, not planned. -1 on failure. */
+static int64_t count_of(const char *preset, const char *override, const char *pattern, bool trainable)
+{
+    pl_run *run;
+    int64_t n = -1;
+    if (pl_run_open(preset, &override, override != NULL, &run) != PL_OK) return -1;
+    pl_builder b = {.config = pl_run_config(run), .batch = 2, .parts = 1, .probe = true};
+    b.store = pl_store_new();
+    if (b.store && pl__builder_run(&b, pl_run_recipe(run)) == PL_OK) {
+        n = pl_nn_count(b.store, pattern, trainable);
+        pl__builder_release(&b);
+    }
+    pl_store_free(b.store);
+    pl_run_free(run);
+    return n;
+}
+
+TEST(recipes_parameters)
+{
+    static const struct {
+        const char *preset, *override, *pattern;
+        int64_t all, trained;
+    } known[] = {
+        {"lgt/full", NULL, NULL, 20337668, 20337668},
+        {"lgt/full", "model.block=adagn", NULL, 20870660, 20870660},
+        {"lgt/plus", NULL, NULL, 24451460, 24451460},
+        {"wandistill/full", NULL, "student.*", 214203396, 214203396},
+        {"wandistill/full", NULL, "teacher.*", 1418996800, 0},
+        {"wandistill/full", NULL, "project.*", 80, 80},
+        {"wandistill/small", NULL, "student.*", 4752132, 4752132},
+        {"stablesr/edge_before", NULL, NULL, 48559612, 48559612},
+        {"stablesr/edge_after", NULL, NULL, 2006076, 2006076},
+        {"stablesr/full", NULL, "unet.*,!*.spade.*", 865910724 + 4 * 320 * 9, 8 * 320 * 9 + 320},
+        {"stablesr/full", NULL, "unet.*.spade.*", 53020160, 53020160},
+        {"stablesr/full", NULL, "struct.*", 52494080, 52494080},
+        {"stablesr/full", NULL, NULL, 973443160, 107544276},
+        /* What the authors' name filter leaves: SPADE and the structure encoder. */
+        {"stablesr/full", "seed_compat=true", NULL, 973443160, 53020160 + 52494080},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        int64_t all = count_of(known[i].preset, known[i].override, known[i].pattern, false);
+        int64_t trained = count_of(known[i].preset, known[i].override, known[i].pattern, true);
+        CHECK_MSG(all == known[i].all && trained == known[i].trained,
+                  "%s %s: %lld parameters, %lld trained; wanted %lld and %lld", known[i].preset,
+                  known[i].pattern ? known[i].pattern : "", (long long)all, (long long)trained,
+                  (long long)known[i].all, (long long)known[i].trained);
+    }
+}
+
+/* ---- learning --------------------------------------------------------------------------- */
+/* Mean loss of the last 20 of the preset's steps over that of the first 20. */
+static pl_status fall_of(const char *preset, double *fall)
+{
+    enum { STEPS = 200, WINDOW = 20 };
+    pl_run *run;
+    double first = 0, last = 0;
+    PL_TRY(pl_run_open(preset, NULL, 0, &run));
+    pl_status rc = pl_run_build(run);
+    if (rc == PL_OK) rc = pl_run_start(run);
+    for (int i = 0; i < STEPS && rc == PL_OK; i++) {
+        pl_step_info info;
+        rc = pl_run_step(run, &info);
+        if (i < WINDOW) first += info.loss;
+        if (i >= STEPS - WINDOW) last += info.loss;
+    }
+    pl_run_free(run);
+    *fall = last / first;
+    return rc;
+}
+
+#define CHECK_LEARNS(preset)                                                                   \
+    do {                                                                                       \
+        double fall = HUGE_VAL;                                                                \
+        CHECK_OK(fall_of(preset, &fall));                                                      \
+        CHECK_MSG(fall < 0.8, preset ": the loss falls to %.3f of its start", fall);           \
+    } while (0)
+
+TEST(recipes_lgt_learns)
+{
+    CHECK_LEARNS("lgt/tiny");
+}
+
+TEST(recipes_wandistill_learns)
+{
+    CHECK_LEARNS("wandistill/tiny");
+}
+
+TEST(recipes_stablesr_learns)
+{
+    CHECK_LEARNS("stablesr/tiny");
+}
+
+/* ---- computing again -------------------------------------------------------------------- */
+enum { TRACE = 3 };
+
+typedef struct trace {
+    double loss[TRACE];
+    uint64_t arena;
+    double again; /* share of the step */
+} trace;
+
+static pl_status trace_of(const char *preset, const char *override, const pl_compile_opts *o, trace *t)
+{
+    pl_run *run;
+    memset(t, 0, sizeof *t);
+    PL_TRY(pl_run_open(preset, &override, override != NULL, &run));
+    if (o) pl_run_set_compile(run, o);
+    pl_status rc = pl_run_build(run);
+    if (rc == PL_OK) rc = pl_run_start(run);
+    for (int i = 0; i < TRACE && rc == PL_OK; i++) {
+        pl_step_info info;
+        rc = pl_run_step(run, &info);
+        t->loss[i] = info.loss;
+    }
+    if (rc == PL_OK) {
+        const pl_plan_info *plan = pl_program_plan(run->turn[0].run);
+        t->arena = plan->arena_bytes;
+        t->again = plan->recompute_ratio;
+    }
+    pl_run_free(run);
+    return rc;
+}
+
+/* Half of the smallest arena that keeps everything must do, and change no bit. */
+TEST(recipes_compute_again_the_same)
+{
+    static const char *const presets[] = {"lgt/tiny", "wandistill/tiny", "stablesr/tiny"};
+    for (int i = 0; i < 3; i++) {
+        trace keep, less;
+        CHECK_OK(trace_of(presets[i], NULL, NULL, &keep));
+        pl_compile_opts o = PL_COMPILE_INIT;
+        o.arena_budget = keep.arena / 4 * 3;
+        CHECK_OK(trace_of(presets[i], NULL, &o, &less));
+        CHECK_MSG(less.arena <= o.arena_budget && less.again > 0 && keep.again == 0,
+                  "%s: arena %llu of %llu, %.3f computed again", presets[i],
+                  (unsigned long long)less.arena, (unsigned long long)o.arena_budget, less.again);
+        CHECK_MSG(memcmp(keep.loss, less.loss, sizeof keep.loss) == 0,
+                  "%s: losses change from %.9g to %.9g", presets[i], keep.loss[TRACE - 1],
+                  less.loss[TRACE - 1]);
+    }
+}
+
+/* The switch changes what is trained. */
+TEST(recipes_seed_compat_differs)
+{
+    static const char *const presets[] = {"lgt/tiny", "wandistill/tiny", "stablesr/tiny"};
+    for (int i = 0; i < 3; i++) {
+        trace mended, compat;
+        CHECK_OK(trace_of(presets[i], NULL, NULL, &mended));
+        CHECK_OK(trace_of(presets[i], "seed_compat=true", NULL, &compat));
+        CHECK_MSG(memcmp(mended.loss, compat.loss, sizeof mended.loss) != 0 &&
+                      isfinite(compat.loss[TRACE - 1]),
+                  "%s: seed_compat changes nothing", presets[i]);
+    }
+}
+
+/* ---- PyTorch ---------------------------------------------------------------------------- */
+static void check_replay(const char *dir)
+{
+    pl_replay_opts o = {.config = NULL};
+    pl_replay_report r;
+    CHECK_OK(pl_replay(dir, &o, &r));
+    CHECK_MSG(r.agree && r.steps == 5 && r.worst_loss < 1e-5 && r.worst_grad < 1e-4,
+              "%s: losses differ by %g (%s), gradients by %g (%s), weights by %g (%s)", dir,
+              r.worst_loss, r.worst_loss_name, r.worst_grad, r.worst_grad_name, r.worst_final,
+              r.worst_final_name);
+}
+
+/* Channels in front of positions, and a frozen part. */
+TEST(recipes_replay_of_small_dumps)
+{
+    check_replay("tests/data/peers/wandistill");
+    check_replay("tests/data/peers/stablesr-edge-after");
+}
+
+/* All toy peers, written by PyTorch here and now; they are too large to keep. PL_ORACLE: a Python that
+ * has it. */
+TEST(recipes_replay_of_all_peers)
+{
+    static const char *const names[] = {"lgt",
+                                        "lgt-shrinking",
+                                        "wandistill",
+                                        "stablesr-edge-before",
+                                        "stablesr-edge-after",
+                                        "stablesr-full"};
+    const char *python = getenv("PL_ORACLE") ? getenv("PL_ORACLE") : "/opt/oracle/bin/python3";
+    char text[1024];
+    if (!pl_test_long()) SKIP("long");
+    if (access(python, X_OK) != 0) SKIP("no PyTorch; PL_ORACLE names a Python that has it");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(text, sizeof text,
+                 "%s bench/peers/bench.py --workload %s --scale tiny --device cpu --dump %s >/dev/null",
+                 python, names[i], pl_test_dir());
+        CHECK_INT(system(text), 0);
+        snprintf(text, sizeof text, "%s/%s", pl_test_dir(), names[i]);
+        check_replay(text);
+    }
+}
