@@ -51,13 +51,15 @@ void step_line(monitor *m, const pl_step_info *s, double elapsed, double per, do
 {
     char where[96], memory[96], rate[48], lr[32], waiting[32];
     put_where(m, s, where, sizeof where);
-    snprintf(rate, sizeof rate, per >= 1 ? " | %.2f s/batch" : " | %.1f batches/s", per >= 1 ? per : 1 / per);
+    snprintf(rate, sizeof rate, per >= 1 ? " | %.2f s/batch" : " | %.1f batches/s",
+             per >= 1 ? per : 1 / per);
     snprintf(lr, sizeof lr, " | lr %.1e", s->lr);
     snprintf(waiting, sizeof waiting, " | wait %.0f%%", wait);
     for (int less = 0; less < 6; less++) {
         put_memory(m, less < 2, memory, sizeof memory);
         int n = snprintf(out, cap, "[%s] %s%s | loss %.4f%s%s%s | ETA %s", cli_clock(elapsed), where,
-                         less < 5 ? rate : "", s->loss, less < 1 ? lr : "", less < 4 ? memory : "", less < 3 ? waiting : "",
+                         less < 5 ? rate : "", s->loss, less < 1 ? lr : "",
+                         less < 4 ? memory : "", less < 3 ? waiting : "",
                          cli_clock(per * (double)(m->steps - s->step)));
         if (n < width) break;
     }
