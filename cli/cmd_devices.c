@@ -26,6 +26,20 @@ static pl_status devices_json(const pl_device_info *d, int n)
     return rc;
 }
 
+/* Formats of data sets that need a library. */
+static void print_formats(void)
+{
+    enum { CAP = 8 };
+    pl_data_format f[CAP];
+    int n = pl_data_formats(f, CAP);
+    printf("%sdata%s  ", cli_bold(stdout), cli_plain(stdout));
+    for (int i = 0; i < n; i++)
+        if (!f[i].why_not) printf(" %s", f[i].name);
+    printf(" can be read\n");
+    for (int i = 0; i < n; i++)
+        if (f[i].why_not) printf("       %s cannot: %s\n", f[i].name, f[i].why_not);
+}
+
 int cmd_devices(int argc, char **argv)
 {
     enum { MOST = 64 };
@@ -63,5 +77,6 @@ int cmd_devices(int argc, char **argv)
         else
             printf("       not usable: %s\n", d[i].why_not);
     }
+    if (!profiles) print_formats();
     return 0;
 }

@@ -147,6 +147,139 @@ static void print_slots(const pl_run *run)
            cli_count(pl_run_parameters(run, true)));
 }
 
+/* ---- data sets -------------------------------------------------------------------------- */
+enum { MAX_KINDS = 64 };
+
+/* Files of one format and colour. */
+typedef struct kind {
+    char name[48];
+    int64_t files;
+    int min_w, min_h, max_w, max_h;
+} kind;
+
+typedef struct data_view {
+    pl_json *json;
+    bool bar;
+    int n, percent;
+    int64_t bad;
+    kind kinds[MAX_KINDS];
+} data_view;
+
+static void note_kind(data_view *v, const pl_data_file *f)
+{
+    char name[48];
+    snprintf(name, sizeof name, "%s %s%s", f->format, f->colour, f->bits == 16 ? " 16 bit" : "");
+    int i = 0;
+    while (i < v->n && strcmp(v->kinds[i].name, name) != 0) i++;
+    if (i == MAX_KINDS) return;
+    kind *k = &v->kinds[i];
+    if (i == v->n) {
+        v->n++;
+        *k = (kind){.min_w = f->width, .min_h = f->height};
+        memcpy(k->name, name, sizeof name);
+    }
+    k->files++;
+    if (f->width < k->min_w) k->min_w = f->width;
+    if (f->height < k->min_h) k->min_h = f->height;
+    if (f->width > k->max_w) k->max_w = f->width;
+    if (f->height > k->max_h) k->max_h = f->height;
+}
+
+static void json_bad(pl_json *j, const pl_data_file *f)
+{
+    pl_json_object(j, NULL);
+    pl_json_string(j, "path", f->path);
+    pl_json_string(j, "problem", f->problem);
+    pl_json_end(j);
+}
+
+static void see_file(void *ctx, const pl_data_file *f)
+{
+    data_view *v = ctx;
+    if (!f->problem) {
+        note_kind(v, f);
+        return;
+    }
+    v->bad++;
+    if (v->json) {
+        json_bad(v->json, f);
+        return;
+    }
+    fprintf(stderr, "%s%sbad%s %s: %s\n", v->bar ? "\r\033[K" : "", cli_red(stderr),
+            cli_plain(stderr), f->path, f->problem);
+}
+
+static void show_progress(void *ctx, int64_t done, int64_t total)
+{
+    data_view *v = ctx;
+    int percent = (int)(100 * done / total);
+    if (!v->bar || (percent == v->percent && done < total)) return;
+    v->percent = percent;
+    fprintf(stderr, "\r\033[K%s of %s %3d%% |%s%s", cli_count(done), cli_count(total), percent,
+            cli_bar((double)done / (double)total, 30), done == total ? "\r\033[K" : "");
+    fflush(stderr);
+}
+
+static void json_kinds(data_view *v, const pl_data_summary *s)
+{
+    pl_json *j = v->json;
+    pl_json_end(j); /* bad */
+    pl_json_array(j, "kinds");
+    for (int i = 0; i < v->n; i++) {
+        pl_json_object(j, NULL);
+        pl_json_string(j, "kind", v->kinds[i].name);
+        pl_json_int(j, "files", v->kinds[i].files);
+        pl_json_int(j, "min_width", v->kinds[i].min_w);
+        pl_json_int(j, "min_height", v->kinds[i].min_h);
+        pl_json_int(j, "max_width", v->kinds[i].max_w);
+        pl_json_int(j, "max_height", v->kinds[i].max_h);
+        pl_json_end(j);
+    }
+    pl_json_end(j);
+    pl_json_int(j, "files", s->files);
+    pl_json_int(j, "bad_files", s->bad);
+    pl_json_int(j, "ignored", s->ignored);
+    pl_json_int(j, "classes", s->classes);
+    pl_json_int(j, "shards", s->shards);
+    pl_json_uint(j, "bytes", s->bytes);
+    pl_json_end(j);
+}
+
+static void print_kinds(const data_view *v, const pl_data_summary *s)
+{
+    printf("%-28s %10s  %s\n", "kind", "files", "smallest to largest sides");
+    for (int i = 0; i < v->n; i++) {
+        const kind *k = &v->kinds[i];
+        printf("%-28s %10s  %d x %d to %d x %d\n", k->name, cli_count(k->files), k->min_w, k->min_h,
+               k->max_w, k->max_h);
+    }
+    printf("%s images, %s, %d classes", cli_count(s->files), cli_bytes(s->bytes), s->classes);
+    if (s->shards) printf(", %d shards", s->shards);
+    if (s->ignored) printf(", %s files of formats that are not read", cli_count(s->ignored));
+    printf("; %s bad\n", cli_count(s->bad));
+}
+
+/* Exit 5, as training on it under data.on_bad=fail would. */
+static int inspect_data(const char *path, bool json)
+{
+    data_view v = {.percent = -1, .bar = !json && cli_terminal(stderr)};
+    pl_data_scan_opts o = {.each = see_file, .progress = show_progress, .ctx = &v};
+    pl_data_summary sum;
+    if (json) {
+        v.json = pl_json_new(stdout);
+        pl_json_object(v.json, NULL);
+        pl_json_string(v.json, "path", path);
+        pl_json_array(v.json, "bad");
+    }
+    pl_status rc = pl_data_scan(path, &o, &sum);
+    if (rc == PL_OK && json) json_kinds(&v, &sum);
+    if (rc == PL_OK && json) rc = pl_json_finish(v.json);
+    pl_json_free(v.json);
+    if (rc != PL_OK) return cli_fail(rc);
+    if (!json) print_kinds(&v, &sum);
+    return sum.bad ? pl_status_exit_code(PL_ERR_DATA) : 0;
+}
+
 static bool ends_with(const char *text, const char *tail)
 {
     size_t n = strlen(text), m = strlen(tail);
@@ -155,23 +288,28 @@ static bool ends_with(const char *text, const char *tail)
 
 int cmd_inspect(int argc, char **argv)
 {
-    bool graph = false, eval = false, buffers = false;
+    bool graph = false, eval = false, buffers = false, json = false;
     cli_args a;
     const cli_option options[] = {
         {"--graph", NULL, &graph, "print the training program's graph after the passes"},
         {"--buffers", NULL, &buffers, "print every buffer of the plan as CSV"},
         {"--eval", NULL, &eval, "of the evaluation program instead"},
+        {"--json", NULL, &json, "data: a JSON object"},
         {NULL, NULL, NULL, NULL},
     };
     cli_parse(argc, argv, options,
-              "plimsoll inspect CONFIG|FILE.safetensors|RUN [key=value ...]\n\nLists the tensors of a "
-              "model file, the checkpoints of a run folder and whether they are whole, or the state, "
-              "graph or buffers of a configuration.",
+              "plimsoll inspect CONFIG|FILE.safetensors|RUN [key=value ...]\n"
+              "plimsoll inspect data DIR\n\nLists the tensors of a model file, the checkpoints of a run "
+              "folder and whether they are whole,\nor the state, graph or buffers of a configuration; or "
+              "decodes every image of a data set once\nand names those that cannot be read (exit 5).",
               "  plimsoll inspect runs/first\n"
               "  plimsoll inspect runs/first/model.safetensors\n"
               "  plimsoll inspect cloud/tiny\n"
-              "  plimsoll inspect cloud/tiny --graph\n", &a);
-    cli_want(&a, 1, 1, "inspect", "one configuration or file");
+              "  plimsoll inspect cloud/tiny --graph\n"
+              "  plimsoll inspect data photos/\n", &a);
+    bool data = a.n_positional > 0 && strcmp(a.positional[0], "data") == 0;
+    cli_want(&a, 1 + data, 1 + data, "inspect", data ? "the folder or .tar of a data set" : "one configuration or file");
+    if (data) return inspect_data(a.positional[1], json);
     if (ends_with(a.positional[0], ".safetensors")) return inspect_file(a.positional[0]);
     int code = inspect_folder(a.positional[0]);
     if (code >= 0) return code;

@@ -231,6 +231,7 @@ static void end_early(trainer *t, int64_t step)
         fprintf(stderr, "no better %s for %lld evaluations: the run ends at step %lld of %lld\n",
                 pl_config_text(c, "stop.metric"), (long long)pl_config_int(c, "stop.patience"),
                 (long long)step, (long long)t->steps);
+    pl_checkpoint_note(&t->folder.last, "ended", (double)step);
     t->steps = step;
 }
 
@@ -282,6 +283,7 @@ static pl_status loop(trainer *t)
 {
     pl_status rc = PL_OK;
     t->from = pl_run_steps_done(t->run);
+    if (t->folder.ended) t->steps = t->from;
     t->evaluated = t->from && t->folder.last.evaluated ? t->from : -1;
     t->metric_first = pl_checkpoint_noted(&t->folder.last, "metric.first", (double)NAN);
     if (eval_due(t, t->from) && t->evaluated != t->from) rc = evaluate(t, t->from);
@@ -309,6 +311,7 @@ static pl_status finish(trainer *t)
     if (rc != PL_OK || t->json || t->quiet) return rc;
     fprintf(stderr, "%lld steps in %s, peak of the process %s\n", (long long)(done - t->from),
             cli_clock(now() - t->began), cli_bytes(pl_run_peak_used_bytes(t->run)));
+    bad_files_print(t->run);
     if (stop_asked && done && t->folder.saved == done)
         fprintf(stderr, "stopped at step %lld of %lld, saved; the same command goes on from there\n",
                 (long long)done, (long long)t->steps);

@@ -40,7 +40,8 @@ static void tell_change(void *ctx, const char *key, const char *old_value, const
 {
     static const char *const what[] = {"", ", from here on", ", which may round results otherwise",
                                        ", which cannot be continued with"};
-    const run_folder *f = ctx;
+    run_folder *f = ctx;
+    if (strncmp(key, "stop.", 5) == 0) f->ended = false;
     if (f->quiet && change != PL_CHANGE_REFUSED) return;
     fprintf(stderr, "changed: %s from %s to %s%s\n", key, old_value ? old_value : "(none)",
             new_value ? new_value : "(none)", what[change]);
@@ -97,11 +98,12 @@ static pl_status find_checkpoint(run_folder *f, pl_run *run)
         return rc;
     }
     if (!f->dir[0]) return check_model(f);
+    f->ended = (int64_t)pl_checkpoint_noted(&f->last, "ended", 0) == f->last.step;
     if ((rc = compare(f, run)) != PL_OK) return rc;
     restore(f);
     path_of(f, "model.safetensors", path);
     int64_t steps = pl_config_int(pl_run_config(run), "train.steps");
-    f->finished = f->last.step >= steps && access(path, F_OK) == 0;
+    f->finished = (f->ended || f->last.step >= steps) && access(path, F_OK) == 0;
     if (f->last.step > steps) {
         cli_error("%s has done %lld steps, train.steps is %lld: nothing is left to do", f->path,
                   (long long)f->last.step, (long long)steps);

@@ -12,6 +12,7 @@ typedef struct run_folder {
     const char *path; /* NULL: no folder */
     bool quiet;       /* no messages but warnings and errors */
     bool finished;    /* the run in it has all its steps and its model */
+    bool ended;       /* it had ended before its last step (stop.*), and is to stay so */
     pl_folder *folder;
     FILE *log_file;
     pl_json *log;

@@ -71,6 +71,9 @@ bool times_is_profile(const char *device, pl_device_info *info);
 int times_measure(const cli_args *a, const char *memory);
 int times_calibrate(void);
 
+/* bad_files.c: names the images of a run that could not be read, on stderr; nothing when there are none. */
+void bad_files_print(const pl_run *run);
+
 /* cmd_pack.c: plan --csv; returns the exit code. */
 int plan_csv(const char *in, const char *out, const char *capacity_text, bool json);
 /* snapshot.c: a plan for PyTorch's memory viewer; false when it cannot be written. */

@@ -98,6 +98,22 @@ typedef struct pl_batch pl_batch;
  * such input (then nobody wants it). */
 PL_API void *pl_batch_input(pl_batch *batch, const char *name, pl_type *type);
 
+/* Inputs that a set of images feeds (data.source folder or tar). The size of an image is the input's:
+ * [batch, C, H, W] or [batch, H, W, C], C 3 (RGB) or 1 (grey), f32 or u8. Several images are views of
+ * the same part of one picture in their own sizes, which have one aspect. */
+typedef struct pl_image_input {
+    const char *name;
+    float low, high; /* f32: values of black and of white, e.g. -1 and 1 */
+} pl_image_input;
+typedef struct pl_image_feed {
+    const pl_image_input *images; /* ends with {NULL} */
+    const char *label;            /* input [batch], i32, i64 or f32: number of the class; NULL */
+    /* Input whose row is made of the caption by encode, a pure function (any thread); both NULL: none.
+     * row has row_type, the input's type without the batch. */
+    const char *text;
+    pl_status (*encode)(const pl_config *c, const char *caption, void *row, const pl_type *row_type);
+} pl_image_feed;
+
 /* ---- the recipe ------------------------------------------------------------------------- */
 typedef struct pl_preset {
     const char *name;  /* "tiny": the preset cloud/tiny */
@@ -149,6 +165,8 @@ typedef struct pl_recipe {
     /* Optional, ends with NULL: further optimiser sections. "optim_d" gives the keys optim_d.lr, ...,
      * optim_d.schedule.name, ..., optim_d.clip.norm and optim_d.ema.decay, with the engine's defaults. */
     const char *const *optims;
+    /* Optional: what a set of images feeds. Every input of the program is named in it. */
+    const pl_image_feed *images;
 } pl_recipe;
 
 typedef const pl_recipe *(*pl_recipe_entry_fn)(void);

@@ -147,6 +147,41 @@ PL_API pl_verdict pl_run_judge(pl_run *r, const pl_eval_info *info);
 /* Feeds an evaluation metric to the plateau schedule; true when the learning rate was lowered. */
 PL_API bool pl_run_plateau(pl_run *r, double metric);
 
+/* Images that data.on_bad=skip or quarantine replaced so far, and their names; NULL past the end. Between
+ * steps only. */
+PL_API int64_t pl_run_bad_files(const pl_run *r);
+PL_API const char *pl_run_bad_file(const pl_run *r, int64_t k, char *buf, size_t cap);
+
+/* ---- sets of images, for `inspect data` ------------------------------------------------- */
+typedef struct pl_data_file {
+    const char *path;             /* "shard.tar: member" in a tar */
+    const char *format, *colour;  /* "JPEG", "RGB" */
+    const char *label;            /* class; NULL */
+    const char *problem;          /* why it cannot be read; NULL */
+    int width, height, bits;
+    uint64_t bytes;
+    bool eval;
+} pl_data_file;
+typedef struct pl_data_summary {
+    int64_t files, bad, eval, ignored; /* ignored: images of formats that are not read */
+    int classes, shards;
+    uint64_t bytes;
+} pl_data_summary;
+typedef struct pl_data_scan_opts {
+    void (*each)(void *ctx, const pl_data_file *f);              /* in order; may be NULL */
+    void (*progress)(void *ctx, int64_t done, int64_t total);    /* may be NULL */
+    void *ctx;
+    int64_t max_pixels; /* 0: the default of data.max_pixels */
+} pl_data_scan_opts;
+/* Decodes every image of a folder or of tar shards. Bad files are no failure of the scan. */
+PL_API pl_status pl_data_scan(const char *path, const pl_data_scan_opts *o,
+                              pl_data_summary *sum) PL_MUST_USE;
+/* File formats that need a library, and why one cannot be read here (NULL: it can). Returns how many. */
+typedef struct pl_data_format {
+    const char *name, *why_not;
+} pl_data_format;
+PL_API int pl_data_formats(pl_data_format *out, int cap);
+
 /* ---- model files (safetensors, PyTorch's names and layouts) ----------------------------- */
 PL_API pl_status pl_run_save_model(pl_run *r, const char *path) PL_MUST_USE;
 /* Every parameter and buffer must be there with the right shape; others in the file are ignored

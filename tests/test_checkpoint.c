@@ -399,6 +399,20 @@ TEST(checkpoint_keeps_newest_and_best)
     CHECK_RUN(r, 2, "mae_km");
 }
 
+/* A run that ended by itself has ended. */
+TEST(checkpoint_ended_early)
+{
+    WANT_BIN();
+    const char *d = pl_test_dir(), *run = CLI_SMALL "eval.every=1 stop.metric=mean_km train.steps=50 ";
+    cli_result r = cli_run("$P train %sstop.patience=2 --out %s/a", run, d);
+    CHECK_RUN(r, 0, "the run ends at step 3 of 50");
+    CHECK_RUN(cli_run("$P train %sstop.patience=2 --out %s/a", run, d), 0, "is finished: 3 steps");
+    r = cli_run("rm %s/a/model.safetensors; $P train %sstop.patience=2 --out %s/a", d, run, d);
+    CHECK_RUN(r, 0, "wrote");
+    CHECK(!bad_log("a", 3));
+    CHECK_RUN(cli_run("$P train %sstop.patience=4 --out %s/a", run, d), 0, "ends at step 5 of 50");
+}
+
 /* ---- memory ----------------------------------------------------------------------------- */
 static json_int_t peak_of(const char *more)
 {

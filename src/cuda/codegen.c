@@ -15,7 +15,7 @@
 
 #include <string.h>
 
-enum { MAX_PASSES = 32, BLOCKS = 512, LANE_ROWS = 256 };
+enum { MAX_PASSES = 32, BLOCKS = 512, LANE_ROWS = 64 };
 
 typedef struct maker {
     const pl_graph *g;
@@ -484,7 +484,7 @@ static bool narrow(const pl_cg_pass *p)
         if (moves && pl_dtype_bytes(o->dtype) > 2) return false;
         stays += !moves;
     }
-    return stays <= 4;
+    return stays <= 6;
 }
 
 static bool has_bits(const pl_cg_pass *p)

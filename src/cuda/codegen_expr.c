@@ -145,7 +145,9 @@ static void put_function(pl_cg *w, const pl_form_instr *x)
         pl_cg_put(w, "%s%s)", cast_head(sixteen ? PL_F32 : x->dtype, from), w->ref[x->arg[0]]);
         return;
     }
-    pl_cg_put(w, "%sp_%s(", round_head(x->dtype, fns[x->fn].to_bool), fns[x->fn].name);
+    bool gentle = x->fn == PL_SCALAR_LEAKY_RELU && x->dtype != PL_F64 && x->imm > 0 && x->imm <= 1;
+    pl_cg_put(w, "%sp_%s(", round_head(x->dtype, fns[x->fn].to_bool),
+              gentle ? "leaky_max" : fns[x->fn].name);
     for (int k = 0; k < x->n_arg; k++) pl_cg_put(w, "%s%s", k ? ", " : "", w->ref[x->arg[k]]);
     if (x->fn == PL_SCALAR_LEAKY_RELU && x->dtype == PL_F64)
         pl_cg_put(w, ", a.d[%d]", pl_cg_double(w, x->imm));

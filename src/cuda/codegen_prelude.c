@@ -140,6 +140,8 @@ const char pl_cg_prelude[] =
 "MATH(softplus, (x <= 0.0f ? 0.0f : x) + log1pf(expf(-fabsf(x))), (x <= 0.0 ? 0.0 : x) + log1p(exp(-fabs(x))))\n"
 "ONE(relu, x <= (R)0 ? (R)0 : x)\n"
 "TWO(leaky_relu, x > 0 ? x : x * y)\n"
+/* The same bits for slopes in (0, 1], with one comparison less. */
+"DEV float p_leaky_max(float x, float y) { return fmaxf(x, x * y); }\n"
 "MATH(gelu, 0.5f * x * (1.0f + erff(x * 0.70710678f)), 0.5 * x * (1.0 + erf(x * 0.7071067811865476)))\n"
 "MATH(gelu_tanh, 0.5f * x * (1.0f + tanhf(0.79788456f * (x + 0.044715f * x * x * x))), "
 "0.5 * x * (1.0 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))))\n"

@@ -19,7 +19,7 @@ static const rule rules[] = {
     {"data.workers,data.prefetch,log.*,monitor.*", PL_CHANGE_FREE},
     {"threads,device,compile.mode,accumulate", PL_CHANGE_ROUND},
     {"optim.lr,optim.weight_decay,optim.betas,optim.eps,optim.momentum", PL_CHANGE_ONWARD},
-    {"schedule.*,clip.*,loss_scale.*,ema.decay", PL_CHANGE_ONWARD},
+    {"schedule.*,clip.*,loss_scale.*,ema.decay,stop.*", PL_CHANGE_ONWARD},
 };
 
 typedef struct comparison {

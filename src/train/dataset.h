@@ -1,10 +1,12 @@
-/* dataset.h - a data set on disk: a folder with one NumPy array an input.
+/* dataset.h - arrays on disk as the source of a run: one array an input, one row a sample.
  *
- *     DIR/train/frames.npy   [N, ...]   row i is input "frames" of sample i
- *     DIR/train/target.npy   [N]
- *     DIR/eval/frames.npy    ...
+ *     DIR/train/frames.npy          [N, ...]   row i is input "frames" of sample i
+ *     DIR/train/frames/0.npy, ...              the same in pieces, in the order of their names
+ *     DIR/train.safetensors, DIR/train.h5      arrays "frames", "target", ... in one file
+ *     DIR/train/0.safetensors, ...             the same in pieces
+ *     DIR/eval/...                             likewise
  *
- * Every input of the program has a file; each row has the dtype and the shape of one sample. Rows are
+ * Every input of the program has an array; each row has the dtype and the shape of one sample. Rows are
  * read straight into the program's inputs; nothing is held in memory and nothing is allocated after
  * opening. Problems are PL_ERR_DATA and name the file.
  */
@@ -15,13 +17,14 @@
 
 typedef struct pl_dataset pl_dataset;
 
-/* eval may be NULL; then there need be no eval folder. */
-pl_status pl_dataset_open(const char *dir, const pl_program *train, const pl_program *eval,
-                          pl_dataset **out) PL_MUST_USE;
+/* eval may be NULL; then there need be no eval folder. fields: "input=name,..." where the names in the
+ * files are others; "" when they are the same. */
+pl_status pl_dataset_open(const char *dir, const char *fields, const pl_program *train,
+                          const pl_program *eval, pl_dataset **out) PL_MUST_USE;
 void pl_dataset_close(pl_dataset *d);
 int64_t pl_dataset_rows(const pl_dataset *d, pl_subset subset);
-/* Path of the array of an input, for messages; "" if there is none. */
-const char *pl_dataset_path(const pl_dataset *d, pl_subset subset, const char *input);
+/* Path of the array of an input that holds a row, for messages; "" if there is none. */
+const char *pl_dataset_path(const pl_dataset *d, pl_subset subset, const char *input, int64_t row);
 pl_status pl_dataset_read(const pl_dataset *d, pl_subset subset, const int64_t *sample, int n,
                           pl_batch *batch) PL_MUST_USE;
 /* "train" or "eval". */

@@ -12,7 +12,7 @@
 #include "plimsoll_unstable.h"
 #include "rt/device.h"
 #include "rt/refit.h"
-#include "train/dataset.h"
+#include "train/supply.h"
 
 #include <dlfcn.h>
 #include <math.h>
@@ -236,13 +236,11 @@ pl_status pl_run_open(const char *config, const char *const *overrides, int n, p
 void pl_run_free(pl_run *r)
 {
     if (!r) return;
-    if (r->data_open && r->recipe->data_close) r->recipe->data_close(r->data);
-    pl_dataset_close(r->dataset);
+    pl_supply_close(r);
     pl_session_free(r->session);
     pl__turns_free(r);
     pl_store_free(r->store);
     pl_config_free(r->config);
-    pl_sys_free(r->samples);
     pl_sys_free(r->stage);
     pl_sys_free(r->whole);
     if (r->library) dlclose(r->library);
@@ -319,7 +317,8 @@ static uint64_t stage_of(const pl_run *r)
 static uint64_t arena_room(const pl_run *r, uint64_t margin)
 {
     uint64_t budget = budget_of(r);
-    uint64_t taken = pl_program_plan(r->train)->state_bytes + used_bytes(r) + stage_of(r) + margin;
+    uint64_t taken = pl_program_plan(r->train)->state_bytes + used_bytes(r) + stage_of(r) +
+                     pl_supply_bytes(r) + margin;
     return budget > taken ? budget - taken : 0;
 }
 
@@ -452,7 +451,7 @@ pl_run_memory pl_run_memory_get(const pl_run *r)
     }
     uint64_t used = used_bytes(r), mapped = r->session ? m.arena + m.state : 0;
     uint64_t base = used > mapped ? used - mapped : 0, planned = m.arena + m.state;
-    if (!r->session) base += stage_of(r);
+    if (!r->session) base += stage_of(r) + pl_supply_bytes(r);
     m.overhead = base + margin_of(r, false);
     m.minimum = m.state + m.overhead + (r->train ? arena_of(r, true) : 0);
     m.budget = budget_of(r);
@@ -549,14 +548,7 @@ static pl_status start(pl_run *r)
     if (!r->resume && !pl_config_is_null(r->config, "init_from"))
         PL_TRY(pl_run_load_model(r, pl_config_text(r->config, "init_from"), false));
     if (r->replay) return PL_OK;
-    r->samples = pl_sys_alloc((size_t)r->micro * sizeof *r->samples);
-    if (!r->samples) return PL_ERR_MEMORY;
-    if (!pl_config_is_null(r->config, "data.path"))
-        return pl_dataset_open(pl_config_text(r->config, "data.path"), r->train, r->eval,
-                               &r->dataset);
-    if (r->recipe->data_open) PL_TRY(r->recipe->data_open(r->config, &r->data));
-    r->data_open = true;
-    return PL_OK;
+    return pl_supply_open(r);
 }
 
 pl_status pl_run_start(pl_run *r)
@@ -565,81 +557,9 @@ pl_status pl_run_start(pl_run *r)
     return r->resume ? pl__checkpoint_load(r, r->resume) : PL_OK;
 }
 
-/* ---- data ------------------------------------------------------------------------------- */
-void *pl_batch_input(pl_batch *batch, const char *name, pl_type *type)
-{
-    return batch->find(batch->find_ctx, name, type);
-}
-
-/* Inputs of a program in the session's memory. */
-typedef struct session_inputs {
-    pl_session *session;
-    const pl_program *program;
-} session_inputs;
-
-static void *find_session_input(void *ctx, const char *name, pl_type *type)
-{
-    const session_inputs *s = ctx;
-    return pl_session_input(s->session, s->program, name, type);
-}
-
-static int64_t data_size(pl_run *r, pl_subset subset)
-{
-    if (r->dataset) return pl_dataset_rows(r->dataset, subset);
-    return r->recipe->data_size ? r->recipe->data_size(r->data, subset) : 0;
-}
-
 int64_t pl__run_samples(pl_run *r)
 {
-    return data_size(r, PL_SUBSET_TRAIN);
-}
-
-/* First element that is not finite, or -1. The sum of x*0 is 0 exactly when all are finite. */
-static int64_t first_nonfinite(const float *x, int64_t n)
-{
-    float probe = 0;
-    for (int64_t i = 0; i < n; i++) probe += x[i] * 0.0f;
-    if (probe == 0.0f) return -1;
-    for (int64_t i = 0; i < n; i++)
-        if (!isfinite(x[i])) return i;
-    return -1;
-}
-
-static pl_status check_finite(pl_run *r, pl_subset subset, pl_program *p)
-{
-    for (int i = 0; i < pl_program_input_count(p); i++) {
-        pl_type t;
-        const char *name = pl_program_input_name(p, i);
-        const void *x = pl_session_input(r->session, p, name, &t);
-        if (!x || t.dtype != PL_F32) continue;
-        int64_t bad = first_nonfinite(x, pl_type_elems(&t));
-        if (bad < 0) continue;
-        int64_t row = t.rank && t.dim[0] ? pl_type_elems(&t) / t.dim[0] : 1;
-        const char *path = r->dataset ? pl_dataset_path(r->dataset, subset, name) : "";
-        PL_FAIL(PL_ERR_DATA,
-                "%s%s%s sample %lld: element %lld of \"%s\" is %g; mend the data or set "
-                "data.allow_nonfinite=true",
-                path, path[0] ? ": " : "", pl_subset_name(subset),
-                (long long)r->samples[bad / (row ? row : 1)], (long long)(bad % (row ? row : 1)),
-                name, (double)((const float *)x)[bad]);
-    }
-    return PL_OK;
-}
-
-static pl_status read_batch(pl_run *r, pl_subset subset, pl_program *p)
-{
-    session_inputs where = {r->session, p};
-    pl_batch batch = {.find = find_session_input, .find_ctx = &where};
-    int n = (int)r->micro;
-    if (r->dataset) {
-        PL_TRY(pl_dataset_read(r->dataset, subset, r->samples, n, &batch));
-    } else {
-        PL_FAIL_IF(!r->recipe->data_read, PL_ERR_CONFIG,
-                   "recipe %s has no data of its own: set data.path", r->recipe->name);
-        PL_TRY(r->recipe->data_read(r->data, subset, r->samples, n, &batch));
-    }
-    if (pl_config_bool(r->config, "data.allow_nonfinite")) return PL_OK;
-    return check_finite(r, subset, p);
+    return pl_supply_size(r, PL_SUBSET_TRAIN);
 }
 
 /* ---- steps ------------------------------------------------------------------------------ */
@@ -687,19 +607,15 @@ static pl_status check_numbers(pl_run *r, const pl_step_info *info)
 }
 
 /* The samples of micro-batch `part` of a step (the first is 0) into a program's inputs. */
-static pl_status read_part(pl_run *r, pl_program *p, int64_t step, int64_t part, int64_t size)
+static pl_status read_part(pl_run *r, pl_program *p, int64_t step, int64_t part)
 {
-    uint64_t seed = (uint64_t)pl_config_int(r->config, "seed");
-    for (int64_t i = 0; i < r->micro; i++) {
-        int64_t at = (step * r->parts + part) * r->micro + i;
-        r->samples[i] = size > 0 ? pl__sample_at(seed, size, at) : at;
-    }
-    return read_batch(r, PL_SUBSET_TRAIN, p);
+    return pl_supply_read(r, p, step * r->parts + part);
 }
 
-/* While a card works, the next batch is read. One that cannot be read is no error of this step: it
- * is read again, and told, when its turn comes. */
-static void read_ahead(pl_run *r, const pl_turn *t, int64_t part, int64_t size)
+/* While a card works, the next batch is read; one that the workers have not finished is waited for
+ * when its turn comes. One that cannot be read is no error of this step: it is read again, and told,
+ * when its turn comes. */
+static void read_ahead(pl_run *r, const pl_turn *t, int64_t part)
 {
     int64_t step = r->steps_done, next = part + 1;
     if (!card_of(r)) return;
@@ -707,19 +623,19 @@ static void read_ahead(pl_run *r, const pl_turn *t, int64_t part, int64_t size)
         next = 0;
         t = pl__turn_next(r, t, &step);
     }
-    r->ahead = read_part(r, t->run, step, next, size) == PL_OK &&
+    r->ahead = pl_supply_ready(r, step * r->parts + next) &&
+               read_part(r, t->run, step, next) == PL_OK &&
                pl_session_send(r->session, t->run) == PL_OK;
 }
 
-static pl_status micro_step(pl_run *r, const pl_turn *t, int64_t part, int64_t size,
-                            pl_step_info *info)
+static pl_status micro_step(pl_run *r, const pl_turn *t, int64_t part, pl_step_info *info)
 {
     uint64_t t0 = pl_sys_now_ns();
-    if (!r->ahead) PL_TRY(read_part(r, t->run, r->steps_done, part, size));
+    if (!r->ahead) PL_TRY(read_part(r, t->run, r->steps_done, part));
     r->ahead = false;
     info->data_ms += 1e-6 * (double)(pl_sys_now_ns() - t0);
     PL_TRY(pl_session_run(r->session, t->run));
-    read_ahead(r, t, part, size);
+    read_ahead(r, t, part);
     PL_TRY(pl_session_wait(r->session));
     pl__turn_terms(r, t, info);
     info->device_ms += pl_session_device_ms(r->session, t->run);
@@ -727,9 +643,9 @@ static pl_status micro_step(pl_run *r, const pl_turn *t, int64_t part, int64_t s
 }
 
 /* All micro-batches of one program, and its update. */
-static pl_status take_turn(pl_run *r, const pl_turn *t, int64_t size, pl_step_info *info)
+static pl_status take_turn(pl_run *r, const pl_turn *t, pl_step_info *info)
 {
-    for (int64_t part = 0; part < r->parts; part++) PL_TRY(micro_step(r, t, part, size, info));
+    for (int64_t part = 0; part < r->parts; part++) PL_TRY(micro_step(r, t, part, info));
     if (!t->apply) return PL_OK;
     PL_TRY(pl_session_run(r->session, t->apply));
     PL_TRY(pl_session_wait(r->session));
@@ -760,13 +676,13 @@ static pl_status trace_numbers(pl_run *r, const pl_step_info *info, pl_status rc
 
 pl_status pl_run_step(pl_run *r, pl_step_info *info)
 {
-    int64_t size = data_size(r, PL_SUBSET_TRAIN);
+    int64_t size = pl_supply_size(r, PL_SUBSET_TRAIN);
     uint64_t t0 = pl_sys_now_ns();
     memset(info, 0, sizeof *info);
     if (r->trace_nan) pl_session_watch(r->session, true);
     for (int i = 0; i < r->n_turns; i++)
         if (pl__turn_runs(&r->turn[i], r->steps_done))
-            PL_TRY(take_turn(r, &r->turn[i], size, info));
+            PL_TRY(take_turn(r, &r->turn[i], info));
     r->steps_done++;
     info->step = r->steps_done;
     info->epoch = size > 0 ? (double)(r->steps_done * r->parts * r->micro) / (double)size : 0;
@@ -794,14 +710,13 @@ pl_status pl_run_eval(pl_run *r, pl_eval_info *info)
     if (!r->eval) return PL_OK;
     for (int i = 0; i < pl_program_output_count(r->eval) && i < PL_MAX_METRICS; i++)
         info->name[info->n++] = pl_program_output_name(r->eval, i);
-    int64_t batch = r->micro * r->parts, size = data_size(r, PL_SUBSET_EVAL);
+    int64_t batch = r->micro * r->parts, size = pl_supply_size(r, PL_SUBSET_EVAL);
     int64_t total = pl_config_int(r->config, "eval.batches") * batch;
     if (size > 0 && total > size) total = size;
     for (int64_t at = 0, k; at < total; at += k) {
         PL_FAIL_IF(r->stop && *r->stop, PL_ERR_STOPPED, "the evaluation was stopped");
         k = rows_at_once(r->micro, total - at);
-        for (int64_t i = 0; i < r->micro; i++) r->samples[i] = at + i % k;
-        PL_TRY(read_batch(r, PL_SUBSET_EVAL, r->eval));
+        PL_TRY(pl_supply_eval(r, at, k));
         PL_TRY(pl_session_run(r->session, r->eval));
         PL_TRY(pl_session_wait(r->session));
         for (int i = 0; i < info->n; i++)

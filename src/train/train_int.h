@@ -107,13 +107,14 @@ struct pl_run {
     pl_plateau plateau;
     const char *unfit; /* why no plan fits the budget; NULL */
     void *data;                /* the recipe's, when data_open */
-    struct pl_dataset *dataset; /* data.path, else NULL */
+    struct pl_dataset *dataset; /* arrays of data.path, else NULL */
+    struct pl_images *images;   /* images of data.path, else NULL */
+    struct pl_supply *supply;
     bool data_open, replay;
     bool trace_nan; /* steps are watched */
     bool ahead;         /* the next batch is in the inputs already */
     uint64_t used, most_used, used_asked; /* bytes of the device, and when it was asked */
     int64_t steps_done;
-    int64_t *samples; /* of the batch being read */
     char *stage;      /* PL_STAGE_BYTES that files pass through */
     char *whole;      /* a card: room for one slot that files order otherwise; else NULL */
     const char *resume; /* checkpoint that pl_run_start goes on from, else NULL */

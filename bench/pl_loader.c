@@ -1,0 +1,151 @@
+/* pl_loader.c - how fast images come: the loader beside the JPEG library alone.
+ *
+ *   pl_loader DIR [side] [workers] [seconds]     DIR: a folder of JPEGs
+ *
+ * Both sides decode the same files, which are in the page cache: libturbojpeg from bytes in memory with
+ * one handle a thread; the loader from the folder to batches of 8 images, f32 and then u8. Runs alternate, the
+ * median counts. The ratio is what the loader reaches of the library's rate.
+ */
+#include "base/sys.h"
+#include "data/images.h"
+#include "data/loader.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BATCH = 8, ROUNDS = 7 };
+
+typedef struct bench {
+    pl_image_set *set;
+    int side, workers;
+    char **file;
+    size_t *bytes;
+    int64_t n;
+    atomic_llong next, done;
+    uint64_t until;
+    bool u8; /* outputs: bytes instead of floats */
+} bench;
+
+static void *decode_alone(void *ctx)
+{
+    bench *b = ctx;
+    pl_decoder *d;
+    pl_image_limits limits = PL_IMAGE_LIMITS_INIT;
+    uint8_t *rgb = malloc((size_t)b->side * (size_t)b->side * 4);
+    if (!rgb || pl_decoder_new(&d) != PL_OK) return NULL;
+    while (pl_sys_now_ns() < b->until) {
+        int64_t i = atomic_fetch_add(&b->next, 1) % b->n;
+        pl_image_info info;
+        if (pl_image_probe(d, b->file[i], b->bytes[i], &limits, &info) != PL_OK ||
+            info.width > b->side || info.height > b->side ||
+            pl_image_decode(d, b->file[i], b->bytes[i], &info, info.width, info.height, rgb) != PL_OK)
+            break;
+        atomic_fetch_add(&b->done, 1);
+    }
+    pl_decoder_free(d);
+    free(rgb);
+    return NULL;
+}
+
+static double rate_alone(bench *b, double seconds)
+{
+    pthread_t t[64];
+    atomic_store(&b->done, 0);
+    uint64_t t0 = pl_sys_now_ns();
+    b->until = t0 + (uint64_t)(seconds * 1e9);
+    for (int i = 0; i < b->workers; i++) pthread_create(&t[i], NULL, decode_alone, b);
+    for (int i = 0; i < b->workers; i++) pthread_join(t[i], NULL);
+    return (double)atomic_load(&b->done) / (1e-9 * (double)(pl_sys_now_ns() - t0));
+}
+
+static pl_status fill(void *ctx, int64_t position, void *buffer, int worker)
+{
+    bench *b = ctx;
+    size_t image = (size_t)b->side * (size_t)b->side * 3 * (b->u8 ? 1 : sizeof(float));
+    for (int k = 0; k < BATCH; k++) {
+        pl_pixels to = {.data = (char *)buffer + (size_t)k * image, .bytes = b->u8, .w = b->side, .h = b->side,
+                        .channels = 3, .low = -1, .high = 1};
+        pl_image_read r = {.sample = (position * BATCH + k) % b->n, .thread = worker, .to = &to, .n_to = 1};
+        PL_TRY(pl_image_set_read(b->set, &r));
+    }
+    return PL_OK;
+}
+
+static double rate_loader(bench *b, double seconds)
+{
+    pl_loader *l;
+    pl_loader_opts o = {.workers = b->workers, .depth = b->workers + 1, .fill = fill, .ctx = b,
+                        .buffer_bytes = (size_t)b->side * (size_t)b->side * 3 * sizeof(float) * BATCH};
+    if (pl_loader_new(&o, &l) != PL_OK) return 0;
+    void *buffer;
+    int64_t p = 0;
+    for (; p < o.depth; p++) { /* pages of the ring appear at their first use */
+        if (pl_loader_take(l, p, &buffer) != PL_OK) fprintf(stderr, "%s\n", pl_error_text());
+        pl_loader_done(l);
+    }
+    int64_t first = p;
+    uint64_t t0 = pl_sys_now_ns(), until = t0 + (uint64_t)(seconds * 1e9);
+    for (; pl_sys_now_ns() < until && pl_loader_take(l, p, &buffer) == PL_OK; p++) pl_loader_done(l);
+    double rate = (double)((p - first) * BATCH) / (1e-9 * (double)(pl_sys_now_ns() - t0));
+    pl_loader_free(l);
+    return rate;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static bool read_files(bench *b)
+{
+    const pl_items *items = pl_image_set_items(b->set);
+    b->n = items->n;
+    b->file = calloc((size_t)b->n, sizeof *b->file);
+    b->bytes = calloc((size_t)b->n, sizeof *b->bytes);
+    for (int64_t i = 0; i < b->n; i++) {
+        char path[4096];
+        if (pl_sys_read_file(pl_item_path(items, &items->item[i], path, sizeof path), 1 << 30,
+                             &b->file[i], &b->bytes[i]) != PL_OK)
+            return false;
+    }
+    return true;
+}
+
+static void compare(bench *b, double seconds)
+{
+    double alone[ROUNDS], loader[ROUNDS], ratio[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        alone[i] = rate_alone(b, seconds);
+        loader[i] = rate_loader(b, seconds);
+        ratio[i] = loader[i] / alone[i];
+    }
+    qsort(alone, ROUNDS, sizeof *alone, by_value);
+    qsort(loader, ROUNDS, sizeof *loader, by_value);
+    qsort(ratio, ROUNDS, sizeof *ratio, by_value);
+    printf("libturbojpeg alone %6.0f images/s, loader to %s batches %6.0f images/s, %d threads each: "
+           "ratio %.3f (median of %d pairs; %.3f to %.3f)\n",
+           alone[ROUNDS / 2], b->u8 ? "u8" : "f32", loader[ROUNDS / 2], b->workers, ratio[ROUNDS / 2],
+           ROUNDS, ratio[0], ratio[ROUNDS - 1]);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) return 2;
+    bench b = {.side = argc > 2 ? atoi(argv[2]) : 512, .workers = argc > 3 ? atoi(argv[3]) : 2};
+    double seconds = argc > 4 ? atof(argv[4]) : 1;
+    pl_image_set_opts o = {.items = {.path = argv[1]}, .limits = PL_IMAGE_LIMITS_INIT,
+                           .augment = {.scale = {1, 1}}, .threads = b.workers + 1,
+                           .keep_bytes = 16 << 20, .most_w = b.side, .most_h = b.side};
+    if (pl_image_set_open(&o, &b.set) != PL_OK || !read_files(&b)) {
+        fprintf(stderr, "%s\n", pl_error_text());
+        return 1;
+    }
+    compare(&b, seconds);
+    b.u8 = true;
+    compare(&b, seconds);
+    return 0;
+}

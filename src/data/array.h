@@ -1,0 +1,37 @@
+/* array.h - one input's samples in files: rows of one array, or of several that follow each other.
+ *
+ * A file is .npy (one array), .safetensors or .h5/.hdf5 (arrays by name; in HDF5 with folders,
+ * "Product/Signal"). Row i of the column is row i of the files in the order given. Each row has the
+ * dtype and shape of a sample; HDF5 numbers of another type are converted by its library. Reads may
+ * come from any thread. Problems are PL_ERR_DATA and name the file.
+ */
+#ifndef PL_DATA_ARRAY_H
+#define PL_DATA_ARRAY_H
+
+#include "base/err.h"
+
+typedef struct pl_array pl_array;
+
+/* sample: type of a row; input: its name, for messages; field: its name in the files. */
+pl_status pl_array_open(const char *const *paths, int n, const char *input, const char *field,
+                        const pl_type *sample, pl_array **out) PL_MUST_USE;
+void pl_array_close(pl_array *a);
+int64_t pl_array_rows(const pl_array *a);
+pl_status pl_array_read(const pl_array *a, int64_t row, void *to) PL_MUST_USE;
+/* The file that holds a row. */
+const char *pl_array_path(const pl_array *a, int64_t row);
+
+/* Whether a name ends like a file with arrays by name. */
+bool pl_array_is_bundle(const char *name);
+
+/* ---- hdf5.c --------------------------------------------------------------------------------- */
+typedef struct pl_hdf5 pl_hdf5;
+const char *pl_hdf5_missing(void); /* why HDF5 cannot be read; NULL when it can */
+pl_status pl_hdf5_open(const char *path, const char *field, pl_hdf5 **out) PL_MUST_USE;
+void pl_hdf5_close(pl_hdf5 *h);
+/* Shape of the array; its dtype is the nearest of ours. */
+pl_type pl_hdf5_type(const pl_hdf5 *h);
+/* A row, as numbers of the given dtype. */
+pl_status pl_hdf5_read(const pl_hdf5 *h, int64_t row, pl_dtype dtype, void *to) PL_MUST_USE;
+
+#endif

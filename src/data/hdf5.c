@@ -1,0 +1,212 @@
+/* hdf5.c - HDF5 arrays by rows, through libhdf5.
+ *
+ * The library is not safe for threads as it is commonly built, so one lock is held around every call
+ * into it; what takes long is the disk. It is opened when the first file is, so that runs without HDF5
+ * do not carry it.
+ */
+#include "data/array.h"
+
+#include "base/sys.h"
+
+#if __has_include(<hdf5/serial/hdf5.h>)
+#include <hdf5/serial/hdf5.h>
+#define HAVE_HDF5 1
+#elif __has_include(<hdf5.h>)
+#include <hdf5.h>
+#define HAVE_HDF5 1
+#endif
+
+#ifdef HAVE_HDF5
+#include "data/library.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#define FUNCTIONS(X)                                                                           \
+ X(H5open) X(H5Fopen) X(H5Fclose) X(H5Dopen2) X(H5Dclose) X(H5Dget_space) X(H5Dget_type)              \
+ X(H5Dread) X(H5Sclose) X(H5Screate_simple) X(H5Sget_simple_extent_ndims)                             \
+ X(H5Sget_simple_extent_dims) X(H5Sselect_hyperslab) X(H5Tclose) X(H5Tget_class) X(H5Tget_size)       \
+ X(H5Eset_auto2)
+#define TYPES(X) X(H5T_NATIVE_FLOAT_g) X(H5T_NATIVE_DOUBLE_g) X(H5T_NATIVE_INT32_g)                   \
+ X(H5T_NATIVE_INT64_g) X(H5T_NATIVE_UINT8_g)
+
+/* The header's H5F_ACC_RDONLY calls into the library, which is not linked. */
+enum { N_FUNCTIONS = 17, N_TYPES = 5, READ_ONLY = 0 };
+
+typedef union hdf5_table {
+    struct {
+#define MEMBER(f) __typeof__(&f) f;
+        FUNCTIONS(MEMBER)
+#undef MEMBER
+        hid_t *type[N_TYPES];
+    };
+    void *table[N_FUNCTIONS + N_TYPES];
+} hdf5_table;
+
+struct pl_hdf5 {
+    char *path;
+    hid_t file, set;
+    pl_type type;
+};
+
+static hdf5_table lib;
+static bool here;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void load(void)
+{
+    static const char *const names[] = {"libhdf5_serial.so.103", "libhdf5_serial.so", "libhdf5.so.103",
+                                        "libhdf5.so.200", "libhdf5.so", NULL};
+    static const char *const symbols[] = {
+#define NAME(f) #f,
+        FUNCTIONS(NAME) TYPES(NAME)
+#undef NAME
+    };
+    here = pl_library_load(names, symbols, N_FUNCTIONS + N_TYPES, lib.table);
+    if (!here || lib.H5open() < 0) return;
+    lib.H5Eset_auto2(H5E_DEFAULT, NULL, NULL); /* its errors are told by ours */
+}
+
+const char *pl_hdf5_missing(void)
+{
+    pthread_once(&once, load);
+    return here ? NULL : "libhdf5 is not here (apt-get install libhdf5-dev, then build again)";
+}
+
+static bool memory_type(pl_dtype d, hid_t *out)
+{
+    int i = d == PL_F32 ? 0 : d == PL_F64 ? 1 : d == PL_I32 ? 2 : d == PL_I64 ? 3 : d == PL_U8 ? 4 : -1;
+    if (i < 0) return false;
+    *out = *lib.type[i];
+    return true;
+}
+
+static pl_status read_type(pl_hdf5 *h, const char *field)
+{
+    hid_t type = lib.H5Dget_type(h->set), space = lib.H5Dget_space(h->set);
+    H5T_class_t class = lib.H5Tget_class(type);
+    size_t size = lib.H5Tget_size(type);
+    int rank = lib.H5Sget_simple_extent_ndims(space);
+    hsize_t dim[32] = {0};
+    if (rank > 0 && rank <= 32) lib.H5Sget_simple_extent_dims(space, dim, NULL);
+    lib.H5Tclose(type);
+    lib.H5Sclose(space);
+    PL_FAIL_IF(class != H5T_FLOAT && class != H5T_INTEGER, PL_ERR_DATA,
+               "%s: \"%s\" does not hold numbers", h->path, field);
+    PL_FAIL_IF(rank < 1 || rank > PL_MAX_RANK, PL_ERR_DATA, "%s: \"%s\" has %d dimensions", h->path,
+               field, rank);
+    h->type.dtype = class == H5T_FLOAT ? (size == 8 ? PL_F64 : PL_F32)
+                                       : (size == 8 ? PL_I64 : size == 1 ? PL_U8 : PL_I32);
+    h->type.rank = rank;
+    for (int i = 0; i < rank; i++) {
+        PL_FAIL_IF(dim[i] > (hsize_t)1 << 48, PL_ERR_DATA, "%s: \"%s\" has a dimension of %llu",
+                   h->path, field, (unsigned long long)dim[i]);
+        h->type.dim[i] = (int64_t)dim[i];
+    }
+    return PL_OK;
+}
+
+static pl_status open_locked(pl_hdf5 *h, const char *field)
+{
+    h->file = lib.H5Fopen(h->path, READ_ONLY, H5P_DEFAULT);
+    PL_FAIL_IF(h->file < 0, PL_ERR_DATA, "%s is not an HDF5 file that can be read", h->path);
+    h->set = lib.H5Dopen2(h->file, field, H5P_DEFAULT);
+    PL_FAIL_IF(h->set < 0, PL_ERR_DATA,
+               "%s has no array \"%s\" (data.fields may name it otherwise: INPUT=folder/array)",
+               h->path, field);
+    return read_type(h, field);
+}
+
+pl_status pl_hdf5_open(const char *path, const char *field, pl_hdf5 **out)
+{
+    PL_FAIL_IF(pl_hdf5_missing(), PL_ERR_UNSUPPORTED, "%s: %s", path, pl_hdf5_missing());
+    pl_hdf5 *h = pl_sys_alloc(sizeof *h);
+    if (!h) return PL_ERR_MEMORY;
+    h->file = h->set = -1;
+    size_t n = strlen(path) + 1;
+    h->path = pl_sys_alloc(n);
+    if (h->path) memcpy(h->path, path, n);
+    pthread_mutex_lock(&lock);
+    pl_status rc = h->path ? open_locked(h, field) : PL_ERR_MEMORY;
+    pthread_mutex_unlock(&lock);
+    if (rc != PL_OK) {
+        pl_hdf5_close(h);
+        return rc;
+    }
+    *out = h;
+    return PL_OK;
+}
+
+void pl_hdf5_close(pl_hdf5 *h)
+{
+    if (!h) return;
+    pthread_mutex_lock(&lock);
+    if (h->set >= 0) lib.H5Dclose(h->set);
+    if (h->file >= 0) lib.H5Fclose(h->file);
+    pthread_mutex_unlock(&lock);
+    pl_sys_free(h->path);
+    pl_sys_free(h);
+}
+
+pl_type pl_hdf5_type(const pl_hdf5 *h)
+{
+    return h->type;
+}
+
+static bool read_locked(const pl_hdf5 *h, int64_t row, hid_t type, void *to)
+{
+    hsize_t start[PL_MAX_RANK] = {(hsize_t)row}, count[PL_MAX_RANK] = {1};
+    for (int i = 1; i < h->type.rank; i++) count[i] = (hsize_t)h->type.dim[i];
+    hid_t file = lib.H5Dget_space(h->set), memory = lib.H5Screate_simple(h->type.rank, count, NULL);
+    bool ok = file >= 0 && memory >= 0 &&
+              lib.H5Sselect_hyperslab(file, H5S_SELECT_SET, start, NULL, count, NULL) >= 0 &&
+              lib.H5Dread(h->set, type, memory, file, H5P_DEFAULT, to) >= 0;
+    if (file >= 0) lib.H5Sclose(file);
+    if (memory >= 0) lib.H5Sclose(memory);
+    return ok;
+}
+
+pl_status pl_hdf5_read(const pl_hdf5 *h, int64_t row, pl_dtype dtype, void *to)
+{
+    hid_t type;
+    PL_FAIL_IF(!memory_type(dtype, &type), PL_ERR_DATA, "%s cannot be read as %s", h->path,
+               pl_dtype_name(dtype));
+    pthread_mutex_lock(&lock);
+    bool ok = read_locked(h, row, type, to);
+    pthread_mutex_unlock(&lock);
+    PL_FAIL_IF(!ok, PL_ERR_DATA, "%s: row %lld cannot be read (the file is damaged, or its filter is "
+               "not installed)", h->path, (long long)row);
+    return PL_OK;
+}
+
+#else
+
+const char *pl_hdf5_missing(void)
+{
+    return "libhdf5 was not here when this was built (apt-get install libhdf5-dev, then build again)";
+}
+
+pl_status pl_hdf5_open(const char *path, const char *field, pl_hdf5 **out)
+{
+    (void)field, (void)out;
+    PL_FAIL(PL_ERR_UNSUPPORTED, "%s: %s", path, pl_hdf5_missing());
+}
+
+void pl_hdf5_close(pl_hdf5 *h)
+{
+    (void)h;
+}
+
+pl_type pl_hdf5_type(const pl_hdf5 *h)
+{
+    (void)h;
+    return (pl_type){0};
+}
+
+pl_status pl_hdf5_read(const pl_hdf5 *h, int64_t row, pl_dtype dtype, void *to)
+{
+    (void)h, (void)row, (void)dtype, (void)to;
+    PL_FAIL(PL_ERR_UNSUPPORTED, "%s", pl_hdf5_missing());
+}
+#endif

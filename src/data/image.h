@@ -1,0 +1,57 @@
+/* image.h - encoded images to RGB bytes: JPEG, PNG, WebP, told apart by their first bytes.
+ *
+ * Nothing is trusted: the size is read from the header and held against the limits before any pixel
+ * is decoded, and a decoder writes into a buffer whose size it is told. What is converted: grey and
+ * palette to RGB, 16 bits to 8, CMYK to RGB (as Adobe stores it, inverted), alpha is dropped, as PIL's
+ * convert("RGB") does. What is refused, as PL_ERR_DATA with the reason: files that end early, corrupt
+ * data, animations, sizes outside the limits, other formats. Messages do not name the file: the
+ * caller, who knows it, puts it before them (pl__fail_prefix).
+ */
+#ifndef PL_DATA_IMAGE_H
+#define PL_DATA_IMAGE_H
+
+#include "base/err.h"
+
+typedef enum pl_image_format {
+    PL_IMAGE_OTHER,
+    PL_IMAGE_JPEG,
+    PL_IMAGE_PNG,
+    PL_IMAGE_WEBP,
+    PL_IMAGE_FORMATS
+} pl_image_format;
+
+const char *pl_image_format_name(pl_image_format f); /* "JPEG" */
+/* Why a format cannot be decoded here; NULL when it can. */
+const char *pl_image_missing(pl_image_format f);
+pl_image_format pl_image_format_of(const void *bytes, size_t n);
+
+typedef struct pl_image_limits {
+    int64_t max_pixels; /* width x height */
+    int min_side, max_side;
+} pl_image_limits;
+#define PL_IMAGE_LIMITS_INIT {64000000, 8, 65535}
+
+typedef struct pl_image_info {
+    pl_image_format format;
+    int width, height;
+    const char *colour; /* "RGB", "grey", "CMYK", "palette", "RGBA", "grey+alpha" */
+    int bits;           /* a channel, as stored */
+} pl_image_info;
+
+/* Decoder state of one thread. */
+typedef struct pl_decoder pl_decoder;
+pl_status pl_decoder_new(pl_decoder **out) PL_MUST_USE;
+void pl_decoder_free(pl_decoder *d);
+
+/* Reads the header. */
+pl_status pl_image_probe(pl_decoder *d, const void *bytes, size_t n, const pl_image_limits *limits,
+                         pl_image_info *info) PL_MUST_USE;
+/* Size that pl_image_decode gives when at least min_w x min_h pixels are wanted (0: the whole size): a
+ * JPEG is scaled down by its own transform, for a fraction of the time. */
+void pl_image_scaled(const pl_image_info *info, int min_w, int min_h, int *w, int *h);
+/* Decodes to w x h, which pl_image_scaled gave: 3 bytes a pixel, row by row, into rgb, which has room
+ * for 4 bytes a pixel (CMYK passes through it). */
+pl_status pl_image_decode(pl_decoder *d, const void *bytes, size_t n, const pl_image_info *info,
+                          int w, int h, uint8_t *rgb) PL_MUST_USE;
+
+#endif

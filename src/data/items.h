@@ -1,0 +1,66 @@
+/* items.h - what is in an image set: one entry an image, in an order that only names decide.
+ *
+ * Two forms of a set, told apart by what lies at the path:
+ *
+ *   folder   DIR/train/CLASS/x.jpg, DIR/val/...    subsets and classes by folder (torchvision's rules:
+ *            DIR/CLASS/x.jpg                       classes sorted by name, files by path)
+ *            DIR/x.jpg                             no classes: every label is 0
+ *            x.txt beside x.jpg, metadata.jsonl {"file_name": , "text": } or a file of
+ *            NAME<tab>CAPTION lines give captions; metadata may also give "label" and "weight".
+ *   tar      a .tar, or a folder of them: WebDataset shards. Members with one name up to the first dot are
+ *            one sample: the image, .txt (caption), .cls (class), .json ("caption", "text" or "prompt",
+ *            "label"). Nothing is unpacked, so names like ../x are only names. The places of the
+ *            members are kept in SHARD.tar.idx, made once.
+ *
+ * Without folders for both subsets a share of the samples, chosen by a hash of the name, is for
+ * evaluation: adding files does not move others between the subsets.
+ */
+#ifndef PL_DATA_ITEMS_H
+#define PL_DATA_ITEMS_H
+
+#include "base/arena.h"
+
+typedef struct pl_item {
+    const char *name;    /* path below the root, or of the member */
+    const char *caption; /* NULL: none, or in the file that text_at names */
+    uint64_t offset;     /* tar: of the image's bytes */
+    int64_t bytes;
+    uint64_t text_at; /* tar: of the caption's bytes */
+    int32_t text_bytes;
+    int32_t shard; /* number of the tar; -1: a file of its own */
+    int32_t label;
+    float weight;
+    bool eval;
+} pl_item;
+
+typedef struct pl_items {
+    pl_arena mem;
+    const char *root;
+    pl_item *item;
+    int64_t n, cap;
+    const char **classes;
+    int n_classes;
+    const char **shards;
+    int n_shards;
+    int64_t ignored; /* files in the folder that are no image of a kind that is read */
+    int64_t max_bytes; /* of the largest image */
+} pl_items;
+
+/* Told how far the list is: folders and tars are walked once. May be NULL. */
+typedef void (*pl_items_progress_fn)(void *ctx, int64_t images, int64_t bytes_done, int64_t bytes);
+
+typedef struct pl_items_opts {
+    const char *path, *captions; /* captions: file of lines, NULL */
+    double eval_share;
+    pl_items_progress_fn progress;
+    void *ctx;
+} pl_items_opts;
+
+pl_status pl_items_open(const pl_items_opts *o, pl_items **out) PL_MUST_USE;
+void pl_items_close(pl_items *s);
+/* Whether path is a tar or a folder that holds one. */
+bool pl_items_is_tar(const char *path);
+/* "root/name" or "shard: name", into buf; returns buf. */
+const char *pl_item_path(const pl_items *s, const pl_item *i, char *buf, size_t cap);
+
+#endif

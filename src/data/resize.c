@@ -1,0 +1,131 @@
+/* resize.c - see resize.h. Rows first, into a strip of the rows that the second pass reads. */
+#include "data/resize.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { BITS = 22 };
+
+/* Weights of one axis: output i is the sum of taps from first[i] on. */
+typedef struct axis {
+    int n, cap; /* outputs; room for taps of each */
+    int32_t *first, *count, *weight;
+} axis;
+
+static int taps(int src, int n)
+{
+    double scale = (double)src / n;
+    return 2 * (int)ceil(scale > 1 ? scale : 1) + 1;
+}
+
+static size_t axis_ints(int src, int n)
+{
+    return (size_t)n * (2 + (size_t)taps(src, n));
+}
+
+size_t pl_rgb_resize_bytes(int src_w, int src_h, int w, int h)
+{
+    return (axis_ints(src_w, w) + axis_ints(src_h, h)) * sizeof(int32_t) +
+           (size_t)w * (size_t)src_h * 3;
+}
+
+static void weigh(axis *a, int i, int src, double from, double scale)
+{
+    double wide = scale > 1 ? scale : 1, centre = from + (i + 0.5) * scale, sum = 0;
+    int lo = (int)(centre - wide + 0.5), hi = (int)(centre + wide + 0.5);
+    if (lo < 0) lo = 0;
+    if (hi > src) hi = src;
+    if (hi - lo > a->cap) hi = lo + a->cap;
+    int32_t *w = a->weight + (size_t)i * (size_t)a->cap;
+    for (int pass = 0; pass < 2; pass++) {
+        double total = 0;
+        for (int k = lo; k < hi; k++) {
+            double d = fabs((k - centre + 0.5) / wide), v = d < 1 ? 1 - d : 0;
+            total += v;
+            if (pass) w[k - lo] = (int32_t)lrint(v / sum * (1 << BITS));
+        }
+        sum = total > 0 ? total : 1;
+    }
+    a->first[i] = lo;
+    a->count[i] = hi - lo;
+}
+
+static axis make_axis(int src, int n, double from, double to, int32_t **work)
+{
+    axis a = {.n = n, .cap = taps(src, n), .first = *work, .count = *work + n, .weight = *work + 2 * n};
+    *work += axis_ints(src, n);
+    for (int i = 0; i < n; i++) weigh(&a, i, src, from, (to - from) / n);
+    return a;
+}
+
+static uint8_t clip8(int32_t v)
+{
+    v >>= BITS;
+    return (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
+}
+
+static void resize_row(const axis *a, const uint8_t *src, uint8_t *dst)
+{
+    for (int i = 0; i < a->n; i++) {
+        const int32_t *w = a->weight + (size_t)i * (size_t)a->cap;
+        const uint8_t *p = src + 3 * (size_t)a->first[i];
+        int32_t r = 1 << (BITS - 1), g = r, b = r;
+        for (int k = 0; k < a->count[i]; k++, p += 3) {
+            r += p[0] * w[k];
+            g += p[1] * w[k];
+            b += p[2] * w[k];
+        }
+        *dst++ = clip8(r);
+        *dst++ = clip8(g);
+        *dst++ = clip8(b);
+    }
+}
+
+/* One output row from rows of the strip, in pieces that stay in registers and vectorise. */
+static void blend_rows(const uint8_t *strip, size_t row, const int32_t *w, int n, uint8_t *dst)
+{
+    enum { PIECE = 64 };
+    for (size_t at = 0; at < row; at += PIECE) {
+        int32_t sum[PIECE];
+        size_t m = row - at < PIECE ? row - at : PIECE;
+        for (size_t x = 0; x < m; x++) sum[x] = 1 << (BITS - 1);
+        for (int k = 0; k < n; k++) {
+            const uint8_t *p = strip + (size_t)k * row + at;
+            for (size_t x = 0; x < m; x++) sum[x] += p[x] * w[k];
+        }
+        for (size_t x = 0; x < m; x++) dst[at + x] = clip8(sum[x]);
+    }
+}
+
+static void copy_box(const uint8_t *src, int src_w, pl_box box, uint8_t *dst, int w, int h)
+{
+    for (int y = 0; y < h; y++)
+        memcpy(dst + 3 * (size_t)y * (size_t)w,
+               src + 3 * ((size_t)(y + (int)box.y0) * (size_t)src_w + (size_t)box.x0),
+               3 * (size_t)w);
+}
+
+bool pl_box_is_plain(pl_box b, int w, int h)
+{
+    return b.x0 == floor(b.x0) && b.y0 == floor(b.y0) && b.x1 - b.x0 == w && b.y1 - b.y0 == h;
+}
+
+void pl_rgb_resize(const uint8_t *src, int src_w, int src_h, pl_box box, uint8_t *dst, int w, int h,
+               void *work)
+{
+    if (pl_box_is_plain(box, w, h)) {
+        copy_box(src, src_w, box, dst, w, h);
+        return;
+    }
+    int32_t *ints = work;
+    axis x = make_axis(src_w, w, box.x0, box.x1, &ints);
+    axis y = make_axis(src_h, h, box.y0, box.y1, &ints);
+    uint8_t *strip = (uint8_t *)ints;
+    size_t row = (size_t)w * 3;
+    int top = y.first[0], bottom = y.first[h - 1] + y.count[h - 1];
+    for (int r = top; r < bottom; r++)
+        resize_row(&x, src + 3 * (size_t)r * (size_t)src_w, strip + (size_t)(r - top) * row);
+    for (int r = 0; r < h; r++)
+        blend_rows(strip + (size_t)(y.first[r] - top) * row, row, y.weight + (size_t)r * (size_t)y.cap,
+                   y.count[r], dst + (size_t)r * row);
+}

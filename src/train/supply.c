@@ -1,0 +1,357 @@
+/* supply.c - see supply.h. */
+#include "train/supply.h"
+
+#include "base/pool.h"
+#include "base/sys.h"
+#include "data/loader.h"
+#include "rt/device.h"
+#include "train/dataset.h"
+#include "train/images.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { ALIGN = 64 };
+
+/* One input of a program inside a batch buffer. */
+typedef struct place {
+    const char *name;
+    pl_type type;
+    size_t at;
+} place;
+
+struct pl_supply {
+    pl_arena mem;
+    place *places; /* inputs of the training programs, by name */
+    int n;
+    size_t samples_at, bytes; /* the numbers of the samples lie behind the inputs */
+    int workers;
+    pl_loader *loader; /* NULL: the caller reads */
+    int64_t *samples;  /* of the batch that the caller reads */
+    int64_t held;      /* position whose buffer is kept for the programs that come; -1: none */
+    void *buffer;      /* of it */
+};
+
+/* ---- how many ---------------------------------------------------------------------------- */
+static const pl_device *card_of(const pl_run *r)
+{
+    const pl_device *dev = r->train ? pl_program_device(r->train) : NULL;
+    return dev && dev->apart ? dev : NULL;
+}
+
+/* The inputs of all training programs, each name once, into list[0..cap); returns how many there are, or
+ * -1 when a name stands for two types. */
+static int list_inputs(const pl_run *r, place *list, int cap)
+{
+    int n = 0;
+    for (int t = 0; t < r->n_turns; t++) {
+        const pl_program *p = r->turn[t].run;
+        for (int i = 0; i < pl_program_input_count(p); i++) {
+            place new = {pl_program_input_name(p, i), pl_program_input_type(p, i), 0};
+            int k = 0;
+            while (k < n && strcmp(list[k].name, new.name) != 0) k++;
+            if (k < n && !pl_type_equal(&list[k].type, &new.type)) return -1;
+            if (k < n || n == cap) continue;
+            list[n++] = new;
+        }
+    }
+    return n;
+}
+
+enum { MAX_INPUTS = 256 };
+
+/* A buffer of the ring serves all programs of a step when they read one batch after the other; with
+ * micro-batches each program goes through the batch anew. */
+static bool can_read_ahead(const pl_run *r)
+{
+    place list[MAX_INPUTS];
+    int n = list_inputs(r, list, MAX_INPUTS);
+    return n >= 0 && n < MAX_INPUTS && (r->n_turns == 1 || r->parts == 1);
+}
+
+/* On the CPU a worker takes a core from the kernels, so only decoding is worth one; a card's host has
+ * nothing else to do. */
+static int workers_of(const pl_run *r)
+{
+    enum { MOST = 8 };
+    if (!can_read_ahead(r)) return 0;
+    if (!pl_config_is_null(r->config, "data.workers"))
+        return (int)pl_config_int(r->config, "data.workers");
+    if (!card_of(r)) return pl__images_wanted(r) ? 1 : 0;
+    int half = pl_pool_threads() / 2;
+    return half < 1 ? 1 : half > MOST ? MOST : half;
+}
+
+static int depth_of(const pl_run *r, int workers)
+{
+    int depth = pl_config_is_null(r->config, "data.prefetch")
+                    ? workers + 1
+                    : (int)pl_config_int(r->config, "data.prefetch");
+    depth += r->n_turns > 1; /* one is held */
+    return depth < workers ? workers : depth;
+}
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+/* Bytes of a batch buffer: every input, and the numbers of its samples. */
+static size_t batch_bytes(const pl_run *r)
+{
+    place list[MAX_INPUTS];
+    size_t sum = aligned((size_t)r->micro * sizeof(int64_t));
+    int n = list_inputs(r, list, MAX_INPUTS);
+    for (int i = 0; i < n; i++) sum += aligned(pl_type_bytes(&list[i].type));
+    return sum;
+}
+
+uint64_t pl_supply_bytes(const pl_run *r)
+{
+    if (r->replay || !r->train || card_of(r)) return 0;
+    int workers = workers_of(r);
+    uint64_t bytes = workers ? pl_loader_bytes(workers, depth_of(r, workers), batch_bytes(r)) : 0;
+    return bytes + pl__images_bytes(r, workers + 1);
+}
+
+/* ---- reading a batch --------------------------------------------------------------------- */
+void *pl_batch_input(pl_batch *batch, const char *name, pl_type *type)
+{
+    return batch->find(batch->find_ctx, name, type);
+}
+
+/* Inputs of a program in the session's memory. */
+typedef struct session_inputs {
+    pl_session *session;
+    const pl_program *program;
+} session_inputs;
+
+static void *find_session_input(void *ctx, const char *name, pl_type *type)
+{
+    const session_inputs *s = ctx;
+    return pl_session_input(s->session, s->program, name, type);
+}
+
+/* Inputs of the training programs in a buffer of the ring. */
+typedef struct ring_inputs {
+    const pl_supply *input;
+    char *buffer;
+} ring_inputs;
+
+static void *find_ring_input(void *ctx, const char *name, pl_type *type)
+{
+    const ring_inputs *b = ctx;
+    for (int i = 0; i < b->input->n; i++) {
+        const place *p = &b->input->places[i];
+        if (strcmp(p->name, name) != 0) continue;
+        if (type) *type = p->type;
+        return b->buffer + p->at;
+    }
+    return NULL;
+}
+
+int64_t pl_supply_size(pl_run *r, pl_subset subset)
+{
+    if (r->images) return pl__images_size(r, subset);
+    if (r->dataset) return pl_dataset_rows(r->dataset, subset);
+    return r->recipe->data_size ? r->recipe->data_size(r->data, subset) : 0;
+}
+
+static void choose_samples(pl_run *r, int64_t batch, int64_t *samples)
+{
+    uint64_t seed = (uint64_t)pl_config_int(r->config, "seed");
+    int64_t size = pl_supply_size(r, PL_SUBSET_TRAIN);
+    for (int64_t i = 0; i < r->micro; i++) {
+        int64_t p = batch * r->micro + i;
+        samples[i] = size <= 0   ? p
+                     : r->images ? pl__images_pick(r, seed, p)
+                                 : pl__sample_at(seed, size, p);
+    }
+}
+
+/* First element that is not finite, or -1. The sum of x*0 is 0 exactly when all are finite. */
+static int64_t first_nonfinite(const float *x, int64_t n)
+{
+    float probe = 0;
+    for (int64_t i = 0; i < n; i++) probe += x[i] * 0.0f;
+    if (probe == 0.0f) return -1;
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(x[i])) return i;
+    return -1;
+}
+
+static pl_status check_input(pl_run *r, pl_subset subset, const int64_t *samples, const char *name,
+                             const pl_type *t, const void *x)
+{
+    int64_t bad = t->dtype == PL_F32 ? first_nonfinite(x, pl_type_elems(t)) : -1;
+    if (bad < 0) return PL_OK;
+    int64_t row = t->rank && t->dim[0] ? pl_type_elems(t) / t->dim[0] : 1;
+    if (row == 0) row = 1;
+    int64_t sample = samples[bad / row];
+    const char *path = r->dataset ? pl_dataset_path(r->dataset, subset, name, sample) : "";
+    PL_FAIL(PL_ERR_DATA,
+            "%s%s%s sample %lld: element %lld of \"%s\" is %g; mend the data or set "
+            "data.allow_nonfinite=true",
+            path, path[0] ? ": " : "", pl_subset_name(subset), (long long)sample,
+            (long long)(bad % row), name, (double)((const float *)x)[bad]);
+}
+
+/* Inputs of a program, or with NULL those of the ring. */
+static pl_status check_finite(pl_run *r, pl_subset subset, const pl_program *p,
+                              const int64_t *samples, pl_batch *batch)
+{
+    int n = p ? pl_program_input_count(p) : r->supply->n;
+    for (int i = 0; i < n; i++) {
+        pl_type t;
+        const char *name = p ? pl_program_input_name(p, i) : r->supply->places[i].name;
+        const void *x = pl_batch_input(batch, name, &t);
+        if (x) PL_TRY(check_input(r, subset, samples, name, &t, x));
+    }
+    return PL_OK;
+}
+
+/* number: of the batch, for the draws of views. p: as for check_finite. */
+static pl_status read_into(pl_run *r, pl_subset subset, const pl_program *p, int64_t number,
+                           const int64_t *samples, pl_batch *batch, int worker)
+{
+    int n = (int)r->micro;
+    if (r->images) return pl__images_read(r, subset, number, samples, batch, worker);
+    if (r->dataset) {
+        PL_TRY(pl_dataset_read(r->dataset, subset, samples, n, batch));
+    } else {
+        PL_FAIL_IF(!r->recipe->data_read, PL_ERR_CONFIG,
+                   "recipe %s has no data of its own: set data.path", r->recipe->name);
+        PL_TRY(r->recipe->data_read(r->data, subset, samples, n, batch));
+    }
+    if (pl_config_bool(r->config, "data.allow_nonfinite")) return PL_OK;
+    return check_finite(r, subset, p, samples, batch);
+}
+
+static pl_status fill_ring(void *ctx, int64_t number, void *buffer, int worker)
+{
+    pl_run *r = ctx;
+    ring_inputs where = {r->supply, buffer};
+    pl_batch batch = {.find = find_ring_input, .find_ctx = &where};
+    int64_t *samples = (void *)((char *)buffer + r->supply->samples_at);
+    choose_samples(r, number, samples);
+    return read_into(r, PL_SUBSET_TRAIN, NULL, number, samples, &batch, worker);
+}
+
+/* The samples of r->supply->samples into the program's inputs, by the caller. */
+static pl_status read_now(pl_run *r, pl_subset subset, pl_program *p, int64_t number)
+{
+    session_inputs where = {r->session, p};
+    pl_batch batch = {.find = find_session_input, .find_ctx = &where};
+    return read_into(r, subset, p, number, r->supply->samples, &batch, r->supply->workers);
+}
+
+pl_status pl_supply_eval(pl_run *r, int64_t first, int64_t rows)
+{
+    for (int64_t i = 0; i < r->micro; i++) r->supply->samples[i] = first + i % rows;
+    return read_now(r, PL_SUBSET_EVAL, r->eval, 0);
+}
+
+static void let_go(pl_supply *s)
+{
+    if (s->held >= 0) pl_loader_done(s->loader);
+    s->held = -1;
+}
+
+static pl_status hold(pl_supply *s, int64_t number)
+{
+    if (s->held == number) return PL_OK;
+    let_go(s);
+    PL_TRY(pl_loader_take(s->loader, number, &s->buffer));
+    s->held = number;
+    return PL_OK;
+}
+
+pl_status pl_supply_read(pl_run *r, pl_program *p, int64_t number)
+{
+    pl_supply *s = r->supply;
+    if (!s->loader) {
+        choose_samples(r, number, s->samples);
+        return read_now(r, PL_SUBSET_TRAIN, p, number);
+    }
+    PL_TRY(hold(s, number));
+    for (int i = 0; i < s->n; i++) {
+        const place *from = &s->places[i];
+        void *to = pl_session_input(r->session, p, from->name, NULL);
+        if (to) memcpy(to, (char *)s->buffer + from->at, pl_type_bytes(&from->type));
+    }
+    if (r->n_turns == 1) let_go(s);
+    return PL_OK;
+}
+
+bool pl_supply_ready(pl_run *r, int64_t number)
+{
+    pl_supply *s = r->supply;
+    if (!s->loader || s->held == number) return true;
+    let_go(s);
+    return pl_loader_ready(s->loader, number);
+}
+
+/* ---- opening ------------------------------------------------------------------------------ */
+static pl_status lay_out(pl_run *r, pl_supply *in)
+{
+    in->held = -1;
+    in->places = pl_arena_new(&in->mem, place, MAX_INPUTS);
+    in->samples = pl_arena_new(&in->mem, int64_t, r->micro);
+    if (!in->places || !in->samples) return PL_ERR_MEMORY;
+    in->n = list_inputs(r, in->places, MAX_INPUTS);
+    for (int i = 0; i < in->n; i++) {
+        in->places[i].at = in->samples_at;
+        in->samples_at += aligned(pl_type_bytes(&in->places[i].type));
+    }
+    in->bytes = batch_bytes(r);
+    return PL_OK;
+}
+
+/* data.source, or what data.path and the recipe make of `auto`. */
+static pl_status open_source(pl_run *r)
+{
+    const char *source = pl_config_text(r->config, "data.source");
+    bool path = !pl_config_is_null(r->config, "data.path");
+    PL_FAIL_IF(!path && strcmp(source, "auto") != 0 && strcmp(source, "synthetic") != 0,
+               PL_ERR_CONFIG, "data.source=%s wants data.path", source);
+    if (pl__images_wanted(r)) return pl__images_open(r, r->supply->workers + 1);
+    if (path && strcmp(source, "synthetic") != 0)
+        return pl_dataset_open(pl_config_text(r->config, "data.path"),
+                               pl_config_is_null(r->config, "data.fields")
+                                   ? ""
+                                   : pl_config_text(r->config, "data.fields"),
+                               r->train, r->eval, &r->dataset);
+    if (r->recipe->data_open) PL_TRY(r->recipe->data_open(r->config, &r->data));
+    r->data_open = true;
+    return PL_OK;
+}
+
+pl_status pl_supply_open(pl_run *r)
+{
+    pl_supply *in = pl_sys_alloc(sizeof *in);
+    if (!in) return PL_ERR_MEMORY;
+    r->supply = in;
+    in->workers = workers_of(r);
+    PL_TRY(lay_out(r, in));
+    PL_TRY(open_source(r));
+    if (!in->workers) return PL_OK;
+    pl_loader_opts o = {.workers = in->workers,
+                        .depth = depth_of(r, in->workers),
+                        .buffer_bytes = in->bytes,
+                        .first = r->steps_done * r->parts,
+                        .fill = fill_ring,
+                        .ctx = r};
+    return pl_loader_new(&o, &in->loader);
+}
+
+void pl_supply_close(pl_run *r)
+{
+    pl_supply *in = r->supply;
+    if (in) pl_loader_free(in->loader); /* its workers read what is closed below */
+    pl__images_close(r);
+    pl_dataset_close(r->dataset);
+    if (r->data_open && r->recipe->data_close) r->recipe->data_close(r->data);
+    if (in) pl_arena_release(&in->mem);
+    pl_sys_free(in);
+    r->supply = NULL;
+}

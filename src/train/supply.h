@@ -1,0 +1,30 @@
+/* supply.h - what a run trains on: where batches come from and how they get into a program's inputs.
+ *
+ * The source is the recipe's own data, arrays on disk (dataset.h) or images (data/images.h), by the
+ * keys `data.source` and `data.path`. Training batches are read ahead by worker threads (data/loader.h)
+ * into a ring that pl_supply_bytes counts; with data.workers=0, and for evaluation, they are read by the
+ * caller straight into the program's inputs. Batch b of a subset is the same bytes either way.
+ */
+#ifndef PL_TRAIN_SUPPLY_H
+#define PL_TRAIN_SUPPLY_H
+
+#include "train/train_int.h"
+
+typedef struct pl_supply pl_supply;
+
+/* Opens the data and starts the workers; into r->supply. The session exists. */
+pl_status pl_supply_open(pl_run *r) PL_MUST_USE;
+void pl_supply_close(pl_run *r);
+/* Samples of a subset; 0: endless. */
+int64_t pl_supply_size(pl_run *r, pl_subset subset);
+/* Batch number `batch` (of r->micro samples) of the training stream into the inputs of a program. The
+ * programs of a step read the same batch one after the other. */
+pl_status pl_supply_read(pl_run *r, pl_program *p, int64_t batch) PL_MUST_USE;
+/* Samples first to first + rows - 1 of the evaluation set, again and again until the batch is full. */
+pl_status pl_supply_eval(pl_run *r, int64_t first, int64_t rows) PL_MUST_USE;
+/* Whether pl_supply_read of this training batch would not wait for a worker. */
+bool pl_supply_ready(pl_run *r, int64_t batch);
+/* Host memory that pl_supply_open will take; for planning, after build. */
+uint64_t pl_supply_bytes(const pl_run *r);
+
+#endif

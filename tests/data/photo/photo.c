@@ -1,0 +1,57 @@
+/* photo.c - a recipe for tests and benches of the data path: classes of images, a small network. */
+#include <plimsoll_ops.h>
+#include <plimsoll_recipe.h>
+
+static const pl_config_entry schema[] = {
+    {"side", PL_CONFIG_INT, "32", 8, 4096, NULL, "Sides of an image."},
+    {"classes", PL_CONFIG_INT, "4", 2, 4096, NULL, "Classes."},
+    {"convs", PL_CONFIG_INT, "1", 0, 64, NULL, "Convolutions at full size: how much there is to compute."},
+    {0},
+};
+
+static pl_val forward(pl_builder *b, pl_nn *m, pl_val x)
+{
+    const pl_config *c = pl_builder_config(b);
+    for (int64_t i = 0; i < pl_config_int(c, "convs"); i++) {
+        pl_nn_push(m, "convs.%d", (int)i);
+        x = pl_relu(m->g, pl_nn_conv2d(m, x, "conv", 8, (pl_nn_conv){.kernel = 3, .pad = 1}));
+        pl_nn_pop(m);
+    }
+    x = pl_mean(m->g, x, PL_AXIS(1) | PL_AXIS(2), false);
+    return pl_nn_linear(m, x, "out", pl_config_int(c, "classes"), (pl_nn_lin){0});
+}
+
+static pl_val loss(pl_builder *b, pl_nn *m)
+{
+    int64_t n = pl_builder_batch(b), side = pl_config_int(pl_builder_config(b), "side");
+    pl_val x = pl_input(m->g, "image", PL_TYPE(PL_F32, n, side, side, 3));
+    pl_val label = pl_input(m->g, "class", PL_TYPE(PL_I32, n));
+    return pl_loss_cross_entropy(m->g, forward(b, m, x), label);
+}
+
+static pl_status build(pl_builder *b)
+{
+    pl_builder_minimise(b, loss(b, pl_builder_train(b)));
+    pl_nn *eval = pl_builder_eval(b);
+    pl_output(eval->g, "loss", loss(b, eval));
+    return PL_OK;
+}
+
+static const pl_image_input images[] = {{"image", -1, 1}, {NULL, 0, 0}};
+static const pl_image_feed feed = {.images = images, .label = "class"};
+static const pl_preset presets[] = {
+    {"small", "for tests", "batch: 4\ntrain: {steps: 10, log_every: 1}\neval: {batches: 1}\n"}, {NULL, NULL, NULL}};
+
+static const pl_recipe recipe = {.abi = PL_RECIPE_ABI,
+                                 .name = "photo",
+                                 .about = "classes of photographs",
+                                 .schema = schema,
+                                 .presets = presets,
+                                 .build = build,
+                                 .images = &feed};
+
+const pl_recipe *pl_recipe_entry(void);
+const pl_recipe *pl_recipe_entry(void)
+{
+    return &recipe;
+}

@@ -1,0 +1,130 @@
+/* test_data_array.c - arrays in pieces, in safetensors and in HDF5. */
+#include "data/array.h"
+#include "io/npy.h"
+#include "io/safetensors.h"
+#include "test.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { ROWS = 5, COLS = 3 };
+
+static void fill(float *x, int first)
+{
+    for (int i = 0; i < ROWS * COLS; i++) x[i] = (float)(100 * (first + i / COLS) + i % COLS);
+}
+
+static pl_status write_bundle(const char *path, const float *x)
+{
+    pl_st_writer *w;
+    pl_type t = PL_TYPE(PL_F32, ROWS, COLS);
+    PL_TRY(pl_st_writer_new(path, &w));
+    pl_status rc = pl_st_writer_add(w, "deep.frames", &t);
+    if (rc == PL_OK) rc = pl_st_writer_begin(w);
+    if (rc == PL_OK) rc = pl_st_writer_write(w, 0, x, ROWS * COLS * sizeof *x);
+    if (rc == PL_OK) rc = pl_st_writer_finish(w);
+    pl_st_writer_free(w);
+    return rc;
+}
+
+static bool rows_are_right(const pl_array *a)
+{
+    for (int64_t r = 0; r < pl_array_rows(a); r++) {
+        float row[COLS];
+        if (pl_array_read(a, r, row) != PL_OK) return false;
+        for (int c = 0; c < COLS; c++)
+            if (row[c] != (float)(100 * r + c)) return false;
+    }
+    return true;
+}
+
+TEST(data_arrays_in_pieces)
+{
+    char a[512], b[512], c[512];
+    float x[ROWS * COLS];
+    pl_type all = PL_TYPE(PL_F32, ROWS, COLS), sample = PL_TYPE(PL_F32, COLS), wrong = PL_TYPE(PL_F32, 4);
+    const char *paths[3] = {a, b, c};
+    snprintf(a, sizeof a, "%s/0.npy", pl_test_dir());
+    snprintf(b, sizeof b, "%s/1.safetensors", pl_test_dir());
+    snprintf(c, sizeof c, "%s/2.npy", pl_test_dir());
+    fill(x, 0);
+    CHECK_OK(pl_npy_write(a, &all, x));
+    fill(x, ROWS);
+    CHECK_OK(write_bundle(b, x));
+    fill(x, 2 * ROWS);
+    CHECK_OK(pl_npy_write(c, &all, x));
+    pl_array *array;
+    CHECK_OK(pl_array_open(paths, 3, "frames", "deep.frames", &sample, &array));
+    CHECK_INT(pl_array_rows(array), 3 * ROWS);
+    CHECK(rows_are_right(array));
+    CHECK(strcmp(pl_array_path(array, 0), a) == 0 && strcmp(pl_array_path(array, ROWS), b) == 0 &&
+          strcmp(pl_array_path(array, 3 * ROWS - 1), c) == 0);
+    pl_array_close(array);
+    CHECK_INT(pl_array_open(paths, 3, "frames", "frames", &sample, &array), PL_ERR_DATA);
+    CHECK(strstr(pl_error_text(), "1.safetensors has no tensor \"frames\""));
+    CHECK_INT(pl_array_open(paths, 1, "frames", "", &wrong, &array), PL_ERR_DATA);
+    CHECK(strstr(pl_error_text(), "0.npy is f32[5,3]"));
+    CHECK(truncate(b, 200) == 0);
+    CHECK_INT(pl_array_open(paths, 3, "frames", "deep.frames", &sample, &array), PL_ERR_DATA);
+}
+
+/* ---- HDF5: a file of 16-bit numbers, as cameras write them ----------------------------------- */
+typedef int64_t id;
+
+static void *symbol(const char *name)
+{
+    void *lib = dlopen("libhdf5_serial.so.103", RTLD_NOW);
+    return lib ? dlsym(lib, name) : NULL;
+}
+
+#define BIND(f, name) (*(void **)(void *)&(f) = symbol(name))
+
+static bool write_hdf5(const char *path, const int16_t *x)
+{
+    int (*open_lib)(void);
+    id (*create)(const char *, unsigned, id, id), (*group)(id, const char *, id, id, id),
+        (*space)(int, const uint64_t *, const uint64_t *), (*set)(id, const char *, id, id, id, id, id);
+    int (*put)(id, id, id, id, id, const void *), (*close_file)(id);
+    if (!BIND(open_lib, "H5open") || !BIND(create, "H5Fcreate") || !BIND(group, "H5Gcreate2") ||
+        !BIND(space, "H5Screate_simple") || !BIND(set, "H5Dcreate2") || !BIND(put, "H5Dwrite") ||
+        !BIND(close_file, "H5Fclose"))
+        return false;
+    open_lib();
+    id *type = symbol("H5T_NATIVE_INT16_g");
+    uint64_t dim[2] = {ROWS, COLS};
+    enum { TRUNCATE = 2 };
+    id file = create(path, TRUNCATE, 0, 0);
+    id folder = group(file, "Product", 0, 0, 0);
+    id s = space(2, dim, NULL), d = set(file, "Product/Signal", *type, s, 0, 0, 0);
+    bool ok = put(d, *type, 0, 0, 0, x) >= 0;
+    int (*close_one)(id); /* a file stays open as long as anything in it does */
+    BIND(close_one, "H5Oclose");
+    close_one(d);
+    close_one(folder);
+    close_file(file);
+    return ok;
+}
+
+TEST(data_hdf5)
+{
+    char path[512];
+    const char *paths[1] = {path};
+    int16_t x[ROWS * COLS];
+    pl_type sample = PL_TYPE(PL_F32, COLS);
+    pl_array *a;
+    if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
+    for (int i = 0; i < ROWS * COLS; i++) x[i] = (int16_t)(100 * (i / COLS) + i % COLS);
+    snprintf(path, sizeof path, "%s/camera.h5", pl_test_dir());
+    CHECK(write_hdf5(path, x));
+    CHECK_OK(pl_array_open(paths, 1, "frames", "Product/Signal", &sample, &a));
+    CHECK_INT(pl_array_rows(a), ROWS);
+    CHECK(rows_are_right(a));
+    pl_array_close(a);
+    CHECK_INT(pl_array_open(paths, 1, "frames", "Product", &sample, &a), PL_ERR_DATA);
+    CHECK(strstr(pl_error_text(), "has no array \"Product\""));
+    CHECK(truncate(path, 900) == 0);
+    CHECK_INT(pl_array_open(paths, 1, "frames", "Product/Signal", &sample, &a), PL_ERR_DATA);
+}

@@ -1,0 +1,126 @@
+/* test_data_run.c - data sets through the command line: workers, bad files, arrays, inspect. */
+#include "cli_run.h"
+#include "images.h"
+#include "test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The recipe of tests/data/photo, compiled into the test's folder. */
+static bool photo_made(void)
+{
+    return cli_run("${CC:-cc} -shared -fPIC -O1 -I include -o %s/photo.so tests/data/photo/photo.c",
+                   pl_test_dir()).code == 0;
+}
+
+static const char *result(const char *run)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s/log.jsonl", pl_test_dir(), run);
+    return cli_read(path);
+}
+
+/* The losses of a log, one after the other. */
+static void losses(const char *run, char *to, size_t cap)
+{
+    size_t used = 0;
+    to[0] = 0;
+    for (const char *at = result(run); (at = strstr(at, "\"loss\":")); at++) {
+        size_t n = strcspn(at, ",}");
+        if (used + n + 2 > cap) break;
+        memcpy(to + used, at, n);
+        used += n;
+        to[used] = 0;
+    }
+}
+
+#define PHOTO "cd %s && $P train ./photo.so data.path=set classes=2 "
+
+TEST(data_workers_change_nothing)
+{
+    char set[512], one[8192], other[8192];
+    if (!cli_bin()) SKIP("PL_BIN is not built");
+    snprintf(set, sizeof set, "%s/set", pl_test_dir());
+    if (!image_folder(set, 30, 2, 64, 48, 0)) SKIP("libturbojpeg is not here");
+    CHECK(photo_made());
+    static const char *const views = "data.crop=random 'data.crop_scale=[0.5, 1]' data.flip=0.5 "
+                                     "'data.jitter=[0.2, 0.2, 0.2, 0.05]' data.erase=0.3";
+    static const char *const workers[] = {"0", "1", "2", "4"};
+    for (int i = 0; i < 4; i++) {
+        cli_result r = cli_run(PHOTO "%s data.eval_share=0.3 data.workers=%s --out w%s --quiet",
+                               pl_test_dir(), views, workers[i], workers[i]);
+        CHECK_MSG(r.code == 0, "%s", r.err);
+        char run[8];
+        snprintf(run, sizeof run, "w%s", workers[i]);
+        losses(run, i ? other : one, sizeof one);
+        if (i) CHECK_MSG(strcmp(one, other) == 0, "workers=%s: %s\nworkers=0: %s", workers[i], other, one);
+    }
+    CHECK(strlen(one) > 100);
+    cli_result r = cli_run("cd %s && cmp w0/model.safetensors w4/model.safetensors", pl_test_dir());
+    CHECK_MSG(r.code == 0, "%s", r.out);
+    r = cli_run(PHOTO "data.eval_share=0.3 --out plain --quiet", pl_test_dir());
+    CHECK_INT(r.code, 0);
+    losses("plain", other, sizeof other);
+    CHECK(strcmp(one, other) != 0);
+}
+
+/* The cloud recipe's own samples, made by several threads. */
+TEST(data_workers_of_a_recipe)
+{
+    char one[8192], other[8192];
+    if (!cli_bin()) SKIP("PL_BIN is not built");
+    for (int w = 0; w < 4; w += 3) {
+        cli_result r = cli_run("cd %s && $P train " CLI_SMALL "train.steps=12 data.workers=%d "
+                               "data.prefetch=2 --out r%d --quiet", pl_test_dir(), w, w);
+        CHECK_MSG(r.code == 0, "%s", r.err);
+    }
+    losses("r0", one, sizeof one);
+    losses("r3", other, sizeof other);
+    CHECK(one[0] && strcmp(one, other) == 0);
+}
+
+TEST(data_bad_files_in_training)
+{
+    char set[512];
+    if (!cli_bin()) SKIP("PL_BIN is not built");
+    snprintf(set, sizeof set, "%s/set", pl_test_dir());
+    if (!image_folder(set, 40, 2, 40, 40, 20)) SKIP("libturbojpeg is not here");
+    CHECK(photo_made());
+    cli_result r = cli_run(PHOTO "data.eval_share=0.2 train.steps=20 data.workers=2 data.on_bad=fail", pl_test_dir());
+    CHECK_INT(r.code, 5);
+    CHECK_MSG(strstr(r.err, "set/class1/00") && strstr(r.err, "end early"), "%s", r.err);
+    r = cli_run(PHOTO "data.eval_share=0.2 train.steps=20 data.workers=2 data.on_bad=skip", pl_test_dir());
+    CHECK_MSG(r.code == 0, "%s", r.err);
+    CHECK_MSG(strstr(r.err, "2 images could not be read") && strstr(r.err, "set/class1/0019.jpg") &&
+                  strstr(r.err, "set/class1/0039.jpg"), "%s", r.err);
+    r = cli_run("$P inspect data %s", set);
+    CHECK_INT(r.code, 5);
+    CHECK_MSG(strstr(r.out, "40 images") && strstr(r.out, "2 bad") && strstr(r.err, "0019.jpg: the JPEG"),
+              "%s%s", r.out, r.err);
+    r = cli_run("$P inspect data %s --json", set);
+    CHECK_INT(r.code, 5);
+    CHECK_MSG(strstr(r.out, "\"bad_files\":2") && strstr(r.out, "\"kind\":\"JPEG RGB\""), "%s", r.out);
+}
+
+TEST(data_hostile_folders)
+{
+    if (!cli_bin()) SKIP("PL_BIN is not built");
+    CHECK(photo_made());
+    cli_result r = cli_run("cd %s && mkdir -p set && $P train ./photo.so data.source=folder data.path=set",
+                           pl_test_dir());
+    CHECK_INT(r.code, 5);
+    CHECK_MSG(strstr(r.err, "set holds no JPEG, PNG or WebP image"), "%s", r.err);
+    r = cli_run("cd %s && $P train ./photo.so data.source=folder data.path=nowhere", pl_test_dir());
+    CHECK_INT(r.code, 5);
+    r = cli_run("cd %s && $P train ./photo.so data.source=tar data.path=set", pl_test_dir());
+    CHECK_INT(r.code, 5);
+    r = cli_run("cd %s && $P train " CLI_SMALL "data.source=folder data.path=set", pl_test_dir());
+    CHECK_INT(r.code, 2);
+    r = cli_run("cd %s && $P train ./photo.so data.source=tar", pl_test_dir());
+    CHECK_INT(r.code, 2);
+    r = cli_run("cd %s && printf 'x%%.0s' $(seq 700) > set/a.tar && $P train ./photo.so data.path=set",
+                pl_test_dir());
+    CHECK_INT(r.code, 5);
+    CHECK_MSG(strstr(r.err, "a.tar: no tar header at byte 0"), "%s", r.err);
+}
