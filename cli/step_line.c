@@ -3,7 +3,8 @@
  *   [00:15:23] Epoch 5/100 | Batch 127/500 | 2.80 s/batch | loss 0.0931 | lr 2.3e-03 |
  *       GPU 14.2/16.0 GiB | host 1.2 GiB | wait 1% | ETA 01:58:45
  *
- * A narrow terminal loses the learning rate and the second memory first, never the loss or the time left.
+ * A narrow terminal loses, in this order, the learning rate, the second memory, the waiting, the
+ * memory and the rate; the loss and the time left stay.
  */
 #include "monitor.h"
 #include "ui.h"
@@ -48,14 +49,17 @@ static void put_memory(monitor *m, bool both, char *out, size_t cap)
 void step_line(monitor *m, const pl_step_info *s, double elapsed, double per, double wait, int width,
                char *out, size_t cap)
 {
-    char where[96], memory[96], rate[48], lr[32];
+    char where[96], memory[96], rate[48], lr[32], waiting[32];
     put_where(m, s, where, sizeof where);
-    snprintf(rate, sizeof rate, per >= 1 ? "%.2f s/batch" : "%.1f batches/s", per >= 1 ? per : 1 / per);
-    for (int less = 0; less < 3; less++) {
+    snprintf(rate, sizeof rate, per >= 1 ? " | %.2f s/batch" : " | %.1f batches/s",
+             per >= 1 ? per : 1 / per);
+    snprintf(lr, sizeof lr, " | lr %.1e", s->lr);
+    snprintf(waiting, sizeof waiting, " | wait %.0f%%", wait);
+    for (int less = 0; less < 6; less++) {
         put_memory(m, less < 2, memory, sizeof memory);
-        snprintf(lr, sizeof lr, " | lr %.1e", s->lr);
-        int n = snprintf(out, cap, "[%s] %s | %s | loss %.4f%s%s | wait %.0f%% | ETA %s",
-                         cli_clock(elapsed), where, rate, s->loss, less < 1 ? lr : "", memory, wait,
+        int n = snprintf(out, cap, "[%s] %s%s | loss %.4f%s%s%s | ETA %s", cli_clock(elapsed), where,
+                         less < 5 ? rate : "", s->loss, less < 1 ? lr : "",
+                         less < 4 ? memory : "", less < 3 ? waiting : "",
                          cli_clock(per * (double)(m->steps - s->step)));
         if (n < width) break;
     }
