@@ -186,6 +186,7 @@ check-all: ## both compilers, sanitizers, long tests, fuzzers, headers (an hour)
 	$(MAKE) test PL_TEST_LONG=1
 	$(MAKE) test PL_TEST_LONG=1 SAN=address,undefined
 	$(MAKE) test SAN=thread
+	tools/budget-sweep $(BUILD)
 	tests/fuzz/run.sh 0
 	tests/fuzz/run.sh 30
 
