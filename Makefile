@@ -58,6 +58,7 @@ SIM_FLAGS := -x c++ -std=c++17 -O1 -g -D_GNU_SOURCE -fPIC -fvisibility=hidden -f
 # The CUDA plug-in, where nvcc is found. CUDA_ARCHS: numbers of sm_ targets, or "all"; the default is
 # quick to compile and runs on any card from the T4 on (PTX for those that are not named).
 CUDA_HOME  ?= $(patsubst %/bin/nvcc,%,$(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc)))
+NVCC       ?= $(CUDA_HOME)/bin/nvcc
 CUDA_ARCHS ?= 90
 ifneq ($(CUDA_HOME),)
 PLUGIN     := $(BUILD)/libplimsoll_cuda.so
@@ -69,7 +70,7 @@ NVCC_ARCH  := $(if $(filter all,$(CUDA_ARCHS)),-arch=all,\
  $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a)$(comma)code=sm_$(a)) \
  -gencode arch=compute_75$(comma)code=compute_75)
 # A fifth of the size, where the compiler can.
-NVCC_SMALL := $(if $(PLUGIN),$(shell $(CUDA_HOME)/bin/nvcc --help | grep -q -e '--compress-mode' && echo -compress-mode=size))
+NVCC_SMALL := $(if $(PLUGIN),$(shell $(NVCC) --help | grep -q -e '--compress-mode' && echo -compress-mode=size))
 NVCC_FLAGS := -std=c++17 -O3 -lineinfo -fmad=false -Xcompiler -fPIC,-ffp-contract=off,-fno-math-errno \
  -Iinclude -Isrc -MMD -MP $(NVCC_ARCH) $(NVCC_SMALL)
 CUDA_LIBS  := -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -lcublasLt -lcudnn -lnvrtc \
@@ -112,7 +113,7 @@ $(BUILD)/libplimsoll_cuda.so: $(CUDA_OBJ)
 $(BUILD)/src/cuda/%.cu.o: src/cuda/%.cu
 	@mkdir -p $(@D)
 	@echo "  nvcc $<"
-	@$(CUDA_HOME)/bin/nvcc $(NVCC_FLAGS) -c -o $@ $<
+	@$(NVCC) $(NVCC_FLAGS) -c -o $@ $<
 
 $(BUILD)/src/cuda/%.o: src/cuda/%.c | build/deps.ok
 	@mkdir -p $(@D)

@@ -289,6 +289,20 @@ static pl_status find_minimum(pl_run *r, uint64_t *arena)
     return PL_OK;
 }
 
+/* The largest of the programs' arenas; least: of the smallest ones found. */
+static uint64_t arena_of(const pl_run *r, bool least)
+{
+    uint64_t most = 0;
+    pl_program *programs[PL_MAX_PROGRAMS];
+    int n = pl__run_programs(r, programs);
+    for (int i = 0; i < n; i++) {
+        const pl_plan_info *p = pl_program_plan(programs[i]);
+        uint64_t arena = least && p->minimum_bytes ? p->minimum_bytes : p->arena_bytes;
+        if (arena > most) most = arena;
+    }
+    return most;
+}
+
 /* Plans for what the budget leaves to the arena. A budget for which no plan is found leaves the
  * last plans as they are: pl_run_memory_get tells that they do not fit. */
 static pl_status fit_arena(pl_run *r, uint64_t arena)
@@ -322,16 +336,29 @@ static uint64_t arena_room(const pl_run *r, uint64_t margin)
     return budget > taken ? budget - taken : 0;
 }
 
-/* Planning itself takes memory, so what is left is measured again after it. */
+/* Lets go of what planning alone needs: it is no part of the process that trains. */
+static void settle(pl_run *r)
+{
+    pl_program *programs[PL_MAX_PROGRAMS];
+    int n = pl__run_programs(r, programs);
+    for (int i = 0; i < n; i++) pl_program_settle(programs[i]);
+    pl_sys_trim();
+}
+
+/* Planning itself takes memory, so what is left is measured again after it. A plan is taken only with
+ * the whole margin: the part of it that a budget may shrink is for what changes between this look and
+ * the next one. Where no plan leaves the whole margin, a plan that leaves the least does. */
 static pl_status fit_budget(pl_run *r)
 {
     if (!budget_of(r)) return PL_OK;
     pl_status rc = PL_OK;
-    for (int round = 0; round < 4 && !pl_run_memory_get(r).fits; round++) {
+    for (int round = 0; round < 4 && arena_of(r, false) > arena_room(r, margin_of(r, false)); round++) {
         rc = fit_arena(r, arena_room(r, margin_of(r, false)));
-        if (rc == PL_ERR_FIT) rc = fit_arena(r, arena_room(r, margin_of(r, true)));
-        pl_sys_trim();
-        if (rc != PL_OK) break;
+        bool tight = rc == PL_ERR_FIT;
+        if (tight && !pl_run_memory_get(r).fits) rc = fit_arena(r, arena_room(r, margin_of(r, true)));
+        else if (tight) rc = PL_OK;
+        settle(r);
+        if (rc != PL_OK || (tight && pl_run_memory_get(r).fits)) break;
     }
     if (rc != PL_ERR_FIT) return rc;
     r->unfit = pl_arena_strdup(&r->arena, pl_error_text());
@@ -423,20 +450,6 @@ pl_run_split pl_run_split_get(const pl_run *r)
 double pl_run_predicted_ms(const pl_run *r)
 {
     return pl__turns_predicted_ms(r);
-}
-
-/* The largest of the programs' arenas; least: of the smallest ones found. */
-static uint64_t arena_of(const pl_run *r, bool least)
-{
-    uint64_t most = 0;
-    pl_program *programs[PL_MAX_PROGRAMS];
-    int n = pl__run_programs(r, programs);
-    for (int i = 0; i < n; i++) {
-        const pl_plan_info *p = pl_program_plan(programs[i]);
-        uint64_t arena = least && p->minimum_bytes ? p->minimum_bytes : p->arena_bytes;
-        if (arena > most) most = arena;
-    }
-    return most;
 }
 
 pl_run_memory pl_run_memory_get(const pl_run *r)
