@@ -8,6 +8,7 @@
 #include "pass/pass.h"
 #include "plimsoll_train.h"
 #include "rt/device.h"
+#include "small_run.h"
 #include "test.h"
 #include "train/train_int.h"
 
@@ -99,18 +100,10 @@ enum { MAX_KEYS = 6 };
 /* keys: a list that ends with NULL */
 static pl_status open_run(const char *const *keys, pl_run **out)
 {
-    const pl_config_entry *tables[2] = {pl_engine_schema, recipe.schema};
-    static const char *const base[] = {"batch=8", "optim.lr=5e-3", "optim.weight_decay=0"};
-    pl_run *r = pl_sys_alloc(sizeof *r);
-    if (!r) return PL_ERR_MEMORY;
-    *out = r;
-    r->recipe = &recipe;
-    r->compile = (pl_compile_opts)PL_COMPILE_INIT;
-    r->store = pl_store_new();
-    PL_TRY(pl_config_new(tables, 2, &r->config));
-    for (int i = 0; i < 3; i++) PL_TRY(pl_config_override(r->config, base[i]));
-    for (int i = 0; i < MAX_KEYS && keys[i]; i++) PL_TRY(pl_config_override(r->config, keys[i]));
-    return pl_config_check(r->config);
+    const char *all[3 + MAX_KEYS] = {"batch=8", "optim.lr=5e-3", "optim.weight_decay=0"};
+    int n = 3;
+    for (int i = 0; i < MAX_KEYS && keys[i]; i++) all[n++] = keys[i];
+    return small_run_open(&recipe, all, n, out);
 }
 
 static pl_status start_run(const char *const *keys, const pl_compile_opts *o, pl_run **out)

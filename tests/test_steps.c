@@ -3,6 +3,7 @@
 #include "base/pool.h"
 #include "base/sys.h"
 #include "plimsoll_train.h"
+#include "small_run.h"
 #include "test.h"
 #include "train/train_int.h"
 
@@ -70,47 +71,20 @@ static int64_t data_size(void *data, pl_subset subset)
     return SAMPLES;
 }
 
-static pl_status data_read(void *data, pl_subset subset, const int64_t *sample, int n,
-                           pl_batch *batch)
-{
-    (void)data, (void)subset;
-    static const char *const names[] = {"x", "y"};
-    for (int k = 0; k < 2; k++) {
-        pl_type t;
-        float *to = pl_batch_input(batch, names[k], &t);
-        int64_t row = pl_type_elems(&t) / t.dim[0];
-        for (int i = 0; i < n; i++) {
-            uint64_t state = (uint64_t)(sample[i] * 2 + k + 1) * 0x9e3779b97f4a7c15u;
-            for (int64_t j = 0; j < row; j++) *to++ = (float)pl_test_noise(&state);
-        }
-    }
-    return PL_OK;
-}
-
 static const pl_recipe recipe = {.abi = PL_RECIPE_ABI,
                                  .name = "steps-test",
                                  .about = "two small networks",
                                  .schema = schema,
                                  .build = recipe_build,
                                  .data_size = data_size,
-                                 .data_read = data_read,
+                                 .data_read = small_run_noise,
                                  .optims = sections};
 
 static pl_status open_run(const char *const *overrides, int n, pl_run **out)
 {
-    pl_run *r = pl_sys_alloc(sizeof *r);
-    if (!r) return PL_ERR_MEMORY;
-    *out = r;
-    r->recipe = &recipe;
-    r->compile = (pl_compile_opts)PL_COMPILE_INIT;
-    r->store = pl_store_new();
-    const pl_config_entry *tables[3] = {pl_engine_schema, recipe.schema,
-                                        pl__optim_schema(&r->arena, recipe.optims)};
-    PL_TRY(pl_config_new(tables, 3, &r->config));
-    PL_TRY(pl_config_override(r->config, "batch=32"));
-    PL_TRY(pl_config_override(r->config, "optim_d.lr=2e-3"));
-    for (int i = 0; i < n; i++) PL_TRY(pl_config_override(r->config, overrides[i]));
-    return pl_config_check(r->config);
+    const char *keys[10] = {"batch=32", "optim_d.lr=2e-3"};
+    for (int i = 0; i < n; i++) keys[2 + i] = overrides[i];
+    return small_run_open(&recipe, keys, 2 + n, out);
 }
 
 static double term(const pl_step_info *info, const char *name)
