@@ -184,6 +184,33 @@ TEST(steps_groups_are_apart)
     }
 }
 
+/* `from` and `until` bound the steps of a program, and a program that runs rarely costs its share. */
+TEST(steps_run_when_they_are_due)
+{
+    static const struct { pl_when when; const char *runs; } of[] = {
+        {{.every = 3}, "100100100"},         {{.but_every = 3}, "011011011"},
+        {{.from = 2, .until = 5}, "001110000"}, {{.every = 2, .from = 3}, "000010101"},
+        {{.until = 4, .but_every = 2}, "010100000"},
+    };
+    for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
+        pl_turn t = {.when = of[i].when};
+        for (int64_t step = 0; step < 9; step++)
+            CHECK_MSG(pl__turn_runs(&t, step) == (of[i].runs[step] == '1'), "rule %zu, step %lld", i,
+                      (long long)step);
+    }
+    pl_run *run = NULL;
+    CHECK_OK(open_run(NULL, 0, &run));
+    CHECK_OK(pl_run_build(run));
+    double want = 0;
+    for (int i = 0; i < pl_run_turn_count(run); i++) {
+        pl_run_turn t = pl_run_turn_at(run, i);
+        double share = strcmp(t.name, "judge") == 0 ? 0.75 : strcmp(t.name, "penalty") == 0 ? 0.25 : 1;
+        want += share * pl_program_plan(t.run)->predicted_step_ms;
+    }
+    CHECK_NEAR(pl_run_predicted_ms(run), want, 1e-9 * want);
+    pl_run_free(run);
+}
+
 TEST(steps_refuse)
 {
     trace t;
