@@ -154,7 +154,7 @@ int64_t pl_supply_size(pl_run *r, pl_subset subset)
 {
     if (r->images) return pl__images_size(r, subset);
     if (r->dataset) return pl_dataset_rows(r->dataset, subset);
-    return r->recipe->data_size ? r->recipe->data_size(r->data, subset) : 0;
+    return pl__recipe_samples(r, subset);
 }
 
 static void choose_samples(pl_run *r, int64_t batch, int64_t *samples)
@@ -321,9 +321,7 @@ static pl_status open_source(pl_run *r)
                                    ? ""
                                    : pl_config_text(r->config, "data.fields"),
                                r->train, r->eval, &r->dataset);
-    if (r->recipe->data_open) PL_TRY(r->recipe->data_open(r->config, &r->data));
-    r->data_open = true;
-    return PL_OK;
+    return pl__recipe_data_open(r);
 }
 
 pl_status pl_supply_open(pl_run *r)

@@ -106,7 +106,7 @@ struct pl_run {
     pl_session *session;
     pl_plateau plateau;
     const char *unfit; /* why no plan fits the budget; NULL */
-    void *data;                /* the recipe's, when data_open */
+    void *data;                /* what the recipe's data_read gets, when data_open */
     struct pl_dataset *dataset; /* arrays of data.path, else NULL */
     struct pl_images *images;   /* images of data.path, else NULL */
     struct pl_supply *supply;
@@ -126,6 +126,10 @@ static inline void *pl__unconst(const pl_recipe *r)
 {
     return (void *)(uintptr_t)r;
 }
+
+/* generate.c: the recipe's own data, opened once; how many samples there are, 0: endless. */
+pl_status pl__recipe_data_open(pl_run *r) PL_MUST_USE;
+int64_t pl__recipe_samples(const pl_run *r, pl_subset subset);
 
 /* Sample number of position p of the endless stream of samples: each epoch is a permutation of
  * [0, size) that depends on seed and epoch only. */
