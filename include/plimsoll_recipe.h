@@ -134,6 +134,28 @@ typedef struct pl_encoder {
 /* Whether the data come from a cache: the encoder's outputs are inputs. */
 PL_API bool pl_builder_cached(const pl_builder *b);
 
+/* ---- weights of others -------------------------------------------------------------------------
+ * Frozen parts come with weights under other names than ours, in one file or many. A recipe names the
+ * configuration key that says where they lie and how names translate; the engine reads them after
+ * `init_from`, converts their floating type, and stops with a list when a tensor is missing or not known. */
+
+/* One rule: in both patterns * stands for one part of a name between dots, ** at the end for all that is
+ * left, and the k-th of one is the k-th of the other. The first rule whose `ours` fits a slot's name counts. */
+typedef struct pl_rename {
+    const char *theirs, *ours;
+} pl_rename;
+typedef struct pl_naming {
+    const char *name;       /* of the convention, for messages: "diffusers" */
+    const char *prefix;     /* before every name of theirs; NULL: none */
+    const pl_rename *rules; /* ends with {NULL} */
+    const char *ignored;    /* pattern (pl_nn_match) of tensors that may be left over; NULL: none */
+} pl_naming;
+typedef struct pl_weights {
+    const char *key;         /* of text: a file, a folder, or an index.json; null: none are read */
+    const char *slots;       /* pattern of the slots that it fills, all of them */
+    const pl_naming *naming; /* ends with {NULL}; the one that finds most is taken, our own names at last */
+} pl_weights;
+
 /* ---- the recipe ------------------------------------------------------------------------- */
 typedef struct pl_preset {
     const char *name;  /* "tiny": the preset cloud/tiny */
@@ -191,6 +213,8 @@ typedef struct pl_recipe {
     const pl_image_feed *images;
     /* Optional: what data.cache keeps. */
     const pl_encoder *encoder;
+    /* Optional, ends with {NULL}: files with weights of frozen parts. */
+    const pl_weights *weights;
 } pl_recipe;
 
 typedef const pl_recipe *(*pl_recipe_entry_fn)(void);
