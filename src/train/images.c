@@ -4,6 +4,7 @@
 #include "base/dtype.h"
 #include "base/pool.h"
 #include "base/sys.h"
+#include "train/texts.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -39,7 +40,8 @@ bool pl__images_wanted(const pl_run *r)
     if (pl_config_is_null(r->config, "data.path")) return false;
     if (strcmp(source, "folder") == 0 || strcmp(source, "tar") == 0) return true;
     const char *path = pl_config_text(r->config, "data.path");
-    return strcmp(source, "auto") == 0 && r->recipe->images && !has_arrays(path) &&
+    bool fed = r->recipe->images && r->recipe->images->images;
+    return strcmp(source, "auto") == 0 && fed && !has_arrays(path) &&
            !has_input_files(r, path);
 }
 
@@ -75,7 +77,7 @@ static bool is_fed(const pl_image_feed *f, const char *name)
 static pl_status find_shapes(const pl_run *r, int bucket, pl_image_shapes shape, int *n)
 {
     const pl_image_feed *f = r->recipe->images;
-    PL_FAIL_IF(!f, PL_ERR_CONFIG, "recipe %s is not fed with images: data.source=arrays reads arrays",
+    PL_FAIL_IF(!f || !f->images, PL_ERR_CONFIG, "recipe %s is not fed with images: data.source=arrays reads arrays",
                r->recipe->name);
     const pl_program *programs[2] = {pl__variant_train(r, bucket), pl__variant_eval(r, bucket)};
     for (int s = 0; s < 2 && programs[s]; s++) {
@@ -204,16 +206,6 @@ static void write_label(void *to, const pl_type *t, int i, int64_t label)
     else if (t->dtype == PL_F32) ((float *)to)[i] = (float)label;
 }
 
-static pl_status write_text(pl_run *r, const char *caption, int i, pl_batch *batch)
-{
-    const pl_image_feed *f = r->recipe->images;
-    pl_type t;
-    char *to = f->text && f->encode ? pl_batch_input(batch, f->text, &t) : NULL;
-    if (!to) return PL_OK;
-    pl_type row = pl_type_make(t.dtype, t.rank - 1, t.dim + 1);
-    return f->encode(r->config, caption, to + (size_t)i * pl_type_bytes(&row), &row);
-}
-
 static pl_status read_one(pl_run *r, const pl_images_job *j, int64_t i, int thread)
 {
     const pl_image_feed *f = r->recipe->images;
@@ -237,7 +229,7 @@ static pl_status read_one(pl_run *r, const pl_images_job *j, int64_t i, int thre
     pl_type t;
     void *label = f->label ? pl_batch_input(j->batch, f->label, &t) : NULL;
     if (label) write_label(label, &t, (int)i, read.label);
-    return write_text(r, read.caption, (int)i, j->batch);
+    return pl__text_write(r, read.caption, i, j->batch);
 }
 
 /* A thread's share of a batch: every n-th sample. */

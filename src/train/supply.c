@@ -7,6 +7,7 @@
 #include "rt/device.h"
 #include "train/dataset.h"
 #include "train/images.h"
+#include "train/texts.h"
 
 #include <math.h>
 #include <string.h>
@@ -172,6 +173,7 @@ int64_t pl_supply_size(pl_run *r, pl_subset subset)
 {
     if (r->images) return pl__images_size(r, subset);
     if (r->dataset) return pl_dataset_rows(r->dataset, subset);
+    if (r->texts && pl__prompts_wanted(r)) return pl__prompts_size(r, subset);
     return pl__recipe_samples(r, subset);
 }
 
@@ -253,13 +255,15 @@ static pl_status read_into(pl_run *r, const job *j)
                                 j->n_threads};
         return pl__images_read(r, &images);
     }
+    bool prompts = r->texts && pl__prompts_wanted(r);
     if (r->dataset) {
         PL_TRY(pl_dataset_read(r->dataset, j->subset, j->samples, n, j->batch));
-    } else {
+    } else if (!prompts || r->recipe->data_read) {
         PL_FAIL_IF(!r->recipe->data_read, PL_ERR_CONFIG,
                    "recipe %s has no data of its own: set data.path", r->recipe->name);
         PL_TRY(r->recipe->data_read(r->data, j->subset, j->samples, n, j->batch));
     }
+    if (prompts) PL_TRY(pl__prompts_read(r, j->subset, j->samples, n, j->batch));
     return pl_config_bool(r->config, "data.allow_nonfinite") ? PL_OK : check_finite(r, j);
 }
 
@@ -372,6 +376,7 @@ static pl_status open_source(pl_run *r)
     bool path = !pl_config_is_null(r->config, "data.path");
     PL_FAIL_IF(!path && strcmp(source, "auto") != 0 && strcmp(source, "synthetic") != 0,
                PL_ERR_CONFIG, "data.source=%s wants data.path", source);
+    PL_TRY(pl__texts_open(r));
     if (pl__images_wanted(r)) return pl__images_open(r, r->supply->workers + callers_of());
     PL_FAIL_IF(r->n_variants, PL_ERR_CONFIG, "data.buckets wants images: data.path names none");
     if (path && strcmp(source, "synthetic") != 0)
@@ -406,6 +411,7 @@ void pl_supply_close(pl_run *r)
     pl_supply *in = r->supply;
     if (in) pl_loader_free(in->loader); /* its workers read what is closed below */
     pl__images_close(r);
+    pl__texts_close(r);
     pl_dataset_close(r->dataset);
     if (r->data_open && r->recipe->data_close) r->recipe->data_close(r->data);
     if (in) pl_arena_release(&in->mem);

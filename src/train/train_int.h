@@ -135,6 +135,7 @@ struct pl_run {
     void *data;                /* what the recipe's data_read gets, when data_open */
     struct pl_dataset *dataset; /* arrays of data.path, else NULL */
     struct pl_images *images;   /* images of data.path, else NULL */
+    struct pl_texts *texts;     /* of data.prompts, else NULL */
     struct pl_supply *supply;
     bool data_open, replay;
     bool trace_nan; /* steps are watched */
