@@ -15,6 +15,7 @@
 
 #include "plimsoll.h"
 #include "plimsoll_config.h"
+#include "plimsoll_image.h"
 #include "plimsoll_nn.h"
 
 #ifdef __cplusplus
@@ -112,6 +113,13 @@ typedef struct pl_image_input {
     const char *name;
     float low, high; /* f32: values of black and of white, e.g. -1 and 1 */
 } pl_image_input;
+/* A view of the first image's size, 3 bytes a pixel, and what draws for it depend on. */
+typedef struct pl_picture {
+    const uint8_t *rgb;
+    int w, h;
+    pl_image_key key;
+    pl_subset subset;
+} pl_picture;
 typedef struct pl_image_feed {
     const pl_image_input *images; /* ends with {NULL} */
     const char *label;            /* input [batch], i32, i64 or f32: number of the class; NULL */
@@ -122,6 +130,14 @@ typedef struct pl_image_feed {
     /* Configuration keys that are the images' height and width, for data.buckets: build is called once for
      * every bucket, with its size under these keys. One key for both: square buckets only. NULL: none. */
     const char *height, *width;
+    /* Inputs that are made of the picture (or of its sample alone), ends with NULL; NULL: none. They may
+     * include those of `images`, which are written first. Each reading thread has a state. make is a pure
+     * function of the picture; it writes row `row` of the batch's inputs. */
+    const char *const *made;
+    uint64_t (*make_bytes)(const pl_config *c, int w, int h); /* of a state */
+    pl_status (*make_open)(const pl_config *c, int w, int h, void **state);
+    void (*make_close)(void *state);
+    pl_status (*make)(void *state, const pl_picture *p, pl_batch *batch, int row);
 } pl_image_feed;
 
 /* A frozen part in front of the model whose outputs are computed once (`plimsoll cache`) and kept on disk.

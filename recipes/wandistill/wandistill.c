@@ -131,6 +131,9 @@ static const pl_peer_key peer_keys[] = {
 };
 static const pl_peer peer = {.workloads = workloads, .preset = "tiny", .keys = peer_keys};
 
+/* A prompt's row comes from data.embeddings. */
+static const pl_image_feed feed = {.text = "text"};
+
 const pl_recipe pl_recipe_wandistill;
 const pl_recipe pl_recipe_wandistill = {
     .abi = PL_RECIPE_ABI,
@@ -141,5 +144,6 @@ const pl_recipe pl_recipe_wandistill = {
     .build = build,
     .data_read = wan_data_read,
     .peer = &peer,
+    .images = &feed,
     .weights = wan_weights,
 };
