@@ -45,13 +45,15 @@ bool pl__images_wanted(const pl_run *r)
            !has_input_files(r, path);
 }
 
-/* [C,H,W] or [H,W,C] of an input. */
+/* [C,H,W] or [H,W,C] of an input; an image that the program does not read has no size. */
 static pl_status shape_of(const pl_image_input *in, const pl_program *p, pl_pixels *out)
 {
     pl_type t = {0};
     char text[96];
+    bool there = false;
     for (int i = 0; i < pl_program_input_count(p); i++)
-        if (strcmp(pl_program_input_name(p, i), in->name) == 0) t = pl_program_input_type(p, i);
+        if (strcmp(pl_program_input_name(p, i), in->name) == 0) t = pl_program_input_type(p, i), there = true;
+    if (!there) return PL_OK;
     bool first = t.rank == 4 && (t.dim[1] == 3 || t.dim[1] == 1);
     bool last = t.rank == 4 && !first && (t.dim[3] == 3 || t.dim[3] == 1);
     PL_FAIL_IF((!first && !last) || (t.dtype != PL_F32 && t.dtype != PL_U8), PL_ERR_CONFIG,
@@ -76,6 +78,14 @@ static bool is_fed(const pl_image_feed *f, const char *name)
     return (f->label && strcmp(f->label, name) == 0) || (f->text && strcmp(f->text, name) == 0);
 }
 
+/* The first image that is read. */
+static const pl_pixels *first_of(const pl_pixels *shape, int n)
+{
+    int k = 0;
+    while (k + 1 < n && !shape[k].w) k++;
+    return &shape[k];
+}
+
 static pl_status find_shapes(const pl_run *r, int bucket, pl_image_shapes shape, int *n)
 {
     const pl_image_feed *f = r->recipe->images;
@@ -90,6 +100,8 @@ static pl_status find_shapes(const pl_run *r, int bucket, pl_image_shapes shape,
             PL_FAIL_IF(!is_fed(f, name), PL_ERR_CONFIG, "images do not feed input \"%s\" of recipe %s",
                        name, r->recipe->name);
         }
+        PL_FAIL_IF(!first_of(shape[s], *n)->w, PL_ERR_CONFIG, "recipe %s reads no image \"%s\" here", r->recipe->name,
+                   f->images[0].name);
     }
     return PL_OK;
 }
@@ -131,7 +143,7 @@ uint64_t pl__images_bytes(const pl_run *r, int threads)
 static pl_status open_makers(pl_run *r, struct pl_images *m, int threads)
 {
     const pl_image_feed *f = r->recipe->images;
-    const pl_pixels *p = &m->shape[0][0][0];
+    const pl_pixels *p = first_of(m->shape[0][0], m->n);
     if (!f->made) return PL_OK;
     PL_FAIL_IF(r->n_variants, PL_ERR_CONFIG, "data.buckets: recipe %s makes inputs of one size", r->recipe->name);
     m->makers = pl_sys_alloc((size_t)threads * sizeof *m->makers);
@@ -278,8 +290,8 @@ static pl_status read_one(pl_run *r, const pl_images_job *j, int64_t i, int thre
     uint8_t *rgb = f->made ? r->images->makers[thread].rgb : NULL;
     if (rgb) {
         pl_pixels *p = &to[read.n_to++];
-        *p = r->images->shape[j->bucket][read.eval][0];
-        *p = (pl_pixels){.data = rgb, .w = p->w, .h = p->h, .channels = 3, .bytes = true};
+        const pl_pixels *of = first_of(r->images->shape[j->bucket][read.eval], r->images->n);
+        *p = (pl_pixels){.data = rgb, .w = of->w, .h = of->h, .channels = 3, .bytes = true};
     }
     PL_TRY(pl_image_set_read(r->images->set, &read));
     if (rgb) {
