@@ -2,6 +2,7 @@
  * Sizes of the other parts, learning and PyTorch are in test_recipes.c, the degradation in test_degrade.c. */
 #include "../recipes/stablesr/stablesr.h"
 #include "base/sys.h"
+#include "data/image.h"
 #include "images.h"
 #include "lab.h"
 #include "peer.h"
@@ -321,4 +322,39 @@ TEST(stablesr_1000_steps_are_flat)
     pl_run_free(run);
     CHECK_MSG(now <= after_ten + (64 << 10), "%llu bytes after 10 steps, %llu after 1000",
               (unsigned long long)after_ten, (unsigned long long)now);
+}
+
+/* ---- the authors' format ------------------------------------------------------------------ */
+/* Pictures that the recipe writes are the PNGs that it trains on. */
+TEST(stablesr_writes_pictures)
+{
+    PATH(dir, "raw");
+    char path[640], file[640];
+    double loss[STEPS];
+    pl_run *run;
+    const char *const few[] = {SMALL_VAE, "data.samples=8", "data.eval_samples=4", "batch=2"};
+    CHECK_OK(pl_run_open("stablesr/tiny", few, 6, &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK_OK(pl_run_generate_raw(run, dir, 0, 0, NULL, NULL));
+    pl_run_free(run);
+    snprintf(file, sizeof file, "%s/train/000007.png", dir);
+    char *bytes;
+    size_t n;
+    pl_decoder *d;
+    pl_image_info info;
+    pl_image_limits limits = PL_IMAGE_LIMITS_INIT;
+    CHECK_OK(pl_sys_read_file(file, 1 << 20, &bytes, &n));
+    CHECK_OK(pl_decoder_new(&d));
+    CHECK_OK(pl_image_probe(d, bytes, n, &limits, &info));
+    CHECK(info.format == PL_IMAGE_PNG && info.width == 80 && info.height == 80);
+    uint8_t *rgb = malloc(80 * 80 * 4), *want = malloc(80 * 80 * 3);
+    CHECK_OK(pl_image_decode(d, bytes, n, &info, 80, 80, rgb));
+    CHECK_OK(sr_draw(NULL, PL_SUBSET_TRAIN, 7, 80, 80, want, NULL, 0));
+    CHECK(memcmp(rgb, want, 80 * 80 * 3) == 0);
+    pl_decoder_free(d);
+    pl_sys_free(bytes);
+    free(rgb), free(want);
+    snprintf(path, sizeof path, "data.path=%s", dir);
+    CHECK_OK(losses_of((const char *const[]){SMALL_VAE, path, "data.crop=pixels", "batch=2"}, 6, NULL, loss, NULL));
+    CHECK(isfinite(loss[STEPS - 1]));
 }

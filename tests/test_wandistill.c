@@ -367,3 +367,43 @@ TEST(wandistill_1000_steps_are_flat)
     CHECK_MSG(now <= after_ten + (64 << 10), "%llu bytes after 10 steps, %llu after 1000",
               (unsigned long long)after_ten, (unsigned long long)now);
 }
+
+/* ---- prompts ------------------------------------------------------------------------------ */
+/* The prompts and embeddings that the recipe writes train as its own samples do, up to their order: the
+ * mean loss over the evaluation's lines is that of some lines, and each line's row is read. */
+TEST(wandistill_prompts_and_embeddings)
+{
+    PATH(dir, "raw");
+    char prompts[640], rows[640];
+    pl_run *run;
+    const char *const few[] = {"data.samples=24", "data.eval_samples=8"};
+    CHECK_OK(pl_run_open("wandistill/tiny", few, 2, &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK_OK(pl_run_generate_raw(run, dir, 0, 0, NULL, NULL));
+    pl_run_free(run);
+    snprintf(prompts, sizeof prompts, "data.prompts=%s/prompts.txt", dir);
+    snprintf(rows, sizeof rows, "data.embeddings=%s/embeddings.npy", dir);
+    double loss[2];
+    for (int k = 0; k < 2; k++) {
+        CHECK_OK(pl_run_open("wandistill/tiny", (const char *const[]){prompts, rows, "data.eval_share=0.2"}, 3, &run));
+        CHECK_OK(pl_run_build(run));
+        CHECK_OK(pl_run_start(run));
+        CHECK_MSG(pl__run_samples(run) > 16 && pl__run_samples(run) < 32, "%lld prompts to train on",
+                  (long long)pl__run_samples(run));
+        for (int i = 0; i < 20; i++) {
+            pl_step_info info;
+            CHECK_OK(pl_run_step(run, &info));
+            loss[k] = info.loss;
+        }
+        pl_eval_info e;
+        CHECK_OK(pl_run_eval(run, &e));
+        CHECK(e.n == 1 && isfinite(e.value[0]));
+        pl_run_free(run);
+    }
+    CHECK(loss[0] == loss[1] && loss[0] > 0);
+    /* The rows matter: without the file there is nothing to read the text from. */
+    CHECK_OK(pl_run_open("wandistill/tiny", (const char *const[]){prompts}, 1, &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK(pl_run_start(run) != PL_OK && strstr(pl_error_text(), "data.embeddings"));
+    pl_run_free(run);
+}
