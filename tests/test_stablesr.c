@@ -2,7 +2,7 @@
  * Sizes of the other parts, learning and PyTorch are in test_recipes.c, the degradation in test_degrade.c. */
 #include "../recipes/stablesr/stablesr.h"
 #include "base/sys.h"
-#include "data/image.h"
+#include "data/images.h"
 #include "images.h"
 #include "lab.h"
 #include "peer.h"
@@ -357,4 +357,44 @@ TEST(stablesr_writes_pictures)
     snprintf(path, sizeof path, "data.path=%s", dir);
     CHECK_OK(losses_of((const char *const[]){SMALL_VAE, path, "data.crop=pixels", "batch=2"}, 6, NULL, loss, NULL));
     CHECK(isfinite(loss[STEPS - 1]));
+}
+
+/* data.crop=pixels: what comes is a part of the picture, pixel for pixel; in evaluation the one in the middle. */
+TEST(stablesr_crops_by_the_pixel)
+{
+    enum { W = 96, H = 80, SIDE = 40 };
+    PATH(dir, "pictures");
+    uint8_t *whole = image_made(W, H, 0), *bytes, part[SIDE * SIDE * 3];
+    char path[640];
+    size_t n;
+    bool seen[W] = {false};
+    int places = 0;
+    snprintf(path, sizeof path, "mkdir -p %s", dir);
+    CHECK_INT(system(path), 0);
+    image_png(whole, W, H, 2, 8, W, H, &bytes, &n);
+    snprintf(path, sizeof path, "%s/000.png", dir);
+    CHECK(image_write(path, bytes, n));
+    pl_image_set_opts o = {.items = {.path = dir}, .limits = PL_IMAGE_LIMITS_INIT, .augment = {.crop = PL_CROP_PIXELS},
+                           .threads = 1, .keep_bytes = 1 << 20, .most_w = SIDE, .most_h = SIDE};
+    pl_image_set *set;
+    CHECK_OK(pl_image_set_open(&o, &set));
+    pl_pixels to = {.data = part, .w = SIDE, .h = SIDE, .channels = 3, .bytes = true};
+    for (int k = 0; k < 24; k++) {
+        pl_image_read r = {.seed = 3, .epoch = k, .to = &to, .n_to = 1};
+        CHECK_OK(pl_image_set_read(set, &r));
+        int found = -1;
+        for (int y = 0; y <= H - SIDE && found < 0; y++)
+            for (int x = 0; x <= W - SIDE && found < 0; x++) {
+                bool same = true;
+                for (int v = 0; v < SIDE && same; v++)
+                    same = memcmp(part + v * SIDE * 3, whole + ((y + v) * W + x) * 3, SIDE * 3) == 0;
+                if (same) found = x;
+            }
+        CHECK_MSG(found >= 0, "epoch %d: no part of the picture", k);
+        places += !seen[found];
+        seen[found] = true;
+    }
+    CHECK_MSG(places > 8, "%d places of 24", places);
+    pl_image_set_close(set);
+    free(whole), free(bytes);
 }
