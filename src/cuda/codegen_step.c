@@ -242,7 +242,7 @@ void pl_cg_ahead(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *
     pl_cg_put(w, "for (;;) {\nconst I next_ = row_ + U * Y_;\nconst bool more_ = next_ + (U - 1) * "
                  "Y_ < end_;\n");
     declare_loads(w, lvl, dep, 'y');
-    pl_cg_put(w, "if (more_) {\nconst I row_ = next_;\n");
+    pl_cg_put(w, "{\nconst I from_ = more_ ? next_ : row_, row_ = from_;\n");
     w->n = before;
     put_loads(w, lvl, index, 'y');
     pl_cg_put(w, "}\n");
