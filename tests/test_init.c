@@ -13,15 +13,15 @@
 enum { N = 1100003 }; /* several parts of the host's block, no multiple of anything */
 
 static const pl_slot slots[] = {
-    {.name = "normal", .type = {PL_F32, 1, {N}}, .init = {PL_INIT_NORMAL, 0.5, 0.02}},
-    {.name = "even", .type = {PL_F32, 1, {N}}, .init = {PL_INIT_UNIFORM, -0.25, 0.75}},
-    {.name = "half", .type = {PL_F16, 1, {N}}, .init = {PL_INIT_UNIFORM, 1, 2}},
-    {.name = "tight", .type = {PL_BF16, 1, {N}}, .init = {PL_INIT_UNIFORM, 1, 1.006}},
-    {.name = "brain", .type = {PL_BF16, 1, {N}}, .init = {PL_INIT_NORMAL, 0, 1}},
-    {.name = "wide", .type = {PL_F64, 1, {1003}}, .init = {PL_INIT_UNIFORM, 0, 1}},
-    {.name = "ones", .type = {PL_BF16, 1, {3 * N}}, .init = {PL_INIT_CONST, 1, 0}},
-    {.name = "zeros", .type = {PL_F32, 1, {N}}, .init = {PL_INIT_CONST, 0, 0}},
-    {.name = "count", .type = {PL_I64, 1, {7}}, .init = {PL_INIT_CONST, -3, 0}},
+    {.name = "normal", .type = {{N}, 1, PL_F32}, .init = {PL_INIT_NORMAL, 0.5, 0.02}},
+    {.name = "even", .type = {{N}, 1, PL_F32}, .init = {PL_INIT_UNIFORM, -0.25, 0.75}},
+    {.name = "half", .type = {{N}, 1, PL_F16}, .init = {PL_INIT_UNIFORM, 1, 2}},
+    {.name = "tight", .type = {{N}, 1, PL_BF16}, .init = {PL_INIT_UNIFORM, 1, 1.006}},
+    {.name = "brain", .type = {{N}, 1, PL_BF16}, .init = {PL_INIT_NORMAL, 0, 1}},
+    {.name = "wide", .type = {{1003}, 1, PL_F64}, .init = {PL_INIT_UNIFORM, 0, 1}},
+    {.name = "ones", .type = {{3 * N}, 1, PL_BF16}, .init = {PL_INIT_CONST, 1, 0}},
+    {.name = "zeros", .type = {{N}, 1, PL_F32}, .init = {PL_INIT_CONST, 0, 0}},
+    {.name = "count", .type = {{7}, 1, PL_I64}, .init = {PL_INIT_CONST, -3, 0}},
 };
 enum { N_SLOTS = sizeof slots / sizeof *slots };
 
