@@ -249,6 +249,39 @@ static void peak_json(const pl_program *program, const pl_plan_info *p, pl_json 
     free(alive);
 }
 
+/* ---- buckets ---------------------------------------------------------------------------- */
+static void print_buckets(const pl_run *run, FILE *out)
+{
+    int n = pl_run_bucket_count(run);
+    uint64_t most = 0;
+    for (int i = 0; i < n; i++)
+        if (pl_run_bucket_at(run, i).arena_bytes > most) most = pl_run_bucket_at(run, i).arena_bytes;
+    if (n) fprintf(out, "\n  %-12s %11s %11s\n", "bucket", "arena", "step");
+    for (int i = 0; i < n; i++) {
+        pl_run_bucket b = pl_run_bucket_at(run, i);
+        char size[32];
+        snprintf(size, sizeof size, "%d x %d", b.height, b.width);
+        fprintf(out, "  %-12s %11s %11s%s\n", size, cli_bytes(b.arena_bytes), cli_ms(b.step_ms),
+                b.arena_bytes == most ? "  the largest" : "");
+    }
+}
+
+static void buckets_json(const pl_run *run, pl_json *j)
+{
+    int n = pl_run_bucket_count(run);
+    if (n) pl_json_array(j, "buckets");
+    for (int i = 0; i < n; i++) {
+        pl_run_bucket b = pl_run_bucket_at(run, i);
+        pl_json_object(j, NULL);
+        pl_json_int(j, "height", b.height);
+        pl_json_int(j, "width", b.width);
+        pl_json_uint(j, "arena_bytes", b.arena_bytes);
+        pl_json_float(j, "predicted_step_ms", b.step_ms);
+        pl_json_end(j);
+    }
+    if (n) pl_json_end(j);
+}
+
 /* ---- the whole -------------------------------------------------------------------------- */
 void plan_print(const pl_run *run, const char *name, const plan_mean *mean, int n, FILE *out)
 {
@@ -266,6 +299,7 @@ void plan_print(const pl_run *run, const char *name, const plan_mean *mean, int 
         fprintf(out, "The %s program takes most; this is its plan.\n\n",
                 program == pl_run_eval_program(run) ? "evaluation" : "update");
     print_parts(run, p, &m, out);
+    print_buckets(run, out);
     if (n) plan_means_print(mean, n, out);
     print_peak(program, p, out);
     fprintf(out, "\nArena %.3f x the most bytes alive at once; %d nodes in %d units, planned in %.0f ms.\n",
@@ -316,5 +350,6 @@ void plan_json(const pl_run *run, pl_json *j)
     components_json(j, "keep_all_components", p->keep_all_components);
     peak_json(program, p, j);
     pl_json_string(j, "device", pl_config_text(pl_run_config(run), "device"));
+    buckets_json(run, j);
     times_json(p, j);
 }

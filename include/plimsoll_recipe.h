@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-#define PL_RECIPE_ABI 2
+#define PL_RECIPE_ABI 3
 
 /* ---- building --------------------------------------------------------------------------- */
 typedef struct pl_builder pl_builder;
@@ -98,6 +98,13 @@ typedef struct pl_batch pl_batch;
  * such input (then nobody wants it). */
 PL_API void *pl_batch_input(pl_batch *batch, const char *name, pl_type *type);
 
+/* Numbers for generated samples, each a pure function of its arguments. A sample's seed: `world` is any
+ * constant of the recipe's own; evaluation samples are of another world, so the two sets share nothing.
+ * Number k of a seed: uniform in [0,1); near normal (four uniform ones), mean 0 and variance 1. */
+PL_API uint64_t pl_sample_seed(uint64_t world, pl_subset subset, int64_t sample);
+PL_API double pl_sample_uniform(uint64_t seed, uint64_t k);
+PL_API double pl_sample_normal(uint64_t seed, uint64_t k);
+
 /* Inputs that a set of images feeds (data.source folder or tar). The size of an image is the input's:
  * [batch, C, H, W] or [batch, H, W, C], C 3 (RGB) or 1 (grey), f32 or u8. Several images are views of
  * the same part of one picture in their own sizes, which have one aspect. */
@@ -112,7 +119,20 @@ typedef struct pl_image_feed {
      * row has row_type, the input's type without the batch. */
     const char *text;
     pl_status (*encode)(const pl_config *c, const char *caption, void *row, const pl_type *row_type);
+    /* Configuration keys that are the images' height and width, for data.buckets: build is called once for
+     * every bucket, with its size under these keys. One key for both: square buckets only. NULL: none. */
+    const char *height, *width;
 } pl_image_feed;
+
+/* A frozen part in front of the model whose outputs are computed once (`plimsoll cache`) and kept on disk.
+ * build makes it as a program of its own: its inputs are read as the training program's are, its outputs
+ * have the names of the training program's inputs when the data come from a cache. */
+typedef struct pl_encoder {
+    pl_status (*build)(pl_builder *b, pl_nn *m);
+    const char *keys; /* configuration keys that change what it gives, as a pattern: "side,vae.*" */
+} pl_encoder;
+/* Whether the data come from a cache: the encoder's outputs are inputs. */
+PL_API bool pl_builder_cached(const pl_builder *b);
 
 /* ---- the recipe ------------------------------------------------------------------------- */
 typedef struct pl_preset {
@@ -147,7 +167,9 @@ typedef struct pl_recipe {
     const pl_preset *presets;        /* ends with {NULL}; the first is the default */
     pl_status (*build)(pl_builder *b);
 
-    /* Data. All optional but read: without open there is no handle; size 0 or NULL means endless. */
+    /* Data. All optional but read. Without open, data is the configuration (const pl_config *). Without
+     * size, the keys data.samples and data.eval_samples of the recipe's schema say it. Size 0, or no such
+     * keys: endless. */
     pl_status (*data_open)(const pl_config *c, void **data);
     void (*data_close)(void *data);
     int64_t (*data_size)(void *data, pl_subset subset);
@@ -167,6 +189,8 @@ typedef struct pl_recipe {
     const char *const *optims;
     /* Optional: what a set of images feeds. Every input of the program is named in it. */
     const pl_image_feed *images;
+    /* Optional: what data.cache keeps. */
+    const pl_encoder *encoder;
 } pl_recipe;
 
 typedef const pl_recipe *(*pl_recipe_entry_fn)(void);
