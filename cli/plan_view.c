@@ -54,6 +54,18 @@ static void part_row(FILE *out, const char *name, uint64_t kept, uint64_t planne
     fprintf(out, "  %-12s %11s %11s  %s\n", name, cli_bytes(kept), cli_bytes(planned), note);
 }
 
+/* Parameters that nothing trains. */
+static uint64_t frozen_bytes(const pl_run *run)
+{
+    const pl_store *s = pl_run_store(run);
+    uint64_t sum = 0;
+    for (int i = 0; i < pl_store_count(s); i++) {
+        const pl_slot *slot = pl_store_slot(s, i);
+        if (slot->kind == PL_SLOT_PARAM && !slot->trainable) sum += pl_type_bytes(&slot->type);
+    }
+    return sum;
+}
+
 static void print_parts(const pl_run *run, const pl_plan_info *p, const pl_run_memory *m, FILE *out)
 {
     uint64_t planned = m->arena + m->state, kept = p->keep_all_bytes + m->state;
@@ -78,8 +90,11 @@ static void print_parts(const pl_run *run, const pl_plan_info *p, const pl_run_m
     if (p->recompute_ratio > 0)
         fprintf(out, "; %.1f %% of it is computed again", 100 * p->recompute_ratio);
     fprintf(out, "\n  %-12s %11s %11s  smallest budget found\n", "minimum", "", cli_bytes(m->minimum));
-    fprintf(out, "  arena %llu bytes, state %llu bytes\n", (unsigned long long)m->arena,
+    fprintf(out, "  arena %llu bytes, state %llu bytes", (unsigned long long)m->arena,
             (unsigned long long)m->state);
+    uint64_t frozen = frozen_bytes(run);
+    if (frozen) fprintf(out, ", of it %s of frozen weights", cli_bytes(frozen));
+    fprintf(out, "\n");
 }
 
 /* ---- means ------------------------------------------------------------------------------ */
@@ -330,6 +345,7 @@ void plan_json(const pl_run *run, pl_json *j)
         pl_json_null(j, "budget_bytes");
     pl_json_uint(j, "arena_bytes", m.arena);
     pl_json_uint(j, "state_bytes", m.state);
+    pl_json_uint(j, "frozen_bytes", frozen_bytes(run));
     pl_json_uint(j, "overhead_bytes", m.overhead);
     pl_json_uint(j, "total_bytes", m.total);
     pl_json_uint(j, "keep_all_bytes", p->keep_all_bytes);

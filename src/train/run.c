@@ -586,6 +586,7 @@ static pl_status start(pl_run *r)
     PL_TRY(pl__stage_slots(r));
     if (!r->resume && !pl_config_is_null(r->config, "init_from"))
         PL_TRY(pl_run_load_model(r, pl_config_text(r->config, "init_from"), false));
+    if (!r->resume && !r->replay) PL_TRY(pl__weights_load(r));
     if (!r->resume && r->take_from) PL_TRY(pl__phase_take(r));
     if (r->replay) return PL_OK;
     return pl_supply_open(r);

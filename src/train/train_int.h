@@ -235,6 +235,14 @@ pl_status pl__slots_take(pl_run *r, const char *path, bool model, pl_slot_test t
                          int *of) PL_MUST_USE;
 bool pl__slot_in_state(const pl_slot *s);
 
+/* A tensor of as many elements as the slot has; other floating types are converted. */
+struct pl_st_reader;
+struct pl_st_tensor;
+pl_status pl__slot_read(pl_run *r, const struct pl_st_reader *f, const struct pl_st_tensor *t, int slot,
+                        bool model) PL_MUST_USE;
+/* weights.c: the files that the recipe's `weights` keys name, into the slots that are there. */
+pl_status pl__weights_load(pl_run *r) PL_MUST_USE;
+
 /* Samples of the training set; 0 when they never end. */
 int64_t pl__run_samples(pl_run *r);
 /* Reads state and position from the checkpoint; the session is there. */
