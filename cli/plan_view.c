@@ -304,8 +304,9 @@ void plan_print(const pl_run *run, const char *name, const plan_mean *mean, int 
     const pl_plan_info *p = pl_program_plan(program);
     pl_run_memory m = pl_run_memory_get(run);
     pl_run_split split = pl_run_split_get(run);
-    fprintf(out, "%s%s%s: %s parameters, batch %lld (micro %lld x accumulate %lld)\n\n", cli_bold(out),
-            name, cli_plain(out), cli_count(pl_run_parameters(run, false)),
+    fprintf(out, "%s%s%s%s%s: %s parameters, batch %lld (micro %lld x accumulate %lld)\n\n", cli_bold(out),
+            name, pl_run_phase(run) < 0 ? "" : ", phase ",
+            pl_run_phase(run) < 0 ? "" : pl_run_phase_at(run, pl_run_phase(run))->name, cli_plain(out), cli_count(pl_run_parameters(run, false)),
             (long long)split.effective, (long long)split.micro, (long long)split.accumulate);
     if (split.coupled)
         fprintf(out, "accumulate: auto does not split the batch, its samples couple: %s\n\n",
@@ -336,6 +337,7 @@ void plan_json(const pl_run *run, pl_json *j)
     const pl_plan_info *p = pl_program_plan(program);
     pl_run_memory m = pl_run_memory_get(run);
     pl_run_split split = pl_run_split_get(run);
+    if (pl_run_phase(run) >= 0) pl_json_string(j, "phase", pl_run_phase_at(run, pl_run_phase(run))->name);
     pl_json_bool(j, "fits", m.fits);
     if (m.budget)
         pl_json_uint(j, "budget_bytes", m.budget);

@@ -314,6 +314,24 @@ pl_status pl__slots_read(pl_run *r, const char *path, bool model, pl_slot_test t
     return rc;
 }
 
+pl_status pl__slots_take(pl_run *r, const char *path, bool model, pl_slot_test test, int *taken, int *of)
+{
+    pl_st_reader *f;
+    PL_TRY(pl_st_open(path, &f));
+    pl_status rc = PL_OK;
+    *taken = *of = 0;
+    for (int i = 0; i < pl_store_count(r->store) && rc == PL_OK; i++) {
+        const pl_slot *s = pl_store_slot(r->store, i);
+        if (!test(s)) continue;
+        ++*of;
+        if (!pl_st_find(f, s->name)) continue;
+        ++*taken;
+        rc = load_slot(r, f, i, path, model);
+    }
+    pl_st_close(f);
+    return rc;
+}
+
 pl_status pl_run_load_model(pl_run *r, const char *path, bool partial)
 {
     return pl__slots_read(r, path, true, pl__slot_in_model, partial);

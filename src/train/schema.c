@@ -26,6 +26,9 @@ const pl_config_entry pl_engine_schema[] = {
      "Split the batch even where its samples couple, which changes the results."},
     {"init_from", PL_CONFIG_TEXT, "null", 0, 0, NULL, "Model file to start from (safetensors)."},
 
+    {"phases", PL_CONFIG_TREE, "null", 0, 0, NULL,
+     "Phases of the run, one after the other, each with settings of its own."},
+
     {"train.steps", PL_CONFIG_INT, "1000", 1, 1e12, NULL, "Optimiser steps of a run."},
     {"train.log_every", PL_CONFIG_INT, "10", 1, 1e9, NULL, "Steps between lines of the log."},
     {"log.memory_every", PL_CONFIG_INT, "0", 0, 1e12, NULL,
@@ -116,6 +119,10 @@ const pl_config_entry pl_engine_schema[] = {
      "Data set on disk: arrays, images in folders, tar shards; without it the recipe's own data."},
     {"data.fields", PL_CONFIG_TEXT, "null", 0, 0, NULL,
      "Arrays in files with several: names of inputs in them, \"frames=Product/Signal,target=base\"."},
+    {"data.folds", PL_CONFIG_INT, "0", 0, 1e6, NULL,
+     "Parts of consecutive training samples that data.fold chooses from; 0: no parts."},
+    {"data.fold", PL_CONFIG_INT, "0", 0, 1e6, NULL,
+     "data.folds: the part that is left out of training; evaluations read it and nothing else."},
     {"data.workers", PL_CONFIG_INT, "null", 0, 256, NULL,
      "Threads that read ahead; 0: between steps; null: 1 for images, some on a card, else 0."},
     {"data.prefetch", PL_CONFIG_INT, "null", 1, 4096, NULL,
