@@ -194,3 +194,18 @@ cli_result cli_run_terminal(const char *command, const char *wait_for, double ki
     close(fd);
     return (cli_result){exit_code(status), text, "", now() - began};
 }
+
+void cli_losses(const char *run, char *to, size_t cap)
+{
+    char path[512];
+    size_t used = 0;
+    snprintf(path, sizeof path, "%s/%s/log.jsonl", pl_test_dir(), run);
+    to[0] = 0;
+    for (const char *at = cli_read(path); (at = strstr(at, "\"loss\":")); at++) {
+        size_t n = strcspn(at, ",}");
+        if (used + n + 2 > cap) break;
+        memcpy(to + used, at, n);
+        used += n;
+        to[used] = 0;
+    }
+}

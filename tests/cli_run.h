@@ -3,6 +3,7 @@
 #define PL_TEST_CLI_RUN_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 typedef struct cli_result {
     int code;          /* exit code; 128 + signal when killed; 124 after the time limit */
@@ -31,5 +32,8 @@ bool cli_write(const char *path, const char *text);
     "cloud/tiny batch=2 frames=1 height=8 width=8 'model.channels=[2, 2, 2]' "               \
     "'model.dense=[4, 4]' model.film_hidden=4 eval.batches=1 data.samples=32 "               \
     "data.eval_samples=8 "
+
+/* The losses in the log of a run below the test's folder, one after the other, as text. */
+void cli_losses(const char *run, char *to, size_t cap);
 
 #endif
