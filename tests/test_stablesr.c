@@ -398,3 +398,32 @@ TEST(stablesr_crops_by_the_pixel)
     pl_image_set_close(set);
     free(whole), free(bytes);
 }
+
+/* ---- computed once ------------------------------------------------------------------------ */
+/* Training on what `plimsoll cache` keeps is training with the encoder inside, to the bit, and the encoder is
+ * not in its plan. */
+TEST(stablesr_cache_is_the_encoder)
+{
+    PATH(dir, "cache");
+    char key[640];
+    double inside[STEPS], cached[STEPS];
+    pl_run *run;
+    pl_cache_info info;
+    snprintf(key, sizeof key, "data.cache=%s", dir);
+    const char *const o[] = {SMALL_VAE, "batch=2", "data.samples=8", "data.eval_samples=2", key};
+    CHECK_OK(pl_run_open("stablesr/tiny", o, 7, &run));
+    CHECK_OK(pl_run_encode_only(run));
+    CHECK_OK(pl_run_build(run));
+    CHECK_OK(pl_run_start(run));
+    CHECK_OK(pl_run_cache(run, NULL, NULL, &info));
+    CHECK(pl_nn_count(pl_run_store(run), "vae.encoder.*", false) > 0);
+    CHECK_INT(pl_nn_count(pl_run_store(run), "unet.*", false), 0);
+    pl_run_free(run);
+    CHECK_OK(losses_of(o, 6, NULL, inside, NULL));
+    CHECK_OK(losses_of(o, 7, NULL, cached, NULL));
+    CHECK(memcmp(inside, cached, sizeof inside) == 0);
+    CHECK_OK(pl_run_open("stablesr/tiny", o, 7, &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK_INT(pl_nn_count(pl_run_store(run), "vae.*", false), 0);
+    pl_run_free(run);
+}
