@@ -287,6 +287,26 @@ TEST(stablesr_pictures_with_less_memory)
 }
 
 /* ---- memory ------------------------------------------------------------------------------- */
+/* What is frozen is differentiated through, but keeps nothing for gradients that nobody wants: neither inputs
+ * of its convolutions nor their gradients. */
+TEST(stablesr_frozen_parts_keep_less)
+{
+    uint64_t arena[2], state[2];
+    for (int k = 0; k < 2; k++) {
+        pl_run *run;
+        const char *const o[] = {"latent=16", "image=128", k ? "frozen='nothing'" : "batch=4", "model.width=64"};
+        CHECK_OK(pl_run_open("stablesr/tiny", o, 4, &run));
+        CHECK_OK(pl_run_build(run));
+        const pl_plan_info *p = pl_program_plan(pl_run_train_program(run));
+        arena[k] = p->keep_all_bytes;
+        state[k] = p->state_bytes;
+        CHECK_INT(pl_run_parameters(run, true) == pl_run_parameters(run, false), k);
+        pl_run_free(run);
+    }
+    CHECK_MSG(arena[0] < arena[1] - arena[1] / 10 && state[0] < state[1], "arena %llu frozen, %llu not",
+              (unsigned long long)arena[0], (unsigned long long)arena[1]);
+}
+
 /* The request that failed on the authors' card: one map of the original edge processor, 6.00 GiB. */
 TEST(stablesr_the_failing_tensor)
 {
