@@ -170,19 +170,22 @@ static bool lopsided(const pl_conv_shape *c)
     return memcmp(c->pad_lo, c->pad_hi, sizeof c->pad_lo) != 0;
 }
 
-static pl_status plan_for(prepared *h)
+static pl_conv_shape without_tail(pl_conv_shape p)
 {
-    PL_TRY(pl_conv_plan_get(&h->whole, &h->plan));
+    p.act = p.add = 0;
+    p.slope = 0;
+    return p;
+}
+
+static pl_status plan_for(prepared *h, pl_conv_shape inner)
+{
+    PL_TRY(pl_conv_plan_get(&inner, &h->plan));
     if (h->plan->plan || !lopsided(&h->whole)) return PL_OK;
-    pl_conv_shape inner = h->whole;
     for (int d = 0; d < 3; d++) {
         inner.in[d] += inner.pad_lo[d] + inner.pad_hi[d];
         inner.pad_lo[d] = inner.pad_hi[d] = 0;
     }
-    if (inner.kind == PL_CONV_DX) { /* the result is cut out of the plan's afterwards */
-        inner.act = inner.add = 0;
-        inner.slope = 0;
-    }
+    if (inner.kind == PL_CONV_DX) inner = without_tail(inner); /* the result is cut out afterwards */
     pl_conv_plan_put(h->plan);
     h->plan = NULL;
     h->padded = true;
@@ -193,13 +196,15 @@ static pl_status plan_for(prepared *h)
     return pl_conv_plan_get(&inner, &h->plan);
 }
 
-static pl_status dnn_prepare(const pl_call *c, pl_conv_shape problem, void **prep, size_t *work_bytes)
+/* plan: the problem as cuDNN is asked for it. */
+static pl_status prepare_as(const pl_call *c, pl_conv_shape problem, pl_conv_shape plan, void **prep,
+                            size_t *work_bytes)
 {
     if (out_elems(c) == 0) return PL_OK;
     prepared *h = pl_sys_alloc(sizeof *h);
     if (!h) return PL_ERR_MEMORY;
     h->whole = problem;
-    pl_status rc = nothing_in(c) ? PL_OK : plan_for(h);
+    pl_status rc = nothing_in(c) ? PL_OK : plan_for(h, plan);
     if (rc != PL_OK) {
         dnn_release(h);
         return rc;
@@ -209,11 +214,14 @@ static pl_status dnn_prepare(const pl_call *c, pl_conv_shape problem, void **pre
     return PL_OK;
 }
 
-/* What the plan does of the op's own problem. */
-static pl_conv_level inside(const prepared *h)
+static pl_status dnn_prepare(const pl_call *c, pl_conv_shape p, void **prep, size_t *work_bytes)
 {
-    bool cut = h->plan->problem.act != h->whole.act || h->plan->problem.add != h->whole.add;
-    return cut && h->plan->level == PL_CONV_WHOLE ? PL_CONV_WITH_BIAS : h->plan->level;
+    return prepare_as(c, p, p, prep, work_bytes);
+}
+
+static pl_status behind_prepare(const pl_call *c, pl_conv_shape p, void **prep, size_t *work_bytes)
+{
+    return prepare_as(c, p, without_tail(p), prep, work_bytes);
 }
 
 void pl_conv_describe(const void *prep, char *buf, size_t cap)
@@ -227,7 +235,7 @@ void pl_conv_describe(const void *prep, char *buf, size_t cap)
                  : h->plan->level > PL_CONV_BARE ? " +bias"
                                                  : " bias after",
                  !h->whole.act && !h->whole.add     ? ""
-                 : inside(h) == PL_CONV_WHOLE       ? " +tail"
+                 : h->plan->level == PL_CONV_WHOLE ? " +tail"
                                                     : " tail after");
 }
 
@@ -275,7 +283,7 @@ static pl_status dnn_run(const pl_call *c)
     PL_TRY(execute(h, (pl_conv_operands){h->padded ? work : x, w, y, bias, add, work + h->pad_bytes}));
     if (h->padded && p->kind == PL_CONV_DX)
         PL_TRY(pl_conv_box(dt, work, q->in, c->out[0], p->in, p->pad_lo, p->n, p->ic));
-    return pl_conv_follow(p, inside(h), bias, add, c->out[0]);
+    return pl_conv_follow(p, h->plan->level, bias, add, c->out[0]);
 }
 
 /* ---- our own -------------------------------------------------------------------------------- */
@@ -325,7 +333,7 @@ static pl_status thin_run(const pl_call *c, pl_conv_shape p)
     return pl_conv_follow(&p, PL_CONV_WITH_BIAS, bias, add_of(&p, c), c->out[0]);
 }
 
-#define KERNELS(tag)                                                                           \
+#define KERNELS(tag, ...)                                                                       \
     static bool tag##_thin(const pl_call *c)                                                   \
     {                                                                                          \
         pl_conv_shape p = tag##_of(c);                                                         \
@@ -371,7 +379,7 @@ static pl_status thin_run(const pl_call *c, pl_conv_shape p)
         {"depthwise", tag##_depthwise, tag##_dw_prepare, NULL, tag##_dw_run},                  \
         {"cudnn", not_f64, tag##_prepare, dnn_release, dnn_run},                               \
         {"direct", NULL, NULL, NULL, tag##_direct_run},                                        \
-        PL_KERNEL_END};
+        __VA_ARGS__ PL_KERNEL_END};
 #define PER_SAMPLE(tag)                                                                        \
     static pl_status tag##_ps_prepare(const pl_call *c, void **prep, size_t *work_bytes)       \
     {                                                                                          \
@@ -386,11 +394,21 @@ static pl_status thin_run(const pl_call *c, pl_conv_shape p)
     }                                                                                          \
     static const pl_kernel tag##_per_sample[] = {                                              \
         {"depthwise", NULL, tag##_ps_prepare, NULL, tag##_ps_run}, PL_KERNEL_END};
-KERNELS(y)
-KERNELS(dx)
-KERNELS(dw)
-KERNELS(y_tail)
-KERNELS(dx_tail)
+/* What "cudnn" falls back to where no engine takes the tail: chosen where the plainest kernel is asked for. */
+#define BEHIND(tag) {"cudnn, tail behind", not_f64, tag##_behind, dnn_release, dnn_run},
+static pl_status y_tail_behind(const pl_call *c, void **prep, size_t *work_bytes)
+{
+    return behind_prepare(c, y_tail_of(c), prep, work_bytes);
+}
+static pl_status dx_tail_behind(const pl_call *c, void **prep, size_t *work_bytes)
+{
+    return behind_prepare(c, dx_tail_of(c), prep, work_bytes);
+}
+KERNELS(y, )
+KERNELS(dx, )
+KERNELS(dw, )
+KERNELS(y_tail, BEHIND(y_tail))
+KERNELS(dx_tail, BEHIND(dx_tail))
 PER_SAMPLE(y)
 PER_SAMPLE(dx)
 PER_SAMPLE(dw)
