@@ -589,8 +589,8 @@ static pl_status start(pl_run *r)
     if (!r->resume && !pl_config_is_null(r->config, from))
         PL_TRY(pl_run_load_model(r, pl_config_text(r->config, from), r->encode));
     if (!r->resume && !r->replay) PL_TRY(pl__weights_load(r));
-    if (!r->resume && r->take_from) PL_TRY(pl__phase_take(r));
     if (r->encode) PL_TRY(pl__cache_check_reader(r));
+    if (!r->resume && r->take_from) PL_TRY(pl__phase_take(r));
     if (r->replay) return PL_OK;
     return pl_supply_open(r);
 }
