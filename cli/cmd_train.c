@@ -262,6 +262,15 @@ static pl_status open_monitor(trainer *t)
     return rc;
 }
 
+static void tell_going_on(const trainer *t)
+{
+    long long now = pl_run_split_get(t->run).accumulate, then = t->folder.last.accumulate;
+    fprintf(stderr, "going on from %s\n", t->folder.dir);
+    if (now != then)
+        cli_error("note: the batch was split into %lld, now into %lld: sums may be rounded otherwise "
+                  "(accumulate=%lld gives the same bits)", then, now, then);
+}
+
 static pl_status train(trainer *t)
 {
     pl_status rc = pl_run_build(t->run);
@@ -272,7 +281,7 @@ static pl_status train(trainer *t)
         plan_print(t->run, t->name, NULL, 0, stderr);
         fputc('\n', stderr);
     }
-    if (told && going_on) fprintf(stderr, "going on from %s\n", t->folder.dir);
+    if (told && going_on) tell_going_on(t);
     rc = open_files(t);
     if (rc == PL_OK) rc = pl_run_start(t->run);
     t->from = pl_run_steps_done(t->run);

@@ -424,11 +424,23 @@ static pl_status build_asked(pl_run *r, int64_t parts)
     return pl__run_build_parts(r, parts);
 }
 
+/* accumulate: auto of a run that goes on: the split it had, so that it has the same bits, whatever is
+ * known by now of the times that kernels take. *fits is false when the budget has become too small. */
+static pl_status build_as_before(pl_run *r, bool *fits)
+{
+    if (pl_config_int(r->config, "batch") % r->resume_parts) return PL_OK;
+    PL_TRY(pl__run_build_parts(r, r->resume_parts));
+    *fits = pl_run_memory_get(r).fits;
+    return PL_OK;
+}
+
 pl_status pl_run_build(pl_run *r)
 {
     int64_t parts;
     PL_TRY(pl__accumulate_asked(r->config, &parts));
-    PL_TRY(parts ? build_asked(r, parts) : pl__run_build_auto(r));
+    bool fits = false;
+    if (!parts && r->resume_parts) PL_TRY(build_as_before(r, &fits));
+    if (!fits) PL_TRY(parts ? build_asked(r, parts) : pl__run_build_auto(r));
     if (!pl_run_memory_get(r).fits) PL_TRY(pl_run_find_minimum(r));
     return PL_OK;
 }

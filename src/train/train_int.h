@@ -118,6 +118,7 @@ struct pl_run {
     char *stage;      /* PL_STAGE_BYTES that files pass through */
     char *whole;      /* a card: room for one slot that files order otherwise; else NULL */
     const char *resume; /* checkpoint that pl_run_start goes on from, else NULL */
+    int64_t resume_parts; /* micro-batches of a step that it was written with */
     const volatile int *stop; /* see pl_run_set_stop; NULL */
     /* Phases of key `phases`: their own keys, and in their order with repetitions. */
     pl_config **phase_keys;
