@@ -93,6 +93,16 @@ typedef struct pl_run_turn {
 PL_API int pl_run_turn_count(const pl_run *r);
 PL_API pl_run_turn pl_run_turn_at(const pl_run *r, int i);
 
+/* The sizes of data.buckets, each with programs of its own; those that the functions above and below tell
+ * of are the widest one's. 0 without buckets. */
+typedef struct pl_run_bucket {
+    int height, width;
+    uint64_t arena_bytes; /* of its widest training program */
+    double step_ms;       /* predicted */
+} pl_run_bucket;
+PL_API int pl_run_bucket_count(const pl_run *r);
+PL_API pl_run_bucket pl_run_bucket_at(const pl_run *r, int i);
+
 /* Bytes of the whole process, as --memory counts them. */
 typedef struct pl_run_memory {
     uint64_t arena, state; /* mapped by pl_run_start, to the byte */

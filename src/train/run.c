@@ -157,15 +157,30 @@ static pl_status resolve_recipe(pl_run *r, const char *name, const char **preset
     return PL_OK;
 }
 
-static pl_status make_config(pl_run *r)
+static pl_status new_config(pl_run *r, pl_config **out)
 {
     const pl_config_entry *tables[3] = {pl_engine_schema, r->recipe->schema};
     int n = r->recipe->schema ? 2 : 1;
     if (r->recipe->optims && !(tables[n++] = pl__optim_schema(&r->arena, r->recipe->optims)))
         return PL_ERR_MEMORY;
-    PL_TRY(pl_config_new(tables, n, &r->config));
-    pl_config_set_presets(r->config, preset_text, pl__unconst(r->recipe));
+    PL_TRY(pl_config_new(tables, n, out));
+    pl_config_set_presets(*out, preset_text, pl__unconst(r->recipe));
     return PL_OK;
+}
+
+static pl_status make_config(pl_run *r)
+{
+    return new_config(r, &r->config);
+}
+
+pl_status pl__run_config_copy(pl_run *r, pl_config **out)
+{
+    char *text;
+    PL_TRY(new_config(r, out));
+    PL_TRY(pl_config_print(r->config, &text));
+    pl_status rc = pl_config_load_text(*out, "the run's configuration", text, strlen(text));
+    pl_text_free(text);
+    return rc;
 }
 
 static bool is_file(const char *name)
@@ -396,14 +411,10 @@ pl_status pl__run_build_parts(pl_run *r, int64_t parts)
     PL_TRY(drop_build(r));
     r->parts = parts;
     r->micro = pl_config_int(r->config, "batch") / parts;
-    pl_builder b = {.config = r->config,
-                    .store = r->store,
-                    .replay = r->replay,
-                    .batch = r->micro,
-                    .parts = parts};
-    PL_TRY(pl__builder_run(&b, r->recipe));
     pl_optim unused;
-    PL_TRY(pl__turns_compile(r, &b));
+    pl_status rc = pl__variants_build(r);
+    if (rc != PL_OK) pl__turns_free(r);
+    PL_TRY(rc);
     PL_TRY(pl__optim_from_config(r->config, "optim", &unused, &r->plateau));
     pl_sys_trim();
     /* Compiled kernels are part of what a card holds. */
@@ -476,7 +487,7 @@ pl_run_split pl_run_split_get(const pl_run *r)
 
 double pl_run_predicted_ms(const pl_run *r)
 {
-    return pl__turns_predicted_ms(r);
+    return pl__turns_ms(r, r->turn, r->n_turns);
 }
 
 pl_run_memory pl_run_memory_get(const pl_run *r)
@@ -587,6 +598,7 @@ static pl_status start(pl_run *r)
     PL_TRY(pl__stage_slots(r));
     if (!r->resume && !pl_config_is_null(r->config, "init_from"))
         PL_TRY(pl_run_load_model(r, pl_config_text(r->config, "init_from"), false));
+    if (!r->resume && !r->replay) PL_TRY(pl__weights_load(r));
     if (!r->resume && r->take_from) PL_TRY(pl__phase_take(r));
     if (r->replay) return PL_OK;
     return pl_supply_open(r);
@@ -665,9 +677,9 @@ static void read_ahead(pl_run *r, const pl_turn *t, int64_t part)
         next = 0;
         t = pl__turn_next(r, t, &step);
     }
-    r->ahead = pl_supply_ready(r, step * r->parts + next) &&
-               read_part(r, t->run, step, next) == PL_OK &&
-               pl_session_send(r->session, t->run) == PL_OK;
+    pl_program *p = pl__variant_turns(r, pl_supply_bucket(r, step))[t - r->turn].run;
+    r->ahead = pl_supply_ready(r, step * r->parts + next) && read_part(r, p, step, next) == PL_OK &&
+               pl_session_send(r->session, p) == PL_OK;
 }
 
 static pl_status micro_step(pl_run *r, const pl_turn *t, int64_t part, pl_step_info *info)
@@ -721,6 +733,7 @@ pl_status pl_run_step(pl_run *r, pl_step_info *info)
     int64_t size = pl_supply_size(r, PL_SUBSET_TRAIN);
     uint64_t t0 = pl_sys_now_ns();
     memset(info, 0, sizeof *info);
+    pl__variant_select(r, pl_supply_bucket(r, r->steps_done));
     if (r->trace_nan) pl_session_watch(r->session, true);
     for (int i = 0; i < r->n_turns; i++)
         if (pl__turn_runs(&r->turn[i], r->steps_done))
@@ -746,6 +759,23 @@ static int64_t rows_at_once(int64_t micro, int64_t left)
     return k;
 }
 
+/* The samples of one bucket, of `total` in all: adds their share to the means. */
+static pl_status eval_bucket(pl_run *r, int bucket, int64_t total, pl_eval_info *info)
+{
+    pl_program *p = pl__variant_eval(r, bucket);
+    int64_t rows = pl_supply_eval_rows(r, bucket, total);
+    for (int64_t at = 0, k; at < rows; at += k) {
+        PL_FAIL_IF(r->stop && *r->stop, PL_ERR_STOPPED, "the evaluation was stopped");
+        k = rows_at_once(r->micro, rows - at);
+        PL_TRY(pl_supply_eval(r, bucket, at, k));
+        PL_TRY(pl_session_run(r->session, p));
+        PL_TRY(pl_session_wait(r->session));
+        for (int i = 0; i < info->n; i++)
+            info->value[i] += scalar_output(r, p, info->name[i]) * ((double)k / (double)total);
+    }
+    return PL_OK;
+}
+
 pl_status pl_run_eval(pl_run *r, pl_eval_info *info)
 {
     memset(info, 0, sizeof *info);
@@ -755,16 +785,7 @@ pl_status pl_run_eval(pl_run *r, pl_eval_info *info)
     int64_t batch = r->micro * r->parts, size = pl_supply_size(r, PL_SUBSET_EVAL);
     int64_t total = pl_config_int(r->config, "eval.batches") * batch;
     if (size > 0 && total > size) total = size;
-    for (int64_t at = 0, k; at < total; at += k) {
-        PL_FAIL_IF(r->stop && *r->stop, PL_ERR_STOPPED, "the evaluation was stopped");
-        k = rows_at_once(r->micro, total - at);
-        PL_TRY(pl_supply_eval(r, at, k));
-        PL_TRY(pl_session_run(r->session, r->eval));
-        PL_TRY(pl_session_wait(r->session));
-        for (int i = 0; i < info->n; i++)
-            info->value[i] +=
-                scalar_output(r, r->eval, info->name[i]) * ((double)k / (double)total);
-    }
+    for (int k = 0; k < pl__variant_count(r); k++) PL_TRY(eval_bucket(r, k, total, info));
     info->batches = (int)((total + batch - 1) / batch);
     info->samples = total;
     if (r->recipe->derive)
