@@ -203,6 +203,15 @@ typedef struct pl_stratum {
 } pl_stratum;
 pl_stratum pl__stratum_at(uint64_t seed, const pl_strata *s, int64_t number);
 
+/* data.folds: the training samples [begin, end) out of `size` that data.fold leaves out and evaluations
+ * read. False when there are no folds. */
+typedef struct pl_fold {
+    int64_t begin, end, size;
+} pl_fold;
+bool pl__fold_of(const pl_config *c, int64_t size, pl_fold *f);
+/* PL_ERR_CONFIG when so many samples cannot be parted so. */
+pl_status pl__fold_check(const pl_config *c, int64_t size) PL_MUST_USE;
+
 /* The handle behind pl_batch_input: finds the memory of an input. */
 struct pl_batch {
     void *(*find)(void *ctx, const char *name, pl_type *type);
