@@ -89,6 +89,7 @@ static void add_event(report *r, json_t *e, int64_t *in)
         add_step(r, e, in);
     } else if (strcmp(name, "eval") == 0) {
         json_object_del(e, "event");
+        json_object_del(e, "phase");
         json_array_append(r->evals, e);
     } else if (strcmp(name, "end") == 0) {
         json_decref(r->end);

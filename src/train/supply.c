@@ -311,7 +311,7 @@ int64_t pl_supply_eval_rows(const pl_run *r, int bucket, int64_t total)
     return r->n_variants && r->images ? pl__images_eval_rows(r, bucket, total) : total;
 }
 
-pl_status pl_supply_eval(pl_run *r, int bucket, int64_t first, int64_t rows)
+static pl_status read_eval(pl_run *r, int bucket, pl_program *p, int64_t first, int64_t rows)
 {
     pl_fold f;
     int64_t begin = folded(r, &f) ? f.begin : 0;
@@ -320,7 +320,17 @@ pl_status pl_supply_eval(pl_run *r, int bucket, int64_t first, int64_t rows)
         r->supply->samples[i] = r->n_variants ? pl__images_eval_at(r, bucket, at) : at;
         r->supply->passes[i] = 0;
     }
-    return read_now(r, PL_SUBSET_EVAL, bucket, pl__variant_eval(r, bucket));
+    return read_now(r, PL_SUBSET_EVAL, bucket, p);
+}
+
+pl_status pl_supply_eval(pl_run *r, int bucket, int64_t first, int64_t rows)
+{
+    return read_eval(r, bucket, pl__variant_eval(r, bucket), first, rows);
+}
+
+pl_status pl_supply_eval_into(pl_run *r, pl_program *p, int64_t first, int64_t rows)
+{
+    return read_eval(r, 0, p, first, rows);
 }
 
 static void let_go(pl_supply *s)
