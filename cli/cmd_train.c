@@ -136,7 +136,7 @@ static bool eval_due(const trainer *t, int64_t step)
     return own == 0 || (t->eval_every && own % t->eval_every == 0);
 }
 
-static pl_status show_picture(void *ctx, const pl_grid *g)
+static pl_status show_picture(void *ctx, const pl_sheet *g)
 {
     trainer *t = ctx;
     char path[4400];

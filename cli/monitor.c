@@ -141,7 +141,7 @@ pl_status monitor_eval(monitor *m, int64_t step, const pl_eval_info *e)
 }
 
 /* ---- pictures --------------------------------------------------------------------------- */
-pl_status monitor_picture(monitor *m, int64_t step, const pl_grid *g, char *path, size_t cap)
+pl_status monitor_picture(monitor *m, int64_t step, const pl_sheet *g, char *path, size_t cap)
 {
     char tag[128];
     snprintf(path, cap, "%s/samples", m->dir);

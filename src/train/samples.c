@@ -108,10 +108,10 @@ static int64_t columns_of(int64_t count)
     return n < 1 ? 1 : n;
 }
 
-static pl_grid grid_of(const pl_run *r, const pl_picture_out *p)
+static pl_sheet grid_of(const pl_run *r, const pl_picture_out *p)
 {
     int64_t count = pl_config_int(r->config, "sample.count"), columns = columns_of(count);
-    return (pl_grid){.name = p->name,
+    return (pl_sheet){.name = p->name,
                      .width = (int)(p->width * columns),
                      .height = (int)(p->height * ((count + columns - 1) / columns)),
                      .channels = p->channels};
@@ -119,7 +119,7 @@ static pl_grid grid_of(const pl_run *r, const pl_picture_out *p)
 
 static size_t grid_bytes(const pl_run *r, const pl_picture_out *p)
 {
-    pl_grid g = grid_of(r, p);
+    pl_sheet g = grid_of(r, p);
     return (size_t)g.width * (size_t)g.height * (size_t)g.channels;
 }
 
@@ -164,7 +164,7 @@ static uint8_t byte_of(double x, const pl_picture_out *p)
 
 /* Picture `row` of the program's output to place `at` of the grid. */
 static void put_picture(const pl_picture_out *p, pl_dtype dtype, const void *x, int64_t row, int64_t at,
-                        const pl_grid *g, uint8_t *to)
+                        const pl_sheet *g, uint8_t *to)
 {
     int64_t columns = g->width / p->width, c = p->channels, size = p->width * p->height;
     int64_t left = at % columns * p->width, top = at / columns * p->height;
@@ -192,7 +192,7 @@ static pl_status run_once(pl_run *r, int64_t first, int64_t rows)
     return pl_session_wait(r->session);
 }
 
-pl_status pl_run_sample(pl_run *r, pl_status (*each)(void *ctx, const pl_grid *g), void *ctx)
+pl_status pl_run_sample(pl_run *r, pl_status (*each)(void *ctx, const pl_sheet *g), void *ctx)
 {
     if (!r->sample) return PL_OK;
     PL_FAIL_IF(!r->session, PL_ERR_ARG, "the run is not started");
@@ -203,7 +203,7 @@ pl_status pl_run_sample(pl_run *r, pl_status (*each)(void *ctx, const pl_grid *g
         uint8_t *to = r->grids;
         for (int i = 0; i < r->n_pictures; i++) {
             const pl_picture_out *p = &r->picture[i];
-            pl_grid g = grid_of(r, p);
+            pl_sheet g = grid_of(r, p);
             pl_type t;
             const void *x = pl_session_output(r->session, r->sample, p->name, &t);
             for (int64_t k = 0; x && k < rows; k++) put_picture(p, t.dtype, x, k, at + k, &g, to);
@@ -212,7 +212,7 @@ pl_status pl_run_sample(pl_run *r, pl_status (*each)(void *ctx, const pl_grid *g
     }
     const uint8_t *pixels = r->grids;
     for (int i = 0; i < r->n_pictures; i++) {
-        pl_grid g = grid_of(r, &r->picture[i]);
+        pl_sheet g = grid_of(r, &r->picture[i]);
         g.pixels = pixels;
         PL_TRY(each(ctx, &g));
         pixels += grid_bytes(r, &r->picture[i]);

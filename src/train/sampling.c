@@ -89,6 +89,11 @@ pl_stratum pl__stratum_at(uint64_t seed, const pl_strata *s, int64_t number)
 }
 
 /* ---- one part left out ----------------------------------------------------------------------- */
+bool pl__folded(const pl_run *r)
+{
+    return !r->encode && pl_config_int(r->config, "data.folds") > 0;
+}
+
 bool pl__fold_of(const pl_config *c, int64_t size, pl_fold *f)
 {
     int64_t folds = pl_config_int(c, "data.folds"), fold = pl_config_int(c, "data.fold");
