@@ -42,7 +42,7 @@ PL_API int64_t pl_builder_batch(const pl_builder *b); /* samples a run: the micr
  * may not change any state. */
 PL_API pl_nn *pl_builder_sample(pl_builder *b);
 /* A picture of it for each sample: [batch,H,W,C] or [batch,C,H,W], C 3 or 1; low is black, high is white.
- * sample.count of them are put side by side. */
+ * (where both could be meant, the first). sample.count of them are put side by side. */
 PL_API void pl_builder_picture(pl_builder *b, const char *name, pl_val v, float low, float high);
 
 /* An output of the training program named "nonfinite" stops the run when it is above 0: for models
