@@ -384,6 +384,7 @@ pl_status pl__run_build_parts(pl_run *r, int64_t parts)
     pl_builder b = {.config = r->config,
                     .store = r->store,
                     .replay = r->replay,
+                    .f64 = r->f64,
                     .batch = r->micro,
                     .parts = parts};
     PL_TRY(pl__builder_run(&b, r->recipe));

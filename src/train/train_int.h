@@ -37,6 +37,7 @@ struct pl_builder {
     pl_draft eval;
     bool probe;  /* built to be looked at: no update, goals instead */
     bool replay; /* draws are inputs; gradients are outputs */
+    bool f64;    /* parameters made by the layers are f64 */
     bool wants_eval;
 };
 
@@ -110,7 +111,7 @@ struct pl_run {
     struct pl_dataset *dataset; /* arrays of data.path, else NULL */
     struct pl_images *images;   /* images of data.path, else NULL */
     struct pl_supply *supply;
-    bool data_open, replay;
+    bool data_open, replay, f64; /* f64: of a replay, as its dump is */
     bool trace_nan; /* steps are watched */
     bool ahead;         /* the next batch is in the inputs already */
     uint64_t used, most_used, used_asked; /* bytes of the device, and when it was asked */
