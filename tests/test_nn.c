@@ -48,7 +48,7 @@ static pl_val batch_norm_part(pl_nn *m, pl_val x)
 
 static pl_val angles(pl_graph *g)
 {
-    return pl_nn_rope_angles(g, 1, (const int64_t[]){5}, (const int64_t[]){8}, 10000);
+    return pl_nn_rope_angles(g, PL_F32, 1, (const int64_t[]){5}, (const int64_t[]){8}, 10000);
 }
 
 /* A constant with the numbers that Python's make(label) has. */

@@ -96,8 +96,8 @@ pl_val pl_nn_position_2d(pl_graph *g, pl_dtype dtype, int64_t h, int64_t w, int6
     return pl_reshape(g, pl_concat(g, 2, (pl_val[]){y, x}, -1), PL_DIMS(h * w, dim));
 }
 
-pl_val pl_nn_rope_angles(pl_graph *g, int axes, const int64_t *size, const int64_t *width,
-                         double base)
+pl_val pl_nn_rope_angles(pl_graph *g, pl_dtype dtype, int axes, const int64_t *size,
+                         const int64_t *width, double base)
 {
     pl_val part[3];
     int64_t full[4] = {1, 1, 1, 0}, points = 1, total = 0;
@@ -108,8 +108,8 @@ pl_val pl_nn_rope_angles(pl_graph *g, int axes, const int64_t *size, const int64
         total += width[i] / 2;
     }
     for (int i = 0; i < axes; i++) {
-        pl_val freq = frequencies(g, PL_F32, width[i] / 2, 2, (double)width[i], base, true);
-        pl_val a = angles_of(g, pl_iota(g, PL_TYPE(PL_F32, size[i]), 0), freq);
+        pl_val freq = frequencies(g, dtype, width[i] / 2, 2, (double)width[i], base, true);
+        pl_val a = angles_of(g, pl_iota(g, PL_TYPE(dtype, size[i]), 0), freq);
         int64_t dim[4] = {1, 1, 1, width[i] / 2};
         dim[i] = size[i];
         a = pl_reshape(g, a, 4, dim);
