@@ -116,6 +116,8 @@ static pl_status build(pl_builder *b)
     if (vae && flow && flux_of(b, pl_builder_program(b, "flow", (pl_when){.after = true}), 0, &k))
         flux_build_flow(&k);
     if (flux_of(b, pl_builder_eval(b), 0, &k)) flux_build_eval(&k);
+    pl_nn *pictures = vae ? pl_builder_sample(b) : NULL;
+    if (pictures && flux_of(b, pictures, 0, &k)) flux_build_sample(&k);
     return PL_OK;
 }
 

@@ -75,6 +75,8 @@ void flux_build_vae(flux *k);
 void flux_build_flow(flux *k);
 /* Reconstruction and, where it is trained, the velocity's error. */
 void flux_build_eval(flux *k);
+/* Pictures beside what the autoencoder makes of them. */
+void flux_build_sample(flux *k);
 
 /* ---- data, images.c --------------------------------------------------------------------- */
 pl_status flux_data_open(const pl_config *c, void **data);

@@ -274,6 +274,14 @@ static pl_val eval_flow(flux *k, pl_val tokens)
     return flow_loss(k, tokens, noise, t);
 }
 
+void flux_build_sample(flux *k)
+{
+    pl_val real = real_input(k), mu, logvar;
+    pl_val packed = flux_compressor(k->m, &k->s, real, pl_fill(k->m->g, latent_type(k), 0), &mu, &logvar);
+    pl_builder_picture(k->b, "real", real, -1, 1);
+    pl_builder_picture(k->b, "reconstructed", flux_expander(k->m, &k->s, packed), -1, 1);
+}
+
 void flux_build_eval(flux *k)
 {
     pl_nn *m = k->m;

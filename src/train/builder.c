@@ -378,6 +378,7 @@ void pl__builder_release(pl_builder *b)
     }
     b->n_turns = 0;
     draft_free(&b->eval);
+    draft_free(&b->sample);
 }
 
 static pl_status turn_finish(const pl_turn_draft *t, const pl_recipe *recipe)
@@ -401,7 +402,8 @@ static pl_status build(pl_builder *b, const pl_recipe *recipe)
         PL_TRY(turn_finish(&b->turn[i], recipe));
         if (!b->turn[i].minimised) draft_free(&b->turn[i].apply);
     }
-    return b->eval.m ? pl_nn_finish(b->eval.m) : PL_OK;
+    if (b->eval.m) PL_TRY(pl_nn_finish(b->eval.m));
+    return pl__sample_finish(b, recipe);
 }
 
 /* The recipe's encoder as the only program; nothing is trained in it. */

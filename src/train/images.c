@@ -225,6 +225,16 @@ static pl_on_bad policy_of(const pl_config *c)
     return strcmp(text, "skip") == 0 ? PL_BAD_SKIP : strcmp(text, "fail") == 0 ? PL_BAD_FAIL : PL_BAD_QUARANTINE;
 }
 
+static pl_status leave_out(const void *ctx, int64_t n, int64_t *begin, int64_t *end)
+{
+    pl_fold f;
+    PL_TRY(pl__fold_check(ctx, n));
+    pl__fold_of(ctx, n, &f);
+    *begin = f.begin;
+    *end = f.end;
+    return PL_OK;
+}
+
 static pl_status open_set(pl_run *r, struct pl_images *m, int threads)
 {
     const pl_config *c = r->config;
@@ -237,11 +247,15 @@ static pl_status open_set(pl_run *r, struct pl_images *m, int threads)
     pl_image_set_opts o = {
         .items = {.path = path,
                   .captions = pl_config_is_null(c, "data.captions") ? NULL : pl_config_text(c, "data.captions"),
-                  .eval_share = r->eval || r->encode_eval ? pl_config_float(c, "data.eval_share") : 0},
+                  .eval_share = (r->eval || r->encode_eval) && !pl__folded(r)
+                                    ? pl_config_float(c, "data.eval_share")
+                                    : 0},
         .limits = PL_IMAGE_LIMITS_INIT,
         .augment = augment_of(c),
         .on_bad = policy_of(c),
         .quarantine = pl_config_is_null(c, "data.quarantine") ? "quarantine.txt" : pl_config_text(c, "data.quarantine"),
+        .leave_out = pl__folded(r) ? leave_out : NULL,
+        .leave_out_ctx = c,
         .balance = pl_config_bool(c, "data.balance"),
         .threads = threads};
     o.limits.max_pixels = pl_config_int(c, "data.max_pixels");
