@@ -136,7 +136,8 @@ typedef struct pl_image_feed {
     const char *text;
     pl_status (*encode)(const pl_config *c, const char *caption, void *row, const pl_type *row_type);
     /* Configuration keys that are the images' height and width, for data.buckets: build is called once for
-     * every bucket, with its size under these keys. One key for both: square buckets only. NULL: none. */
+     * every bucket, with its size under these keys. One key for both: square buckets only. NULL: none. A
+     * width of 0 is the height. */
     const char *height, *width;
     /* Inputs that are made of the picture (or of its sample alone), ends with NULL; NULL: none. They may
      * include those of `images`, which are written first. Each reading thread has a state. make is a pure
