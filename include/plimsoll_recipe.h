@@ -15,6 +15,7 @@
 
 #include "plimsoll.h"
 #include "plimsoll_config.h"
+#include "plimsoll_image.h"
 #include "plimsoll_nn.h"
 
 #ifdef __cplusplus
@@ -112,6 +113,13 @@ typedef struct pl_image_input {
     const char *name;
     float low, high; /* f32: values of black and of white, e.g. -1 and 1 */
 } pl_image_input;
+/* A view of the first image's size, 3 bytes a pixel, and what draws for it depend on. */
+typedef struct pl_picture {
+    const uint8_t *rgb;
+    int w, h;
+    pl_image_key key;
+    pl_subset subset;
+} pl_picture;
 typedef struct pl_image_feed {
     const pl_image_input *images; /* ends with {NULL} */
     const char *label;            /* input [batch], i32, i64 or f32: number of the class; NULL */
@@ -122,6 +130,14 @@ typedef struct pl_image_feed {
     /* Configuration keys that are the images' height and width, for data.buckets: build is called once for
      * every bucket, with its size under these keys. One key for both: square buckets only. NULL: none. */
     const char *height, *width;
+    /* Inputs that are made of the picture (or of its sample alone), ends with NULL; NULL: none. They may
+     * include those of `images`, which are written first. Each reading thread has a state. make is a pure
+     * function of the picture; it writes row `row` of the batch's inputs. */
+    const char *const *made;
+    uint64_t (*make_bytes)(const pl_config *c, int w, int h); /* of a state */
+    pl_status (*make_open)(const pl_config *c, int w, int h, void **state);
+    void (*make_close)(void *state);
+    pl_status (*make)(void *state, const pl_picture *p, pl_batch *batch, int row);
 } pl_image_feed;
 
 /* A frozen part in front of the model whose outputs are computed once (`plimsoll cache`) and kept on disk.
@@ -133,6 +149,28 @@ typedef struct pl_encoder {
 } pl_encoder;
 /* Whether the data come from a cache: the encoder's outputs are inputs. */
 PL_API bool pl_builder_cached(const pl_builder *b);
+
+/* ---- weights of others -------------------------------------------------------------------------
+ * Frozen parts come with weights under other names than ours, in one file or many. A recipe names the
+ * configuration key that says where they lie and how names translate; the engine reads them after
+ * `init_from`, converts their floating type, and stops with a list when a tensor is missing or not known. */
+
+/* One rule: in both patterns * stands for one part of a name between dots, ** at the end for all that is
+ * left, and the k-th of one is the k-th of the other. The first rule whose `ours` fits a slot's name counts. */
+typedef struct pl_rename {
+    const char *theirs, *ours;
+} pl_rename;
+typedef struct pl_naming {
+    const char *name;       /* of the convention, for messages: "diffusers" */
+    const char *prefix;     /* before every name of theirs; NULL: none */
+    const pl_rename *rules; /* ends with {NULL} */
+    const char *ignored;    /* pattern (pl_nn_match) of tensors that may be left over; NULL: none */
+} pl_naming;
+typedef struct pl_weights {
+    const char *key;         /* of text: a file, a folder, or an index.json; null: none are read */
+    const char *slots;       /* pattern of the slots that it fills, all of them */
+    const pl_naming *naming; /* ends with {NULL}; the one that finds most is taken, our own names at last */
+} pl_weights;
 
 /* ---- the recipe ------------------------------------------------------------------------- */
 typedef struct pl_preset {
@@ -191,6 +229,8 @@ typedef struct pl_recipe {
     const pl_image_feed *images;
     /* Optional: what data.cache keeps. */
     const pl_encoder *encoder;
+    /* Optional, ends with {NULL}: files with weights of frozen parts. */
+    const pl_weights *weights;
 } pl_recipe;
 
 typedef const pl_recipe *(*pl_recipe_entry_fn)(void);

@@ -324,6 +324,32 @@ static void wanted(const pl_image_read *r, const pl_view *v, int *w, int *h)
     }
 }
 
+/* The view of a sample. Parts of as many pixels as are wanted lie on whole pixels, so that nothing is
+ * resampled; evaluation takes the one in the middle. */
+static pl_view view_of(const pl_image_set *s, const pl_image_read *r, const pl_image_info *info)
+{
+    pl_augment a = s->o.augment;
+    double aspect = r->n_to ? (double)r->to[0].w / r->to[0].h : 1, share = 1;
+    bool pixels = a.crop == PL_CROP_PIXELS;
+    if (pixels && r->n_to) {
+        share = fmin(1, fmax((double)r->to[0].w / info->width, (double)r->to[0].h / info->height));
+        a.crop = PL_CROP_RANDOM;
+        a.scale[0] = a.scale[1] = share;
+    }
+    pl_view v = pl_view_draw(r->eval ? NULL : &a, r->seed, r->epoch, r->sample, info->width, info->height,
+                             aspect);
+    if (!pixels || share == 1) return v;
+    if (r->eval) {
+        v.x += v.w * (1 - share) / 2;
+        v.y += v.h * (1 - share) / 2;
+        v.w *= share;
+        v.h *= share;
+    }
+    v.x = floor(v.x * info->width) / info->width;
+    v.y = floor(v.y * info->height) / info->height;
+    return v;
+}
+
 static pl_status read_item(pl_image_set *s, const pl_item *i, pl_image_read *r)
 {
     thread_state *t = &s->threads[r->thread];
@@ -332,9 +358,7 @@ static pl_status read_item(pl_image_set *s, const pl_item *i, pl_image_read *r)
     int w, h, want_w, want_h;
     PL_TRY(read_bytes(s, i, t, &n));
     PL_TRY(pl_image_probe(t->decoder, t->file.at, n, &s->o.limits, &info));
-    double aspect = r->n_to ? (double)r->to[0].w / r->to[0].h : 1;
-    pl_view v = pl_view_draw(r->eval ? NULL : &s->o.augment, r->seed, r->epoch, r->sample, info.width,
-                             info.height, aspect);
+    pl_view v = view_of(s, r, &info);
     wanted(r, &v, &want_w, &want_h);
     pl_image_scaled(&info, want_w, want_h, &w, &h);
     PL_TRY(pl_image_decode(t->decoder, t->file.at, n, &info, w, h, t->pixels.at));

@@ -6,6 +6,7 @@
 #include "base/pool.h"
 #include "base/rng.h"
 #include "base/sys.h"
+#include "plimsoll_image.h"
 #include "train/images.h"
 
 enum { DRAW_STREAM = 0xD4A3 };
@@ -137,7 +138,8 @@ void pl__images_choose(const pl_run *r, uint64_t seed, int64_t number, int64_t *
         return;
     }
     for (int64_t i = 0; i < r->micro; i++) {
-        int64_t p = number * r->micro + i;
+        int64_t p = pl_pool_source(seed, pl_config_int(r->config, "data.pool"), r->micro * r->parts,
+                                   number * r->micro + i);
         bool weighted = pl_image_set_weighted(set);
         samples[i] = weighted ? pl_image_set_draw(set, drawn(seed, SAMPLES, p)) : pl__sample_at(seed, size, p);
         /* Drawn with replacement, a sample comes more than once an epoch: the position tells them apart. */

@@ -46,13 +46,15 @@ bool pl__images_wanted(const pl_run *r)
            !has_input_files(r, path);
 }
 
-/* [C,H,W] or [H,W,C] of an input. */
+/* [C,H,W] or [H,W,C] of an input; an image that the program does not read has no size. */
 static pl_status shape_of(const pl_image_input *in, const pl_program *p, pl_pixels *out)
 {
     pl_type t = {0};
     char text[96];
+    bool there = false;
     for (int i = 0; i < pl_program_input_count(p); i++)
-        if (strcmp(pl_program_input_name(p, i), in->name) == 0) t = pl_program_input_type(p, i);
+        if (strcmp(pl_program_input_name(p, i), in->name) == 0) t = pl_program_input_type(p, i), there = true;
+    if (!there) return PL_OK;
     bool first = t.rank == 4 && (t.dim[1] == 3 || t.dim[1] == 1);
     bool last = t.rank == 4 && !first && (t.dim[3] == 3 || t.dim[3] == 1);
     PL_FAIL_IF((!first && !last) || (t.dtype != PL_F32 && t.dtype != PL_U8), PL_ERR_CONFIG,
@@ -72,7 +74,17 @@ static bool is_fed(const pl_image_feed *f, const char *name)
 {
     for (const pl_image_input *i = f->images; i->name; i++)
         if (strcmp(i->name, name) == 0) return true;
+    for (const char *const *m = f->made; m && *m; m++)
+        if (strcmp(*m, name) == 0) return true;
     return (f->label && strcmp(f->label, name) == 0) || (f->text && strcmp(f->text, name) == 0);
+}
+
+/* The first image that is read. */
+static const pl_pixels *first_of(const pl_pixels *shape, int n)
+{
+    int k = 0;
+    while (k + 1 < n && !shape[k].w) k++;
+    return &shape[k];
 }
 
 static pl_status find_shapes(const pl_run *r, int bucket, pl_image_shapes shape, int *n)
@@ -90,6 +102,8 @@ static pl_status find_shapes(const pl_run *r, int bucket, pl_image_shapes shape,
             PL_FAIL_IF(!is_fed(f, name), PL_ERR_CONFIG, "images do not feed input \"%s\" of recipe %s",
                        name, r->recipe->name);
         }
+        PL_FAIL_IF(!first_of(shape[s], *n)->w, PL_ERR_CONFIG, "recipe %s reads no image \"%s\" here", r->recipe->name,
+                   f->images[0].name);
     }
     return PL_OK;
 }
@@ -122,7 +136,51 @@ uint64_t pl__images_bytes(const pl_run *r, int threads)
 {
     int w, h;
     if (!pl__images_wanted(r) || largest(r, &w, &h) != PL_OK) return 0;
-    return (uint64_t)threads * (keep_bytes(w, h) + (size_t)w * (size_t)h * 12 + (1 << 20));
+    const pl_image_feed *f = r->recipe->images;
+    uint64_t made = f->made ? f->make_bytes(r->config, w, h) + (uint64_t)w * (uint64_t)h * 3 : 0;
+    return (uint64_t)threads * (keep_bytes(w, h) + (size_t)w * (size_t)h * 12 + (1 << 20) + made);
+}
+
+/* ---- inputs made of the picture ------------------------------------------------------------- */
+static pl_status open_makers(pl_run *r, struct pl_images *m, int threads)
+{
+    const pl_image_feed *f = r->recipe->images;
+    const pl_pixels *p = first_of(m->shape[0][0], m->n);
+    if (!f->made) return PL_OK;
+    PL_FAIL_IF(r->n_variants, PL_ERR_CONFIG, "data.buckets: recipe %s makes inputs of one size", r->recipe->name);
+    m->makers = pl_sys_alloc((size_t)threads * sizeof *m->makers);
+    if (!m->makers) return PL_ERR_MEMORY;
+    for (; m->n_makers < threads; m->n_makers++) {
+        PL_TRY(f->make_open(r->config, p->w, p->h, &m->makers[m->n_makers].state));
+        m->makers[m->n_makers].rgb = pl_sys_alloc((size_t)p->w * (size_t)p->h * 3);
+        if (!m->makers[m->n_makers].rgb) {
+            f->make_close(m->makers[m->n_makers].state);
+            return PL_ERR_MEMORY;
+        }
+    }
+    return PL_OK;
+}
+
+static void close_makers(pl_run *r)
+{
+    struct pl_images *m = r->images;
+    for (int i = 0; i < m->n_makers; i++) {
+        r->recipe->images->make_close(m->makers[i].state);
+        pl_sys_free(m->makers[i].rgb);
+    }
+    pl_sys_free(m->makers);
+}
+
+/* ---- opening -------------------------------------------------------------------------------- */
+static pl_status check_pool(const pl_run *r)
+{
+    int64_t pool = pl_config_int(r->config, "data.pool"), batch = r->micro * r->parts;
+    if (!pool) return PL_OK;
+    PL_FAIL_IF(r->n_variants, PL_ERR_CONFIG, "data.pool and data.buckets do not go together");
+    PL_FAIL_IF(batch > PL_POOL_BATCH || pool < batch, PL_ERR_CONFIG,
+               "data.pool=%lld with a batch of %lld: the pool holds at least a batch, which has at most %d samples",
+               (long long)pool, (long long)batch, PL_POOL_BATCH);
+    return PL_OK;
 }
 
 static pl_augment augment_of(const pl_config *c)
@@ -131,6 +189,7 @@ static pl_augment augment_of(const pl_config *c)
     const char *crop = pl_config_text(c, "data.crop");
     pl_augment a = {.crop = strcmp(crop, "random") == 0    ? PL_CROP_RANDOM
                             : strcmp(crop, "stretch") == 0 ? PL_CROP_STRETCH
+                            : strcmp(crop, "pixels") == 0  ? PL_CROP_PIXELS
                                                            : PL_CROP_CENTER,
                     .scale = {1, 1},
                     .flip = pl_config_float(c, "data.flip"),
@@ -174,6 +233,8 @@ static pl_status open_set(pl_run *r, struct pl_images *m, int threads)
     PL_TRY(pl_image_set_open(&o, &m->set));
     PL_FAIL_IF(pl_image_set_size(m->set, false) == 0, PL_ERR_DATA,
                "%s: no image is left for training", path);
+    PL_TRY(check_pool(r));
+    PL_TRY(open_makers(r, m, threads));
     return r->n_variants ? pl__images_sort(r) : PL_OK;
 }
 
@@ -187,6 +248,7 @@ pl_status pl__images_open(pl_run *r, int threads)
 void pl__images_close(pl_run *r)
 {
     if (!r->images) return;
+    close_makers(r);
     pl_image_set_close(r->images->set);
     pl_sys_free(r->images->shape);
     pl_sys_free(r->images->order[0]);
@@ -217,7 +279,7 @@ static pl_status read_one(pl_run *r, const pl_images_job *j, int64_t i, int thre
                           .epoch = j->passes[i],
                           .sample = j->samples[i],
                           .thread = thread};
-    pl_pixels to[PL_MAX_IMAGES];
+    pl_pixels to[PL_MAX_IMAGES + 1];
     for (int k = 0; k < r->images->n; k++) {
         char *all = pl_batch_input(j->batch, f->images[k].name, NULL);
         if (!all) continue;
@@ -227,7 +289,18 @@ static pl_status read_one(pl_run *r, const pl_images_job *j, int64_t i, int thre
                             (p->bytes ? 1 : sizeof(float));
     }
     read.to = to;
+    uint8_t *rgb = f->made ? r->images->makers[thread].rgb : NULL;
+    if (rgb) {
+        pl_pixels *p = &to[read.n_to++];
+        const pl_pixels *of = first_of(r->images->shape[j->bucket][read.eval], r->images->n);
+        *p = (pl_pixels){.data = rgb, .w = of->w, .h = of->h, .channels = 3, .bytes = true};
+    }
     PL_TRY(pl_image_set_read(r->images->set, &read));
+    if (rgb) {
+        pl_picture p = {rgb, to[read.n_to - 1].w, to[read.n_to - 1].h, {read.seed, read.epoch, read.sample},
+                        j->subset};
+        PL_TRY(f->make(r->images->makers[thread].state, &p, j->batch, (int)i));
+    }
     pl_type t;
     void *label = f->label ? pl_batch_input(j->batch, f->label, &t) : NULL;
     if (label) write_label(label, &t, (int)i, read.label);

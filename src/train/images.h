@@ -16,6 +16,12 @@ struct pl_images {
     int32_t *order[2];
     int64_t first[2][PL_MAX_BUCKETS + 1], size[PL_MAX_BUCKETS]; /* size: of training */
     double *cumulated; /* weights of order[0] up to each; NULL: all equal */
+    /* A recipe that makes inputs of the picture: by reading thread. */
+    struct {
+        void *state;
+        uint8_t *rgb;
+    } *makers;
+    int n_makers;
 };
 
 /* Whether data.source and data.path ask for images. */

@@ -9,6 +9,7 @@
 #include "base/sys.h"
 #include "ir/graph.h"
 #include "plan/cost_card.h"
+#include "plimsoll_checkpoint.h"
 #include "plimsoll_unstable.h"
 #include "rt/device.h"
 #include "rt/refit.h"
@@ -226,22 +227,35 @@ static enum pl_compile_mode mode_of(const char *text)
                                                   : PL_MODE_DEFAULT;
 }
 
+void pl__run_target(pl_run *r)
+{
+    r->compile.device = pl_config_text(r->config, "device");
+    r->compile.mode = mode_of(pl_config_text(r->config, "compile.mode"));
+}
+
+static pl_status override(pl_run *r, const char *assignment)
+{
+    PL_TRY(pl_config_override(r->config, assignment));
+    return pl__phases_yield(r->config);
+}
+
 pl_status pl_run_open(const char *config, const char *const *overrides, int n, pl_run **out)
 {
     pl_run *r = pl_sys_alloc(sizeof *r);
     if (!r) return PL_ERR_MEMORY;
     r->compile = (pl_compile_opts)PL_COMPILE_INIT;
+    r->phase = -1;
     pl_status rc = is_file(config) ? open_file(r, config) : open_named(r, config);
-    for (int i = 0; i < n && rc == PL_OK; i++) rc = pl_config_override(r->config, overrides[i]);
+    for (int i = 0; i < n && rc == PL_OK; i++) rc = override(r, overrides[i]);
     if (rc == PL_OK) rc = pl_config_check(r->config);
+    if (rc == PL_OK) rc = pl__phases_read(r);
     if (rc == PL_OK && !(r->store = pl_store_new())) rc = PL_ERR_MEMORY;
     if (rc == PL_OK) rc = pl__stage_open(r);
     if (rc != PL_OK) {
         pl_run_free(r);
         return rc;
     }
-    r->compile.device = pl_config_text(r->config, "device");
-    r->compile.mode = mode_of(pl_config_text(r->config, "compile.mode"));
+    pl__run_target(r);
     int threads = (int)pl_config_int(r->config, "threads");
     if (threads) pl_pool_set_threads(threads);
     *out = r;
@@ -255,6 +269,7 @@ void pl_run_free(pl_run *r)
     pl_session_free(r->session);
     pl__turns_free(r);
     pl_store_free(r->store);
+    pl__phases_free(r);
     pl_config_free(r->config);
     pl_sys_free(r->stage);
     pl_sys_free(r->whole);
@@ -573,6 +588,8 @@ static pl_status start(pl_run *r)
     const char *from = r->encode ? "data.cache_model" : "init_from";
     if (!r->resume && !pl_config_is_null(r->config, from))
         PL_TRY(pl_run_load_model(r, pl_config_text(r->config, from), r->encode));
+    if (!r->resume && !r->replay) PL_TRY(pl__weights_load(r));
+    if (!r->resume && r->take_from) PL_TRY(pl__phase_take(r));
     if (r->encode) PL_TRY(pl__cache_check_reader(r));
     if (r->replay) return PL_OK;
     return pl_supply_open(r);
@@ -581,6 +598,7 @@ static pl_status start(pl_run *r)
 pl_status pl_run_start(pl_run *r)
 {
     PL_TRY(start(r));
+    PL_TRY(pl__phase_check_data(r));
     return r->resume ? pl__checkpoint_load(r, r->resume) : PL_OK;
 }
 
@@ -712,7 +730,7 @@ pl_status pl_run_step(pl_run *r, pl_step_info *info)
         if (pl__turn_runs(&r->turn[i], r->steps_done))
             PL_TRY(take_turn(r, &r->turn[i], info));
     r->steps_done++;
-    info->step = r->steps_done;
+    info->step = pl_run_steps_done(r);
     info->epoch = size > 0 ? (double)(r->steps_done * r->parts * r->micro) / (double)size : 0;
     info->lr = scalar_output(r, updater(r), "lr");
     info->grad_norm = scalar_output(r, updater(r), "grad_norm");

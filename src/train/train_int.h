@@ -153,7 +153,34 @@ struct pl_run {
     char *whole;      /* a card: room for one slot that files order otherwise; else NULL */
     const char *resume; /* checkpoint that pl_run_start goes on from, else NULL */
     const volatile int *stop; /* see pl_run_set_stop; NULL */
+    /* Phases of key `phases`: their own keys, and in their order with repetitions. */
+    pl_config **phase_keys;
+    int n_phase_keys;
+    pl_phase *phases;
+    int n_phases, phase;  /* phase: the one entered, -1 */
+    int64_t steps_before; /* of the phases before */
+    const char *take_from; /* folder that the phase before left, or NULL */
+    int taken, taken_of;   /* tensors of the model */
 };
+
+/* Device and mode of the configuration into the compiler's options. */
+void pl__run_target(pl_run *r);
+
+/* ---- phases.c ---- */
+/* Reads key `phases` and checks all of it. */
+pl_status pl__phases_read(pl_run *r) PL_MUST_USE;
+void pl__phases_free(pl_run *r);
+/* After an override: what it set holds in every phase, so phases that set it themselves do not any more. */
+pl_status pl__phases_yield(pl_config *c) PL_MUST_USE;
+/* pl_run_start's part: what the phase before left. The session is there. */
+pl_status pl__phase_take(pl_run *r) PL_MUST_USE;
+/* Are its rules possible with its data? They are open. */
+pl_status pl__phase_check_data(pl_run *r) PL_MUST_USE;
+/* Is the evaluation beyond the bound of the phase? */
+bool pl__phase_reached(const pl_run *r, const pl_eval_info *info);
+/* Whether the first n items of two lists of phases are the same; the item that the run's phase is of. */
+bool pl__phases_same(const pl_config *a, const pl_config *b, int n);
+int pl__phase_item(const pl_run *r);
 
 /* A const recipe as the untyped context of a callback that only reads it. */
 static inline void *pl__unconst(const pl_recipe *r)
@@ -210,6 +237,18 @@ pl_status pl__slots_write(pl_run *r, const char *path, bool model, pl_slot_test 
 /* partial: tensors that no slot wants are passed over. */
 pl_status pl__slots_read(pl_run *r, const char *path, bool model, pl_slot_test test,
                          bool partial) PL_MUST_USE;
+/* Those slots that the file has; *taken of *of. One with another shape is PL_ERR_FILE. */
+pl_status pl__slots_take(pl_run *r, const char *path, bool model, pl_slot_test test, int *taken,
+                         int *of) PL_MUST_USE;
+bool pl__slot_in_state(const pl_slot *s);
+
+/* A tensor of as many elements as the slot has; other floating types are converted. */
+struct pl_st_reader;
+struct pl_st_tensor;
+pl_status pl__slot_read(pl_run *r, const struct pl_st_reader *f, const struct pl_st_tensor *t, int slot,
+                        bool model) PL_MUST_USE;
+/* weights.c: the files that the recipe's `weights` keys name, into the slots that are there. */
+pl_status pl__weights_load(pl_run *r) PL_MUST_USE;
 
 /* Samples of the training set; 0 when they never end. */
 int64_t pl__run_samples(pl_run *r);
