@@ -187,6 +187,11 @@ typedef struct pl_cache_info {
 } pl_cache_info;
 PL_API pl_status pl_run_cache(pl_run *r, pl_progress_fn progress, void *ctx, pl_cache_info *info) PL_MUST_USE;
 
+/* The same as pictures in folders (DIR/train/000000.png, with .txt), or prompts and their embeddings
+ * (DIR/prompts.txt, DIR/embeddings.npy), for recipes that have pl_image_feed.draw. */
+PL_API pl_status pl_run_generate_raw(pl_run *r, const char *dir, int64_t samples, int64_t eval_samples,
+                                     pl_progress_fn progress, void *ctx) PL_MUST_USE;
+
 /* Means of the evaluation program's outputs over the first eval.batches batches, or over the whole set
  * where it is smaller; a last batch that is not full counts by its samples. */
 typedef struct pl_eval_info {

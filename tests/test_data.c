@@ -340,6 +340,32 @@ static pl_status read_one(pl_image_set *s, int64_t sample, int thread, float *to
     return rc;
 }
 
+/* Every byte at every place of a row gives the table's value, past the cache or not; a mirrored row too. */
+TEST(data_bytes_widen)
+{
+    static uint8_t bytes[768 + 16];
+    static _Alignas(16) float wide[768 + 16], row[768];
+    for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (uint8_t)i;
+    for (int at = 0; at < 8; at++)
+        for (int past = 0; past < 2; past++) {
+            size_t n = 700 + (size_t)at;
+            pl_bytes_widen(bytes + at, n, -1, 1, past, wide + at % 4);
+            for (size_t i = 0; i < n; i++)
+                CHECK(wide[(size_t)(at % 4) + i] == (float)bytes[(size_t)at + i] * (2.0f / 255) - 1.0f);
+        }
+    CHECK(wide[0] != wide[1]);
+    pl_view v = {.w = 1, .h = 1, .flip = true};
+    pl_pixels to = {.data = row, .w = 256, .h = 1, .channels = 3, .low = -1, .high = 1};
+    pl_view_write(&v, bytes, 768, &to);
+    for (int x = 0; x < 256; x++)
+        for (int c = 0; c < 3; c++)
+            CHECK(row[3 * x + c] == (float)bytes[3 * (255 - x) + c] * (2.0f / 255) - 1.0f);
+    uint8_t mirrored[768];
+    to = (pl_pixels){.data = mirrored, .w = 256, .h = 1, .channels = 3, .bytes = true};
+    pl_view_write(&v, bytes, 768, &to);
+    for (int x = 0; x < 256; x++) CHECK(memcmp(mirrored + 3 * x, bytes + 3 * (255 - x), 3) == 0);
+}
+
 TEST(data_folder_classes)
 {
     char dir[512], path[600];

@@ -250,6 +250,9 @@ pl_status pl__slot_read(pl_run *r, const struct pl_st_reader *f, const struct pl
 /* weights.c: the files that the recipe's `weights` keys name, into the slots that are there. */
 pl_status pl__weights_load(pl_run *r) PL_MUST_USE;
 
+/* Samples that generate writes: those asked for, else all that the recipe has. */
+pl_status pl__generate_count(pl_run *r, pl_subset subset, int64_t asked, int64_t *out) PL_MUST_USE;
+
 /* Samples of the training set; 0 when they never end. */
 int64_t pl__run_samples(pl_run *r);
 /* Reads state and position from the checkpoint; the session is there. */
