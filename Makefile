@@ -201,6 +201,8 @@ check-all: ## both compilers, sanitizers, long tests, fuzzers, headers (an hour)
 	@tools/deps --check
 	@tools/layers
 	@tools/headers
+	@tools/cuda-calls
+	$(if $(PLUGIN),$(MAKE) DEV=1 CUDA_ARCHS=all BUILD=build/all-cards build/all-cards/libplimsoll_cuda.so)
 	$(MAKE) DEV=1 CC=gcc BUILD=build/dev-gcc build/dev-gcc/plimsoll build/dev-gcc/pl_test
 	$(MAKE) DEV=1 CC=clang BUILD=build/dev-clang build/dev-clang/plimsoll build/dev-clang/pl_test
 	$(MAKE) test PL_TEST_LONG=1

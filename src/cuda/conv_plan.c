@@ -364,8 +364,8 @@ static float try_engine(const pl_conv_shape *c, bool bias, const engine *e)
     char *at = block;
     trial t = {.p = {.problem = *c, .plan = e->plan, .bias_inside = bias}};
     float ms = -1;
-    cudaMemsetAsync(block, 0, x + w + y + b, pl_cuda_stream());
-    if (pl_conv_bind(&t.p, at, at + x, at + x + w, at + x + w + y, at + x + w + y + b,
+    if (cudaMemsetAsync(block, 0, x + w + y + b, pl_cuda_stream()) != cudaSuccess ||
+        pl_conv_bind(&t.p, at, at + x, at + x + w, at + x + w + y, at + x + w + y + b,
                      &t.bound) != PL_OK ||
         pl_cuda_time(trial_run, &t, &ms) != PL_OK)
         ms = -1;

@@ -221,7 +221,7 @@ static int fastest(const prepared *h, const cublasLtMatmulHeuristicResult_t *r, 
         (void)cudaGetLastError();
         return 0;
     }
-    cudaMemsetAsync(block, 0, a + b + bias, pl_cuda_stream());
+    if (cudaMemsetAsync(block, 0, a + b + bias, pl_cuda_stream()) != cudaSuccess) n = 0;
     trial t = {.h = h, .a = block};
     t.b = t.a + a;
     t.bias = t.b + b;
