@@ -98,6 +98,10 @@ $(BUILD)/bench/pl_predict.o: CFLAGS_ALL += -Itests
 
 # The text of generated kernels needs no CUDA; the rest of src/cuda is the plug-in's.
 TEXT_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/cuda/codegen*.c))
+$(BUILD)/pl_cuda_products: $(BUILD)/bench/pl_cuda_products.o $(BUILD)/libplimsoll.a
+	@echo "  link $@"
+	@$(CC) $(LSAN) -rdynamic -o $@ $(BUILD)/bench/pl_cuda_products.o -Wl,--whole-archive $(BUILD)/libplimsoll.a -Wl,--no-whole-archive $(LIBS)
+
 $(BUILD)/pl_cuda_groups: $(BUILD)/bench/pl_cuda_groups.o $(TEXT_OBJ) $(BUILD)/libplimsoll.a
 	@echo "  link $@"
 	@$(CC) $(LSAN) -rdynamic -o $@ $(BUILD)/bench/pl_cuda_groups.o $(TEXT_OBJ) -Wl,--whole-archive $(BUILD)/libplimsoll.a -Wl,--no-whole-archive $(LIBS)
@@ -141,7 +145,7 @@ $(BUILD)/src/cuda/%.o: src/cuda/%.c | build/deps.ok
 
 # Library kernels on a card, without the rest of the plug-in: tests/cuda/probe_lib.c.
 PROBE_LIB := $(addprefix $(BUILD)/src/cuda/,$(addsuffix .o,lib choice matmul conv conv_plan conv_product attention \
- bias.cu columns.cu conv_direct.cu conv_thin.cu conv_thin_mma.cu depthwise.cu attention_plain.cu attention_mma.cu attention_f32.cu))
+ tail.cu columns.cu conv_direct.cu conv_thin.cu conv_thin_mma.cu depthwise.cu attention_plain.cu attention_mma.cu attention_f32.cu))
 $(BUILD)/tests/cuda/%.o: tests/cuda/%.c | build/deps.ok
 	@mkdir -p $(@D)
 	@echo "  cc $<"
@@ -218,7 +222,7 @@ test-cuda: all $(BUILD)/pl_test ## the tests that need an NVIDIA card: every op,
 bench-cuda: all $(BUILD)/pl_step ## a step on an NVIDIA card beside PyTorch's: time, memory, first step
 	@bench/cuda.sh $(BUILD)
 
-carry: all $(BUILD)/pl_test $(BUILD)/pl_bench $(BUILD)/pl_profile $(BUILD)/pl_step $(BUILD)/pl_cuda_groups $(BUILD)/pl_sampler.so ## build/carry: what another machine with a card needs to test and bench
+carry: all $(BUILD)/pl_test $(BUILD)/pl_bench $(BUILD)/pl_profile $(BUILD)/pl_step $(BUILD)/pl_cuda_groups $(BUILD)/pl_sampler.so $(BUILD)/pl_cuda_products ## build/carry: what another machine with a card needs to test and bench
 	@tools/carry $(BUILD)
 
 bench: all $(BUILD)/pl_bench ## time the engine against PyTorch (where it is installed)

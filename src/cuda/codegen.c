@@ -471,6 +471,16 @@ static void lay_row(pl_cg_pass *p)
     p->steps = steps <= 8 ? (int32_t)steps : 0;
 }
 
+/* So many parts that blocks, where they are many, come in whole rounds of what a large card holds
+ * at once: eight for each of 132 processors. A number of this file, not of the card that runs. */
+static int64_t whole_rounds(int64_t parts, int64_t others)
+{
+    const int64_t round = 1056;
+    int64_t rounds = ceil_div(parts * others, round);
+    if (parts * others <= round / 2 || others > round / 4) return parts;
+    return clamp(rounds * round / others, parts, 2 * parts);
+}
+
 static void lay_flat_sum(pl_cg_pass *p)
 {
     int64_t n = p->size[PL_CG_INNER], outer = p->size[PL_CG_OUTER];
@@ -480,7 +490,7 @@ static void lay_flat_sum(pl_cg_pass *p)
     int64_t block = (int64_t)PL_CG_THREADS * p->vec;
     int64_t parts = clamp(BLOCKS / outer, 1, ceil_div(n, 8 * block));
     int64_t least = ceil_div(n, LANE_ROWS * block);
-    if (parts < least) parts = least;
+    if (parts < least) parts = whole_rounds(least, outer);
     p->part = ceil_div(ceil_div(n, parts), block) * block;
     p->parts = ceil_div(n, p->part);
 }
@@ -533,8 +543,8 @@ static void lay_sheet_sum(pl_cg_pass *p)
     int64_t parts = clamp(BLOCKS / (p->tiles * p->size[PL_CG_OUTER]), 1,
                           ceil_div(len, 8 * (int64_t)p->ty));
     int64_t least = ceil_div(len, (int64_t)LANE_ROWS * p->ty);
-    if (parts < least) parts = least;
-    p->part = ceil_div(ceil_div(len, parts), p->ty) * p->ty;
+    if (parts < least) parts = whole_rounds(least, p->tiles * p->size[PL_CG_OUTER]);
+    p->part = ceil_div(ceil_div(len, parts), 2 * p->ty) * 2 * p->ty;
     p->parts = ceil_div(len, p->part);
     set_segments(p);
     if (p->vec == 4 && p->tx % 2 == 0 && inner % 8 == 0 && (has_bits(p) || narrow(p))) {
