@@ -302,7 +302,10 @@ static void *trial_operands(const product *p, operands *x)
         return NULL;
     }
     char *at = block, *other = at + a + b + bias + y;
-    cudaMemsetAsync(block, 0, a + b + bias + y + (more ? y : 0), pl_cuda_stream());
+    if (cudaMemsetAsync(block, 0, a + b + bias + y + (more ? y : 0), pl_cuda_stream()) != cudaSuccess) {
+        cudaFree(block);
+        return NULL;
+    }
     *x = (operands){.a = at, .b = at + a, .bias = at + a + b, .y = at + a + b + bias};
     if (p->add) x->add = other;
     if (p->slope) x->slope_at = other;
