@@ -87,6 +87,7 @@ typedef struct pl_cg {
     pl_str body;
     char (*ref)[40]; /* per instruction: how it is called where text is being written */
     char (*raw)[40]; /* of LOADs that come as bytes (pl_cg_bytes): what was loaded */
+    const int *dep;  /* pl_cg_deps, where raw is used */
     /* arguments by kind */
     int32_t n_p;
     struct pl_cg_counts {
