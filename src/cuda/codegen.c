@@ -15,7 +15,7 @@
 
 #include <string.h>
 
-enum { MAX_PASSES = 32, BLOCKS = 512, LANE_ROWS = 64, CUT_ROWS = 4096 };
+enum { MAX_PASSES = 32, BLOCKS = 1056, LANE_ROWS = 64, CUT_ROWS = 4096 };
 
 typedef struct maker {
     const pl_graph *g;
@@ -475,7 +475,7 @@ static void lay_row(pl_cg_pass *p)
  * at once: eight for each of 132 processors. A number of this file, not of the card that runs. */
 static int64_t whole_rounds(int64_t parts, int64_t others)
 {
-    const int64_t round = 1056;
+    const int64_t round = BLOCKS;
     int64_t rounds = ceil_div(parts * others, round);
     if (parts * others <= round / 2 || others > round / 4) return parts;
     return clamp(rounds * round / others, parts, 2 * parts);
