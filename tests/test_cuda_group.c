@@ -593,6 +593,18 @@ static void indexed(pl_graph *g, pl_dtype d, int64_t n, int64_t w, int64_t c)
     pl_output(g, "same", pl_cast(g, pl_eq(g, at, pl_full_like(g, at, 1)), PL_U8));
 }
 
+/* Rows inside, and beside them sums of columns over all rows, over some, and over a flat view. */
+static void beside(pl_graph *g, pl_dtype d, int64_t a, int64_t n, int64_t c)
+{
+    pl_val x = pl_input(g, "x", PL_TYPE(d, a, n, c)), y = pl_input(g, "y", PL_TYPE(d, a, n, c)), rstd;
+    layer_norm(g, x, y);
+    pl_val z = pl_mul(g, norm(g, x, PL_AXIS(-1), &rstd), f32(g, y));
+    pl_output(g, "each", pl_sum(g, z, PL_AXIS(1), false));
+    pl_output(g, "most", pl_max_over(g, z, PL_AXIS(0) | PL_AXIS(1), false));
+    pl_output(g, "flat", pl_sum(g, pl_reshape(g, z, PL_DIMS(a * n, c)), PL_AXIS(0), false));
+    pl_output(g, "zy", pl_cast(g, z, d));
+}
+
 TEST(cuda_group_corners)
 {
     job jobs[24];
@@ -610,6 +622,7 @@ TEST(cuda_group_corners)
     tall(jobs[n++].g, 3, 1500, 12);
     pooled(jobs[n++].g, PL_F16, 2, 70, 16);
     indexed(jobs[n++].g, PL_F16, 2, 257, 8);
+    beside(jobs[n++].g, PL_F32, 3, 50, 132);
     if (pl_test_long()) {
         pooled(jobs[n++].g, PL_F32, 3, 5, 12);
         pooled(jobs[n++].g, PL_BF16, 2, 300, 6);
@@ -621,29 +634,49 @@ TEST(cuda_group_corners)
         tall(jobs[n++].g, 2, 900, 5);
         tall(jobs[n++].g, 40, 3, 256);
         tall(jobs[n++].g, 3, 4099, 4);
+        beside(jobs[n++].g, PL_BF16, 2, 320, 256);
+        beside(jobs[n++].g, PL_F16, 1, 71, 1024);
         indexed(jobs[n++].g, PL_F32, 3, 259, 4);
     }
     for (int i = n; i < 24; i++) job_free(&jobs[i]);
     check_jobs(jobs, n);
 }
 
-/* What a group reads once it reads once: two sums over other dims are one walk and two folds. */
+/* What a group reads it reads once: sums over other dims are one walk with a fold for each, and
+ * columns of rows that are used are added up beside. */
+static void two_sums(pl_graph *g, int64_t n, int64_t rows)
+{
+    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, n, rows, 12));
+    pl_output(g, "each", pl_sum(g, pl_square(g, x), PL_AXIS(1), false));
+    pl_output(g, "all", pl_sum(g, pl_exp(g, x), PL_AXIS(0) | PL_AXIS(1), false));
+}
+
+static void rows_and_columns(pl_graph *g, int64_t n, int64_t c)
+{
+    pl_val p = pl_softmax(g, pl_input(g, "x", PL_TYPE(PL_F32, n, c)), -1);
+    pl_output(g, "p", p);
+    pl_output(g, "sum", pl_sum(g, p, PL_AXIS(0), false));
+}
+
 TEST(cuda_group_one_walk)
 {
     static const struct {
-        int64_t n, rows;
+        void (*make)(pl_graph *g, int64_t a, int64_t b);
+        int64_t a, b;
         uint32_t kernels;
-    } want[] = {{3, 4097, 3}, {3, 4095, 4}};
-    for (int i = 0; i < 2; i++) {
+    } want[] = {{two_sums, 3, 4097, 3},
+                {two_sums, 3, 4095, 4},
+                {rows_and_columns, 300, 256, 2},
+                {rows_and_columns, 300, 2048, 3}};
+    for (int i = 0; i < 4; i++) {
         pl_store *store = pl_store_new();
         pl_graph *g = pl_graph_new(store);
-        pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, want[i].n, want[i].rows, 12));
-        pl_output(g, "each", pl_sum(g, pl_square(g, x), PL_AXIS(1), false));
-        pl_output(g, "all", pl_sum(g, pl_exp(g, x), PL_AXIS(0) | PL_AXIS(1), false));
+        want[i].make(g, want[i].a, want[i].b);
         pl_fuse_opts o = PL_FUSE_OPTS_CUDA(NULL);
         pl_units *u = NULL;
         pl_arena a = PL_ARENA_INIT;
         CHECK_OK(pl_graph_status(g));
+        CHECK_OK(pl_passes_run(&g, &(pl_pass_opts){.open = true}));
         CHECK_OK(pl_fuse(g, &o, &u));
         uint32_t kernels = 0, groups = 0;
         for (uint32_t k = 0; k < u->n; k++) {
