@@ -110,6 +110,11 @@ $(BUILD)/pl_test: $(TEST_OBJ) $(SIM_OBJ) $(BUILD)/libplimsoll.a
 	@echo "  link $@"
 	@$(CC) $(LSAN) -rdynamic -o $@ $(TEST_OBJ) $(SIM_OBJ) -Wl,--whole-archive $(BUILD)/libplimsoll.a -Wl,--no-whole-archive $(LIBS)
 
+# To preload: where the main thread's time goes (bench/pl_sampler.c).
+$(BUILD)/pl_sampler.so: $(BUILD)/bench/pl_sampler.o
+	@echo "  link $@"
+	@$(CC) -shared -o $@ $< -lrt
+
 $(BUILD)/libplimsoll_cuda.so: $(CUDA_OBJ)
 	@echo "  link $@"
 	@$(CC) -shared -o $@ $(CUDA_OBJ) $(CUDA_LIBS)
@@ -201,7 +206,7 @@ test-cuda: all $(BUILD)/pl_test ## the tests that need an NVIDIA card: every op,
 bench-cuda: all $(BUILD)/pl_step ## a step on an NVIDIA card beside PyTorch's: time, memory, first step
 	@bench/cuda.sh $(BUILD)
 
-carry: all $(BUILD)/pl_test $(BUILD)/pl_bench $(BUILD)/pl_profile $(BUILD)/pl_step $(BUILD)/pl_cuda_groups $(BUILD)/pl_cuda_products ## build/carry: what another machine with a card needs to test and bench
+carry: all $(BUILD)/pl_test $(BUILD)/pl_bench $(BUILD)/pl_profile $(BUILD)/pl_step $(BUILD)/pl_cuda_groups $(BUILD)/pl_cuda_products $(BUILD)/pl_sampler.so ## build/carry: what another machine with a card needs to test and bench
 	@tools/carry $(BUILD)
 
 bench: all $(BUILD)/pl_bench ## time the engine against PyTorch (where it is installed)
