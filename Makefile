@@ -163,7 +163,7 @@ $(BUILD)/%.o: %.c | build/deps.ok
 $(BUILD)/cudasim/%.c.o: %.c | build/deps.ok
 	@mkdir -p $(@D)
 	@echo "  cc $< (simulator)"
-	@$(CC) $(CFLAGS_ALL) -Itests/cudasim -c -o $@ $<
+	@$(CC) $(CFLAGS_ALL) -Itests/cudasim -Itests -c -o $@ $<
 
 $(BUILD)/cli/page.o: cli/page.html
 $(BUILD)/cli/report_html.o: cli/report.html
