@@ -106,7 +106,21 @@ $(BUILD)/pl_cuda_groups: $(BUILD)/bench/pl_cuda_groups.o $(TEXT_OBJ) $(BUILD)/li
 	@echo "  link $@"
 	@$(CC) $(LSAN) -rdynamic -o $@ $(BUILD)/bench/pl_cuda_groups.o $(TEXT_OBJ) -Wl,--whole-archive $(BUILD)/libplimsoll.a -Wl,--no-whole-archive $(LIBS)
 
-$(BUILD)/pl_test: $(TEST_OBJ) $(SIM_OBJ) $(BUILD)/libplimsoll.a
+# A driver, a management library and a plug-in for tests of what happens around a card (tests/fake). all/ has
+# the first two, driver/ only the first.
+FAKES := $(addprefix $(BUILD)/fake/,libplimsoll_cuda.so all/libnvidia-ml.so.1 all/libcuda.so.1 driver/libcuda.so.1)
+$(BUILD)/fake/libplimsoll_cuda.so: tests/fake/plugin.c src/cuda/watch.c src/cuda/device_int.h src/rt/device.h | build/deps.ok
+	@mkdir -p $(@D)
+	@echo "  link $@"
+	@$(CC) $(filter-out -MMD -MP,$(CFLAGS_ALL)) $(LSAN) -Itests/cudasim -shared -o $@ tests/fake/plugin.c src/cuda/watch.c -ldl
+$(BUILD)/fake/all/libnvidia-ml.so.1: tests/fake/nvml.c | build/deps.ok
+	@mkdir -p $(@D)
+	@$(CC) $(filter-out -MMD -MP -fsanitize% -fno-sanitize%,$(CFLAGS_ALL)) -shared -o $@ $<
+$(BUILD)/fake/%/libcuda.so.1: | build/deps.ok
+	@mkdir -p $(@D)
+	@echo 'int pl_fake_driver;' | $(CC) -x c -fPIC -shared -o $@ -
+
+$(BUILD)/pl_test: $(TEST_OBJ) $(SIM_OBJ) $(BUILD)/libplimsoll.a | $(FAKES)
 	@echo "  link $@"
 	@$(CC) $(LSAN) -rdynamic -o $@ $(TEST_OBJ) $(SIM_OBJ) -Wl,--whole-archive $(BUILD)/libplimsoll.a -Wl,--no-whole-archive $(LIBS)
 
@@ -206,7 +220,7 @@ test-cuda: all $(BUILD)/pl_test ## the tests that need an NVIDIA card: every op,
 bench-cuda: all $(BUILD)/pl_step ## a step on an NVIDIA card beside PyTorch's: time, memory, first step
 	@bench/cuda.sh $(BUILD)
 
-carry: all $(BUILD)/pl_test $(BUILD)/pl_bench $(BUILD)/pl_profile $(BUILD)/pl_step $(BUILD)/pl_cuda_groups $(BUILD)/pl_cuda_products $(BUILD)/pl_sampler.so ## build/carry: what another machine with a card needs to test and bench
+carry: all $(BUILD)/pl_test $(BUILD)/pl_bench $(BUILD)/pl_profile $(BUILD)/pl_step $(BUILD)/pl_cuda_groups $(BUILD)/pl_sampler.so $(BUILD)/pl_cuda_products ## build/carry: what another machine with a card needs to test and bench
 	@tools/carry $(BUILD)
 
 bench: all $(BUILD)/pl_bench ## time the engine against PyTorch (where it is installed)

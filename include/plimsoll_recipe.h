@@ -138,6 +138,10 @@ typedef struct pl_image_feed {
     pl_status (*make_open)(const pl_config *c, int w, int h, void **state);
     void (*make_close)(void *state);
     pl_status (*make)(void *state, const pl_picture *p, pl_batch *batch, int row);
+    /* Optional, for `generate --raw`: a sample of the recipe's own as people keep such data: a picture (3 bytes
+     * a pixel; NULL when there are no `images`) and a line of text, which may stay empty. */
+    pl_status (*draw)(const pl_config *c, pl_subset subset, int64_t sample, int w, int h, uint8_t *rgb,
+                      char *caption, size_t cap);
 } pl_image_feed;
 
 /* A frozen part in front of the model whose outputs are computed once (`plimsoll cache`) and kept on disk.

@@ -172,6 +172,26 @@ typedef void (*pl_progress_fn)(void *ctx, pl_subset subset, int64_t done, int64_
 PL_API pl_status pl_run_generate(pl_run *r, const char *dir, int64_t samples, int64_t eval_samples,
                                  pl_progress_fn progress, void *ctx) PL_MUST_USE;
 
+/* ---- a cache of what the recipe's frozen encoder gives (docs/DATA.md) -----------------------
+ * Between opening and building: the run's only program is then the encoder, and data.cache the folder
+ * that is written. */
+PL_API pl_status pl_run_encode_only(pl_run *r) PL_MUST_USE;
+/* Whether the cache that is there already is what this configuration gives; if not, why. Before
+ * building, if wanted. */
+PL_API pl_status pl_run_cache_fresh(pl_run *r, bool *fresh, char *why, size_t cap) PL_MUST_USE;
+/* Runs the encoder over all samples and writes what it gives. After pl_run_start. progress may be NULL. */
+typedef struct pl_cache_info {
+    int64_t samples, eval_samples;
+    uint64_t bytes;
+    int files;
+} pl_cache_info;
+PL_API pl_status pl_run_cache(pl_run *r, pl_progress_fn progress, void *ctx, pl_cache_info *info) PL_MUST_USE;
+
+/* The same as pictures in folders (DIR/train/000000.png, with .txt), or prompts and their embeddings
+ * (DIR/prompts.txt, DIR/embeddings.npy), for recipes that have pl_image_feed.draw. */
+PL_API pl_status pl_run_generate_raw(pl_run *r, const char *dir, int64_t samples, int64_t eval_samples,
+                                     pl_progress_fn progress, void *ctx) PL_MUST_USE;
+
 /* Means of the evaluation program's outputs over the first eval.batches batches, or over the whole set
  * where it is smaller; a last batch that is not full counts by its samples. */
 typedef struct pl_eval_info {

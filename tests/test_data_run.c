@@ -14,27 +14,6 @@ static bool photo_made(void)
                    pl_test_dir()).code == 0;
 }
 
-static const char *result(const char *run)
-{
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s/log.jsonl", pl_test_dir(), run);
-    return cli_read(path);
-}
-
-/* The losses of a log, one after the other. */
-static void losses(const char *run, char *to, size_t cap)
-{
-    size_t used = 0;
-    to[0] = 0;
-    for (const char *at = result(run); (at = strstr(at, "\"loss\":")); at++) {
-        size_t n = strcspn(at, ",}");
-        if (used + n + 2 > cap) break;
-        memcpy(to + used, at, n);
-        used += n;
-        to[used] = 0;
-    }
-}
-
 #define PHOTO "cd %s && $P train ./photo.so data.path=set classes=2 "
 
 TEST(data_workers_change_nothing)
@@ -53,7 +32,7 @@ TEST(data_workers_change_nothing)
         CHECK_MSG(r.code == 0, "%s", r.err);
         char run[8];
         snprintf(run, sizeof run, "w%s", workers[i]);
-        losses(run, i ? other : one, sizeof one);
+        cli_losses(run, i ? other : one, sizeof one);
         if (i) CHECK_MSG(strcmp(one, other) == 0, "workers=%s: %s\nworkers=0: %s", workers[i], other, one);
     }
     CHECK(strlen(one) > 100);
@@ -61,7 +40,7 @@ TEST(data_workers_change_nothing)
     CHECK_MSG(r.code == 0, "%s", r.out);
     r = cli_run(PHOTO "data.eval_share=0.3 --out plain --quiet", pl_test_dir());
     CHECK_INT(r.code, 0);
-    losses("plain", other, sizeof other);
+    cli_losses("plain", other, sizeof other);
     CHECK(strcmp(one, other) != 0);
 }
 
@@ -75,8 +54,8 @@ TEST(data_workers_of_a_recipe)
                                "data.prefetch=2 --out r%d --quiet", pl_test_dir(), w, w);
         CHECK_MSG(r.code == 0, "%s", r.err);
     }
-    losses("r0", one, sizeof one);
-    losses("r3", other, sizeof other);
+    cli_losses("r0", one, sizeof one);
+    cli_losses("r3", other, sizeof other);
     CHECK(one[0] && strcmp(one, other) == 0);
 }
 

@@ -122,4 +122,7 @@ const pl_image_feed sr_feed = {.images = images,
                                .make_bytes = make_bytes,
                                .make_open = sr_make_open,
                                .make_close = sr_make_close,
-                               .make = sr_make};
+                               .make = sr_make,
+                               .height = "image",
+                               .width = "image",
+                               .draw = sr_draw};

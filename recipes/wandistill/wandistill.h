@@ -29,6 +29,9 @@ pl_val wan_broadcast_loss(pl_nn *m, pl_val out, pl_val target);
 pl_status wan_data_read(void *data, pl_subset subset, const int64_t *sample, int n,
                         pl_batch *batch);
 
+pl_status wan_draw(const pl_config *c, pl_subset subset, int64_t sample, int w, int h, uint8_t *rgb,
+                   char *caption, size_t cap);
+
 extern const pl_weights wan_weights[]; /* names.c */
 extern const pl_preset wan_presets[];
 

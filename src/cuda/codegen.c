@@ -544,7 +544,7 @@ static void lay_sheet_sum(pl_cg_pass *p)
                           ceil_div(len, 8 * (int64_t)p->ty));
     int64_t least = ceil_div(len, (int64_t)LANE_ROWS * p->ty);
     if (parts < least) parts = whole_rounds(least, p->tiles * p->size[PL_CG_OUTER]);
-    p->part = ceil_div(ceil_div(len, parts), p->ty) * p->ty;
+    p->part = ceil_div(ceil_div(len, parts), 2 * p->ty) * 2 * p->ty;
     p->parts = ceil_div(len, p->part);
     set_segments(p);
     if (p->vec == 4 && p->tx % 2 == 0 && inner % 8 == 0 && (has_bits(p) || narrow(p))) {

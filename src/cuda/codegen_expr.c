@@ -136,9 +136,22 @@ static bool exact(pl_scalar_fn f)
            f == PL_SCALAR_SIGN || f == PL_SCALAR_FLOOR || f == PL_SCALAR_ROUND;
 }
 
+/* Whether instruction i has one value for the elements of a chunk: a ramp over other dims. */
+static bool even_ramp(const pl_cg_pass *p, int i)
+{
+    if (p->instr[i].code != PL_FORM_RAMP) return false;
+    for (int d = p->first[PL_CG_INNER]; d < p->rank; d++)
+        if (p->step[i * PL_CG_RANK + d] != 0.0) return false;
+    return true;
+}
+
 /* The value before it is rounded to 16 bits, if it is a 16-bit float. */
 static void put_function(pl_cg *w, const pl_form_instr *x)
 {
+    if (x->fn == PL_SCALAR_EQ && w->raw[x->arg[0]][0] && even_ramp(w->p, x->arg[1])) {
+        pl_cg_put(w, "%s.same(j, %s)", w->raw[x->arg[0]], w->ref[x->arg[1]]);
+        return;
+    }
     if (x->fn == PL_SCALAR_CAST) {
         pl_dtype from = w->p->instr[x->arg[0]].dtype;
         bool sixteen = x->dtype == PL_F16 || x->dtype == PL_BF16;

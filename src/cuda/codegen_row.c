@@ -187,6 +187,8 @@ static void declare_raw(pl_cg *w, int i, const char *tail)
     const char *mem = pl_cg_mem(w->p->instr[i].dtype);
     if (pl_cg_word(w->p, i))
         pl_cg_put(w, "unsigned q%d%s;\n", i, tail);
+    else if (pl_cg_bytes(w->p, &w->p->op[w->p->instr[i].operand]))
+        pl_cg_put(w, "p_bytes<V> q%d%s;\n", i, tail);
     else if (one_a_chunk(w->p, i))
         pl_cg_put(w, "%s q%d%s;\n", mem, i, tail);
     else
@@ -293,6 +295,8 @@ static void put_elements(pl_cg *w, const stages *t, int stage)
             const char *tail = held(t, i) ? "[c]" : "";
             if (pl_cg_word(p, i))
                 snprintf(raw, sizeof raw, "(q%d%s >> j & 1)", i, tail);
+            else if (pl_cg_bytes(p, &p->op[x->operand]))
+                snprintf(raw, sizeof raw, "q%d%s.at(j)", i, tail);
             else
                 snprintf(raw, sizeof raw, "q%d%s%s", i, tail, one_a_chunk(p, i) ? "" : ".x[j]");
             pl_cg_put(w, "const %s v%d = ", pl_cg_reg(x->dtype), i);

@@ -119,7 +119,9 @@ typedef struct pl_device {
 
 /* By name: "cpu", "cuda" ("cuda:1" is the second card), "apart" (for tests), or a
  * profile ("t4"). A device that cannot be used is an error that says why in plain words. */
+PL_SHARED_BEGIN
 pl_status pl_device_find(const char *name, const pl_device **out) PL_MUST_USE;
+PL_SHARED_END
 extern const pl_device pl_device_cpu, pl_device_apart;
 extern const struct pl_fuse_opts pl_fuse_opts_cpu;
 void pl_cpu_model(char *out, size_t cap); /* model, threads, vector unit */

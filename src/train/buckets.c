@@ -6,7 +6,7 @@
  * last; after a build that is the widest, which is the one that plans are shown of.
  */
 #include "base/sys.h"
-#include "train/train_int.h"
+#include "train/cache.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -86,6 +86,7 @@ static pl_status build_one(pl_run *r, const pl_config *c)
     pl_builder b = {.config = c,
                     .store = r->store,
                     .replay = r->replay,
+                    .encode = r->encode,
                     .batch = r->micro,
                     .parts = r->parts};
     PL_TRY(pl__builder_run(&b, r->recipe));
@@ -150,6 +151,7 @@ static pl_status build_variant(pl_run *r, int height, int width)
 pl_status pl__variants_build(pl_run *r)
 {
     bucket_list l;
+    PL_TRY(pl__cache_check_config(r));
     PL_TRY(list_buckets(r, &l));
     if (l.n == 0) return build_one(r, r->config);
     r->variants = pl_sys_alloc((size_t)l.n * sizeof *r->variants);

@@ -28,7 +28,7 @@ int64_t pl_builder_batch(const pl_builder *b)
 
 bool pl_builder_cached(const pl_builder *b)
 {
-    return !pl_config_is_null(b->config, "data.cache");
+    return !b->encode && !pl_config_is_null(b->config, "data.cache");
 }
 
 pl_nn *pl_builder_train(pl_builder *b)
@@ -403,9 +403,18 @@ static pl_status build(pl_builder *b, const pl_recipe *recipe)
     return b->eval.m ? pl_nn_finish(b->eval.m) : PL_OK;
 }
 
+/* The recipe's encoder as the only program; nothing is trained in it. */
+static pl_status build_encoder(pl_builder *b, const pl_recipe *recipe)
+{
+    b->n_turns = 1;
+    PL_FAIL_IF(!draft_new(b->store, false, &b->turn[0].run), PL_ERR_MEMORY, "no memory for the encoder");
+    PL_TRY(recipe->encoder->build(b, b->turn[0].run.m));
+    return pl_nn_finish(b->turn[0].run.m);
+}
+
 pl_status pl__builder_run(pl_builder *b, const pl_recipe *recipe)
 {
-    pl_status rc = build(b, recipe);
+    pl_status rc = b->encode ? build_encoder(b, recipe) : build(b, recipe);
     if (rc != PL_OK) pl__builder_release(b);
     return rc;
 }

@@ -38,10 +38,10 @@ static int by_bytes(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static bool is_npy(const char *name)
+static bool is_piece(const char *name)
 {
     size_t n = strlen(name);
-    return n >= 4 && strcmp(name + n - 4, ".npy") == 0;
+    return (n >= 4 && strcmp(name + n - 4, ".npy") == 0) || pl_array_is_bundle(name);
 }
 
 /* Files of a folder for which `wanted` is true, sorted; *n is 0 when there are none. */
@@ -94,7 +94,7 @@ static pl_status find_files(pl_dataset *d, pl_subset subset, const char *input, 
     *n = 1;
     *one = plain;
     if (access(plain, R_OK) == 0) return PL_OK;
-    PL_TRY(list(d, pieces, is_npy, paths, n));
+    PL_TRY(list(d, pieces, is_piece, paths, n));
     if (*n) return PL_OK;
     PL_TRY(list(d, folder, pl_array_is_bundle, paths, n));
     if (*n) return PL_OK;

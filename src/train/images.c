@@ -4,6 +4,7 @@
 #include "base/dtype.h"
 #include "base/pool.h"
 #include "base/sys.h"
+#include "train/cache.h"
 #include "train/texts.h"
 
 #include <stdio.h>
@@ -37,7 +38,7 @@ static bool has_input_files(const pl_run *r, const char *path)
 bool pl__images_wanted(const pl_run *r)
 {
     const char *source = pl_config_text(r->config, "data.source");
-    if (pl_config_is_null(r->config, "data.path")) return false;
+    if (pl_config_is_null(r->config, "data.path") || pl__cache_wanted(r)) return false;
     if (strcmp(source, "folder") == 0 || strcmp(source, "tar") == 0) return true;
     const char *path = pl_config_text(r->config, "data.path");
     bool fed = r->recipe->images && r->recipe->images->images;
@@ -92,6 +93,7 @@ static pl_status find_shapes(const pl_run *r, int bucket, pl_image_shapes shape,
     PL_FAIL_IF(!f || !f->images, PL_ERR_CONFIG, "recipe %s is not fed with images: data.source=arrays reads arrays",
                r->recipe->name);
     const pl_program *programs[2] = {pl__variant_train(r, bucket), pl__variant_eval(r, bucket)};
+    if (r->encode) programs[1] = programs[0];
     for (int s = 0; s < 2 && programs[s]; s++) {
         for (*n = 0; f->images[*n].name && *n < PL_MAX_IMAGES; ++*n)
             PL_TRY(shape_of(&f->images[*n], programs[s], &shape[s][*n]));
@@ -217,7 +219,7 @@ static pl_status open_set(pl_run *r, struct pl_images *m, int threads)
     pl_image_set_opts o = {
         .items = {.path = path,
                   .captions = pl_config_is_null(c, "data.captions") ? NULL : pl_config_text(c, "data.captions"),
-                  .eval_share = r->eval ? pl_config_float(c, "data.eval_share") : 0},
+                  .eval_share = r->eval || r->encode_eval ? pl_config_float(c, "data.eval_share") : 0},
         .limits = PL_IMAGE_LIMITS_INIT,
         .augment = augment_of(c),
         .on_bad = policy_of(c),

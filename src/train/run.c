@@ -157,7 +157,7 @@ static pl_status resolve_recipe(pl_run *r, const char *name, const char **preset
     return PL_OK;
 }
 
-static pl_status new_config(pl_run *r, pl_config **out)
+pl_status pl__run_config_new(pl_run *r, pl_config **out)
 {
     const pl_config_entry *tables[3] = {pl_engine_schema, r->recipe->schema};
     int n = r->recipe->schema ? 2 : 1;
@@ -170,13 +170,13 @@ static pl_status new_config(pl_run *r, pl_config **out)
 
 static pl_status make_config(pl_run *r)
 {
-    return new_config(r, &r->config);
+    return pl__run_config_new(r, &r->config);
 }
 
 pl_status pl__run_config_copy(pl_run *r, pl_config **out)
 {
     char *text;
-    PL_TRY(new_config(r, out));
+    PL_TRY(pl__run_config_new(r, out));
     PL_TRY(pl_config_print(r->config, &text));
     pl_status rc = pl_config_load_text(*out, "the run's configuration", text, strlen(text));
     pl_text_free(text);
@@ -439,6 +439,7 @@ pl_status pl_run_build(pl_run *r)
 {
     int64_t parts;
     PL_TRY(pl__accumulate_asked(r->config, &parts));
+    if (r->encode) parts = 1;
     PL_TRY(parts ? build_asked(r, parts) : pl__run_build_auto(r));
     if (!pl_run_memory_get(r).fits) PL_TRY(pl_run_find_minimum(r));
     return PL_OK;
@@ -584,9 +585,11 @@ static pl_status start(pl_run *r)
     PL_TRY(pl_session_init(r->session, (uint64_t)pl_config_int(r->config, "seed")));
     PL_TRY(seed_random_key(r));
     PL_TRY(pl__stage_slots(r));
-    if (!r->resume && !pl_config_is_null(r->config, "init_from"))
-        PL_TRY(pl_run_load_model(r, pl_config_text(r->config, "init_from"), false));
+    const char *from = r->encode ? "data.cache_model" : "init_from";
+    if (!r->resume && !pl_config_is_null(r->config, from))
+        PL_TRY(pl_run_load_model(r, pl_config_text(r->config, from), r->encode));
     if (!r->resume && !r->replay) PL_TRY(pl__weights_load(r));
+    if (r->encode) PL_TRY(pl__cache_check_reader(r));
     if (!r->resume && r->take_from) PL_TRY(pl__phase_take(r));
     if (r->replay) return PL_OK;
     return pl_supply_open(r);

@@ -132,7 +132,8 @@ static pl_status mark_segments(pl_run *r, pl_builder *b)
     r->compile.checkpointing = strcmp(how, "auto") == 0  ? PL_CHECKPOINT_AUTO
                                : strcmp(how, "off") == 0 ? PL_CHECKPOINT_OFF
                                                          : PL_CHECKPOINT_BLOCKS;
-    if (strcmp(how, "scopes") != 0) return PL_OK;
+    if (r->encode) r->compile.checkpointing = PL_CHECKPOINT_AUTO; /* nothing goes backward in it */
+    if (strcmp(how, "scopes") != 0 || r->encode) return PL_OK;
     PL_FAIL_IF(pl_config_is_null(r->config, "checkpoint_scopes"), PL_ERR_CONFIG,
                "checkpointing: scopes needs checkpoint_scopes, e.g. \"frame*\"");
     const char *pattern = pl_config_text(r->config, "checkpoint_scopes");

@@ -5,6 +5,7 @@
 #include "base/sys.h"
 #include "data/loader.h"
 #include "rt/device.h"
+#include "train/cache.h"
 #include "train/dataset.h"
 #include "train/images.h"
 #include "train/texts.h"
@@ -82,7 +83,7 @@ static bool can_read_ahead(const pl_run *r)
 static int workers_of(const pl_run *r)
 {
     enum { MOST = 8 };
-    if (!can_read_ahead(r)) return 0;
+    if (!can_read_ahead(r) || r->encode) return 0;
     if (!pl_config_is_null(r->config, "data.workers"))
         return (int)pl_config_int(r->config, "data.workers");
     if (!card_of(r)) return pl__images_wanted(r) ? 1 : 0;
@@ -292,6 +293,15 @@ int64_t pl_supply_eval_rows(const pl_run *r, int bucket, int64_t total)
     return r->n_variants && r->images ? pl__images_eval_rows(r, bucket, total) : total;
 }
 
+pl_status pl_supply_rows(pl_run *r, pl_subset subset, pl_program *p, int64_t first, int64_t rows)
+{
+    for (int64_t i = 0; i < r->micro; i++) {
+        r->supply->samples[i] = first + (i < rows ? i : rows - 1);
+        r->supply->passes[i] = 0;
+    }
+    return read_now(r, subset, 0, p);
+}
+
 pl_status pl_supply_eval(pl_run *r, int bucket, int64_t first, int64_t rows)
 {
     for (int64_t i = 0; i < r->micro; i++) {
@@ -369,6 +379,19 @@ static pl_status lay_out(pl_run *r, pl_supply *in)
     return PL_OK;
 }
 
+/* The files of data.cache, if they are what they should be. */
+static pl_status open_cache(pl_run *r)
+{
+    bool fresh;
+    char why[512];
+    const char *dir = pl_config_text(r->config, "data.cache");
+    PL_TRY(pl__cache_fresh(r, &fresh, why, sizeof why));
+    PL_FAIL_IF(!fresh, PL_ERR_DATA,
+               "data.cache %s cannot be used: %s; plimsoll cache with the same configuration makes it anew", dir,
+               why);
+    return pl_dataset_open(dir, "", r->train, r->eval, &r->dataset);
+}
+
 /* data.source, or what data.path and the recipe make of `auto`. */
 static pl_status open_source(pl_run *r)
 {
@@ -376,6 +399,7 @@ static pl_status open_source(pl_run *r)
     bool path = !pl_config_is_null(r->config, "data.path");
     PL_FAIL_IF(!path && strcmp(source, "auto") != 0 && strcmp(source, "synthetic") != 0,
                PL_ERR_CONFIG, "data.source=%s wants data.path", source);
+    if (pl__cache_wanted(r)) return open_cache(r);
     PL_TRY(pl__texts_open(r));
     if (pl__images_wanted(r)) return pl__images_open(r, r->supply->workers + callers_of());
     PL_FAIL_IF(r->n_variants, PL_ERR_CONFIG, "data.buckets wants images: data.path names none");
@@ -384,7 +408,7 @@ static pl_status open_source(pl_run *r)
                                pl_config_is_null(r->config, "data.fields")
                                    ? ""
                                    : pl_config_text(r->config, "data.fields"),
-                               r->train, r->eval, &r->dataset);
+                               r->train, r->encode_eval ? r->train : r->eval, &r->dataset);
     return pl__recipe_data_open(r);
 }
 

@@ -38,11 +38,14 @@ struct pl_builder {
     bool probe;  /* built to be looked at: no update, goals instead */
     bool replay; /* draws are inputs; gradients are outputs */
     bool wants_eval;
+    bool encode; /* the recipe's encoder alone is built */
 };
 
 /* Runs the recipe's build and finishes all graphs. On failure nothing is left. */
 pl_status pl__builder_run(pl_builder *b, const pl_recipe *recipe) PL_MUST_USE;
 void pl__builder_release(pl_builder *b);
+/* cache_write.c: holds what training reads from a cache against what the encoder, which is built, gives. */
+pl_status pl__cache_check_reader(pl_run *r) PL_MUST_USE;
 
 /* The optimiser settings of a section of a configuration; "optim" is the engine's own. */
 pl_status pl__optim_from_config(const pl_config *c, const char *section, pl_optim *out,
@@ -98,7 +101,9 @@ pl_program *pl__variant_train(const pl_run *r, int k);
 pl_program *pl__variant_eval(const pl_run *r, int k);
 /* The bucket that an image of that size belongs to. */
 int pl__bucket_nearest(const pl_run *r, int width, int height);
-/* run.c: a configuration with the same values; the caller frees it, on failure too. */
+/* run.c: a configuration of the same keys, and one with the same values; the caller frees it, on failure
+ * too. */
+pl_status pl__run_config_new(pl_run *r, pl_config **out) PL_MUST_USE;
 pl_status pl__run_config_copy(pl_run *r, pl_config **out) PL_MUST_USE;
 
 /* The counter slot of keys stop.*, f64[3]: {evaluations seen, best, since the best}; made if absent. */
@@ -138,6 +143,8 @@ struct pl_run {
     struct pl_texts *texts;     /* of data.prompts, else NULL */
     struct pl_supply *supply;
     bool data_open, replay;
+    bool encode;      /* the only program is the recipe's encoder (cache.h) */
+    bool encode_eval; /* and training has an evaluation, whose samples it is for too */
     bool trace_nan; /* steps are watched */
     bool ahead;         /* the next batch is in the inputs already */
     uint64_t used, most_used, used_asked; /* bytes of the device, and when it was asked */
@@ -242,6 +249,9 @@ pl_status pl__slot_read(pl_run *r, const struct pl_st_reader *f, const struct pl
                         bool model) PL_MUST_USE;
 /* weights.c: the files that the recipe's `weights` keys name, into the slots that are there. */
 pl_status pl__weights_load(pl_run *r) PL_MUST_USE;
+
+/* Samples that generate writes: those asked for, else all that the recipe has. */
+pl_status pl__generate_count(pl_run *r, pl_subset subset, int64_t asked, int64_t *out) PL_MUST_USE;
 
 /* Samples of the training set; 0 when they never end. */
 int64_t pl__run_samples(pl_run *r);
