@@ -386,12 +386,8 @@ typedef struct memo {
     struct memo *next;
     product p;
     pl_device_mode mode;
-<<<<<<< HEAD
     level level;
     float ms;
-=======
-    level at;
->>>>>>> main
     cublasLtMatmulAlgo_t algo[2];
     bool has[2];
     size_t work[2];
@@ -411,11 +407,7 @@ static const memo *recall(const prepared *h)
 {
     pl_device_mode mode = mode_now();
     for (const memo *m = memos; m; m = m->next)
-<<<<<<< HEAD
         if (memcmp(&m->p, &h->p, sizeof h->p) == 0 && m->level == h->level &&
-=======
-        if (memcmp(&m->p, &h->p, sizeof h->p) == 0 && m->at == h->level &&
->>>>>>> main
             m->mode.tf32 == mode.tf32 && m->mode.autotune == mode.autotune)
             return m;
     return NULL;
@@ -428,12 +420,8 @@ static void remember(const prepared *h)
     if (!m) return;
     m->p = h->p;
     m->mode = mode_now();
-<<<<<<< HEAD
     m->level = h->level;
     m->ms = h->ms;
-=======
-    m->at = h->level;
->>>>>>> main
     memcpy(m->algo, h->algo, sizeof m->algo);
     memcpy(m->has, h->has, sizeof m->has);
     memcpy(m->work, h->work, sizeof m->work);
