@@ -391,7 +391,6 @@ typedef struct memo {
     cublasLtMatmulAlgo_t algo[2];
     bool has[2];
     size_t work[2];
-    float ms;
 } memo;
 
 /* For the life of the process: a problem's choice does not depend on when it is asked for. */
@@ -425,7 +424,6 @@ static void remember(const prepared *h)
     memcpy(m->algo, h->algo, sizeof m->algo);
     memcpy(m->has, h->has, sizeof m->has);
     memcpy(m->work, h->work, sizeof m->work);
-    m->ms = h->ms;
     m->next = memos;
     memos = m;
 }
@@ -440,7 +438,6 @@ static pl_status choose(prepared *h)
         memcpy(h->algo, m->algo, sizeof h->algo);
         memcpy(h->has, m->has, sizeof h->has);
         memcpy(h->work, m->work, sizeof h->work);
-        h->ms = m->ms;
     } else {
         rc = choose_anew(h);
         if (rc == PL_OK) remember(h);
