@@ -100,6 +100,29 @@ static void trained_silu(net *n)
     trained_with(n, pl_silu);
 }
 
+/* y times gelu_tanh's slope at c, written out as the op's rule writes it; cube is 0.044715. */
+static void slope_by_hand(net *n, double cube)
+{
+    const double k = 0.7978845608028654;
+    pl_graph *g = n->g;
+    linear(n);
+    pl_val x2 = pl_square(g, n->c), du = pl_shift(g, pl_scale(g, x2, 3 * cube * k), k);
+    pl_val t = pl_tanh(g, pl_mul(g, pl_scale(g, n->c, k), pl_shift(g, pl_scale(g, x2, cube), 1)));
+    pl_val second = pl_mul(g, pl_mul(g, pl_scale(g, n->c, 0.5), du), pl_shift(g, pl_neg(g, pl_square(g, t)), 1));
+    pl_val first = pl_shift(g, pl_scale(g, t, 0.5), 0.5);
+    pl_output(g, "out", pl_mul(g, pl_matmul(g, n->x, n->w, false, true), pl_add(g, first, second)));
+}
+
+static void slope_spelled(net *n)
+{
+    slope_by_hand(n, 0.044715);
+}
+
+static void slope_misspelled(net *n)
+{
+    slope_by_hand(n, 0.044);
+}
+
 static pl_val conv(net *n, int64_t channels)
 {
     pl_conv_opts o = {.pad_lo = {1, 1}, .pad_hi = {1, 1}};
@@ -188,6 +211,8 @@ static const expected graphs[] = {
     {"summed", summed, PL_F32, false, NULL, NULL},
     {"trained_gelu_tanh", trained_gelu_tanh, PL_F32, false, "matmul_tail_keep", "act=gelu_tanh"},
     {"its slope", trained_gelu_tanh, PL_F32, false, "matmul_slope", "act=gelu_tanh"},
+    {"slope_spelled", slope_spelled, PL_F32, false, "matmul_slope", "act=gelu_tanh"},
+    {"slope_misspelled", slope_misspelled, PL_F32, false, NULL, NULL},
     {"trained_silu", trained_silu, PL_F32, false, NULL, NULL},
     {"conv_silu", conv_silu, PL_BF16, false, "conv_tail", "act=silu, add=false"},
     {"conv_leaky", conv_leaky, PL_F16, false, "conv_tail", "act=leaky_relu, add=false, slope=0.2"},

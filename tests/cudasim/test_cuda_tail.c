@@ -1,7 +1,8 @@
-/* test_cuda_tail.c - what a library's kernel has left over of a product's tail (cuda/tail.cu), in the simulator.
- * With convolutions it is tested as the ops are (test_cuda_ops.c); here are the parts that only products have:
- * the value before the function, and slopes. */
+/* test_cuda_tail.c - products with tails in the simulator, beyond the cases of the op table (test_cuda_ops.c):
+ * what a library's kernel has left over (cuda/tail.cu), and how much of a tail is asked of a library that lacks
+ * parts of it, lacks them at odd addresses, or is slower with them than without (cuda/matmul.c). */
 #include "base/dtype.h"
+#include "cublasLt.h"
 #include "cuda/work.h"
 #include "test.h"
 
@@ -71,4 +72,85 @@ TEST(tail_behind_a_product)
                 check_follow(types[d], PL_ACT_GELU_TANH, slope, 32, off);
                 check_follow(types[d], PL_ACT_RELU, slope, 7, off);
             }
+}
+
+/* ---- how much the library is asked for ---------------------------------------------------- */
+enum { K = 12, N = 16 };
+
+/* gelu(a b + bias) of m rows through the kernel that a card would take, `off` elements past aligned addresses;
+ * checks the numbers. The fake library has seen what it was asked for. */
+static void check_product(int64_t m, int off)
+{
+    static _Alignas(64) float a[64 * K + 8], b[K * N + 8], bias[N + 8], y[64 * N + 8];
+    pl_type in_type[3] = {PL_TYPE(PL_F32, m, K), PL_TYPE(PL_F32, K, N), PL_TYPE(PL_F32, N)};
+    pl_type out_type[1] = {PL_TYPE(PL_F32, m, N)};
+    pl_matmul_tail_attr attr = {.tail = {.act = PL_ACT_GELU_TANH}};
+    const void *in[3] = {a + off, b + off, bias + off};
+    void *out[1] = {y + off}, *prep = NULL;
+    size_t bytes = 0;
+    uint64_t s = 3;
+    for (int64_t i = 0; i < m * K; i++) a[off + i] = (float)pl_test_noise(&s);
+    for (int64_t i = 0; i < K * N; i++) b[off + i] = (float)pl_test_noise(&s);
+    for (int64_t i = 0; i < N; i++) bias[off + i] = (float)pl_test_noise(&s);
+    const pl_kernel *k = pl_cuda_kernels_of("matmul_tail");
+    pl_call c = {.in_type = in_type, .out_type = out_type, .in = in, .out = out, .attr = &attr, .n_in = 3, .n_out = 1};
+    CHECK(k != NULL);
+    CHECK_OK(k->prepare(&c, &prep, &bytes));
+    CHECK_INT(bytes, 0);
+    c.prep = prep;
+    CHECK_OK(k->run(&c));
+    k->release(prep);
+    for (int64_t i = 0; i < m * N; i++) {
+        double z = bias[off + i % N];
+        for (int64_t q = 0; q < K; q++) z += (double)a[off + i / N * K + q] * (double)b[off + q * N + i % N];
+        CHECK_NEAR(y[off + i], wanted(PL_ACT_GELU_TANH, z), 1e-5);
+    }
+}
+
+/* A problem has one answer for the life of the process, so every question here has a size of its own. */
+TEST(tail_asks_for_what_there_is)
+{
+    pl_sim_lt *lt = &pl_sim_lt_now, was = *lt;
+    check_product(17, 0);
+    CHECK_INT(lt->last_epilogue, CUBLASLT_EPILOGUE_GELU | CUBLASLT_EPILOGUE_BIAS);
+    lt->refused = CUBLASLT_EPILOGUE_GELU;
+    check_product(18, 0);
+    CHECK_INT(lt->last_epilogue, CUBLASLT_EPILOGUE_BIAS);
+    lt->refused = CUBLASLT_EPILOGUE_GELU | CUBLASLT_EPILOGUE_BIAS;
+    check_product(19, 0);
+    CHECK_INT(lt->last_epilogue, CUBLASLT_EPILOGUE_DEFAULT);
+    *lt = was;
+    lt->unaligned = CUBLASLT_EPILOGUE_GELU;
+    check_product(20, 1);
+    CHECK_INT(lt->last_epilogue, CUBLASLT_EPILOGUE_BIAS);
+    check_product(20, 0);
+    CHECK_INT(lt->last_epilogue, CUBLASLT_EPILOGUE_GELU | CUBLASLT_EPILOGUE_BIAS);
+    *lt = was;
+}
+
+TEST(tail_is_timed_inside_and_behind)
+{
+    pl_sim_lt *lt = &pl_sim_lt_now, was = *lt;
+    pl_sim_autotune(true);
+    lt->timed = 0;
+    lt->tail_ms = 0.25f;
+    check_product(21, 0);
+    CHECK_INT(lt->last_epilogue, CUBLASLT_EPILOGUE_GELU | CUBLASLT_EPILOGUE_BIAS);
+    CHECK_INT(lt->last_algo, lt->algos - 1);
+    CHECK_INT(lt->timed, 2 * lt->algos);
+    lt->tail_ms = 0.75f; /* more than a pass behind it */
+    check_product(22, 0);
+    CHECK_INT(lt->last_epilogue, CUBLASLT_EPILOGUE_BIAS);
+    CHECK_INT(lt->last_algo, lt->algos - 1);
+    int timed = lt->timed;
+    check_product(21, 0);
+    CHECK_INT(lt->last_epilogue, CUBLASLT_EPILOGUE_GELU | CUBLASLT_EPILOGUE_BIAS);
+    check_product(22, 0);
+    CHECK_INT(lt->last_epilogue, CUBLASLT_EPILOGUE_BIAS);
+    CHECK_INT(lt->timed, timed);
+    pl_sim_autotune(false);
+    check_product(23, 0);
+    CHECK_INT(lt->last_algo, 0);
+    CHECK_INT(lt->timed, timed);
+    *lt = was;
 }
