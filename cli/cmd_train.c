@@ -136,6 +136,29 @@ static bool eval_due(const trainer *t, int64_t step)
     return own == 0 || (t->eval_every && own % t->eval_every == 0);
 }
 
+static pl_status show_picture(void *ctx, const pl_sheet *g)
+{
+    trainer *t = ctx;
+    char path[4400];
+    int64_t step = pl_run_steps_done(t->run);
+    pl_status rc = monitor_picture(&t->monitor, step, g, path, sizeof path);
+    return rc == PL_OK ? emit_picture(t, step, g->name, path) : rc;
+}
+
+/* Pictures have nowhere to go without a folder. */
+static pl_status make_pictures(trainer *t, int64_t step)
+{
+    if (!t->folder.path || !pl_run_sample_program(t->run) || t->pictured == step) return PL_OK;
+    t->pictured = step;
+    pl_status rc = pl_run_sample(t->run, show_picture, t);
+    return rc == PL_OK ? monitor_pictures_end(&t->monitor, step) : rc;
+}
+
+static bool pictures_due(const trainer *t, int64_t step)
+{
+    return t->sample_every && (trainer_step(t, step) % t->sample_every == 0 || step == t->steps);
+}
+
 static bool save_due(const trainer *t, int64_t step)
 {
     return save_asked || folder_due(&t->folder, step, trainer_step(t, step));
@@ -155,6 +178,7 @@ static pl_status one_step(trainer *t)
     rc = emit_step(t, &s);
     if (rc == PL_OK) rc = monitor_step(&t->monitor, &s);
     if (rc == PL_OK && eval_due(t, s.step)) rc = evaluate(t, s.step);
+    if (rc == PL_OK && pictures_due(t, s.step)) rc = make_pictures(t, s.step);
     if (rc == PL_OK && save_due(t, s.step)) rc = save(t, false);
     return rc;
 }
@@ -169,6 +193,7 @@ static pl_status loop(trainer *t)
     t->evaluated = goes_on && t->folder.last.evaluated ? t->from : -1;
     t->metric_first = pl_checkpoint_noted(&t->folder.last, "metric.first", (double)NAN);
     if (eval_due(t, t->from) && t->evaluated != t->from) rc = evaluate(t, t->from);
+    if (rc == PL_OK && !goes_on && t->sample_every) rc = make_pictures(t, t->from);
     t->began = trainer_now();
     t->shown = -1;
     while (rc == PL_OK && pl_run_steps_done(t->run) < t->steps && !stop_asked) rc = one_step(t);
@@ -262,6 +287,15 @@ static pl_status open_monitor(trainer *t)
     return rc;
 }
 
+static void tell_going_on(const trainer *t)
+{
+    long long now = pl_run_split_get(t->run).accumulate, then = t->folder.last.accumulate;
+    fprintf(stderr, "going on from %s\n", t->folder.dir);
+    if (now != then)
+        cli_error("note: the batch was split into %lld, now into %lld: sums may be rounded otherwise "
+                  "(accumulate=%lld gives the same bits)", then, now, then);
+}
+
 static pl_status train(trainer *t)
 {
     pl_status rc = pl_run_build(t->run);
@@ -272,7 +306,7 @@ static pl_status train(trainer *t)
         plan_print(t->run, t->name, NULL, 0, stderr);
         fputc('\n', stderr);
     }
-    if (told && going_on) fprintf(stderr, "going on from %s\n", t->folder.dir);
+    if (told && going_on) tell_going_on(t);
     rc = open_files(t);
     if (rc == PL_OK) rc = pl_run_start(t->run);
     t->from = pl_run_steps_done(t->run);
@@ -301,6 +335,8 @@ static void take_settings(trainer *t)
     const pl_config *c = pl_run_config(t->run);
     t->log_every = pl_config_int(c, "train.log_every");
     t->eval_every = pl_config_int(c, "eval.every");
+    t->sample_every = pl_config_int(c, "sample.every");
+    t->pictured = -1;
     t->since = 0;
     t->data_ms = t->step_ms = 0;
     pl_run_set_stop(t->run, &stop_asked);

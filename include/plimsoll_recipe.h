@@ -36,6 +36,14 @@ PL_API pl_nn *pl_builder_train(pl_builder *b);
  * averaged over the evaluation batches and reported under their names. */
 PL_API pl_nn *pl_builder_eval(pl_builder *b);
 PL_API int64_t pl_builder_batch(const pl_builder *b); /* samples a run: the micro-batch */
+/* The sampling program, without gradients over the same weights, whose pictures `plimsoll train` writes every
+ * sample.every steps; NULL unless that key asks for it. Its inputs are some of the evaluation program's, with
+ * the first samples of that set in them, or there are none. Its draws (pl_draw_*) are the same every time; it
+ * may not change any state. */
+PL_API pl_nn *pl_builder_sample(pl_builder *b);
+/* A picture of it for each sample: [batch,H,W,C] or [batch,C,H,W], C 3 or 1; low is black, high is white.
+ * (where both could be meant, the first). sample.count of them are put side by side. */
+PL_API void pl_builder_picture(pl_builder *b, const char *name, pl_val v, float low, float high);
 
 /* An output of the training program named "nonfinite" stops the run when it is above 0: for models
  * that hide a blow-up from their loss (nan_to_num). A loss that is not finite always does.
@@ -128,7 +136,8 @@ typedef struct pl_image_feed {
     const char *text;
     pl_status (*encode)(const pl_config *c, const char *caption, void *row, const pl_type *row_type);
     /* Configuration keys that are the images' height and width, for data.buckets: build is called once for
-     * every bucket, with its size under these keys. One key for both: square buckets only. NULL: none. */
+     * every bucket, with its size under these keys. One key for both: square buckets only. NULL: none. A
+     * width of 0 is the height. */
     const char *height, *width;
     /* Inputs that are made of the picture (or of its sample alone), ends with NULL; NULL: none. They may
      * include those of `images`, which are written first. Each reading thread has a state. make is a pure

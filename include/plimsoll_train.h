@@ -210,6 +210,15 @@ typedef struct pl_verdict {
     double best;
 } pl_verdict;
 PL_API pl_verdict pl_run_judge(pl_run *r, const pl_eval_info *info);
+/* Keys sample.*: runs the recipe's sampling program, if it has one, and shows each of its pictures: sample.count
+ * of them in one, as bytes. Pixels (rows of width * channels, the top one first) are the run's until the next call. */
+typedef struct pl_sheet {
+    const char *name;
+    int width, height, channels; /* 1 grey, 3 RGB */
+    const uint8_t *pixels;
+} pl_sheet;
+PL_API pl_status pl_run_sample(pl_run *r, pl_status (*each)(void *ctx, const pl_sheet *g), void *ctx) PL_MUST_USE;
+PL_API const pl_program *pl_run_sample_program(const pl_run *r); /* NULL if there is none */
 /* Feeds an evaluation metric to the plateau schedule; true when the learning rate was lowered. */
 PL_API bool pl_run_plateau(pl_run *r, double metric);
 

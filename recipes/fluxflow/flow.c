@@ -214,7 +214,7 @@ pl_val flux_flow(pl_nn *m, const flux_sizes *c, pl_val tokens, pl_val text, pl_v
     int64_t angle_width = d / c->flow.heads;
     pl_nn_push(m, "flow_processor");
     stream s = {.x = pl_nn_linear(m, tokens, "vae_to_dmodel", d, plain),
-                .angles = pl_nn_rope_angles(g, 1, &n, &angle_width, 10000)};
+                .angles = pl_nn_rope_angles(g, m->dtype, 1, &n, &angle_width, 10000)};
     s.context = mix_context(m, pl_slice(g, s.x, 1, 0, n < CONTEXT ? n : CONTEXT, 1));
     s.text = text_token(m, c, text, t);
     for (int i = 0; i < c->flow.layers; i++) {

@@ -57,12 +57,16 @@ typedef struct flux {
     const pl_config *c;
     pl_nn *m;
     flux_sizes s;
-    int64_t passes; /* programs of a step that train the same parts: one for each resolution */
+    int passes, pass; /* resolutions of a step, each of which trains; which of them: 0 is the image's own */
 } flux;
 
-/* What the configuration says, for images whose shorter side is `side` (0: as it says). An error is the
- * context's. */
-bool flux_of(pl_builder *b, pl_nn *m, int64_t side, flux *k);
+enum { FLUX_PASSES = 4 };
+
+/* What the configuration says, at the image's own size (pass 0) or at that of resolutions[pass - 1]. An
+ * error is the context's. */
+bool flux_of(pl_builder *b, pl_nn *m, int pass, flux *k);
+/* Input of a pass: "real", "real_1", ... */
+const char *flux_image_name(int pass);
 /* The discriminator's update; penalise: with the gradient penalty. */
 void flux_build_disc(flux *k, bool penalise);
 /* The autoencoder's update. */
@@ -71,6 +75,8 @@ void flux_build_vae(flux *k);
 void flux_build_flow(flux *k);
 /* Reconstruction and, where it is trained, the velocity's error. */
 void flux_build_eval(flux *k);
+/* Pictures beside what the autoencoder makes of them. */
+void flux_build_sample(flux *k);
 
 /* ---- data, images.c --------------------------------------------------------------------- */
 pl_status flux_data_open(const pl_config *c, void **data);
@@ -78,9 +84,13 @@ void flux_data_close(void *data);
 int64_t flux_data_size(void *data, pl_subset subset);
 pl_status flux_data_read(void *data, pl_subset subset, const int64_t *sample, int n,
                          pl_batch *batch);
+/* A sample as a picture (3 bytes a pixel) and a caption. */
+pl_status flux_draw(const pl_config *c, pl_subset subset, int64_t sample, int w, int h, uint8_t *rgb,
+                    char *caption, size_t cap);
 /* A caption as a vector: the sum of a direction for each of its words. */
 pl_status flux_encode(const pl_config *c, const char *caption, void *row, const pl_type *type);
 
 extern const pl_preset flux_presets[];
+extern const pl_weights flux_weights[]; /* names.c */
 
 #endif

@@ -107,7 +107,7 @@ pl_val flux_compressor(pl_nn *m, const flux_sizes *c, pl_val image, pl_val eps, 
     pl_val std = pl_exp(g, pl_scale(g, *logvar, 0.5));
     pl_val z = pl_add(g, *mu, pl_mul(g, eps, std));
     pl_val x = pl_reshape(g, pl_add(g, z, latent), PL_DIMS(c->batch, h * w, d));
-    x = pl_add(g, x, pl_cast(g, pl_nn_position_2d(g, h, w, d), m->dtype));
+    x = pl_add(g, x, pl_nn_position_2d(g, m->dtype, h, w, d));
     for (int i = 0; i < c->layers; i++) x = token_block(m, c, x, i);
     x = pl_concat(g, 2, (pl_val[]){x, size_token(m, c, h, w)}, 1);
     pl_nn_pop(m);

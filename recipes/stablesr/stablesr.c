@@ -51,6 +51,8 @@ static const pl_config_entry schema[] = {
      "Safetensors of the autoencoder, in the names of diffusers or of the published checkpoints."},
     {"vae.width", PL_CONFIG_INT, "128", 32, 65536, NULL, "Autoencoder: finest level."},
     {"vae.mult", PL_CONFIG_INTS, "[1, 2, 4, 4]", 1, 64, NULL, "Its four levels, as multiples."},
+    {"unet_from", PL_CONFIG_TEXT, "null", 0, 0, NULL,
+     "Safetensors of the U-Net: a file or a folder, in the names of diffusers or of the published checkpoints."},
     {"context_from", PL_CONFIG_TEXT, "null", 0, 0, NULL,
      "vae.encode: safetensors with \"context\", what the text encoder gives for the empty prompt."},
     {"canny", PL_CONFIG_INTS, "[100, 200]", 0, 2040, NULL, "Thresholds of the edges."},

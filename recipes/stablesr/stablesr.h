@@ -41,7 +41,7 @@ pl_val sr_vae_moments(pl_nn *m, const sr_config *c, pl_val image);
 /* A latent (B,L,L,4) as the U-Net takes it, from moments and noise. */
 pl_val sr_vae_sample(pl_nn *m, pl_val moments, pl_val noise);
 pl_val sr_vae_decode(pl_nn *m, const sr_config *c, pl_val z); /* back to an image */
-extern const pl_weights sr_weights[];
+extern const pl_weights sr_weights[]; /* names.c */
 
 /* ---- data ------------------------------------------------------------------------------- */
 /* pairs.c: generated samples. */

@@ -80,6 +80,18 @@ size_t pl_conv_thin_work(const pl_conv_shape *c);
 pl_status pl_conv_thin(const pl_conv_shape *c, const void *a, const void *b, const void *bias,
                        void *out, void *work) PL_MUST_USE;
 
+/* True f32 as products over columns: conv_product.c. a, b are the op's inputs in order. */
+bool pl_conv_product_takes(const pl_conv_shape *c);
+pl_status pl_conv_product_prepare(const pl_conv_shape *c, void **prep, size_t *work_bytes) PL_MUST_USE;
+void pl_conv_product_release(void *prep); /* NULL is fine */
+pl_status pl_conv_product_run(void *prep, const void *a, const void *b, const void *bias, void *out,
+                              void *work) PL_MUST_USE;
+/* columns.cu: rows [first, first + rows) of the columns of x, of dy where the problem is dx (stride 1);
+ * f32 w [oc, taps, ic] as [taps, oc, ic]. */
+pl_status pl_conv_columns(const pl_conv_shape *c, const void *from, int64_t first, int64_t rows,
+                          void *out) PL_MUST_USE;
+pl_status pl_conv_turn_filter(const pl_conv_shape *c, const void *w, void *out) PL_MUST_USE;
+
 /* One filter a channel: ic == oc == groups. w is at sample*step_n + tap*step_tap +
  * channel*step_c; step_n 0: the samples share it, and dw sums over them. */
 typedef struct pl_depthwise {

@@ -76,6 +76,18 @@ static pl_status open_thread(pl_image_set *s, thread_state *t)
     return t->caption ? PL_OK : PL_ERR_MEMORY;
 }
 
+static pl_status leave_out(pl_image_set *s)
+{
+    int64_t begin, end, kept = 0;
+    PL_TRY(s->o.leave_out(s->o.leave_out_ctx, s->n[0], &begin, &end));
+    s->n[1] = end - begin;
+    memcpy(s->index[1], s->index[0] + begin, (size_t)s->n[1] * sizeof *s->index[1]);
+    for (int64_t i = 0; i < s->n[0]; i++)
+        if (i < begin || i >= end) s->index[0][kept++] = s->index[0][i];
+    s->n[0] = kept;
+    return PL_OK;
+}
+
 static pl_status index_subsets(pl_image_set *s)
 {
     for (int e = 0; e < 2; e++) {
@@ -86,7 +98,7 @@ static pl_status index_subsets(pl_image_set *s)
         int e = s->items->item[i].eval;
         s->index[e][s->n[e]++] = (int32_t)i;
     }
-    return PL_OK;
+    return s->o.leave_out ? leave_out(s) : PL_OK;
 }
 
 /* data.balance: a sample weighs one over the size of its class. */

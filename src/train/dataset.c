@@ -140,7 +140,8 @@ static pl_status open_column(pl_dataset *d, part *p, column *c, pl_subset subset
     return PL_OK;
 }
 
-static pl_status open_part(pl_dataset *d, pl_subset subset, const pl_program *prog)
+/* from: the subset whose files it reads. */
+static pl_status open_part(pl_dataset *d, pl_subset subset, pl_subset from, const pl_program *prog)
 {
     part *p = &d->parts[subset];
     int n = pl_program_input_count(prog);
@@ -153,20 +154,22 @@ static pl_status open_part(pl_dataset *d, pl_subset subset, const pl_program *pr
         if (!c->field) return PL_ERR_MEMORY;
         p->n++;
         pl_type input = pl_program_input_type(prog, i);
-        PL_TRY(open_column(d, p, c, subset, &input));
+        PL_TRY(open_column(d, p, c, from, &input));
     }
     return PL_OK;
 }
 
 pl_status pl_dataset_open(const char *dir, const char *fields, const pl_program *train,
-                          const pl_program *eval, pl_dataset **out)
+                          const pl_program *eval, bool folded, pl_dataset **out)
 {
     pl_dataset *d = pl_sys_alloc(sizeof *d);
     if (!d) return PL_ERR_MEMORY;
     d->dir = pl_arena_strdup(&d->mem, dir);
     d->fields = pl_arena_strdup(&d->mem, fields);
-    pl_status rc = d->dir && d->fields ? open_part(d, PL_SUBSET_TRAIN, train) : PL_ERR_MEMORY;
-    if (rc == PL_OK && eval) rc = open_part(d, PL_SUBSET_EVAL, eval);
+    pl_status rc = d->dir && d->fields ? open_part(d, PL_SUBSET_TRAIN, PL_SUBSET_TRAIN, train)
+                                         : PL_ERR_MEMORY;
+    if (rc == PL_OK && eval)
+        rc = open_part(d, PL_SUBSET_EVAL, folded ? PL_SUBSET_TRAIN : PL_SUBSET_EVAL, eval);
     if (rc != PL_OK) {
         pl_dataset_close(d);
         return rc;

@@ -87,6 +87,22 @@ static const pl_pixels *first_of(const pl_pixels *shape, int n)
     return &shape[k];
 }
 
+static bool reads(const pl_program *p, const char *name)
+{
+    for (int i = 0; i < pl_program_input_count(p); i++)
+        if (strcmp(pl_program_input_name(p, i), name) == 0) return true;
+    return false;
+}
+
+/* The program of a step that reads an image: the training program, or a further one. */
+static const pl_program *reader_of(const pl_run *r, int bucket, const pl_program *train, const char *name)
+{
+    const pl_turn *turn = pl__variant_turns(r, bucket);
+    for (int i = 0; i < r->n_turns && !reads(train, name); i++)
+        if (reads(turn[i].run, name)) return turn[i].run;
+    return train;
+}
+
 static pl_status find_shapes(const pl_run *r, int bucket, pl_image_shapes shape, int *n)
 {
     const pl_image_feed *f = r->recipe->images;
@@ -96,7 +112,9 @@ static pl_status find_shapes(const pl_run *r, int bucket, pl_image_shapes shape,
     if (r->encode) programs[1] = programs[0];
     for (int s = 0; s < 2 && programs[s]; s++) {
         for (*n = 0; f->images[*n].name && *n < PL_MAX_IMAGES; ++*n)
-            PL_TRY(shape_of(&f->images[*n], programs[s], &shape[s][*n]));
+            PL_TRY(shape_of(&f->images[*n],
+                            s ? programs[s] : reader_of(r, bucket, programs[s], f->images[*n].name),
+                            &shape[s][*n]));
         for (int i = 0; i < pl_program_input_count(programs[s]); i++) {
             const char *name = pl_program_input_name(programs[s], i);
             PL_FAIL_IF(!is_fed(f, name), PL_ERR_CONFIG, "images do not feed input \"%s\" of recipe %s",
@@ -220,6 +238,16 @@ static pl_on_bad policy_of(const pl_config *c)
     return strcmp(text, "skip") == 0 ? PL_BAD_SKIP : strcmp(text, "fail") == 0 ? PL_BAD_FAIL : PL_BAD_QUARANTINE;
 }
 
+static pl_status leave_out(const void *ctx, int64_t n, int64_t *begin, int64_t *end)
+{
+    pl_fold f;
+    PL_TRY(pl__fold_check(ctx, n));
+    pl__fold_of(ctx, n, &f);
+    *begin = f.begin;
+    *end = f.end;
+    return PL_OK;
+}
+
 static pl_status open_set(pl_run *r, struct pl_images *m, int threads)
 {
     const pl_config *c = r->config;
@@ -232,11 +260,15 @@ static pl_status open_set(pl_run *r, struct pl_images *m, int threads)
     pl_image_set_opts o = {
         .items = {.path = path,
                   .captions = pl_config_is_null(c, "data.captions") ? NULL : pl_config_text(c, "data.captions"),
-                  .eval_share = r->eval || r->encode_eval ? pl_config_float(c, "data.eval_share") : 0},
+                  .eval_share = (r->eval || r->encode_eval) && !pl__folded(r)
+                                    ? pl_config_float(c, "data.eval_share")
+                                    : 0},
         .limits = PL_IMAGE_LIMITS_INIT,
         .augment = augment_of(c),
         .on_bad = policy_of(c),
         .quarantine = pl_config_is_null(c, "data.quarantine") ? "quarantine.txt" : pl_config_text(c, "data.quarantine"),
+        .leave_out = pl__folded(r) ? leave_out : NULL,
+        .leave_out_ctx = c,
         .balance = pl_config_bool(c, "data.balance"),
         .threads = threads};
     o.limits.max_pixels = pl_config_int(c, "data.max_pixels");

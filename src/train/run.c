@@ -273,6 +273,7 @@ void pl_run_free(pl_run *r)
     pl_config_free(r->config);
     pl_sys_free(r->stage);
     pl_sys_free(r->whole);
+    pl_sys_free(r->grids);
     if (r->library) dlclose(r->library);
     pl_arena_release(&r->arena);
     pl_sys_free(r);
@@ -357,12 +358,18 @@ static uint64_t stage_of(const pl_run *r)
     return most;
 }
 
+/* Host memory for data and pictures, which pl_run_start will take; a card's budget does not count it. */
+static uint64_t reading_bytes(const pl_run *r)
+{
+    return pl_supply_bytes(r) + (card_of(r) ? 0 : pl__sample_bytes(r));
+}
+
 /* What is left for the arena when everything else is taken off; 0 when that is nothing. */
 static uint64_t arena_room(const pl_run *r, uint64_t margin)
 {
     uint64_t budget = budget_of(r);
     uint64_t taken = pl_program_plan(r->train)->state_bytes + used_bytes(r) + stage_of(r) +
-                     pl_supply_bytes(r) + margin;
+                     reading_bytes(r) + margin;
     return budget > taken ? budget - taken : 0;
 }
 
@@ -435,12 +442,24 @@ static pl_status build_asked(pl_run *r, int64_t parts)
     return pl__run_build_parts(r, parts);
 }
 
+/* accumulate: auto of a run that goes on: the split it had, so that it has the same bits, whatever is
+ * known by now of the times that kernels take. *fits is false when the budget has become too small. */
+static pl_status build_as_before(pl_run *r, bool *fits)
+{
+    if (pl_config_int(r->config, "batch") % r->resume_parts) return PL_OK;
+    PL_TRY(pl__run_build_parts(r, r->resume_parts));
+    *fits = pl_run_memory_get(r).fits;
+    return PL_OK;
+}
+
 pl_status pl_run_build(pl_run *r)
 {
     int64_t parts;
     PL_TRY(pl__accumulate_asked(r->config, &parts));
     if (r->encode) parts = 1;
-    PL_TRY(parts ? build_asked(r, parts) : pl__run_build_auto(r));
+    bool fits = false;
+    if (!parts && r->resume_parts) PL_TRY(build_as_before(r, &fits));
+    if (!fits) PL_TRY(parts ? build_asked(r, parts) : pl__run_build_auto(r));
     if (!pl_run_memory_get(r).fits) PL_TRY(pl_run_find_minimum(r));
     return PL_OK;
 }
@@ -491,7 +510,7 @@ pl_run_memory pl_run_memory_get(const pl_run *r)
     }
     uint64_t used = used_bytes(r), mapped = r->session ? m.arena + m.state : 0;
     uint64_t base = used > mapped ? used - mapped : 0, planned = m.arena + m.state;
-    if (!r->session) base += stage_of(r) + pl_supply_bytes(r);
+    if (!r->session) base += stage_of(r) + reading_bytes(r);
     m.overhead = base + margin_of(r, false);
     m.minimum = m.state + m.overhead + (r->train ? arena_of(r, true) : 0);
     m.budget = budget_of(r);
@@ -585,6 +604,7 @@ static pl_status start(pl_run *r)
     PL_TRY(pl_session_init(r->session, (uint64_t)pl_config_int(r->config, "seed")));
     PL_TRY(seed_random_key(r));
     PL_TRY(pl__stage_slots(r));
+    PL_TRY(pl__sample_start(r));
     const char *from = r->encode ? "data.cache_model" : "init_from";
     if (!r->resume && !pl_config_is_null(r->config, from))
         PL_TRY(pl_run_load_model(r, pl_config_text(r->config, from), r->encode));

@@ -74,12 +74,12 @@ static int list_turns(const pl_turn *turn, int n_turns, pl_program *eval, pl_pro
 
 int pl__run_programs(const pl_run *r, pl_program *out[PL_MAX_PROGRAMS])
 {
-    int n = 0;
-    if (!r->n_variants) return list_turns(r->turn, r->n_turns, r->eval, out);
+    int n = r->n_variants ? 0 : list_turns(r->turn, r->n_turns, r->eval, out);
     for (int k = 0; k < r->n_variants; k++) {
         const pl_variant *v = &r->variants[k];
         n += list_turns(v->turn, v->n_turns, v->eval, out + n);
     }
+    if (r->sample) out[n++] = r->sample;
     return n;
 }
 
@@ -91,7 +91,8 @@ void pl__turns_free(pl_run *r)
     if (r->n_variants) pl__variants_free(r);
     memset(r->turn, 0, sizeof r->turn);
     r->n_turns = 0;
-    r->train = r->apply = r->eval = NULL;
+    r->train = r->apply = r->eval = r->sample = NULL;
+    r->n_pictures = 0;
 }
 
 int pl_run_turn_count(const pl_run *r)
@@ -210,7 +211,10 @@ static pl_status compile_all(pl_run *r, pl_builder *b)
     PL_TRY(compile_turn(r, &b->turn[0], &forward));
     for (int i = 1; i < b->n_turns; i++)
         if (b->turn[i].when.after) PL_TRY(compile_turn(r, &b->turn[i], &forward));
-    return compile_draft(&b->eval, &forward, &r->eval);
+    PL_TRY(compile_draft(&b->eval, &forward, &r->eval));
+    if (r->sample || !b->sample.g) return PL_OK;
+    PL_TRY(pl__sample_keep(r, b));
+    return compile_draft(&b->sample, &forward, &r->sample);
 }
 
 pl_status pl__turns_compile(pl_run *r, pl_builder *b)

@@ -179,12 +179,26 @@ static void *find_ring_input(void *ctx, const char *name, pl_type *type)
     return NULL;
 }
 
-int64_t pl_supply_size(pl_run *r, pl_subset subset)
+/* Of the source, whatever part of it is left out; images leave theirs out themselves. */
+static int64_t source_size(pl_run *r, pl_subset subset)
 {
     if (r->images) return pl__images_size(r, subset);
     if (r->dataset) return pl_dataset_rows(r->dataset, subset);
     if (r->texts && pl__prompts_wanted(r)) return pl__prompts_size(r, subset);
     return pl__recipe_samples(r, subset);
+}
+
+static bool folded(pl_run *r, pl_fold *f)
+{
+    return !r->images && !r->encode && pl__fold_of(r->config, source_size(r, PL_SUBSET_TRAIN), f);
+}
+
+int64_t pl_supply_size(pl_run *r, pl_subset subset)
+{
+    pl_fold f;
+    if (!folded(r, &f)) return source_size(r, subset);
+    int64_t part = f.end - f.begin;
+    return subset == PL_SUBSET_TRAIN ? f.size - part : part;
 }
 
 int pl_supply_bucket(const pl_run *r, int64_t step)
@@ -201,8 +215,11 @@ static void choose_samples(pl_run *r, int64_t number, int64_t *samples, int64_t 
         pl__images_choose(r, seed, number, samples, passes);
         return;
     }
+    pl_fold f;
+    bool left_out = folded(r, &f);
     for (int64_t i = 0; i < r->micro; i++) {
         samples[i] = size <= 0 ? first + i : pl__sample_at(seed, size, first + i);
+        if (left_out && samples[i] >= f.begin) samples[i] += f.end - f.begin;
         passes[i] = size <= 0 ? 0 : (first + i) / size;
     }
 }
@@ -266,14 +283,16 @@ static pl_status read_into(pl_run *r, const job *j)
         return pl__images_read(r, &images);
     }
     bool prompts = r->texts && pl__prompts_wanted(r);
+    pl_fold f;
+    pl_subset subset = folded(r, &f) ? PL_SUBSET_TRAIN : j->subset; /* the part left out is of that set */
     if (r->dataset) {
         PL_TRY(pl_dataset_read(r->dataset, j->subset, j->samples, n, j->batch));
     } else if (!prompts || r->recipe->data_read) {
         PL_FAIL_IF(!r->recipe->data_read, PL_ERR_CONFIG,
                    "recipe %s has no data of its own: set data.path", r->recipe->name);
-        PL_TRY(r->recipe->data_read(r->data, j->subset, j->samples, n, j->batch));
+        PL_TRY(r->recipe->data_read(r->data, subset, j->samples, n, j->batch));
     }
-    if (prompts) PL_TRY(pl__prompts_read(r, j->subset, j->samples, n, j->batch));
+    if (prompts) PL_TRY(pl__prompts_read(r, subset, j->samples, n, j->batch));
     return pl_config_bool(r->config, "data.allow_nonfinite") ? PL_OK : check_finite(r, j);
 }
 
@@ -311,14 +330,26 @@ pl_status pl_supply_rows(pl_run *r, pl_subset subset, pl_program *p, int64_t fir
     return read_now(r, subset, 0, p);
 }
 
-pl_status pl_supply_eval(pl_run *r, int bucket, int64_t first, int64_t rows)
+static pl_status read_eval(pl_run *r, int bucket, pl_program *p, int64_t first, int64_t rows)
 {
+    pl_fold f;
+    int64_t begin = folded(r, &f) ? f.begin : 0;
     for (int64_t i = 0; i < r->micro; i++) {
-        int64_t at = first + i % rows;
+        int64_t at = begin + first + i % rows;
         r->supply->samples[i] = r->n_variants ? pl__images_eval_at(r, bucket, at) : at;
         r->supply->passes[i] = 0;
     }
-    return read_now(r, PL_SUBSET_EVAL, bucket, pl__variant_eval(r, bucket));
+    return read_now(r, PL_SUBSET_EVAL, bucket, p);
+}
+
+pl_status pl_supply_eval(pl_run *r, int bucket, int64_t first, int64_t rows)
+{
+    return read_eval(r, bucket, pl__variant_eval(r, bucket), first, rows);
+}
+
+pl_status pl_supply_eval_into(pl_run *r, pl_program *p, int64_t first, int64_t rows)
+{
+    return read_eval(r, 0, p, first, rows);
 }
 
 static void let_go(pl_supply *s)
@@ -429,7 +460,7 @@ static pl_status open_cache(pl_run *r)
     PL_FAIL_IF(!fresh, PL_ERR_DATA,
                "data.cache %s cannot be used: %s; plimsoll cache with the same configuration makes it anew", dir,
                why);
-    return pl_dataset_open(dir, "", r->train, r->eval, &r->dataset);
+    return pl_dataset_open(dir, "", r->train, r->eval, pl__folded(r), &r->dataset);
 }
 
 /* data.source, or what data.path and the recipe make of `auto`. */
@@ -448,7 +479,7 @@ static pl_status open_source(pl_run *r)
                                pl_config_is_null(r->config, "data.fields")
                                    ? ""
                                    : pl_config_text(r->config, "data.fields"),
-                               r->train, r->encode_eval ? r->train : r->eval, &r->dataset);
+                               r->train, r->encode_eval ? r->train : r->eval, pl__folded(r), &r->dataset);
     return pl__recipe_data_open(r);
 }
 
@@ -460,6 +491,7 @@ pl_status pl_supply_open(pl_run *r)
     in->workers = workers_of(r);
     PL_TRY(lay_out(r, in));
     PL_TRY(open_source(r));
+    if (!r->images && !r->encode) PL_TRY(pl__fold_check(r->config, source_size(r, PL_SUBSET_TRAIN)));
     if (!in->workers) return PL_OK;
     pl_loader_opts o = {.workers = in->workers,
                         .depth = depth_of(r, in->workers),

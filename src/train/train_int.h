@@ -26,7 +26,17 @@ typedef struct pl_turn_draft {
     pl_grads grads;
 } pl_turn_draft;
 
-enum { PL_MAX_TURNS = 16, PL_MAX_BUCKETS = 32, PL_MAX_PROGRAMS = PL_MAX_BUCKETS * (2 * PL_MAX_TURNS + 1) };
+enum { PL_MAX_TURNS = 16, PL_MAX_BUCKETS = 32, PL_MAX_PROGRAMS = PL_MAX_BUCKETS * (2 * PL_MAX_TURNS + 1) + 1, PL_MAX_PICTURES = 8 };
+
+/* A picture of the sampling program. */
+typedef struct pl_picture_out {
+    const char *name;
+    int64_t width, height;
+    int channels;
+    bool last; /* channels are the last dimension, else the second */
+    float low, high;
+} pl_picture_out;
+#define PL_SAMPLE_KEY "sample.key" /* its input {seed, run} */
 
 struct pl_builder {
     const pl_config *config;
@@ -34,9 +44,12 @@ struct pl_builder {
     int64_t batch, parts; /* samples of a program; its runs a step */
     pl_turn_draft turn[PL_MAX_TURNS]; /* the first is the training program */
     int n_turns;
-    pl_draft eval;
+    pl_draft eval, sample; /* sample: once it is asked for */
+    pl_picture_out picture[PL_MAX_PICTURES];
+    int n_pictures;
     bool probe;  /* built to be looked at: no update, goals instead */
     bool replay; /* draws are inputs; gradients are outputs */
+    bool f64;    /* parameters made by the layers are f64 */
     bool wants_eval;
     bool encode; /* the recipe's encoder alone is built */
 };
@@ -130,6 +143,10 @@ struct pl_run {
     int n_turns;
     pl_program *train, *apply; /* of the turn that is the training program */
     pl_program *eval;
+    pl_program *sample; /* with buckets: of the first; NULL */
+    pl_picture_out picture[PL_MAX_PICTURES];
+    int n_pictures;
+    uint8_t *grids; /* of all pictures, one after the other */
     pl_variant *variants; /* of every bucket; NULL: the programs above are the only ones */
     int n_variants, now;  /* now: the variant that the programs above are of */
     int64_t micro, parts;      /* batch = micro * parts */
@@ -142,7 +159,7 @@ struct pl_run {
     struct pl_images *images;   /* images of data.path, else NULL */
     struct pl_texts *texts;     /* of data.prompts, else NULL */
     struct pl_supply *supply;
-    bool data_open, replay;
+    bool data_open, replay, f64; /* f64: of a replay, as its dump is */
     bool encode;      /* the only program is the recipe's encoder (cache.h) */
     bool encode_eval; /* and training has an evaluation, whose samples it is for too */
     bool trace_nan; /* steps are watched */
@@ -152,6 +169,7 @@ struct pl_run {
     char *stage;      /* PL_STAGE_BYTES that files pass through */
     char *whole;      /* a card: room for one slot that files order otherwise; else NULL */
     const char *resume; /* checkpoint that pl_run_start goes on from, else NULL */
+    int64_t resume_parts; /* micro-batches of a step that it was written with */
     const volatile int *stop; /* see pl_run_set_stop; NULL */
     /* Phases of key `phases`: their own keys, and in their order with repetitions. */
     pl_config **phase_keys;
@@ -165,6 +183,15 @@ struct pl_run {
 
 /* Device and mode of the configuration into the compiler's options. */
 void pl__run_target(pl_run *r);
+
+/* ---- samples.c ---- */
+/* Finishes and checks the sampling program, if there is one. */
+pl_status pl__sample_finish(pl_builder *b, const pl_recipe *recipe) PL_MUST_USE;
+pl_status pl__sample_keep(pl_run *r, const pl_builder *b) PL_MUST_USE;
+/* Host memory beside the program's; for planning, after build. */
+uint64_t pl__sample_bytes(const pl_run *r);
+/* Takes it; the programs are there. */
+pl_status pl__sample_start(pl_run *r) PL_MUST_USE;
 
 /* ---- phases.c ---- */
 /* Reads key `phases` and checks all of it. */
@@ -208,6 +235,16 @@ typedef struct pl_stratum {
     int64_t index;
 } pl_stratum;
 pl_stratum pl__stratum_at(uint64_t seed, const pl_strata *s, int64_t number);
+
+/* data.folds: the training samples [begin, end) out of `size` that data.fold leaves out and evaluations
+ * read. False when there are no folds. */
+typedef struct pl_fold {
+    int64_t begin, end, size;
+} pl_fold;
+bool pl__folded(const pl_run *r); /* a cache is filled with all samples */
+bool pl__fold_of(const pl_config *c, int64_t size, pl_fold *f);
+/* PL_ERR_CONFIG when so many samples cannot be parted so. */
+pl_status pl__fold_check(const pl_config *c, int64_t size) PL_MUST_USE;
 
 /* The handle behind pl_batch_input: finds the memory of an input. */
 struct pl_batch {
