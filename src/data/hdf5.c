@@ -4,8 +4,9 @@
  * into it; what takes long is the disk. It is opened when the first file is, so that runs without HDF5
  * do not carry it.
  */
-#include "data/array.h"
+#include "plimsoll_hdf5.h"
 
+#include "base/err.h"
 #include "base/sys.h"
 
 #if __has_include(<hdf5/serial/hdf5.h>)
