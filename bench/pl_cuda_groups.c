@@ -185,38 +185,51 @@ static double unit_bytes(const pl_graph *g, const pl_unit *u)
     return bytes;
 }
 
-static double unit_ms(const pl_device *dev, const pl_graph *g, const pl_unit *u, const char *name)
-{
-    pl_exec e = {0};
-    void *in[64], *out[64], *work = NULL;
+/* A unit on the card: prepared first, so that many are compiled at once, then timed. */
+typedef struct bench {
+    pl_exec exec;
+    pl_call call;
     pl_type types[2][64];
-    pl_call c = {.in_type = types[0], .out_type = types[1], .n_in = (int32_t)u->n_in,
-                 .n_out = (int32_t)u->n_out};
-    for (uint32_t i = 0; i < u->n_in; i++) types[0][i] = *pl_type_of(g, u->in[i]);
-    for (uint32_t i = 0; i < u->n_out; i++) types[1][i] = *pl_type_of(g, u->out[i]);
-    if (dev->prepare(g, u, &c, false, &e) != PL_OK || dev->ready() != PL_OK) die(name);
-    for (uint32_t i = 0; i < u->n_in; i++)
-        if (dev->alloc(pl_type_bytes(&types[0][i]), &in[i]) != PL_OK) die("alloc");
-    for (uint32_t i = 0; i < u->n_out; i++)
-        if (dev->alloc(pl_type_bytes(&types[1][i]), &out[i]) != PL_OK) die("alloc");
-    if (e.work_bytes && dev->alloc(e.work_bytes, &work) != PL_OK) die("alloc");
-    c.in = (const void *const *)in;
-    c.out = out;
-    c.work = work;
-    c.prep = e.prep;
-    pl_launch l = {.exec = &e, .call = c};
+} bench;
+
+static void bench_prepare(const pl_device *dev, const pl_graph *g, const pl_unit *u, bench *b)
+{
+    b->call = (pl_call){.in_type = b->types[0], .out_type = b->types[1],
+                        .n_in = (int32_t)u->n_in, .n_out = (int32_t)u->n_out};
+    for (uint32_t i = 0; i < u->n_in; i++) b->types[0][i] = *pl_type_of(g, u->in[i]);
+    for (uint32_t i = 0; i < u->n_out; i++) b->types[1][i] = *pl_type_of(g, u->out[i]);
+    if (dev->prepare(g, u, &b->call, false, &b->exec) != PL_OK) die("prepare");
+}
+
+static double bench_ms(const pl_device *dev, bench *b)
+{
+    void *in[64], *out[64], *work = NULL;
+    int n_in = b->call.n_in, n_out = b->call.n_out;
+    for (int i = 0; i < n_in; i++)
+        if (dev->alloc(pl_type_bytes(&b->types[0][i]), &in[i]) != PL_OK) die("alloc");
+    for (int i = 0; i < n_out; i++)
+        if (dev->alloc(pl_type_bytes(&b->types[1][i]), &out[i]) != PL_OK) die("alloc");
+    if (b->exec.work_bytes && dev->alloc(b->exec.work_bytes, &work) != PL_OK) die("alloc");
+    b->call.in = (const void *const *)in;
+    b->call.out = out;
+    b->call.work = work;
+    b->call.prep = b->exec.prep;
+    pl_launch l = {.exec = &b->exec, .call = b->call};
     double ms = time_ms(dev, &l);
-    for (uint32_t i = 0; i < u->n_in; i++) dev->free(in[i], pl_type_bytes(&types[0][i]));
-    for (uint32_t i = 0; i < u->n_out; i++) dev->free(out[i], pl_type_bytes(&types[1][i]));
-    if (work) dev->free(work, e.work_bytes);
-    dev->discard(&e);
+    for (int i = 0; i < n_in; i++) dev->free(in[i], pl_type_bytes(&b->types[0][i]));
+    for (int i = 0; i < n_out; i++) dev->free(out[i], pl_type_bytes(&b->types[1][i]));
+    if (work) dev->free(work, b->exec.work_bytes);
+    dev->discard(&b->exec);
     return ms;
 }
 
 static void time_unit(const pl_device *dev, const pl_graph *g, const pl_unit *u, const char *name,
                       pl_dtype d, double copy)
 {
-    double ms = unit_ms(dev, g, u, name), bytes = unit_bytes(g, u), rate = bytes / ms * 1e-6;
+    bench b = {0};
+    bench_prepare(dev, g, u, &b);
+    if (dev->ready() != PL_OK) die(name);
+    double ms = bench_ms(dev, &b), bytes = unit_bytes(g, u), rate = bytes / ms * 1e-6;
     printf("%-18s %-5s %7.0f %8.1f %7.0f %5.0f %%\n", name, pl_dtype_name(d),
            bytes / 1048576, 1e3 * ms, rate, 100 * rate / copy);
 }
@@ -341,7 +354,11 @@ static void time_net(double mib, const char *config, const char *const *sets, in
         const pl_unit *u = &p->base_units->unit[i];
         if (u->kind == PL_UNIT_GROUP && unit_bytes(g, u) >= mib * 1048576) add_kind(list, &n, g, u);
     }
-    for (int i = 0; copy > 0 && i < n; i++) list[i].ms = unit_ms(dev, g, list[i].u, list[i].name);
+    bench *b = calloc((size_t)n + 1, sizeof *b);
+    if (!b) die("memory");
+    for (int i = 0; copy > 0 && i < n; i++) bench_prepare(dev, g, list[i].u, &b[i]);
+    if (copy > 0 && dev->ready() != PL_OK) die(config);
+    for (int i = 0; copy > 0 && i < n; i++) list[i].ms = bench_ms(dev, &b[i]);
     qsort(list, (size_t)n, sizeof *list, by_time);
     printf("%s: copy of 1 GiB at %.0f GB/s\n%9s %4s %8s %7s %6s %7s  group (walks)\n", config, copy,
            "MiB", "n", "us", "GB/s", "copy", "sum ms");
@@ -359,6 +376,7 @@ static void time_net(double mib, const char *config, const char *const *sets, in
         printf("all: %.2f GiB in %.3f ms, %.0f GB/s, %.0f%% of copy; %.0f%% of the bytes in groups under "
                "85%%\n", bytes / 1073741824, ms, bytes / ms * 1e-6, 100 * bytes / ms * 1e-6 / copy,
                100 * slow / bytes);
+    free(b);
     free(list);
     pl_run_free(r);
 }

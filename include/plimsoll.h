@@ -369,6 +369,7 @@ PL_API const char *pl_program_input_name(const pl_program *p, int i);
 PL_API pl_type pl_program_input_type(const pl_program *p, int i); /* i in [0, count) */
 PL_API int pl_program_output_count(const pl_program *p);
 PL_API const char *pl_program_output_name(const pl_program *p, int i);
+PL_API pl_type pl_program_output_type(const pl_program *p, int i); /* i in [0, count) */
 /* All inputs of the program's next run are written and stay as they are: a graphics card may fetch
  * them while it still works on the last one. Never needed. */
 PL_API pl_status pl_session_send(pl_session *s, const pl_program *p) PL_MUST_USE;

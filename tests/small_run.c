@@ -28,10 +28,12 @@ pl_status small_run_open(const pl_recipe *recipe, const char *const *keys, int n
     *out = r;
     r->recipe = recipe;
     r->compile = (pl_compile_opts)PL_COMPILE_INIT;
+    r->phase = -1;
     r->store = pl_store_new();
     const pl_config_entry *tables[3] = {pl_engine_schema, recipe->schema};
     if (recipe->optims) tables[2] = pl__optim_schema(&r->arena, recipe->optims);
     PL_TRY(pl_config_new(tables, recipe->optims ? 3 : 2, &r->config));
     for (int i = 0; i < n; i++) PL_TRY(pl_config_override(r->config, keys[i]));
-    return pl_config_check(r->config);
+    PL_TRY(pl_config_check(r->config));
+    return pl__phases_read(r);
 }

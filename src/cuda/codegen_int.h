@@ -64,8 +64,11 @@ typedef struct pl_cg_pass {
     bool *used; /* per instruction */
     bool reduces; /* some sink is a REDUCE that is not a row's */
     pl_cg_runs runs;
+    bool columns; /* row: REDUCE sinks add up columns beside, by the walk `walk` */
+    pl_cg_runs walk;
     /* launch */
     int32_t vec, unroll;    /* elements of a chunk, chunks in flight */
+    bool ahead;             /* sheet: loads of the next step go out before values of one */
     int32_t tx, ty;         /* threads; a row: tx threads each, ty rows a block */
     int64_t parts, part;    /* pieces of inner (flat) or along (sheet), and their length */
     int64_t tiles;          /* sheet: columns of blocks */
@@ -85,6 +88,8 @@ typedef struct pl_cg {
     pl_arena *a;
     pl_str body;
     char (*ref)[40]; /* per instruction: how it is called where text is being written */
+    char (*raw)[40]; /* of LOADs that come as bytes (pl_cg_bytes): what was loaded */
+    const int *dep;  /* pl_cg_deps, where raw is used */
     /* arguments by kind */
     int32_t n_p;
     struct pl_cg_counts {
@@ -168,6 +173,12 @@ static inline bool pl_cg_word(const pl_cg_pass *p, int i)
     const pl_cg_operand *o = &p->op[p->instr[i].operand];
     return o->bits && pl_cg_access_of(p, o, p->vec) == PL_CG_VECTOR;
 }
+/* Whether a LOAD's chunk comes as p_bytes. */
+static inline bool pl_cg_bytes(const pl_cg_pass *p, const pl_cg_operand *o)
+{
+    return !o->bits && (o->dtype == PL_U8 || o->dtype == PL_BOOL) &&
+           pl_cg_access_of(p, o, p->vec) == PL_CG_VECTOR;
+}
 /* What each used instruction depends on; dep has n_instr entries. */
 void pl_cg_deps(const pl_cg_pass *p, int vec, int *dep);
 void pl_cg_coord_name(const pl_cg_pass *p, int d, char *buf, size_t cap);
@@ -194,6 +205,10 @@ void pl_cg_hoist(pl_cg *w, const int *lvl, const int *dep, int level);
 void pl_cg_accumulators(pl_cg *w);
 /* U chunks. `index` declares the indices of chunk u, and z_, its place in the dense space. */
 void pl_cg_step(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w));
+/* Steps of U chunks of a sheet's walk, one at least, while row_ + reach is before end_; the loads
+ * of the next go out before the values of one. */
+void pl_cg_ahead(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w),
+                 const char *reach);
 /* Combines accumulators over the block and leaves them at to_: results, or partial results. */
 void pl_cg_totals(pl_cg *w);
 void pl_cg_put_result(pl_cg *w, int sink, const char *value, const char *index);
@@ -202,8 +217,10 @@ void pl_cg_put_result(pl_cg *w, int sink, const char *value, const char *index);
 pl_status pl_cg_flat(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out) PL_MUST_USE;
 pl_status pl_cg_sheet(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out) PL_MUST_USE;
 pl_status pl_cg_row(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out) PL_MUST_USE;
-/* Of those sinks that add up the runs `folded`. */
-pl_status pl_cg_folds(const pl_cg_pass *p, uint32_t folded, pl_arena *a,
+/* Of those sinks that add up the runs `folded` of r. */
+pl_status pl_cg_folds(const pl_cg_pass *p, const pl_cg_runs *r, uint32_t folded, pl_arena *a,
                       pl_code_kernel *out) PL_MUST_USE;
+/* Of a row kernel that adds up columns beside: lanes, as a sheet of such columns has. */
+enum { PL_CG_LANES = 8 };
 
 #endif

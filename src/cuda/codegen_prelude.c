@@ -11,7 +11,8 @@
 
 /* clang-format off */
 const char pl_cg_prelude[] =
-"#define DEV static __device__ __forceinline__\n"
+"#define DEV_IN __device__ __forceinline__\n"
+"#define DEV static DEV_IN\n"
 "#ifdef __CUDACC__\n"
 "#define GRID_CONST __grid_constant__\n"
 "typedef unsigned long long p_size;\n"
@@ -25,6 +26,18 @@ const char pl_cg_prelude[] =
 "DEV int p_quot(int n, p_by v) { return (int)((__umulhi((unsigned)n, v.m) + (unsigned)n) >> v.s); }\n"
 "DEV p_i64 p_quot(p_i64 n, p_by v) { return n / v.d; }\n"
 "template <class T, int N> struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N) p_vec { T x[N]; };\n"
+/* V bytes, in words where they fill them: a comparison of all with one value is then a step for
+ * four and a step for each. */
+"template <int V, bool W = V % 4 == 0> struct alignas(V) p_bytes {\n"
+"    unsigned w[V / 4];\n"
+"    DEV_IN int at(int j) const { return w[j / 4] >> 8 * (j % 4) & 255; }\n"
+"    DEV_IN int same(int j, int v) const { return ((w[j / 4] ^ (unsigned)v * 0x01010101u) & 255u << 8 * (j % 4)) == 0; }\n"
+"};\n"
+"template <int V> struct alignas(V) p_bytes<V, false> {\n"
+"    p_u8 x[V];\n"
+"    DEV_IN int at(int j) const { return x[j]; }\n"
+"    DEV_IN int same(int j, int v) const { return x[j] == v; }\n"
+"};\n"
 
 /* ---- truth values, eight a byte ---- */
 "template <class I> DEV p_u8 p_bit(const p_u8 *p, I at) { return (p_u8)(p[at >> 3] >> (at & 7) & 1); }\n"
@@ -245,18 +258,19 @@ const char pl_cg_prelude[] =
 "template <class T> struct p_mom { T mean, m2, n; };\n"
 "template <class T> DEV p_mom<T> p_moments(T shift, T sum, T squares, T n)\n"
 "{\n"
-"    if (n == 0) return p_mom<T>{0, 0, 0};\n"
-"    T d = sum / n, m2 = squares - sum * d;\n"
+"    T d = sum * p_inv(n < 1 ? (T)1 : n), m2 = squares - sum * d;\n"
 "    return p_mom<T>{shift + d, m2 < 0 ? (T)0 : m2, n};\n"
 "}\n"
 "struct p_fold_mom {\n"
 "    template <class T> static __device__ __forceinline__ T none() { return T{0, 0, 0}; }\n"
 "    template <class T> static __device__ __forceinline__ T op(T a, T b)\n"
 "    {\n"
-"        if (b.n == 0) return a;\n"
-"        if (a.n == 0) return b;\n"
-"        auto n = a.n + b.n, d = b.mean - a.mean, part = b.n / n;\n"
-"        return T{a.mean + d * part, a.m2 + b.m2 + d * d * (a.n * part), n};\n"
+"        auto n = a.n + b.n, d = b.mean - a.mean, part = b.n * p_inv(n < 1 ? 1 : n);\n"
+"        T r = T{a.mean + d * part, a.m2 + b.m2 + d * d * (a.n * part), n};\n"
+"        bool none = b.n == 0, only = a.n == 0;\n"
+"        r.mean = none ? a.mean : only ? b.mean : r.mean;\n"
+"        r.m2 = none ? a.m2 : only ? b.m2 : r.m2;\n"
+"        return r;\n"
 "    }\n"
 "};\n"
 /* Combines V values of `lanes` threads that stand `width` apart in the block; lane 0 has the

@@ -21,6 +21,10 @@ typedef enum pl_on_bad { PL_BAD_FAIL, PL_BAD_SKIP, PL_BAD_QUARANTINE } pl_on_bad
 typedef struct pl_image_set_opts {
     pl_items_opts items;
     pl_image_limits limits;
+    /* NULL, or says which of n training samples, [*begin, *end), are the evaluation set instead of what
+     * else would be. */
+    pl_status (*leave_out)(const void *ctx, int64_t n, int64_t *begin, int64_t *end);
+    const void *leave_out_ctx;
     pl_augment augment; /* of training samples; evaluation has the plain view */
     pl_on_bad on_bad;
     const char *quarantine; /* file of names */
@@ -40,6 +44,12 @@ int64_t pl_image_set_size(const pl_image_set *s, bool eval);
 bool pl_image_set_weighted(const pl_image_set *s);
 /* Sample for a draw u in [0,1), by weight. */
 int64_t pl_image_set_draw(const pl_image_set *s, double u);
+
+double pl_image_set_weight(const pl_image_set *s, int64_t sample); /* of a training sample */
+int pl_image_set_threads(const pl_image_set *s);
+/* What the header of a sample says; nothing is decoded. */
+pl_status pl_image_set_look(pl_image_set *s, bool eval, int64_t sample, int thread,
+                            pl_image_info *info) PL_MUST_USE;
 
 typedef struct pl_image_read {
     bool eval, want_text;

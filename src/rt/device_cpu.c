@@ -18,9 +18,10 @@ static void cpu_free(void *p, size_t bytes)
     pl_sys_unmap(p, bytes);
 }
 
-static void cpu_fill(void *to, int byte, size_t bytes)
+static pl_status cpu_fill(void *to, int byte, size_t bytes)
 {
     memset(to, byte, bytes);
+    return PL_OK;
 }
 
 /* The first kernel that accepts the call; for a reference run the last one, which takes all. */
@@ -83,7 +84,7 @@ static pl_status cpu_run(const pl_launch *l, uint32_t n, uint64_t *ns, uint32_t 
     return PL_OK;
 }
 
-const pl_fuse_opts pl_fuse_opts_cpu = {pl_group_takes, 16384, 64, 64, 512, 24, true, true, true};
+const pl_fuse_opts pl_fuse_opts_cpu = {pl_group_takes, 16384, 64, 64, 512, 24, true, true, true, false};
 
 const pl_device pl_device_cpu = {
     .name = "cpu",

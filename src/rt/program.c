@@ -291,6 +291,8 @@ static pl_pass_opts pass_opts(const pl_program *p)
 {
     pl_pass_opts o = {.low = low_dtype(p->opts.precision), .fuse = p->dev->fuse};
     bool grouped = !p->opts.reference && !p->opts.no_fuse;
+    o.tails = p->dev->fuse && p->dev->fuse->tails && !p->opts.reference;
+    o.tf32 = p->opts.precision == PL_PRECISION_TF32;
     o.open = p->dev->fuse && p->dev->fuse->open && (grouped || o.low != PL_F32);
     return o;
 }
@@ -425,6 +427,11 @@ const char *pl_program_output_name(const pl_program *p, int i)
 {
     bool is = i >= 0 && i < pl_program_output_count(p);
     return is ? pl_node_name(p->g, p->plan->outputs[i].node) : NULL;
+}
+
+pl_type pl_program_output_type(const pl_program *p, int i)
+{
+    return *pl_type_of(p->g, pl_node_in(p->g, p->plan->outputs[i].node)[0]);
 }
 
 pl_status pl_program_print(const pl_program *p, char **text)

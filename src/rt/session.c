@@ -7,16 +7,11 @@
  * runs. On a device that is apart, inputs and outputs pass through feed.c and slots through a
  * block of the host's.
  */
-#include "base/dtype.h"
-#include "base/pool.h"
-#include "base/rng.h"
 #include "base/sys.h"
 #include "plimsoll_unstable.h"
 #include "rt/rt_int.h"
 
-#include <math.h>
 #include <string.h>
-#include <xxhash.h>
 
 /* ---- binding ---------------------------------------------------------------------------- */
 void *pl_session_address(const pl_session *s, const pl_place *at)
@@ -218,96 +213,6 @@ pl_bound *pl_session_find(const pl_session *s, const pl_program *p)
     return NULL;
 }
 
-/* ---- initial state ---------------------------------------------------------------------- */
-enum { INIT_CHUNK = 1 << 16 }; /* elements a task, a multiple of a block's four */
-
-typedef struct init_job {
-    void *base;
-    pl_dtype dtype;
-    pl_init init;
-    uint64_t seed;
-    uint32_t stream;
-    int64_t first, n; /* first: a multiple of four */
-} init_job;
-
-/* Four draws of block b as the slot's distribution has them. */
-static void draw_block(const init_job *j, uint64_t block, double out[4])
-{
-    uint32_t w[4];
-    pl_rng_block(j->seed, j->stream, 0, block, w);
-    if (j->init.kind == PL_INIT_NORMAL) {
-        float z[4];
-        pl_rng_normal2(w[0], w[1], z);
-        pl_rng_normal2(w[2], w[3], z + 2);
-        for (int i = 0; i < 4; i++) out[i] = j->init.a + j->init.b * (double)z[i];
-        return;
-    }
-    for (int i = 0; i < 4; i++)
-        out[i] = j->init.a + (j->init.b - j->init.a) * (double)pl_rng_uniform(w[i]);
-}
-
-/* Rounding to the slot's type may reach b, which is outside [a, b): a stands in for it. */
-static void store_drawn(const init_job *j, int64_t at, double v)
-{
-    pl_elem_set(j->dtype, j->base, at, v);
-    if (j->init.kind == PL_INIT_UNIFORM && j->init.a < j->init.b &&
-        pl_elem_get(j->dtype, j->base, at) >= j->init.b)
-        pl_elem_set(j->dtype, j->base, at, j->init.a);
-}
-
-static void init_chunk(void *ctx, int64_t task, int worker)
-{
-    const init_job *j = ctx;
-    (void)worker;
-    int64_t end = (task + 1) * INIT_CHUNK < j->n ? (task + 1) * INIT_CHUNK : j->n;
-    for (int64_t i = task * INIT_CHUNK; i < end; i += 4) {
-        double v[4] = {j->init.a, j->init.a, j->init.a, j->init.a};
-        if (j->init.kind != PL_INIT_CONST) draw_block(j, (uint64_t)(j->first + i) / 4, v);
-        for (int64_t k = i; k < i + 4 && k < end; k++) store_drawn(j, k, v[k - i]);
-    }
-}
-
-/* Elements [first, first + n) of a slot, at base. */
-static void init_part(const pl_slot *slot, uint64_t seed, int64_t first, int64_t n, void *base)
-{
-    uint64_t h = XXH64(slot->name, strlen(slot->name), 0);
-    init_job j = {.base = base,
-                  .dtype = slot->type.dtype,
-                  .init = slot->init,
-                  .seed = seed ^ (h & 0xffffffff00000000u),
-                  .stream = (uint32_t)h,
-                  .first = first,
-                  .n = n};
-    pl_pool_for((n + INIT_CHUNK - 1) / INIT_CHUNK, init_chunk, &j);
-}
-
-/* Part by part through the host's block. */
-static pl_status init_apart(pl_session *s, int i, uint64_t seed)
-{
-    const pl_slot *slot = pl_store_slot(s->store, i);
-    size_t elem = pl_dtype_bytes(slot->type.dtype);
-    int64_t all = pl_type_elems(&slot->type), part = (int64_t)(s->bounce_bytes / elem);
-    for (int64_t first = 0; first < all; first += part) {
-        int64_t n = all - first < part ? all - first : part;
-        init_part(slot, seed, first, n, s->bounce);
-        PL_TRY(s->dev->write(s->state + s->slot_at[i] + (size_t)first * elem, s->bounce,
-                             (size_t)n * elem));
-    }
-    return PL_OK;
-}
-
-pl_status pl_session_init(pl_session *s, uint64_t seed)
-{
-    for (int i = 0; i < s->n_slots; i++) {
-        const pl_slot *slot = pl_store_slot(s->store, i);
-        if (s->dev->apart)
-            PL_TRY(init_apart(s, i, seed));
-        else
-            init_part(slot, seed, 0, pl_type_elems(&slot->type), s->state + s->slot_at[i]);
-    }
-    return PL_OK;
-}
-
 /* ---- access ----------------------------------------------------------------------------- */
 void *pl_session_slot(pl_session *s, int slot)
 {
@@ -382,7 +287,7 @@ const void *pl_session_output(pl_session *s, const pl_program *p, const char *na
 /* ---- running ---------------------------------------------------------------------------- */
 /* Everything but the inputs is dead before the first step. Inputs are buffers of the plan in no
  * special order, so the gaps are found by looking for the nearest one. */
-static void poison_start(pl_session *s, const pl_bound *b)
+static pl_status poison_start(pl_session *s, const pl_bound *b)
 {
     const pl_plan *plan = b->p->plan;
     uint64_t at = 0;
@@ -393,19 +298,21 @@ static void poison_start(pl_session *s, const pl_bound *b)
             if (f->component != PL_COMP_INPUTS || f->offset + f->bytes <= at) continue;
             if (f->offset < lo) lo = f->offset, hi = f->offset + f->bytes;
         }
-        if (lo > at) s->dev->fill(s->arena + at, 0xff, lo - at);
+        if (lo > at) PL_TRY(s->dev->fill(s->arena + at, 0xff, lo - at));
         at = hi;
     }
+    return PL_OK;
 }
 
-static void poison_after(pl_session *s, const pl_bound *b, uint32_t step)
+static pl_status poison_after(pl_session *s, const pl_bound *b, uint32_t step)
 {
     const pl_plan *plan = b->p->plan;
-    if (step + 1 >= plan->n_steps) return; /* outputs stand after the last step */
+    if (step + 1 >= plan->n_steps) return PL_OK; /* outputs stand after the last step */
     for (uint32_t i = b->dies_from[step]; i < b->dies_from[step + 1]; i++) {
         const pl_buffer *f = &plan->buffers[b->dies[i]];
-        s->dev->fill(s->arena + f->offset, 0xff, f->bytes);
+        PL_TRY(s->dev->fill(s->arena + f->offset, 0xff, f->bytes));
     }
+    return PL_OK;
 }
 
 pl_status pl_session_run_watched(pl_session *s, pl_bound *b, uint32_t *failed)
@@ -413,14 +320,14 @@ pl_status pl_session_run_watched(pl_session *s, pl_bound *b, uint32_t *failed)
     b->profile.runs++;
     if (!b->dies && !s->watching)
         return s->dev->run(b->launch, b->n_launch, b->profile.ns, failed);
-    if (b->dies) poison_start(s, b);
+    if (b->dies) PL_TRY(poison_start(s, b));
     for (uint32_t i = 0; i < b->n_launch; i++) {
         uint32_t zero;
         uint64_t *ns = b->profile.ns ? &b->profile.ns[i] : NULL;
         *failed = i;
         PL_TRY(s->dev->run(&b->launch[i], 1, ns, &zero));
         if (s->watching) PL_TRY(pl_watch_launch(s, b, i));
-        if (b->dies) poison_after(s, b, i);
+        if (b->dies) PL_TRY(poison_after(s, b, i));
     }
     return PL_OK;
 }

@@ -61,14 +61,25 @@ pl_program *pl__turn_updater(const pl_turn *t)
     return t->apply ? t->apply : t->run;
 }
 
-int pl__run_programs(const pl_run *r, pl_program *out[PL_MAX_PROGRAMS])
+static int list_turns(const pl_turn *turn, int n_turns, pl_program *eval, pl_program **out)
 {
     int n = 0;
-    for (int i = 0; i < r->n_turns; i++) {
-        if (r->turn[i].run) out[n++] = r->turn[i].run;
-        if (r->turn[i].apply) out[n++] = r->turn[i].apply;
+    for (int i = 0; i < n_turns; i++) {
+        if (turn[i].run) out[n++] = turn[i].run;
+        if (turn[i].apply) out[n++] = turn[i].apply;
     }
-    if (r->eval) out[n++] = r->eval;
+    if (eval) out[n++] = eval;
+    return n;
+}
+
+int pl__run_programs(const pl_run *r, pl_program *out[PL_MAX_PROGRAMS])
+{
+    int n = r->n_variants ? 0 : list_turns(r->turn, r->n_turns, r->eval, out);
+    for (int k = 0; k < r->n_variants; k++) {
+        const pl_variant *v = &r->variants[k];
+        n += list_turns(v->turn, v->n_turns, v->eval, out + n);
+    }
+    if (r->sample) out[n++] = r->sample;
     return n;
 }
 
@@ -77,9 +88,11 @@ void pl__turns_free(pl_run *r)
     pl_program *all[PL_MAX_PROGRAMS];
     int n = pl__run_programs(r, all);
     for (int i = 0; i < n; i++) pl_program_free(all[i]);
+    if (r->n_variants) pl__variants_free(r);
     memset(r->turn, 0, sizeof r->turn);
     r->n_turns = 0;
-    r->train = r->apply = r->eval = NULL;
+    r->train = r->apply = r->eval = r->sample = NULL;
+    r->n_pictures = 0;
 }
 
 int pl_run_turn_count(const pl_run *r)
@@ -87,20 +100,24 @@ int pl_run_turn_count(const pl_run *r)
     return r->n_turns;
 }
 
-pl_run_turn pl_run_turn_at(const pl_run *r, int i)
+static pl_run_turn describe(const pl_turn *t)
 {
-    const pl_turn *t = &r->turn[i];
     double share = 1;
     if (t->when.every > 0) share = 1.0 / (double)t->when.every;
     if (t->when.but_every > 0) share *= 1 - 1.0 / (double)t->when.but_every;
     return (pl_run_turn){t->name ? t->name : "train", t->run, t->apply, share};
 }
 
-double pl__turns_predicted_ms(const pl_run *r)
+pl_run_turn pl_run_turn_at(const pl_run *r, int i)
+{
+    return describe(&r->turn[i]);
+}
+
+double pl__turns_ms(const pl_run *r, const pl_turn *turn, int n)
 {
     double ms = 0;
-    for (int i = 0; i < r->n_turns; i++) {
-        pl_run_turn t = pl_run_turn_at(r, i);
+    for (int i = 0; i < n; i++) {
+        pl_run_turn t = describe(&turn[i]);
         double once = (double)r->parts * pl_program_plan(t.run)->predicted_step_ms;
         if (t.apply) once += pl_program_plan(t.apply)->predicted_step_ms;
         ms += t.share * once;
@@ -116,7 +133,8 @@ static pl_status mark_segments(pl_run *r, pl_builder *b)
     r->compile.checkpointing = strcmp(how, "auto") == 0  ? PL_CHECKPOINT_AUTO
                                : strcmp(how, "off") == 0 ? PL_CHECKPOINT_OFF
                                                          : PL_CHECKPOINT_BLOCKS;
-    if (strcmp(how, "scopes") != 0) return PL_OK;
+    if (r->encode) r->compile.checkpointing = PL_CHECKPOINT_AUTO; /* nothing goes backward in it */
+    if (strcmp(how, "scopes") != 0 || r->encode) return PL_OK;
     PL_FAIL_IF(pl_config_is_null(r->config, "checkpoint_scopes"), PL_ERR_CONFIG,
                "checkpointing: scopes needs checkpoint_scopes, e.g. \"frame*\"");
     const char *pattern = pl_config_text(r->config, "checkpoint_scopes");
@@ -193,7 +211,10 @@ static pl_status compile_all(pl_run *r, pl_builder *b)
     PL_TRY(compile_turn(r, &b->turn[0], &forward));
     for (int i = 1; i < b->n_turns; i++)
         if (b->turn[i].when.after) PL_TRY(compile_turn(r, &b->turn[i], &forward));
-    return compile_draft(&b->eval, &forward, &r->eval);
+    PL_TRY(compile_draft(&b->eval, &forward, &r->eval));
+    if (r->sample || !b->sample.g) return PL_OK;
+    PL_TRY(pl__sample_keep(r, b));
+    return compile_draft(&b->sample, &forward, &r->sample);
 }
 
 pl_status pl__turns_compile(pl_run *r, pl_builder *b)

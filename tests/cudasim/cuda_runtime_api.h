@@ -22,6 +22,9 @@ typedef enum cudaError {
 
 typedef struct CUstream_st *cudaStream_t;
 
+/* Only where a program of the tests has a card to ask about (tests/fake). */
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total);
+
 typedef enum cudaMemcpyKind {
     cudaMemcpyHostToHost,
     cudaMemcpyHostToDevice,
