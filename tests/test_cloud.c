@@ -397,11 +397,11 @@ TEST(cloud_flights_samples)
     write_flight(dir, "a");
     snprintf(list, sizeof list, "data.flights='a=%1$s/a_camera.h5,%1$s/a_lidar_30oct24.hdf5,%1$s/a_nav.h5'", dir);
     snprintf(line, sizeof line, "$P train cloud/tiny frames=3 height=10 width=8 data.first_row=2 train.steps=12 batch=4 %s", list);
-    CHECK_RUN(cli_run(line), 0, "12 steps");
+    CHECK_RUN(cli_run("%s", line), 0, "12 steps");
     snprintf(line, sizeof line, "$P train cloud/tiny frames=3 height=11 width=8 data.first_row=2 %s", list);
-    CHECK_RUN(cli_run(line), 5, "want rows 2 to 13 of 8 columns");
+    CHECK_RUN(cli_run("%s", line), 5, "want rows 2 to 13 of 8 columns");
     snprintf(line, sizeof line, "$P train cloud/tiny data.flights=a=x,y");
-    CHECK_RUN(cli_run(line), 2, "NAME=CAMERA,LIDAR,NAV");
+    CHECK_RUN(cli_run("%s", line), 2, "NAME=CAMERA,LIDAR,NAV");
     snprintf(line, sizeof line, "$P train cloud/tiny data.flights=a=/no/x.h5,y.h5,z.h5");
-    CHECK_RUN(cli_run(line), 5, "/no/x.h5");
+    CHECK_RUN(cli_run("%s", line), 5, "/no/x.h5");
 }
