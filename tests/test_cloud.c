@@ -10,6 +10,7 @@
 #include "train/train_int.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -387,7 +388,47 @@ TEST(cloud_flights)
     pl_run_free(run);
 }
 
-/* What is trained on: labels in km, angles, the frames around, the first one standing in before the first. */
+/* A batch of one sample, as a recipe sees it. */
+typedef struct one_sample {
+    float frames[3 * 10 * 8], angles[2], target[1];
+} one_sample;
+
+static void *find_input(void *ctx, const char *name, pl_type *type)
+{
+    one_sample *b = ctx;
+    (void)type;
+    return strcmp(name, "frames") == 0 ? (void *)b->frames : strcmp(name, "angles") == 0 ? (void *)b->angles : (void *)b->target;
+}
+
+/* Labels in km, angles in degrees (a missing zenith is the flight's mean), frames between 0 and 1. */
+TEST(cloud_flights_numbers)
+{
+    if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
+    static const char *const more[] = {"data.eval_flights=b", "data.flat_field=false"};
+    static const int frame[] = {1, 2, 3, 8};
+    char dir[400];
+    pl_run *run = NULL;
+    void *data = NULL;
+    double mean = 0;
+    snprintf(dir, sizeof dir, "%s", pl_test_dir());
+    write_flight(dir, "a");
+    write_flight(dir, "b");
+    CHECK_OK(open_flights(dir, more, 2, &run, &data));
+    for (int i = 0; i < FRAMES; i++) mean += i == 3 ? 0 : (30.0 + i) / (FRAMES - 1);
+    for (int64_t i = 0; i < 4; i++) {
+        one_sample b;
+        pl_batch batch = {.find = find_input, .find_ctx = &b};
+        CHECK_OK(cloud_flights_read(data, PL_SUBSET_TRAIN, &i, 1, &batch));
+        CHECK_NEAR((double)b.target[0] * CLOUD_STD_KM + CLOUD_MEAN_KM, 0.1 * frame[i], 1e-5);
+        CHECK_NEAR((double)b.angles[0] * CLOUD_ZENITH_STD + CLOUD_ZENITH_MEAN, i == 2 ? mean : 30 + frame[i], 1e-4);
+        CHECK_NEAR((double)b.angles[1] * CLOUD_AZIMUTH_STD + CLOUD_AZIMUTH_MEAN, (350 + frame[i]) % 360, 1e-4);
+        for (int p = 0; p < 80; p++) CHECK_NEAR((double)b.frames[p], p / 79.0, 1e-5);
+    }
+    cloud_flights_close(data);
+    pl_run_free(run);
+}
+
+/* On the command line: it trains, and what does not fit together is told. */
 TEST(cloud_flights_samples)
 {
     if (!cli_bin()) return;
