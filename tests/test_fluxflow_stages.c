@@ -3,6 +3,7 @@
 #include "base/err.h"
 #include "base/sys.h"
 #include "cli_run.h"
+#include "graph_eval.h"
 #include "io/safetensors.h"
 #include "plimsoll_train.h"
 #include "test.h"
@@ -127,6 +128,78 @@ TEST(fluxflow_resolutions)
     pl_run_free(run);
 }
 
+/* ---- what is mended --------------------------------------------------------------------- */
+/* Rows of the table of times that one step of the flow moves: Lion moves what has a gradient by the rate, the
+ * rest decays by a thousandth of that. */
+static pl_status moved_times(const char *compat, int *n, int *last)
+{
+    const char *const keys[] = {compat, "batch=8", "optim_flow.lr=0.01", "optim_flow.weight_decay=0.001"};
+    enum { TIMES = 1000, WIDE = 32 };
+    float *x = pl_sys_alloc(2 * sizeof *x * TIMES * WIDE), *y = x + TIMES * WIDE;
+    pl_run *run;
+    pl_step_info info;
+    size_t bytes = sizeof *x * TIMES * WIDE;
+    pl_status rc = pl_run_open("fluxflow/flow-tiny", keys, 4, &run);
+    if (rc == PL_OK) rc = pl_run_build(run);
+    if (rc == PL_OK) rc = pl_run_start(run);
+    int slot = rc == PL_OK ? pl_store_find(pl_run_store(run), "flow_processor.time_embed.0.weight") : -1;
+    if (rc == PL_OK) rc = pl_session_read_slot(run->session, slot, 0, x, bytes);
+    if (rc == PL_OK) rc = pl_run_step(run, &info);
+    if (rc == PL_OK) rc = pl_session_read_slot(run->session, slot, 0, y, bytes);
+    *n = *last = 0;
+    for (int i = 0; rc == PL_OK && i < TIMES; i++) {
+        int moved = 0;
+        for (int k = 0; k < WIDE; k++) moved += fabsf(x[i * WIDE + k] - y[i * WIDE + k]) > 0.005f;
+        if (moved > WIDE / 2) {
+            ++*n;
+            *last = i;
+        }
+    }
+    pl_run_free(run);
+    pl_sys_free(x);
+    return rc;
+}
+
+/* The authors multiply a time by 999 and cut it off: all eight samples share row 999. */
+TEST(fluxflow_times)
+{
+    int n, last;
+    CHECK_OK(moved_times("seed_compat=true", &n, &last));
+    CHECK(n == 1 && last == 999);
+    CHECK_OK(moved_times("seed_compat=false", &n, &last));
+    CHECK_MSG(n >= 6 && last < 999, "%d rows, the last is %d", n, last);
+}
+
+/* The time of a number in [0,1) is the inverse of the sums of cos^2. */
+TEST(fluxflow_time_distribution)
+{
+    enum { N = 64 };
+    pl_store *store = pl_store_new();
+    pl_graph *g = pl_graph_new(store);
+    pl_val u = pl_input(g, "u", PL_TYPE(PL_F32, N)), t = flux_flow_time(g, u);
+    pl_output(g, "t", t);
+    CHECK_OK(pl_graph_status(g));
+    graph_eval *e = graph_eval_new(g, true);
+    float *at = graph_eval_at(e, u);
+    for (int i = 0; i < N; i++) at[i] = ((float)i + 0.5f) / N;
+    CHECK_OK(graph_eval_run(e));
+    const int64_t *got = graph_eval_at(e, t);
+    double total = 0;
+    for (int k = 0; k < 1000; k++) total += pow(cos((k / 999.0 + 0.008) / 1.008 * 1.5707963267948966), 2);
+    for (int i = 0; i < N; i++) {
+        double sum = 0;
+        int want = -1;
+        while (sum <= (double)at[i] * total) {
+            want++;
+            sum += pow(cos((want / 999.0 + 0.008) / 1.008 * 1.5707963267948966), 2);
+        }
+        CHECK_INT(got[i], want);
+    }
+    graph_eval_free(e);
+    pl_graph_free(g);
+    pl_store_free(store);
+}
+
 /* ---- data ------------------------------------------------------------------------------- */
 static pl_status generate(const char *const *more, int n, const char *dir, int64_t samples)
 {
@@ -152,6 +225,20 @@ static pl_status losses(const char *preset, const char *const *more, int n, doub
     }
     pl_run_free(run);
     return rc;
+}
+
+/* Instance noise, adaptive weights and the flow's blocks are the authors' with the switch, and not without. */
+TEST(fluxflow_seed_compat)
+{
+    static const char *const presets[] = {"fluxflow/tiny", "fluxflow/flow-tiny"};
+    static const char *const keys[][2] = {{"seed_compat=false", "loss.r1_interval=1"},
+                                          {"seed_compat=true", "loss.r1_interval=1"}};
+    for (int i = 0; i < 2; i++) {
+        double mended[1], kept[1];
+        CHECK_OK(losses(presets[i], keys[0], 2, mended, 1));
+        CHECK_OK(losses(presets[i], keys[1], 2, kept, 1));
+        CHECK_MSG(mended[0] != kept[0], "%s: %g", presets[i], kept[0]);
+    }
 }
 
 /* Writes captions.tsv and the embeddings of the captions as the recipe makes them, times a factor. */
