@@ -7,6 +7,7 @@
 #include "io/safetensors.h"
 #include "plimsoll_train.h"
 #include "test.h"
+#include "train/supply.h"
 #include "train/train_int.h"
 
 #include <math.h>
@@ -310,6 +311,61 @@ TEST(fluxflow_data_on_disk)
     const char *tar[] = {path[6], "data.source=tar"};
     CHECK_OK(losses("fluxflow/flow-tiny", tar, 2, got, 3));
     CHECK(got[0] > 0 && got[2] > 0);
+}
+
+static pl_status mean_of(pl_run *run, pl_program *p, const char *name, double *mean)
+{
+    pl_type t;
+    PL_TRY(pl_supply_read(run, p, 0));
+    const float *x = pl_session_input(run->session, p, name, &t);
+    int64_t n = x ? pl_type_elems(&t) : 0;
+    *mean = 0;
+    for (int64_t i = 0; i < n; i++) *mean += (double)x[i] / (double)n;
+    return n ? PL_OK : PL_ERR_ARG;
+}
+
+/* Pictures from files at two sizes: the programs see the same ones. */
+TEST(fluxflow_resolutions_of_pictures)
+{
+    char path[640];
+    pl_run *run;
+    double large, small;
+    CHECK_OK(generate(NULL, 0, "set", 4));
+    snprintf(path, sizeof path, "data.path=%s", in_dir("set"));
+    for (int workers = 0; workers < 2; workers++) {
+        const char *keys[] = {path,           "image=32",     "resolutions=[16]", "batch=1", "lpips.on=false",
+                              "gan.on=false", workers ? "data.workers=1" : "data.workers=0"};
+        CHECK_OK(pl_run_open("fluxflow/tiny", keys, 7, &run));
+        CHECK_OK(pl_run_build(run));
+        CHECK_OK(pl_run_start(run));
+        CHECK_OK(mean_of(run, run->turn[0].run, "real_1", &small));
+        CHECK_OK(mean_of(run, run->train, "real", &large));
+        CHECK_MSG(fabs(small - large) < 0.01 && fabs(small) > 0.02, "means %g and %g", small, large);
+        pl_run_free(run);
+    }
+}
+
+/* Words give a vector its direction, whatever their order; the prefix is part of the text. */
+TEST(fluxflow_encode)
+{
+    static const char *const captions[] = {"a red disc", "Disc, a red!", "a blue disc", "old a red disc"};
+    static const char *const prefix[] = {"data.prompt_prefix=old"};
+    float row[5][24];
+    pl_type type = PL_TYPE(PL_F32, 24);
+    for (int k = 0; k < 2; k++) {
+        pl_run *run;
+        CHECK_OK(pl_run_open("fluxflow/flow-tiny", prefix, k, &run));
+        for (int i = 0; i < (k ? 1 : 4); i++)
+            CHECK_OK(flux_encode(pl_run_config(run), captions[i], row[k ? 4 : i], &type));
+        pl_run_free(run);
+    }
+    double same = 0, other = 0, with = 0;
+    for (int i = 0; i < 24; i++) {
+        same += fabs((double)(row[0][i] - row[1][i]));
+        other += fabs((double)(row[0][i] - row[2][i]));
+        with += fabs((double)(row[3][i] - row[4][i]));
+    }
+    CHECK_MSG(same < 1e-5 && other > 1 && with < 1e-5, "%g %g %g", same, other, with);
 }
 
 /* Pictures of two aspects, each bucket at two resolutions: the programs of a step are those of its bucket. */
