@@ -45,8 +45,8 @@ typedef struct pl_nn {
 /* NULL when out of memory. One context a graph: it caches the value of every slot it reads. */
 PL_API pl_nn *pl_nn_new(pl_graph *g, bool training);
 PL_API void pl_nn_free(pl_nn *m);
-/* Assigns everything that was chained (pl_nn_update), advances the random key if it was read,
- * and returns the first error of context or graph. Call it once, after the model and the
+/* Assigns everything that was chained (pl_nn_update), advances the random key if it was read and the
+ * context is one of training, and returns the first error of context or graph. Call it once, after the model and the
  * optimiser. */
 PL_API pl_status pl_nn_finish(pl_nn *m) PL_MUST_USE;
 /* Records an error of model code; the first one is kept. Returns PL_NO_VAL. */

@@ -406,6 +406,7 @@ TEST(phases_stop_and_go_on)
     CHECK_RUN(cli_run("$P train %s/c.yaml --quiet --out %s/a", d, d), 0, "");
     snprintf(command, sizeof command, "exec $P train %s/c.yaml train.log_every=1 --out %s/b", d, d);
     CHECK_RUN(cli_run_signal(command, "step=3/", SIGTERM), 75, "stopped at step");
+    CHECK(strstr(cli_run("$P inspect %s/b", d).out, ", phase pre, "));
     CHECK_RUN(cli_run_signal(command, "phase=main step=", SIGTERM), 75, "going on from");
     CHECK_RUN(cli_run("$P train %s/c.yaml --out %s/b", d, d), 0, "phase main");
     CHECK(cli_same("a/model.safetensors", "b/model.safetensors"));

@@ -12,7 +12,7 @@ enum { W = 5, H = 2, COUNT = 5 };
 
 /* A network of one layer; its pictures are the evaluation's inputs, a constant, and noise. */
 static const pl_config_entry schema[] = {
-    {"break", PL_CONFIG_TEXT, "", 0, 0, NULL, "What is wrong with the sampling program."},
+    {"break", PL_CONFIG_TEXT, "", 0, 0, NULL, "What is wrong with the sampling program; draws: evaluations do."},
     {"wide", PL_CONFIG_INT, "1", 1, 1e6, NULL, "Width of the noise in it."},
     {0},
 };
@@ -58,6 +58,7 @@ static pl_status build(pl_builder *b)
     pl_val x = pl_add(m->g, pl_input(m->g, "x", t), pl_draw_normal(b, m, "noise", t));
     pl_builder_minimise(b, pl_loss_mse(m->g, layer(m, x), pl_input(m->g, "y", t)));
     pl_val y = layer(e, pl_input(e->g, "x", t));
+    if (broken(b, "draws")) y = pl_add(e->g, y, pl_draw_normal(b, e, "noise", t));
     pl_output(e->g, "loss", pl_loss_mse(e->g, y, pl_input(e->g, "y", t)));
     pl_output(e->g, "which", pl_mean(e->g, pl_input(e->g, "which", PL_TYPE(PL_F32, n)), PL_AXIS(0), false));
     build_pictures(b);
@@ -144,6 +145,24 @@ TEST(samples_are_the_numbers)
     CHECK_OK(pl_run_sample(r, look, &b));
     CHECK(memcmp(a.pixels, b.pixels, sizeof a.pixels) == 0);
     pl_run_free(r);
+}
+
+/* An evaluation may draw: training goes on as if there had been none. */
+TEST(samples_evaluations_draw_apart)
+{
+    const char *keys[] = {"batch=4", "break=draws"};
+    pl_run *a = started(keys, 2), *b = started(keys, 2);
+    CHECK(a && b);
+    for (int i = 0; i < 4; i++) {
+        pl_step_info x, y;
+        pl_eval_info e;
+        CHECK_OK(pl_run_step(a, &x));
+        CHECK_OK(pl_run_step(b, &y));
+        CHECK_MSG(x.loss == y.loss, "step %d: %.9g and %.9g", i, x.loss, y.loss);
+        CHECK_OK(pl_run_eval(a, &e));
+    }
+    pl_run_free(a);
+    pl_run_free(b);
 }
 
 /* Training has the same bits with and without pictures, and the plan knows of them. */

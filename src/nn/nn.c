@@ -279,7 +279,8 @@ pl_status pl_nn_finish(pl_nn *m)
                          moved(g, e->now, pl_scale(g, e->sum, 1.0 / e->calls), e->momentum));
         if (e->changed) pl_assign(g, slot, e->now);
     }
-    if (pl_val_ok(s->key) && !s->key_given) {
+    /* What only looks leaves the key to training, whose draws do not depend on how often it is looked. */
+    if (pl_val_ok(s->key) && !s->key_given && m->training) {
         /* {seed, step} plus {0, 1} */
         pl_val one = pl_iota(g, pl_val_type(g, s->key), 0);
         pl_assign(g, pl_store_find(pl_graph_store(g), "rng"), pl_add(g, s->key, one));

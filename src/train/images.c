@@ -201,6 +201,19 @@ static pl_status check_pool(const pl_run *r)
     return PL_OK;
 }
 
+/* What is erased becomes 0, which may lie between two bytes. */
+bool pl__images_as_bytes(const pl_run *r, const char *name, const pl_type *type, float *low, float *high)
+{
+    if (type->dtype != PL_F32 || !pl__images_wanted(r) || pl_config_float(r->config, "data.erase") > 0) return false;
+    for (const pl_image_input *i = r->recipe->images ? r->recipe->images->images : NULL; i && i->name; i++)
+        if (strcmp(i->name, name) == 0) {
+            *low = i->low;
+            *high = i->high;
+            return true;
+        }
+    return false;
+}
+
 static pl_augment augment_of(const pl_config *c)
 {
     int n;
@@ -317,6 +330,7 @@ static pl_status read_one(pl_run *r, const pl_images_job *j, int64_t i, int thre
         if (!all) continue;
         pl_pixels *p = &to[read.n_to++];
         *p = r->images->shape[j->bucket][read.eval][k];
+        p->bytes |= j->bytes;
         p->data = all + (size_t)i * (size_t)p->w * (size_t)p->h * (size_t)p->channels *
                             (p->bytes ? 1 : sizeof(float));
     }
