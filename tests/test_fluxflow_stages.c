@@ -105,10 +105,11 @@ static double term(const pl_step_info *info, const char *name)
 TEST(fluxflow_resolutions)
 {
     static const char *const two[] = {"image=32", "resolutions=[16]", "gan.on=false", "lpips.on=false",
-                                      "batch=1",  "loss.kl_beta=1",   "loss.kl_warmup=4"};
+                                      "batch=1",  "loss.kl_beta=1",   "loss.kl_warmup=4",
+                                      "train.steps=4", "schedule.name=cosine"};
     pl_run *run;
     pl_step_info info;
-    CHECK_OK(pl_run_open("fluxflow/tiny", two, 7, &run));
+    CHECK_OK(pl_run_open("fluxflow/tiny", two, 9, &run));
     CHECK_OK(pl_run_build(run));
     CHECK_INT(run->n_turns, 2);
     CHECK(strcmp(run->turn[0].name, "train_1") == 0);
@@ -121,6 +122,7 @@ TEST(fluxflow_resolutions)
                   "step %d: %g and %g, wanted %g", step, term(&info, "beta"), term(&info, "train_1.beta"),
                   want);
         CHECK(term(&info, "train_1.rec") > 0);
+        CHECK_MSG(fabs(info.lr - 3e-3 * (1 - want)) < 1e-8, "step %d: rate %g", step, info.lr);
     }
     int64_t updates;
     CHECK_OK(pl_session_read_slot(run->session, pl_store_find(pl_run_store(run), "optim.step"), 0, &updates,
