@@ -15,7 +15,7 @@
 
 #include <string.h>
 
-enum { MAX_PASSES = 32, BLOCKS = 1056, LANE_ROWS = 64, CUT_ROWS = 4096 };
+enum { MAX_PASSES = 32, BLOCKS = 1056, LANE_ROWS = 64, MOMENT_ROWS = 128, CUT_ROWS = 4096 };
 
 typedef struct maker {
     const pl_graph *g;
@@ -95,10 +95,11 @@ static bool reduced(const pl_cg_runs *r, int i)
     return r->reduced >> i & 1u;
 }
 
-static pl_cg_runs runs_of(const pl_form *f, uint32_t mask, int64_t lead)
+static pl_cg_runs runs_of(const pl_form *f, uint32_t mask, int64_t lead, bool moments)
 {
     pl_cg_runs r;
     memset(&r, 0, sizeof r);
+    r.moments = moments;
     for (int d = 0; d < f->rank; d++) {
         bool red = mask >> d & 1u;
         if (f->dim[d] == 1) continue;
@@ -165,9 +166,9 @@ static pl_cg_columns columns_of(const pl_cg_runs *r)
     c.ty = PL_CG_THREADS / c.tx;
     c.tiles = ceil_div(inner, (int64_t)c.tx * vec);
     int64_t parts = clamp(BLOCKS / (c.tiles * outer), 1, ceil_div(len, 8 * (int64_t)c.ty));
-    int64_t least = ceil_div(len, (int64_t)LANE_ROWS * c.ty);
+    int64_t least = ceil_div(len, (int64_t)(r->moments ? MOMENT_ROWS : LANE_ROWS) * c.ty);
     if (parts < least) parts = whole_rounds(least, c.tiles * outer);
-    if (slim(inner) && parts * outer < BLOCKS / 4)
+    if (!r->moments && slim(inner) && parts * outer < BLOCKS / 4)
         parts = clamp(BLOCKS / 4 / outer, parts, ceil_div(len, 4 * (int64_t)c.ty));
     c.part = ceil_div(ceil_div(len, parts), 2 * c.ty) * 2 * c.ty;
     c.parts = ceil_div(len, c.part);
@@ -178,7 +179,7 @@ static pl_cg_columns columns_of(const pl_cg_runs *r)
 static bool same_parts(const pl_cg_runs *a, const pl_cg_runs *b)
 {
     pl_cg_columns x = columns_of(a), y = columns_of(b);
-    if (a->n != b->n + 1 || a->along != 1 || b->along != 0) return false;
+    if (a->n != b->n + 1 || a->along != 1 || b->along != 0 || a->moments || b->moments) return false;
     for (int i = 1; i < b->n; i++)
         if (a->size[i + 1] != b->size[i]) return false;
     return a->size[0] * a->size[1] == b->size[0] && x.part == y.part && a->size[1] % x.part == 0;
@@ -242,7 +243,7 @@ static void add_row_sink(pl_cg_pass *p, const pl_form_output *o, pl_dtype src)
 /* Threads walk the same way: what is done with their partial results may differ. */
 static bool same_walk(const pl_cg_runs *a, const pl_cg_runs *b)
 {
-    return a->n == b->n && a->along == b->along && memcmp(a->size, b->size, sizeof a->size) == 0;
+    return a->n == b->n && a->along == b->along && a->moments == b->moments && memcmp(a->size, b->size, sizeof a->size) == 0;
 }
 
 /* The pass for a reduction with these runs; made if there is none. */
@@ -300,7 +301,7 @@ static void choose_walk(maker *k)
     for (int i = 0; i < f->n_out; i++) {
         const pl_form_output *o = &f->out[i];
         if (o->kind != PL_FORM_REDUCE || o->reduce == PL_REDUCE_MOMENTS) continue;
-        pl_cg_runs r = runs_of(f, o->mask, o->lead);
+        pl_cg_runs r = runs_of(f, o->mask, o->lead, o->reduce == PL_REDUCE_MOMENTS);
         bool columns = r.along == r.n - 2 && r.size[r.n - 1] == row && r.n <= 3;
         if (columns && slim(row) && r.n > p->walk.n) p->walk = r;
     }
@@ -335,14 +336,14 @@ static pl_status deal(maker *k)
         p->shape = PL_CG_ROW;
         uint32_t mask = 0;
         for (int d = f->rank - f->row_rank; d < f->rank; d++) mask |= 1u << d;
-        p->runs = runs_of(f, mask, 0);
+        p->runs = runs_of(f, mask, 0, false);
         k->main_row[0] = true;
         choose_walk(k);
     }
     for (int i = 0; i < f->n_out; i++) {
         const pl_form_output *o = &f->out[i];
         if (o->kind != PL_FORM_REDUCE) continue;
-        pl_cg_runs r = runs_of(f, o->mask, o->lead);
+        pl_cg_runs r = runs_of(f, o->mask, o->lead, o->reduce == PL_REDUCE_MOMENTS);
         if (beside_rows(k, o, &r)) continue;
         pl_cg_pass *p = pass_for(k, &r);
         PL_FAIL_IF(!p, PL_ERR_UNSUPPORTED, "a group with more than %d kinds of sums", MAX_PASSES);
@@ -551,7 +552,8 @@ static void set_sets(pl_cg_pass *p, const int *run, int along, bool sheet)
  * text to stay short. */
 static void set_unroll(pl_cg_pass *p, const int *dep, int moving)
 {
-    int bytes = 0, n = 0;
+    int bytes = 0, n = 0, sums = 0;
+    for (int s = 0; s < p->n_sink; s++) sums += p->sink[s].kind == PL_FORM_REDUCE;
     for (int i = 0; i < p->n_instr; i++) {
         if (!p->used[i]) continue;
         n++;
@@ -559,7 +561,7 @@ static void set_unroll(pl_cg_pass *p, const int *dep, int moving)
             bytes += (int)pl_dtype_bytes(p->instr[i].dtype) * (dep[i] & PL_CG_DEP_J ? p->vec : 1);
     }
     int u = bytes > 48 ? 1 : bytes > 24 ? 2 : bytes > 12 ? 4 : 8;
-    if (bytes == 0) u = 2;
+    if (bytes == 0 || (sums >= 4 && u > 2)) u = 2; /* many sums leave few registers */
     while (u > 1 && u * p->vec * n > 1024) u /= 2;
     p->unroll = u;
 }
@@ -598,14 +600,16 @@ static void lay_flat_sum(pl_cg_pass *p)
     p->parts = ceil_div(n, p->part);
 }
 
-/* Whether everything that moves down the columns has at most two bytes, and little stays in
- * registers meanwhile. */
-static bool narrow(const pl_cg_pass *p)
+/* Whether everything that moves down the columns has at most two bytes and little is done with it:
+ * then wide chunks pay, else more threads do. */
+static bool light(const pl_cg_pass *p)
 {
-    int stays = 0;
+    enum { MOST = 10 };
+    int stays = 0, maps = 0;
     for (int s = 0; s < p->n_sink; s++)
         if (p->sink[s].kind == PL_FORM_STORE && pl_dtype_bytes(p->sink[s].dtype) > 2) return false;
     for (int i = 0; i < p->n_instr; i++) {
+        maps += p->used[i] && p->instr[i].code == PL_FORM_MAP;
         if (!p->used[i] || p->instr[i].code != PL_FORM_LOAD) continue;
         const pl_cg_operand *o = &p->op[p->instr[i].operand];
         bool moves = false;
@@ -615,7 +619,7 @@ static bool narrow(const pl_cg_pass *p)
         if (moves && pl_dtype_bytes(o->dtype) > 2) return false;
         stays += !moves;
     }
-    return stays <= 6;
+    return stays <= 6 && maps <= MOST;
 }
 
 static bool has_bits(const pl_cg_pass *p)
@@ -646,7 +650,7 @@ static void lay_sheet_sum(pl_cg_pass *p)
     p->part = c.part;
     p->parts = c.parts;
     set_segments(p);
-    if (p->vec == 4 && p->tx % 2 == 0 && inner % 8 == 0 && (has_bits(p) || narrow(p))) {
+    if (p->vec == 4 && p->tx % 2 == 0 && inner % 8 == 0 && (has_bits(p) || light(p))) {
         p->vec = 8;
         p->tx /= 2;
     }

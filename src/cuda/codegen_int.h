@@ -49,6 +49,7 @@ typedef struct pl_cg_runs {
     int32_t n, along; /* along: the run that threads accumulate */
     int64_t size[PL_CG_RANK];
     uint32_t reduced; /* bit by run */
+    bool moments;     /* lanes go further, for what a lane leaves is dear */
 } pl_cg_runs;
 
 typedef struct pl_cg_pass {

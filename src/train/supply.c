@@ -140,7 +140,8 @@ uint64_t pl_supply_bytes(const pl_run *r)
     if (r->replay || !r->train || card_of(r)) return 0;
     int workers = workers_of(r);
     uint64_t bytes = workers ? pl_loader_bytes(workers, depth_of(r, workers), batch_bytes(r)) : 0;
-    return bytes + pl__images_bytes(r, workers + callers_of());
+    bool own = pl_config_is_null(r->config, "data.path") && r->recipe->data_bytes;
+    return bytes + (own ? r->recipe->data_bytes(r->config) : 0) + pl__images_bytes(r, workers + callers_of());
 }
 
 /* ---- reading a batch --------------------------------------------------------------------- */
