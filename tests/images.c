@@ -185,7 +185,7 @@ static uint8_t *zeros_packed(size_t n, size_t *len)
     return z;
 }
 
-void image_png_bomb(size_t zeros, bool in_profile, uint8_t **out, size_t *n)
+void image_png_zeros(int w, int h, size_t zeros, bool in_profile, uint8_t **out, size_t *n)
 {
     uint8_t *p, head[13] = {0}, small[200] = {0}, *fine;
     size_t z_n, fine_n;
@@ -194,8 +194,8 @@ void image_png_bomb(size_t zeros, bool in_profile, uint8_t **out, size_t *n)
     *out = p = malloc(z_n + fine_n + 256);
     memcpy(p, "\x89PNG\r\n\x1a\n", 8);
     p += 8;
-    put32(head, 8);
-    put32(head + 4, 8);
+    put32(head, (uint32_t)w);
+    put32(head + 4, (uint32_t)h);
     head[8] = 8;
     head[9] = 2;
     put_chunk(&p, "IHDR", head, 13);
