@@ -1,12 +1,16 @@
 /* images.c - see images.h. */
 #include "images.h"
 
+#include "base/sys.h"
+
 #include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 /* Fine detail, as a photograph has; -9 to 9. */
 static double grain(int x, int y, int seed)
@@ -211,6 +215,25 @@ void image_png_zeros(int w, int h, size_t zeros, bool in_profile, uint8_t **out,
     *n = (size_t)(p - *out);
     free(z);
     free(fine);
+}
+
+size_t image_growth(void (*fn)(void *ctx), void *ctx)
+{
+    int fd[2];
+    size_t growth = SIZE_MAX;
+    if (pipe(fd) != 0) return growth;
+    pid_t pid = fork();
+    if (pid == 0) {
+        size_t before = pl_sys_peak_rss_bytes();
+        fn(ctx);
+        size_t by = pl_sys_peak_rss_bytes() - before;
+        _exit(write(fd[1], &by, sizeof by) == sizeof by ? 0 : 1);
+    }
+    close(fd[1]);
+    if (pid > 0 && read(fd[0], &growth, sizeof growth) != sizeof growth) growth = SIZE_MAX;
+    close(fd[0]);
+    if (pid > 0) waitpid(pid, NULL, 0);
+    return growth;
 }
 
 /* ---- files --------------------------------------------------------------------------------- */

@@ -18,6 +18,8 @@ void image_png(const uint8_t *px, int w, int h, int colour, int bits, int say_w,
                uint8_t **out, size_t *n);
 /* A black PNG whose data inflate to so many zeros; or, of 8 x 8 pixels, whose colour profile does. */
 void image_png_zeros(int w, int h, size_t zeros, bool in_profile, uint8_t **out, size_t *n);
+/* By how much fn raises the most memory that a process has held: in a child, whose count begins anew. */
+size_t image_growth(void (*fn)(void *ctx), void *ctx);
 bool image_write(const char *path, const uint8_t *bytes, size_t n);
 /* n JPEGs of w x h as DIR/CLASS/NNNN.jpg in so many classes; each `bad`-th cut short (0: none). */
 bool image_folder(const char *dir, int n, int classes, int w, int h, int bad);
