@@ -94,3 +94,17 @@ TEST(data_hdf5)
     CHECK(truncate(path, 900) == 0);
     CHECK_INT(pl_array_open(paths, 1, "frames", "Product/Signal", &sample, &a), PL_ERR_DATA);
 }
+
+/* A file on which libhdf5 1.10 ends the process: a child finds out, and the file is refused. */
+TEST(data_hdf5_that_ends_the_library)
+{
+    const char *paths[1] = {"tests/fuzz/corpus/hdf5/ends-the-library.h5"};
+    pl_type sample = PL_TYPE(PL_F32, 3);
+    pl_array *a = NULL;
+    float row[3];
+    if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
+    pl_status rc = pl_array_open(paths, 1, "x", "x", &sample, &a);
+    CHECK_MSG(rc == PL_OK || strstr(pl_error_text(), "ends-the-library"), "%s", pl_error_text());
+    for (int64_t i = 0; rc == PL_OK && i < pl_array_rows(a); i++) (void)(pl_array_read(a, i, row) == PL_OK);
+    pl_array_close(a);
+}
