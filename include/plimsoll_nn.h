@@ -193,11 +193,11 @@ typedef struct pl_nn_sinusoid {
 } pl_nn_sinusoid;
 /* t [B] (any dtype) to f32 [B, dim]: cos and sin of t * period^(-k/half), k < half = dim/2. */
 PL_API pl_val pl_nn_time_features(pl_graph *g, pl_val t, int64_t dim, pl_nn_sinusoid o);
-/* [h*w, dim] f32: sin y, cos y, sin x, cos x, dim/4 each, frequencies 10000^(-k/(dim/4)). */
-PL_API pl_val pl_nn_position_2d(pl_graph *g, int64_t h, int64_t w, int64_t dim);
-/* Rotation angles [n_0*n_1*.., sum of width/2] f32 of a grid: axis i turns width[i] channels,
+/* [h*w, dim], f32 or f64: sin y, cos y, sin x, cos x, dim/4 each, frequencies 10000^(-k/(dim/4)). */
+PL_API pl_val pl_nn_position_2d(pl_graph *g, pl_dtype dtype, int64_t h, int64_t w, int64_t dim);
+/* Rotation angles [n_0*n_1*.., sum of width/2], f32 or f64, of a grid: axis i turns width[i] channels,
  * frequencies base^(-2k/width[i]). */
-PL_API pl_val pl_nn_rope_angles(pl_graph *g, int axes, const int64_t *size,
+PL_API pl_val pl_nn_rope_angles(pl_graph *g, pl_dtype dtype, int axes, const int64_t *size,
                                 const int64_t *width, double base);
 /* Rotates channel pairs of x [B,N,H,D] by angles [N,D/2]: neighbours (2i, 2i+1), or with
  * half_split (i, i+D/2). */

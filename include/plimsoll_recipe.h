@@ -136,7 +136,8 @@ typedef struct pl_image_feed {
     const char *text;
     pl_status (*encode)(const pl_config *c, const char *caption, void *row, const pl_type *row_type);
     /* Configuration keys that are the images' height and width, for data.buckets: build is called once for
-     * every bucket, with its size under these keys. One key for both: square buckets only. NULL: none. */
+     * every bucket, with its size under these keys. One key for both: square buckets only. NULL: none. A
+     * width of 0 is the height. */
     const char *height, *width;
     /* Inputs that are made of the picture (or of its sample alone), ends with NULL; NULL: none. They may
      * include those of `images`, which are written first. Each reading thread has a state. make is a pure
@@ -243,6 +244,8 @@ typedef struct pl_recipe {
     const pl_encoder *encoder;
     /* Optional, ends with {NULL}: files with weights of frozen parts. */
     const pl_weights *weights;
+    /* Optional: memory that data_open takes, where it is worth a place in the plan. */
+    uint64_t (*data_bytes)(const pl_config *c);
 } pl_recipe;
 
 typedef const pl_recipe *(*pl_recipe_entry_fn)(void);

@@ -4,12 +4,25 @@
 #include "base/dtype.h"
 #include "io/safetensors.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static bool begins(const char *name, const char *with)
 {
     return strncmp(name, with, strlen(with)) == 0;
+}
+
+static bool holds_one(const char *name, const char *texts)
+{
+    while (texts && *texts) {
+        char text[64];
+        size_t n = strcspn(texts, ",");
+        snprintf(text, sizeof text, "%.*s", (int)n, texts);
+        if (strstr(name, text)) return true;
+        texts += n + (texts[n] == ',');
+    }
+    return false;
 }
 
 static pl_type type_of(const pl_st_tensor *t, const renamed_file *o)
@@ -39,7 +52,8 @@ static pl_status write_all(const pl_st_reader *from, pl_st_writer *w, const rena
     int index[1024], n = 0, k = 0;
     for (int i = 0; i < pl_st_count(from) && n < 1024; i++) {
         const pl_st_tensor *t = pl_st_at(from, i);
-        if (!begins(t->name, o->of) || k++ % o->parts != o->part) continue;
+        if (!begins(t->name, o->of) || holds_one(t->name, o->without)) continue;
+        if (k++ % o->parts != o->part) continue;
         o->name(t->name, name, sizeof name);
         if (o->leave_out && strcmp(o->leave_out, name) == 0) continue;
         pl_type type = type_of(t, o);

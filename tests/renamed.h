@@ -9,6 +9,7 @@ typedef void (*renamed_fn)(const char *ours, char *out, size_t cap);
 
 typedef struct renamed_file {
     const char *of; /* tensors whose names begin so */
+    const char *without; /* but for those that hold one of these texts: ".spade.,unet.inp."; NULL */
     renamed_fn name;
     int part, parts; /* every parts-th of them, from part on */
     bool bf16, flat; /* flat: without dimensions of 1 behind the second */

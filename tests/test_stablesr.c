@@ -16,6 +16,8 @@
 #include <string.h>
 
 #define SMALL_VAE "vae.encode=true", "vae.width=32", "vae.mult=[1, 1, 2, 2]"
+/* As many levels as the real U-Net has, three of them with attention. */
+#define FOUR_LEVELS "model.mult=[1, 1, 2, 2]", "struct.mult=[1, 1, 1, 1]", "model.attn_levels=3"
 #define PATH(var, name)                                                                                      \
     char var[512];                                                                                           \
     snprintf(var, sizeof var, "%s/" name, pl_test_dir())
@@ -203,6 +205,109 @@ TEST(stablesr_vae_by_three_names)
           strstr(pl_error_text(), "encoder.mid.attn_1.q.weight"));
 }
 
+/* ---- the U-Net's, by two ------------------------------------------------------------------ */
+/* Blocks of ours in theirs, which count the input convolution. */
+static void unet_published_name(const char *ours, char *out, size_t cap)
+{
+    static const char *const changes[][2] = {
+        {".res.norm1", ".0.in_layers.0"}, {".res.conv1", ".0.in_layers.2"}, {".res.emb", ".0.emb_layers.1"},
+        {".res.norm2", ".0.out_layers.0"}, {".res.conv2", ".0.out_layers.3"}, {".res.skip", ".0.skip_connection"},
+        {".attn.block.self_attn.out", ".1.transformer_blocks.0.attn1.to_out.0"},
+        {".attn.block.cross_attn.out", ".1.transformer_blocks.0.attn2.to_out.0"},
+        {".attn.block.self_attn.", ".1.transformer_blocks.0.attn1.to_"},
+        {".attn.block.cross_attn.", ".1.transformer_blocks.0.attn2.to_"},
+        {".attn.block.gate", ".1.transformer_blocks.0.ff.net.0.proj"},
+        {".attn.block.shrink", ".1.transformer_blocks.0.ff.net.2"}, {".attn.block.", ".1.transformer_blocks.0."},
+        {".attn.norm", ".1.norm"}, {".attn.inp", ".1.proj_in"}, {".attn.out", ".1.proj_out"},
+        {"time.", "time_embed."}};
+    int n;
+    char text[256];
+    snprintf(text, sizeof text, "%s", ours + strlen("unet."));
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) swap(text, sizeof text, changes[i][0], changes[i][1]);
+    if (sscanf(text, "down.%d", &n) == 1) {
+        const char *tail = strchr(text + 5, '.');
+        snprintf(out, cap, "model.diffusion_model.input_blocks.%d%s", n + 1, tail);
+        swap(out, cap, ".resample.", ".0.op.");
+        return;
+    }
+    swap(text, sizeof text, "up.", "output_blocks.");
+    swap(text, sizeof text, "output_blocks.2.resample.", "output_blocks.2.1.");
+    swap(text, sizeof text, ".resample.", ".2.");
+    swap(text, sizeof text, "middle.0.0.", "middle_block.0.");
+    swap(text, sizeof text, "middle.0.1.", "middle_block.1.");
+    swap(text, sizeof text, "middle.1.0.", "middle_block.2.");
+    snprintf(out, cap, "model.diffusion_model.%s", text);
+}
+
+static void unet_diffusers_name(const char *ours, char *out, size_t cap)
+{
+    static const char *const changes[][2] = {
+        {".attn.block.self_attn.out", ".@.transformer_blocks.0.attn1.to_out.0"},
+        {".attn.block.cross_attn.out", ".@.transformer_blocks.0.attn2.to_out.0"},
+        {".attn.block.self_attn.", ".@.transformer_blocks.0.attn1.to_"},
+        {".attn.block.cross_attn.", ".@.transformer_blocks.0.attn2.to_"},
+        {".attn.block.gate", ".@.transformer_blocks.0.ff.net.0.proj"},
+        {".attn.block.shrink", ".@.transformer_blocks.0.ff.net.2"}, {".attn.block.", ".@.transformer_blocks.0."},
+        {".attn.norm", ".@.norm"}, {".attn.inp", ".@.proj_in"}, {".attn.out", ".@.proj_out"},
+        {".res.emb", ".res.time_emb_proj"}, {".res.skip", ".res.conv_shortcut"},
+        {"time.0", "time_embedding.linear_1"}, {"time.2", "time_embedding.linear_2"},
+        {"out.0.", "conv_norm_out."}, {"out.2.", "conv_out."}};
+    int n;
+    char text[256], part[64];
+    snprintf(text, sizeof text, "%s", ours + strlen("unet."));
+    bool last = strncmp(text, "out.", 4) == 0;
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
+        if (last || changes[i][0][0] != 'o') swap(text, sizeof text, changes[i][0], changes[i][1]);
+    bool down = sscanf(text, "down.%d", &n) == 1, up = !down && sscanf(text, "up.%d", &n) == 1;
+    if (!down && !up) {
+        swap(text, sizeof text, "middle.0.@", "mid_block.attentions.0");
+        swap(text, sizeof text, "middle.0.res", "mid_block.resnets.0");
+        swap(text, sizeof text, "middle.1.res", "mid_block.resnets.1");
+        snprintf(out, cap, "%s", text);
+        return;
+    }
+    const char *tail = strchr(text + (down ? 5 : 3), '.'), *what = down ? "down" : "up";
+    if (strncmp(tail, ".resample", 9) == 0)
+        snprintf(out, cap, "%s_blocks.%d.%ssamplers.0.conv%s", what, n / 3, what, tail + (down ? 9 : 14));
+    else {
+        snprintf(part, sizeof part, "%s_blocks.%d.%s.%d", what, n / 3, tail[1] == '@' ? "attentions" : "resnets", n % 3);
+        snprintf(out, cap, "%s%s", part, strchr(tail + 1, '.'));
+    }
+}
+
+static void our_name(const char *ours, char *out, size_t cap)
+{
+    snprintf(out, cap, "%s", ours);
+}
+
+/* What is trained keeps its own values: SPADE and the input convolution are not in such files. */
+TEST(stablesr_unet_by_two_names)
+{
+    PATH(model, "model.safetensors");
+    PATH(bare, "bare.safetensors");
+    PATH(file, "file.safetensors");
+    PATH(back, "back.safetensors");
+    char key[640];
+    snprintf(key, sizeof key, "unet_from=%s", file);
+    /* A model without what such files lack: the rest of it under our names is the reference. */
+    CHECK_OK(save_model((const char *const[]){"seed=5", FOUR_LEVELS}, 4, model));
+    CHECK_OK(renamed_write(model, bare, (renamed_file){.of = "unet.", .parts = 1, .name = our_name, .without = ".spade.,unet.inp."}));
+    for (int k = 0; k < 2; k++) {
+        int off, same;
+        renamed_file o = {.of = "unet.", .parts = 1, .name = k ? unet_published_name : unet_diffusers_name,
+                          .without = ".spade.,unet.inp.",
+                          .add = k ? "model.diffusion_model.input_blocks.0.0.bias" : "conv_in.bias"};
+        CHECK_OK(renamed_write(model, file, o));
+        CHECK_OK(save_model((const char *const[]){"seed=6", key, FOUR_LEVELS}, 5, back));
+        CHECK_OK(renamed_compare(bare, back, "unet.", false, &off, &same));
+        CHECK_MSG(off == 0, "names %d: %d tensors differ", k, off);
+        CHECK_OK(renamed_compare(model, back, "unet.inp.", false, &off, &same));
+        CHECK(off > 0);
+    }
+    CHECK_OK(renamed_write(model, file, (renamed_file){.of = "unet.", .parts = 1, .name = unet_diffusers_name}));
+    CHECK(save_model((const char *const[]){"seed=6", key, FOUR_LEVELS}, 5, back) == PL_ERR_FILE && strstr(pl_error_text(), "not known"));
+}
+
 /* ---- pictures ----------------------------------------------------------------------------- */
 enum { STEPS = 4 };
 
@@ -272,6 +377,32 @@ TEST(stablesr_pool_wants_a_batch)
           strstr(pl_error_text(), "data.pool"));
 }
 
+/* What generated pictures take on the host is in the plan, and so is what each reading thread takes. */
+TEST(stablesr_pictures_are_in_the_plan)
+{
+    PATH(dir, "pictures");
+    char path[640];
+    uint64_t overhead[3];
+    CHECK(png_folder(dir, 4));
+    snprintf(path, sizeof path, "data.path=%s", dir);
+    for (int k = 0; k < 3; k++) {
+        pl_run *run;
+        const char *const o[] = {"vae.width=32", "vae.mult=[1, 1, 1, 1]", "image=512", "latent=64", "batch=1",
+                                 k ? "vae.encode=true" : "vae.encode=false", k == 2 ? path : "seed=1",
+                                 k == 2 ? "data.workers=4" : "data.workers=0"};
+        CHECK_OK(pl_run_open("stablesr/tiny", o, 8, &run));
+        CHECK_OK(pl_run_build(run));
+        overhead[k] = pl_run_memory_get(run).overhead;
+        pl_run_free(run);
+    }
+    pl_degrade d = pl_degrade_stablesr();
+    uint64_t one = pl_degrader_bytes(&d, 512, 512) + pl_canny_bytes(512, 512);
+    CHECK_MSG(overhead[1] > overhead[0] + one / 10 * 9, "%llu bytes more for a maker of %llu",
+              (unsigned long long)(overhead[1] - overhead[0]), (unsigned long long)one);
+    CHECK_MSG(overhead[2] > overhead[0] + 5 * one / 10 * 9, "%llu bytes more for five makers of %llu",
+              (unsigned long long)(overhead[2] - overhead[0]), (unsigned long long)one);
+}
+
 /* Encoding in the step, with less memory: the same bits. */
 TEST(stablesr_pictures_with_less_memory)
 {
@@ -286,7 +417,47 @@ TEST(stablesr_pictures_with_less_memory)
     CHECK(now <= c.arena_budget && memcmp(keep, less, sizeof keep) == 0);
 }
 
+/* The authors' step: six micro-batches of two, one update; BatchNorm sees two samples at a time. */
+TEST(stablesr_accumulates_six)
+{
+    pl_run *run;
+    double loss[STEPS], two[STEPS];
+    CHECK_OK(pl_run_open("stablesr/full", NULL, 0, &run));
+    CHECK_INT(pl_config_int(pl_run_config(run), "batch"), 12);
+    CHECK(strcmp(pl_config_text(pl_run_config(run), "accumulate"), "6") == 0);
+    pl_run_free(run);
+    const char *const o[] = {"batch=12", "accumulate=6", "accumulate_coupled=true"};
+    CHECK_OK(pl_run_open("stablesr/tiny", o, 3, &run));
+    CHECK_OK(pl_run_build(run));
+    pl_run_split split = pl_run_split_get(run);
+    CHECK(split.micro == 2 && split.accumulate == 6 && split.effective == 12);
+    pl_run_free(run);
+    CHECK_OK(losses_of(o, 3, NULL, loss, NULL));
+    CHECK_OK(losses_of((const char *const[]){"batch=2"}, 1, NULL, two, NULL));
+    CHECK(isfinite(loss[STEPS - 1]) && loss[0] != two[0]);
+}
+
 /* ---- memory ------------------------------------------------------------------------------- */
+/* What is frozen is differentiated through, but keeps nothing for gradients that nobody wants: neither inputs
+ * of its convolutions nor their gradients. */
+TEST(stablesr_frozen_parts_keep_less)
+{
+    uint64_t arena[2], state[2];
+    for (int k = 0; k < 2; k++) {
+        pl_run *run;
+        const char *const o[] = {"latent=16", "image=128", k ? "frozen='nothing'" : "batch=4", "model.width=64"};
+        CHECK_OK(pl_run_open("stablesr/tiny", o, 4, &run));
+        CHECK_OK(pl_run_build(run));
+        const pl_plan_info *p = pl_program_plan(pl_run_train_program(run));
+        arena[k] = p->keep_all_bytes;
+        state[k] = p->state_bytes;
+        CHECK_INT(pl_run_parameters(run, true) == pl_run_parameters(run, false), k);
+        pl_run_free(run);
+    }
+    CHECK_MSG(arena[0] < arena[1] - arena[1] / 10 && state[0] < state[1], "arena %llu frozen, %llu not",
+              (unsigned long long)arena[0], (unsigned long long)arena[1]);
+}
+
 /* The request that failed on the authors' card: one map of the original edge processor, 6.00 GiB. */
 TEST(stablesr_the_failing_tensor)
 {
@@ -397,4 +568,33 @@ TEST(stablesr_crops_by_the_pixel)
     CHECK_MSG(places > 8, "%d places of 24", places);
     pl_image_set_close(set);
     free(whole), free(bytes);
+}
+
+/* ---- computed once ------------------------------------------------------------------------ */
+/* Training on what `plimsoll cache` keeps is training with the encoder inside, to the bit, and the encoder is
+ * not in its plan. */
+TEST(stablesr_cache_is_the_encoder)
+{
+    PATH(dir, "cache");
+    char key[640];
+    double inside[STEPS], cached[STEPS];
+    pl_run *run;
+    pl_cache_info info;
+    snprintf(key, sizeof key, "data.cache=%s", dir);
+    const char *const o[] = {SMALL_VAE, "batch=2", "data.samples=8", "data.eval_samples=2", key};
+    CHECK_OK(pl_run_open("stablesr/tiny", o, 7, &run));
+    CHECK_OK(pl_run_encode_only(run));
+    CHECK_OK(pl_run_build(run));
+    CHECK_OK(pl_run_start(run));
+    CHECK_OK(pl_run_cache(run, NULL, NULL, &info));
+    CHECK(pl_nn_count(pl_run_store(run), "vae.encoder.*", false) > 0);
+    CHECK_INT(pl_nn_count(pl_run_store(run), "unet.*", false), 0);
+    pl_run_free(run);
+    CHECK_OK(losses_of(o, 6, NULL, inside, NULL));
+    CHECK_OK(losses_of(o, 7, NULL, cached, NULL));
+    CHECK(memcmp(inside, cached, sizeof inside) == 0);
+    CHECK_OK(pl_run_open("stablesr/tiny", o, 7, &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK_INT(pl_nn_count(pl_run_store(run), "vae.*", false), 0);
+    pl_run_free(run);
 }

@@ -35,16 +35,26 @@ static int64_t to_unit(double x, int64_t unit)
     return (n < 1 ? 1 : n) * unit;
 }
 
-static bool sizes_from_config(flux *k, int64_t side)
+/* The same picture with `side` for its shorter side. */
+static void shrink(flux_sizes *s, int64_t side)
+{
+    double shorter = (double)(s->height < s->width ? s->height : s->width);
+    int64_t unit = (int64_t)1 << s->scales;
+    s->height = to_unit((double)(s->height * side) / shorter, unit);
+    s->width = to_unit((double)(s->width * side) / shorter, unit);
+}
+
+static bool sizes_from_config(flux *k)
 {
     const pl_config *c = k->c;
     int n_rgb, n_vgg, n_more;
     const int64_t *rgb = pl_config_ints(c, "model.rgb", &n_rgb);
     const int64_t *vgg = pl_config_ints(c, "lpips.widths", &n_vgg);
-    pl_config_ints(c, "resolutions", &n_more);
-    if (n_rgb != 2 || n_vgg != 5) {
-        pl_nn_fail(k->m, PL_ERR_CONFIG, "model.rgb wants 2 numbers, lpips.widths 5; got %d and %d",
-                   n_rgb, n_vgg);
+    const int64_t *sides = pl_config_ints(c, "resolutions", &n_more);
+    if (n_rgb != 2 || n_vgg != 5 || n_more >= FLUX_PASSES) {
+        pl_nn_fail(k->m, PL_ERR_CONFIG,
+                   "model.rgb wants 2 numbers, lpips.widths 5, resolutions at most %d; got %d, %d and %d",
+                   FLUX_PASSES - 1, n_rgb, n_vgg, n_more);
         return false;
     }
     int64_t height = pl_config_int(c, "image"), width = pl_config_int(c, "image_width");
@@ -67,19 +77,20 @@ static bool sizes_from_config(flux *k, int64_t side)
                         .compat = pl_config_bool(c, "seed_compat")};
     memcpy(k->s.vgg, vgg, sizeof k->s.vgg);
     if (!sizes_are_fit(k, k->s.height, k->s.width)) return false;
-    if (side) {
-        double shorter = (double)(k->s.height < k->s.width ? k->s.height : k->s.width);
-        int64_t unit = (int64_t)1 << k->s.scales;
-        k->s.height = to_unit((double)(k->s.height * side) / shorter, unit);
-        k->s.width = to_unit((double)(k->s.width * side) / shorter, unit);
+    if (k->pass) shrink(&k->s, sides[k->pass - 1]);
+    int64_t shorter = k->s.height < k->s.width ? k->s.height : k->s.width;
+    if (pl_config_bool(c, "lpips.on") && shorter < 16) {
+        pl_nn_fail(k->m, PL_ERR_CONFIG, "lpips.on: VGG halves four times: images of %lld x %lld are too small",
+                   (long long)k->s.height, (long long)k->s.width);
+        return false;
     }
     return true;
 }
 
-bool flux_of(pl_builder *b, pl_nn *m, int64_t side, flux *k)
+bool flux_of(pl_builder *b, pl_nn *m, int pass, flux *k)
 {
-    *k = (flux){.b = b, .c = pl_builder_config(b), .m = m};
-    return sizes_from_config(k, side);
+    *k = (flux){.b = b, .c = pl_builder_config(b), .m = m, .pass = pass};
+    return sizes_from_config(k);
 }
 
 static double number(const flux *k, const char *key)
@@ -93,9 +104,15 @@ static pl_val scalar(const flux *k, double x)
 }
 
 /* ---- inputs and draws ------------------------------------------------------------------- */
+const char *flux_image_name(int pass)
+{
+    static const char *const names[FLUX_PASSES] = {"real", "real_1", "real_2", "real_3"};
+    return names[pass];
+}
+
 static pl_val real_input(flux *k)
 {
-    return pl_input(k->m->g, "real",
+    return pl_input(k->m->g, flux_image_name(k->pass),
                     PL_TYPE(k->m->dtype, k->s.batch, k->s.height, k->s.width, 3));
 }
 
@@ -196,6 +213,7 @@ void flux_build_vae(flux *k)
     factor[1] = pl_cast(g, beta, m->dtype);
     pl_output(g, "rec", raw[0]);
     pl_output(g, "kl", raw[1]);
+    pl_output(g, "beta", factor[1]);
     pl_output(g, "lpips", lpips);
     if (gan) {
         pl_val held = pl_stop_gradient(g, packed), again = flux_expander(m, &k->s, held);
@@ -257,14 +275,6 @@ static pl_val eval_flow(flux *k, pl_val tokens)
     return flow_loss(k, tokens, noise, t);
 }
 
-void flux_build_sample(flux *k)
-{
-    pl_val real = real_input(k), mu, logvar;
-    pl_val packed = flux_compressor(k->m, &k->s, real, pl_fill(k->m->g, latent_type(k), 0), &mu, &logvar);
-    pl_builder_picture(k->b, "real", real, -1, 1);
-    pl_builder_picture(k->b, "reconstructed", flux_expander(k->m, &k->s, packed), -1, 1);
-}
-
 void flux_build_eval(flux *k)
 {
     pl_nn *m = k->m;
@@ -282,4 +292,33 @@ void flux_build_eval(flux *k)
     }
     if (flow && !vae) pl_output(g, "loss", v);
     if (flow) pl_output(g, "v", v);
+}
+
+/* ---- pictures --------------------------------------------------------------------------- */
+static void picture_reconstruction(flux *k)
+{
+    pl_nn *m = k->m;
+    pl_val real = real_input(k), mu, logvar;
+    pl_val packed = flux_compressor(m, &k->s, real, pl_fill(m->g, latent_type(k), 0), &mu, &logvar);
+    pl_builder_picture(k->b, "real", real, -1, 1);
+    pl_builder_picture(k->b, "reconstructed", flux_expander(m, &k->s, packed), -1, 1);
+}
+
+static void picture_flow(flux *k)
+{
+    pl_nn *m = k->m;
+    pl_type t = latent_type(k);
+    pl_type tokens = PL_TYPE(t.dtype, t.dim[0], t.dim[1] * t.dim[2], t.dim[3]);
+    bool vae = pl_config_bool(k->c, "vae.on"), frozen = m->frozen;
+    pl_val x = flux_flow_sample(m, &k->s, pl_draw_normal(k->b, m, "sample_noise", tokens), text_input(k),
+                                (int)pl_config_int(k->c, "flow.sample_steps"));
+    m->frozen = !vae;
+    pl_builder_picture(k->b, "made", flux_expander(m, &k->s, flux_packed(m, &k->s, x)), -1, 1);
+    m->frozen = frozen;
+}
+
+void flux_build_sample(flux *k)
+{
+    if (pl_config_bool(k->c, "vae.on")) picture_reconstruction(k);
+    if (pl_config_bool(k->c, "flow.on")) picture_flow(k);
 }

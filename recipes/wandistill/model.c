@@ -132,7 +132,7 @@ pl_val wan_teacher(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_v
     e6 = pl_reshape(g, e6, PL_DIMS(b, 6, d));
     text = mlp(m, text, "text", d, d, pl_gelu_tanh);
     int64_t sixth = 2 * (head / 6);
-    pl_val rope = pl_nn_rope_angles(g, 3, (const int64_t[]){f, h, w},
+    pl_val rope = pl_nn_rope_angles(g, PL_F32, 3, (const int64_t[]){f, h, w},
                                     (const int64_t[]){head - 2 * sixth, sixth, sixth}, 10000);
     for (int i = 0; i < c->teacher_layers; i++) {
         pl_nn_push(m, "blocks.%d", i);

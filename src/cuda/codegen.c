@@ -15,7 +15,7 @@
 
 #include <string.h>
 
-enum { MAX_PASSES = 32, BLOCKS = 512, LANE_ROWS = 64, CUT_ROWS = 4096 };
+enum { MAX_PASSES = 32, BLOCKS = 1056, LANE_ROWS = 64, MOMENT_ROWS = 128, CUT_ROWS = 4096 };
 
 typedef struct maker {
     const pl_graph *g;
@@ -95,10 +95,11 @@ static bool reduced(const pl_cg_runs *r, int i)
     return r->reduced >> i & 1u;
 }
 
-static pl_cg_runs runs_of(const pl_form *f, uint32_t mask, int64_t lead)
+static pl_cg_runs runs_of(const pl_form *f, uint32_t mask, int64_t lead, bool moments)
 {
     pl_cg_runs r;
     memset(&r, 0, sizeof r);
+    r.moments = moments;
     for (int d = 0; d < f->rank; d++) {
         bool red = mask >> d & 1u;
         if (f->dim[d] == 1) continue;
@@ -127,6 +128,61 @@ static int64_t row_of(const pl_cg_runs *r)
     for (int i = 0; i + 1 < r->n; i++)
         if (reduced(r, i)) return 0;
     return r->n && reduced(r, r->n - 1) ? r->size[r->n - 1] : 1;
+}
+
+/* ---- columns ---------------------------------------------------------------------------- */
+
+/* So many parts that blocks, where they are many, come in whole rounds of what a large card holds
+ * at once: eight for each of 132 processors. A number of this file, not of the card that runs. */
+static int64_t whole_rounds(int64_t parts, int64_t others)
+{
+    const int64_t round = BLOCKS;
+    int64_t rounds = ceil_div(parts * others, round);
+    if (parts * others <= round / 2 || others > round / 4) return parts;
+    return clamp(rounds * round / others, parts, 2 * parts);
+}
+
+/* Columns that a row kernel can add up beside its rows (codegen_row.c). */
+static bool slim(int64_t inner)
+{
+    return inner % 4 == 0 && inner >= 128 && inner <= 1024;
+}
+
+/* How columns are added up: y threads share one, parts of `part` rows are added up apart; all of it
+ * from the sizes of the runs. */
+typedef struct pl_cg_columns {
+    int32_t tx, ty;
+    int64_t tiles, part, parts;
+} pl_cg_columns;
+
+static pl_cg_columns columns_of(const pl_cg_runs *r)
+{
+    pl_cg_columns c;
+    int64_t outer = 1, inner = 1, len = r->size[r->along];
+    for (int i = 0; i < r->along; i++) outer *= r->size[i];
+    for (int i = r->along + 1; i < r->n; i++) inner *= r->size[i];
+    int vec = inner % 4 == 0 ? 4 : 1;
+    c.tx = (int32_t)clamp(inner / vec, 1, vec == 4 ? 32 : 64);
+    c.ty = PL_CG_THREADS / c.tx;
+    c.tiles = ceil_div(inner, (int64_t)c.tx * vec);
+    int64_t parts = clamp(BLOCKS / (c.tiles * outer), 1, ceil_div(len, 8 * (int64_t)c.ty));
+    int64_t least = ceil_div(len, (int64_t)(r->moments ? MOMENT_ROWS : LANE_ROWS) * c.ty);
+    if (parts < least) parts = whole_rounds(least, c.tiles * outer);
+    if (!r->moments && slim(inner) && parts * outer < BLOCKS / 4)
+        parts = clamp(BLOCKS / 4 / outer, parts, ceil_div(len, 4 * (int64_t)c.ty));
+    c.part = ceil_div(ceil_div(len, parts), 2 * c.ty) * 2 * c.ty;
+    c.parts = ceil_div(len, c.part);
+    return c;
+}
+
+/* Whether walk b over the same rows has the parts of walk a, which is cut where b is not. */
+static bool same_parts(const pl_cg_runs *a, const pl_cg_runs *b)
+{
+    pl_cg_columns x = columns_of(a), y = columns_of(b);
+    if (a->n != b->n + 1 || a->along != 1 || b->along != 0 || a->moments || b->moments) return false;
+    for (int i = 1; i < b->n; i++)
+        if (a->size[i + 1] != b->size[i]) return false;
+    return a->size[0] * a->size[1] == b->size[0] && x.part == y.part && a->size[1] % x.part == 0;
 }
 
 /* ---- which pass does what --------------------------------------------------------------- */
@@ -187,7 +243,7 @@ static void add_row_sink(pl_cg_pass *p, const pl_form_output *o, pl_dtype src)
 /* Threads walk the same way: what is done with their partial results may differ. */
 static bool same_walk(const pl_cg_runs *a, const pl_cg_runs *b)
 {
-    return a->n == b->n && a->along == b->along && memcmp(a->size, b->size, sizeof a->size) == 0;
+    return a->n == b->n && a->along == b->along && a->moments == b->moments && memcmp(a->size, b->size, sizeof a->size) == 0;
 }
 
 /* The pass for a reduction with these runs; made if there is none. */
@@ -220,6 +276,57 @@ static bool takes_bits(const pl_cg_pass *p)
     return inner % 8 == 0 && tx % 2 == 0;
 }
 
+/* Registers that a thread of the row pass needs for what it reads of a row, and for sums of
+ * columns. */
+static int64_t row_registers(const maker *k, int64_t row, int sums)
+{
+    int64_t elems = ceil_div(row, 128) * 4, bytes = 0;
+    for (int i = 0; i < k->n_instr; i++) {
+        const pl_form_instr *x = &k->instr[i];
+        if (x->code != PL_FORM_LOAD) continue;
+        const pl_cg_operand *o = &k->op[x->operand];
+        bool outer = false;
+        for (int d = 0; d < k->f.rank - k->f.row_rank; d++) outer |= o->stride[d] != 0;
+        if (outer && o->stride[k->f.rank - 1]) bytes += (int64_t)pl_dtype_bytes(o->dtype);
+    }
+    return elems * (bytes + 4 * sums) / 4;
+}
+
+/* The walk of columns beside the rows: the first that is cut, for those that are not may join. */
+static void choose_walk(maker *k)
+{
+    const pl_form *f = &k->f;
+    pl_cg_pass *p = &k->pass[0];
+    int64_t row = row_of(&p->runs);
+    for (int i = 0; i < f->n_out; i++) {
+        const pl_form_output *o = &f->out[i];
+        if (o->kind != PL_FORM_REDUCE || o->reduce == PL_REDUCE_MOMENTS) continue;
+        pl_cg_runs r = runs_of(f, o->mask, o->lead, o->reduce == PL_REDUCE_MOMENTS);
+        bool columns = r.along == r.n - 2 && r.size[r.n - 1] == row && r.n <= 3;
+        if (columns && slim(row) && r.n > p->walk.n) p->walk = r;
+    }
+}
+
+/* A sum of columns that the row pass takes along, so that rows are read once. */
+static bool beside_rows(maker *k, const pl_form_output *o, const pl_cg_runs *r)
+{
+    enum { MOST = 144 };
+    pl_cg_pass *p = &k->pass[0];
+    if (!k->f.row_rank || !p->walk.n || o->reduce == PL_REDUCE_MOMENTS) return false;
+    if (pl_cg_acc_bytes(k->f.instr[o->src].dtype, o->reduce) != 4) return false;
+    uint32_t folded = r->reduced;
+    if (same_parts(&p->walk, r))
+        folded = 3;
+    else if (!same_walk(&p->walk, r))
+        return false;
+    int sums = 1;
+    for (int s = 0; s < p->n_sink; s++) sums += p->sink[s].kind == PL_FORM_REDUCE;
+    if (row_registers(k, row_of(&p->runs), sums) > MOST) return false;
+    add_sink(p, o, folded);
+    p->columns = true;
+    return true;
+}
+
 static pl_status deal(maker *k)
 {
     const pl_form *f = &k->f;
@@ -229,13 +336,15 @@ static pl_status deal(maker *k)
         p->shape = PL_CG_ROW;
         uint32_t mask = 0;
         for (int d = f->rank - f->row_rank; d < f->rank; d++) mask |= 1u << d;
-        p->runs = runs_of(f, mask, 0);
+        p->runs = runs_of(f, mask, 0, false);
         k->main_row[0] = true;
+        choose_walk(k);
     }
     for (int i = 0; i < f->n_out; i++) {
         const pl_form_output *o = &f->out[i];
         if (o->kind != PL_FORM_REDUCE) continue;
-        pl_cg_runs r = runs_of(f, o->mask, o->lead);
+        pl_cg_runs r = runs_of(f, o->mask, o->lead, o->reduce == PL_REDUCE_MOMENTS);
+        if (beside_rows(k, o, &r)) continue;
         pl_cg_pass *p = pass_for(k, &r);
         PL_FAIL_IF(!p, PL_ERR_UNSUPPORTED, "a group with more than %d kinds of sums", MAX_PASSES);
         if (p->shape == PL_CG_ROW)
@@ -443,7 +552,8 @@ static void set_sets(pl_cg_pass *p, const int *run, int along, bool sheet)
  * text to stay short. */
 static void set_unroll(pl_cg_pass *p, const int *dep, int moving)
 {
-    int bytes = 0, n = 0;
+    int bytes = 0, n = 0, sums = 0;
+    for (int s = 0; s < p->n_sink; s++) sums += p->sink[s].kind == PL_FORM_REDUCE;
     for (int i = 0; i < p->n_instr; i++) {
         if (!p->used[i]) continue;
         n++;
@@ -451,7 +561,7 @@ static void set_unroll(pl_cg_pass *p, const int *dep, int moving)
             bytes += (int)pl_dtype_bytes(p->instr[i].dtype) * (dep[i] & PL_CG_DEP_J ? p->vec : 1);
     }
     int u = bytes > 48 ? 1 : bytes > 24 ? 2 : bytes > 12 ? 4 : 8;
-    if (bytes == 0) u = 2;
+    if (bytes == 0 || (sums >= 4 && u > 2)) u = 2; /* many sums leave few registers */
     while (u > 1 && u * p->vec * n > 1024) u /= 2;
     p->unroll = u;
 }
@@ -469,16 +579,11 @@ static void lay_row(pl_cg_pass *p)
     p->ty = t >= 128 ? 1 : 128 / t;
     int64_t steps = ceil_div(chunks, t);
     p->steps = steps <= 8 ? (int32_t)steps : 0;
-}
-
-/* So many parts that blocks, where they are many, come in whole rounds of what a large card holds
- * at once: eight for each of 132 processors. A number of this file, not of the card that runs. */
-static int64_t whole_rounds(int64_t parts, int64_t others)
-{
-    const int64_t round = 1056;
-    int64_t rounds = ceil_div(parts * others, round);
-    if (parts * others <= round / 2 || others > round / 4) return parts;
-    return clamp(rounds * round / others, parts, 2 * parts);
+    if (!p->columns) return;
+    pl_cg_columns c = columns_of(&p->walk);
+    p->ty = PL_CG_LANES;
+    p->part = c.part;
+    p->parts = c.parts;
 }
 
 static void lay_flat_sum(pl_cg_pass *p)
@@ -495,14 +600,16 @@ static void lay_flat_sum(pl_cg_pass *p)
     p->parts = ceil_div(n, p->part);
 }
 
-/* Whether everything that moves down the columns has at most two bytes, and little stays in
- * registers meanwhile. */
-static bool narrow(const pl_cg_pass *p)
+/* Whether everything that moves down the columns has at most two bytes and little is done with it:
+ * then wide chunks pay, else more threads do. */
+static bool light(const pl_cg_pass *p)
 {
-    int stays = 0;
+    enum { MOST = 10 };
+    int stays = 0, maps = 0;
     for (int s = 0; s < p->n_sink; s++)
         if (p->sink[s].kind == PL_FORM_STORE && pl_dtype_bytes(p->sink[s].dtype) > 2) return false;
     for (int i = 0; i < p->n_instr; i++) {
+        maps += p->used[i] && p->instr[i].code == PL_FORM_MAP;
         if (!p->used[i] || p->instr[i].code != PL_FORM_LOAD) continue;
         const pl_cg_operand *o = &p->op[p->instr[i].operand];
         bool moves = false;
@@ -512,7 +619,7 @@ static bool narrow(const pl_cg_pass *p)
         if (moves && pl_dtype_bytes(o->dtype) > 2) return false;
         stays += !moves;
     }
-    return stays <= 6;
+    return stays <= 6 && maps <= MOST;
 }
 
 static bool has_bits(const pl_cg_pass *p)
@@ -531,23 +638,19 @@ static void set_segments(pl_cg_pass *p)
     p->seg = d - p->first[PL_CG_ALONG];
 }
 
-/* Columns: y threads share one, and parts of `part` rows are added up apart; both are functions of
- * the sizes. The width of a chunk is not: it does not change the order in a column. */
+/* The width of a chunk is not a matter of sizes alone: it does not change the order in a column. */
 static void lay_sheet_sum(pl_cg_pass *p)
 {
-    int64_t inner = p->size[PL_CG_INNER], len = p->size[PL_CG_ALONG];
+    pl_cg_columns c = columns_of(&p->runs);
+    int64_t inner = p->size[PL_CG_INNER];
     p->vec = inner % 4 == 0 ? 4 : 1;
-    p->tx = (int32_t)clamp(inner / p->vec, 1, p->vec == 4 ? 32 : 64);
-    p->ty = PL_CG_THREADS / p->tx;
-    p->tiles = ceil_div(inner, (int64_t)p->tx * p->vec);
-    int64_t parts = clamp(BLOCKS / (p->tiles * p->size[PL_CG_OUTER]), 1,
-                          ceil_div(len, 8 * (int64_t)p->ty));
-    int64_t least = ceil_div(len, (int64_t)LANE_ROWS * p->ty);
-    if (parts < least) parts = whole_rounds(least, p->tiles * p->size[PL_CG_OUTER]);
-    p->part = ceil_div(ceil_div(len, parts), 2 * p->ty) * 2 * p->ty;
-    p->parts = ceil_div(len, p->part);
+    p->tx = c.tx;
+    p->ty = c.ty;
+    p->tiles = c.tiles;
+    p->part = c.part;
+    p->parts = c.parts;
     set_segments(p);
-    if (p->vec == 4 && p->tx % 2 == 0 && inner % 8 == 0 && (has_bits(p) || narrow(p))) {
+    if (p->vec == 4 && p->tx % 2 == 0 && inner % 8 == 0 && (has_bits(p) || light(p))) {
         p->vec = 8;
         p->tx /= 2;
     }
@@ -699,12 +802,13 @@ static pl_status lay_out(maker *k, int at)
 /* Partial results of a pass that reduces. */
 static void give_work(maker *k, pl_cg_pass *p)
 {
-    p->direct = p->parts == 1;
+    p->direct = p->parts == 1 && !p->columns;
     for (int s = 0; s < p->n_sink; s++)
         p->direct &= p->sink[s].kind != PL_FORM_REDUCE || p->sink[s].folded == 1u << p->runs.along;
     if (p->direct) return;
     int64_t n = p->size[PL_CG_OUTER] * p->parts;
-    if (p->shape == PL_CG_SHEET) n *= p->size[PL_CG_INNER];
+    if (p->columns) n = p->walk.n == 3 ? p->walk.size[0] * p->parts : p->parts;
+    if (p->columns || p->shape == PL_CG_SHEET) n *= p->size[PL_CG_INNER];
     for (int s = 0; s < p->n_sink; s++) {
         pl_cg_sink *x = &p->sink[s];
         if (x->kind != PL_FORM_REDUCE) continue;
@@ -716,15 +820,17 @@ static void give_work(maker *k, pl_cg_pass *p)
 static pl_status write_pass(maker *k, pl_cg_pass *p)
 {
     pl_code_kernel *to = &k->code->kernel[k->code->n_kernels++];
-    if (p->shape == PL_CG_ROW) return pl_cg_row(p, k->a, to);
-    if (p->reduces) give_work(k, p);
-    PL_TRY(p->shape == PL_CG_FLAT ? pl_cg_flat(p, k->a, to) : pl_cg_sheet(p, k->a, to));
-    for (int s = 0; p->reduces && !p->direct && s < p->n_sink; s++) {
+    bool sums = p->reduces || p->columns;
+    if (sums) give_work(k, p);
+    PL_TRY(p->shape == PL_CG_ROW    ? pl_cg_row(p, k->a, to)
+           : p->shape == PL_CG_FLAT ? pl_cg_flat(p, k->a, to)
+                                    : pl_cg_sheet(p, k->a, to));
+    for (int s = 0; sums && !p->direct && s < p->n_sink; s++) {
         bool first = p->sink[s].kind == PL_FORM_REDUCE;
         for (int i = 0; i < s; i++)
             first &= p->sink[i].kind != PL_FORM_REDUCE || p->sink[i].folded != p->sink[s].folded;
         if (first)
-            PL_TRY(pl_cg_folds(p, p->sink[s].folded, k->a,
+            PL_TRY(pl_cg_folds(p, p->columns ? &p->walk : &p->runs, p->sink[s].folded, k->a,
                                &k->code->kernel[k->code->n_kernels++]));
     }
     return PL_OK;

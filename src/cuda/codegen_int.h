@@ -49,6 +49,7 @@ typedef struct pl_cg_runs {
     int32_t n, along; /* along: the run that threads accumulate */
     int64_t size[PL_CG_RANK];
     uint32_t reduced; /* bit by run */
+    bool moments;     /* lanes go further, for what a lane leaves is dear */
 } pl_cg_runs;
 
 typedef struct pl_cg_pass {
@@ -64,6 +65,8 @@ typedef struct pl_cg_pass {
     bool *used; /* per instruction */
     bool reduces; /* some sink is a REDUCE that is not a row's */
     pl_cg_runs runs;
+    bool columns; /* row: REDUCE sinks add up columns beside, by the walk `walk` */
+    pl_cg_runs walk;
     /* launch */
     int32_t vec, unroll;    /* elements of a chunk, chunks in flight */
     bool ahead;             /* sheet: loads of the next step go out before values of one */
@@ -87,6 +90,7 @@ typedef struct pl_cg {
     pl_str body;
     char (*ref)[40]; /* per instruction: how it is called where text is being written */
     char (*raw)[40]; /* of LOADs that come as bytes (pl_cg_bytes): what was loaded */
+    const int *dep;  /* pl_cg_deps, where raw is used */
     /* arguments by kind */
     int32_t n_p;
     struct pl_cg_counts {
@@ -214,8 +218,10 @@ void pl_cg_put_result(pl_cg *w, int sink, const char *value, const char *index);
 pl_status pl_cg_flat(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out) PL_MUST_USE;
 pl_status pl_cg_sheet(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out) PL_MUST_USE;
 pl_status pl_cg_row(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out) PL_MUST_USE;
-/* Of those sinks that add up the runs `folded`. */
-pl_status pl_cg_folds(const pl_cg_pass *p, uint32_t folded, pl_arena *a,
+/* Of those sinks that add up the runs `folded` of r. */
+pl_status pl_cg_folds(const pl_cg_pass *p, const pl_cg_runs *r, uint32_t folded, pl_arena *a,
                       pl_code_kernel *out) PL_MUST_USE;
+/* Of a row kernel that adds up columns beside: lanes, as a sheet of such columns has. */
+enum { PL_CG_LANES = 8 };
 
 #endif

@@ -131,6 +131,7 @@ pl_status pl_cg_sheet(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
     if (!w || !dep || !lvl) return PL_ERR_MEMORY;
     pl_cg_deps(p, p->vec, dep);
     find_levels(p, dep, lvl);
+    w->dep = dep;
     int tiles = pl_cg_divider(w, p->tiles), parts = pl_cg_divider(w, p->parts);
     int along = pl_cg_size(w, p->size[PL_CG_ALONG]), inner = pl_cg_size(w, p->size[PL_CG_INNER]),
         part = pl_cg_size(w, p->part);

@@ -2,6 +2,7 @@
  *
  *   few channels on one side             our own kernels: cuDNN pads the channels
  *   a filter a channel (depthwise)       our own kernels: cuDNN's are slow channels last
+ *   f32 without TF32                     products over columns: conv_product.c
  *   anything cuDNN has a fit engine for  a plan of conv_plan.c
  *   padding that differs at the two ends, where cuDNN refuses it:
  *                                        a copy with the padding written out, then the same
@@ -333,6 +334,14 @@ static pl_status thin_run(const pl_call *c, pl_conv_shape p)
     return pl_conv_follow(&p, PL_CONV_WITH_BIAS, bias, add_of(&p, c), c->out[0]);
 }
 
+static pl_status product_run(const pl_call *c, pl_conv_shape p)
+{
+    if (out_elems(c) == 0) return PL_OK;
+    const void *bias = bias_of(&p, c);
+    PL_TRY(pl_conv_product_run(c->prep, c->in[0], c->in[1], bias, c->out[0], c->work));
+    return pl_conv_follow(&p, PL_CONV_WITH_BIAS, bias, add_of(&p, c), c->out[0]);
+}
+
 #define KERNELS(tag, ...)                                                                       \
     static bool tag##_thin(const pl_call *c)                                                   \
     {                                                                                          \
@@ -366,6 +375,20 @@ static pl_status thin_run(const pl_call *c, pl_conv_shape p)
     {                                                                                          \
         return depthwise_run(c, shared_filter(tag##_of(c)));                                   \
     }                                                                                          \
+    static bool tag##_product(const pl_call *c)                                                \
+    {                                                                                          \
+        pl_conv_shape p = tag##_of(c);                                                         \
+        return pl_conv_product_takes(&p);                                                      \
+    }                                                                                          \
+    static pl_status tag##_product_prepare(const pl_call *c, void **prep, size_t *work_bytes)  \
+    {                                                                                          \
+        pl_conv_shape p = tag##_of(c);                                                         \
+        return pl_conv_product_prepare(&p, prep, work_bytes);                                  \
+    }                                                                                          \
+    static pl_status tag##_product_run(const pl_call *c)                                       \
+    {                                                                                          \
+        return product_run(c, tag##_of(c));                                                    \
+    }                                                                                          \
     static pl_status tag##_prepare(const pl_call *c, void **prep, size_t *work_bytes)          \
     {                                                                                          \
         return dnn_prepare(c, tag##_of(c), prep, work_bytes);                                  \
@@ -377,6 +400,8 @@ static pl_status thin_run(const pl_call *c, pl_conv_shape p)
     static const pl_kernel tag##_kernels[] = {                                                 \
         {"thin", tag##_thin, tag##_thin_prepare, NULL, tag##_thin_run},                        \
         {"depthwise", tag##_depthwise, tag##_dw_prepare, NULL, tag##_dw_run},                  \
+        {"product", tag##_product, tag##_product_prepare, pl_conv_product_release,             \
+         tag##_product_run},                                                                   \
         {"cudnn", not_f64, tag##_prepare, dnn_release, dnn_run},                               \
         {"direct", NULL, NULL, NULL, tag##_direct_run},                                        \
         __VA_ARGS__ PL_KERNEL_END};

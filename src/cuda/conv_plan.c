@@ -434,8 +434,8 @@ static float try_engine(const pl_conv_shape *c, pl_conv_level level, const engin
     trial t = {.p = {.problem = *c, .plan = e->plan, .level = level}};
     t.x = (pl_conv_operands){at, at + x, at + x + w, more, more + b, more + b + add};
     float ms = -1;
-    cudaMemsetAsync(block, 0, x + w + y + b + add, pl_cuda_stream());
-    if (pl_conv_bind(&t.p, &t.x, &t.bound) != PL_OK || pl_cuda_time(trial_run, &t, &ms) != PL_OK)
+    if (cudaMemsetAsync(block, 0, x + w + y + b + add, pl_cuda_stream()) != cudaSuccess ||
+        pl_conv_bind(&t.p, &t.x, &t.bound) != PL_OK || pl_cuda_time(trial_run, &t, &ms) != PL_OK)
         ms = -1;
     pl_conv_bound_free(t.bound);
     cudaFree(block);

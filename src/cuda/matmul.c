@@ -302,7 +302,10 @@ static void *trial_operands(const product *p, operands *x)
         return NULL;
     }
     char *at = block, *other = at + a + b + bias + y;
-    cudaMemsetAsync(block, 0, a + b + bias + y + (more ? y : 0), pl_cuda_stream());
+    if (cudaMemsetAsync(block, 0, a + b + bias + y + (more ? y : 0), pl_cuda_stream()) != cudaSuccess) {
+        cudaFree(block);
+        return NULL;
+    }
     *x = (operands){.a = at, .b = at + a, .bias = at + a + b, .y = at + a + b + bias};
     if (p->add) x->add = other;
     if (p->slope) x->slope_at = other;
@@ -386,11 +389,11 @@ typedef struct memo {
     struct memo *next;
     product p;
     pl_device_mode mode;
-    level at;
+    level level;
+    float ms;
     cublasLtMatmulAlgo_t algo[2];
     bool has[2];
     size_t work[2];
-    float ms;
 } memo;
 
 /* For the life of the process: a problem's choice does not depend on when it is asked for. */
@@ -406,7 +409,7 @@ static const memo *recall(const prepared *h)
 {
     pl_device_mode mode = mode_now();
     for (const memo *m = memos; m; m = m->next)
-        if (memcmp(&m->p, &h->p, sizeof h->p) == 0 && m->at == h->level &&
+        if (memcmp(&m->p, &h->p, sizeof h->p) == 0 && m->level == h->level &&
             m->mode.tf32 == mode.tf32 && m->mode.autotune == mode.autotune)
             return m;
     return NULL;
@@ -419,11 +422,11 @@ static void remember(const prepared *h)
     if (!m) return;
     m->p = h->p;
     m->mode = mode_now();
-    m->at = h->level;
+    m->level = h->level;
+    m->ms = h->ms;
     memcpy(m->algo, h->algo, sizeof m->algo);
     memcpy(m->has, h->has, sizeof m->has);
     memcpy(m->work, h->work, sizeof m->work);
-    m->ms = h->ms;
     m->next = memos;
     memos = m;
 }
@@ -434,10 +437,10 @@ static pl_status choose(prepared *h)
     pthread_mutex_lock(&memo_lock);
     const memo *m = recall(h);
     if (m) {
+        h->ms = m->ms;
         memcpy(h->algo, m->algo, sizeof h->algo);
         memcpy(h->has, m->has, sizeof h->has);
         memcpy(h->work, m->work, sizeof h->work);
-        h->ms = m->ms;
     } else {
         rc = choose_anew(h);
         if (rc == PL_OK) remember(h);

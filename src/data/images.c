@@ -362,6 +362,16 @@ static pl_view view_of(const pl_image_set *s, const pl_image_read *r, const pl_i
     return v;
 }
 
+/* Whether the decoder can write where the sample goes: the whole picture, as it is, as bytes. CMYK takes more
+ * room on its way. */
+static bool is_direct(const pl_image_read *r, const pl_view *v, const pl_image_info *info, int w, int h)
+{
+    const pl_pixels *to = r->to;
+    bool plain = v->w == 1 && v->h == 1 && !v->flip && !v->coloured && v->ew <= 0;
+    return r->n_to == 1 && plain && to->bytes && !to->planar && to->channels == 3 && to->w == w && to->h == h &&
+           info->format == PL_IMAGE_JPEG && strcmp(info->colour, "CMYK") != 0;
+}
+
 static pl_status read_item(pl_image_set *s, const pl_item *i, pl_image_read *r)
 {
     thread_state *t = &s->threads[r->thread];
@@ -373,9 +383,10 @@ static pl_status read_item(pl_image_set *s, const pl_item *i, pl_image_read *r)
     pl_view v = view_of(s, r, &info);
     wanted(r, &v, &want_w, &want_h);
     pl_image_scaled(&info, want_w, want_h, &w, &h);
-    PL_TRY(pl_image_decode(t->decoder, t->file.at, n, &info, w, h, t->pixels.at));
+    bool direct = is_direct(r, &v, &info, w, h);
+    PL_TRY(pl_image_decode(t->decoder, t->file.at, n, &info, w, h, direct ? r->to->data : t->pixels.at));
     pl_box box = pl_view_box(&v, w, h);
-    for (int k = 0; k < r->n_to; k++) {
+    for (int k = 0; k < r->n_to && !direct; k++) {
         const pl_pixels *to = &r->to[k];
         PL_FAIL_IF(pl_rgb_resize_bytes(w, h, to->w, to->h) > t->work.bytes, PL_ERR_DATA,
                    "%d x %d pixels: a side is too long", w, h);
@@ -390,7 +401,7 @@ static pl_status read_item(pl_image_set *s, const pl_item *i, pl_image_read *r)
         pl_view_write(&v, rgb, stride, to);
     }
     shrink(&t->file, s->o.keep_bytes, n);
-    shrink(&t->pixels, s->o.keep_bytes, (size_t)w * (size_t)h * 4);
+    if (!direct) shrink(&t->pixels, s->o.keep_bytes, (size_t)w * (size_t)h * 4);
     r->label = i->label;
     r->caption = r->want_text ? read_caption(s, i, t) : "";
     return PL_OK;

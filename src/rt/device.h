@@ -70,7 +70,7 @@ typedef struct pl_device {
     /* Makes a block of `from` bytes one of `to`, more, at the same address; what is new is zero. NULL: it
      * cannot, and a larger block takes its place. */
     pl_status (*grow)(void *p, size_t from, size_t to);
-    void (*fill)(void *to, int byte, size_t bytes);
+    pl_status (*fill)(void *to, int byte, size_t bytes); /* after everything begun before; may not have ended */
     void (*set_mode)(const pl_device_mode *m); /* NULL: there is only one way */
     /* Chooses a kernel for the unit; reference: the plainest one. `call` has types and
      * attributes: a node's own for a kernel, the unit's in[] and out[] for a group. */
@@ -135,7 +135,7 @@ uint64_t pl_program_stage_bytes(const pl_program *p);
 /* ---- the CUDA plug-in ----------------------------------------------------------------------
  * libplimsoll_cuda.so exports `pl_cuda_plugin`. The number changes with this file, ir/ and
  * whatever else of the engine the plug-in reads. */
-enum { PL_CUDA_ABI = 2 };
+enum { PL_CUDA_ABI = 3 };
 typedef struct pl_cuda_plugin_info {
     int abi;
     const char *version; /* PL_VERSION_STRING at its build */

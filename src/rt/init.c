@@ -100,10 +100,7 @@ static pl_status init_apart(pl_session *s, int i, uint64_t seed)
     size_t elem = pl_dtype_bytes(slot->type.dtype);
     char *to = s->state + s->slot_at[i];
     int64_t all = pl_type_elems(&slot->type), part = (int64_t)(s->bounce_bytes / elem);
-    if (is_zero(&slot->init) && all > 0) {
-        s->dev->fill(to, 0, (size_t)all * elem);
-        return PL_OK;
-    }
+    if (is_zero(&slot->init) && all > 0) return s->dev->fill(to, 0, (size_t)all * elem);
     for (int64_t first = 0; first < all; first += part) {
         int64_t n = all - first < part ? all - first : part;
         if (first == 0 || slot->init.kind != PL_INIT_CONST) init_part(slot, seed, first, n, s->bounce);

@@ -30,7 +30,7 @@ pl_status pl__accumulate_asked(const pl_config *c, int64_t *parts)
 static pl_status probe(pl_run *r, int64_t batch, pl_builder *b)
 {
     *b = (pl_builder){.config = r->config, .batch = batch, .parts = 1, .probe = true,
-                      .replay = r->replay};
+                      .replay = r->replay, .f64 = r->f64};
     b->store = pl_store_new();
     return b->store ? pl__builder_run(b, r->recipe) : PL_ERR_MEMORY;
 }

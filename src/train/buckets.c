@@ -45,9 +45,9 @@ static pl_status make_buckets(const pl_run *r, bucket_list *l)
     const pl_config *c = r->config;
     const pl_image_feed *f = r->recipe->images;
     int64_t step = pl_config_int(c, "data.bucket_step"), before = l->n;
-    int64_t area = pl_config_is_null(c, "data.bucket_area")
-                       ? pl_config_int(c, f->height) * pl_config_int(c, f->width)
-                       : pl_config_int(c, "data.bucket_area");
+    int64_t height = pl_config_int(c, f->height), width = pl_config_int(c, f->width);
+    int64_t area = pl_config_is_null(c, "data.bucket_area") ? height * (width ? width : height)
+                                                            : pl_config_int(c, "data.bucket_area");
     double most = pl_config_float(c, "data.bucket_aspect");
     for (int64_t h = step; h <= 65535 && h * step <= area; h += step) {
         int64_t w = area / h / step * step;
@@ -86,6 +86,7 @@ static pl_status build_one(pl_run *r, const pl_config *c)
     pl_builder b = {.config = c,
                     .store = r->store,
                     .replay = r->replay,
+                    .f64 = r->f64,
                     .encode = r->encode,
                     .batch = r->micro,
                     .parts = r->parts};

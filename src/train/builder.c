@@ -43,10 +43,11 @@ pl_nn *pl_builder_eval(pl_builder *b)
 }
 
 /* ---- programs --------------------------------------------------------------------------- */
-static bool draft_new(pl_store *store, bool training, pl_draft *d)
+static bool draft_new(const pl_builder *b, bool training, pl_draft *d)
 {
-    d->g = pl_graph_new(store);
+    d->g = pl_graph_new(b->store);
     d->m = d->g ? pl_nn_new(d->g, training) : NULL;
+    if (d->m && b->f64) d->m->dtype = PL_F64;
     return d->m != NULL;
 }
 
@@ -60,8 +61,8 @@ static void draft_free(pl_draft *d)
 static bool turn_new(pl_builder *b, const char *name, pl_when when)
 {
     pl_turn_draft *t = &b->turn[b->n_turns++];
-    bool ok = draft_new(b->store, true, &t->run) &&
-              (b->parts == 1 || draft_new(b->store, true, &t->apply));
+    bool ok = draft_new(b, true, &t->run) &&
+              (b->parts == 1 || draft_new(b, true, &t->apply));
     t->name = ok && name ? pl_nn_name(t->run.m, "%s", name) : NULL;
     t->when = when;
     return ok;
@@ -391,7 +392,7 @@ static pl_status turn_finish(const pl_turn_draft *t, const pl_recipe *recipe)
 /* All contexts are there before the recipe's code runs, so that it has nothing to check. */
 static pl_status build(pl_builder *b, const pl_recipe *recipe)
 {
-    bool ok = turn_new(b, NULL, (pl_when){0}) && draft_new(b->store, false, &b->eval);
+    bool ok = turn_new(b, NULL, (pl_when){0}) && draft_new(b, false, &b->eval);
     PL_FAIL_IF(!ok, PL_ERR_MEMORY, "no memory for the programs");
     PL_TRY(recipe->build(b));
     if (!b->wants_eval) draft_free(&b->eval);
@@ -409,7 +410,7 @@ static pl_status build(pl_builder *b, const pl_recipe *recipe)
 static pl_status build_encoder(pl_builder *b, const pl_recipe *recipe)
 {
     b->n_turns = 1;
-    PL_FAIL_IF(!draft_new(b->store, false, &b->turn[0].run), PL_ERR_MEMORY, "no memory for the encoder");
+    PL_FAIL_IF(!draft_new(b, false, &b->turn[0].run), PL_ERR_MEMORY, "no memory for the encoder");
     PL_TRY(recipe->encoder->build(b, b->turn[0].run.m));
     return pl_nn_finish(b->turn[0].run.m);
 }

@@ -46,8 +46,9 @@ static pl_status write_pictures(raw *w)
     const pl_image_feed *f = w->feed;
     PL_FAIL_IF(!f->height || !f->width, PL_ERR_UNSUPPORTED, "recipe %s does not say how large its pictures are",
                w->r->recipe->name);
-    int width = (int)(pl_config_int(w->r->config, f->width) * 5 / 4);
     int height = (int)(pl_config_int(w->r->config, f->height) * 5 / 4);
+    int width = (int)(pl_config_int(w->r->config, f->width) * 5 / 4);
+    if (!width) width = height;
     uint8_t *rgb = pl_sys_alloc((size_t)width * (size_t)height * 3);
     pl_status rc = rgb ? PL_OK : PL_ERR_MEMORY;
     for (int s = 0; s < 2 && rc == PL_OK; s++) {

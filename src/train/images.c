@@ -87,6 +87,22 @@ static const pl_pixels *first_of(const pl_pixels *shape, int n)
     return &shape[k];
 }
 
+static bool reads(const pl_program *p, const char *name)
+{
+    for (int i = 0; i < pl_program_input_count(p); i++)
+        if (strcmp(pl_program_input_name(p, i), name) == 0) return true;
+    return false;
+}
+
+/* The program of a step that reads an image: the training program, or a further one. */
+static const pl_program *reader_of(const pl_run *r, int bucket, const pl_program *train, const char *name)
+{
+    const pl_turn *turn = pl__variant_turns(r, bucket);
+    for (int i = 0; i < r->n_turns && !reads(train, name); i++)
+        if (reads(turn[i].run, name)) return turn[i].run;
+    return train;
+}
+
 static pl_status find_shapes(const pl_run *r, int bucket, pl_image_shapes shape, int *n)
 {
     const pl_image_feed *f = r->recipe->images;
@@ -96,7 +112,9 @@ static pl_status find_shapes(const pl_run *r, int bucket, pl_image_shapes shape,
     if (r->encode) programs[1] = programs[0];
     for (int s = 0; s < 2 && programs[s]; s++) {
         for (*n = 0; f->images[*n].name && *n < PL_MAX_IMAGES; ++*n)
-            PL_TRY(shape_of(&f->images[*n], programs[s], &shape[s][*n]));
+            PL_TRY(shape_of(&f->images[*n],
+                            s ? programs[s] : reader_of(r, bucket, programs[s], f->images[*n].name),
+                            &shape[s][*n]));
         for (int i = 0; i < pl_program_input_count(programs[s]); i++) {
             const char *name = pl_program_input_name(programs[s], i);
             PL_FAIL_IF(!is_fed(f, name), PL_ERR_CONFIG, "images do not feed input \"%s\" of recipe %s",
@@ -181,6 +199,19 @@ static pl_status check_pool(const pl_run *r)
                "data.pool=%lld with a batch of %lld: the pool holds at least a batch, which has at most %d samples",
                (long long)pool, (long long)batch, PL_POOL_BATCH);
     return PL_OK;
+}
+
+/* What is erased becomes 0, which may lie between two bytes. */
+bool pl__images_as_bytes(const pl_run *r, const char *name, const pl_type *type, float *low, float *high)
+{
+    if (type->dtype != PL_F32 || !pl__images_wanted(r) || pl_config_float(r->config, "data.erase") > 0) return false;
+    for (const pl_image_input *i = r->recipe->images ? r->recipe->images->images : NULL; i && i->name; i++)
+        if (strcmp(i->name, name) == 0) {
+            *low = i->low;
+            *high = i->high;
+            return true;
+        }
+    return false;
 }
 
 static pl_augment augment_of(const pl_config *c)
@@ -299,6 +330,7 @@ static pl_status read_one(pl_run *r, const pl_images_job *j, int64_t i, int thre
         if (!all) continue;
         pl_pixels *p = &to[read.n_to++];
         *p = r->images->shape[j->bucket][read.eval][k];
+        p->bytes |= j->bytes;
         p->data = all + (size_t)i * (size_t)p->w * (size_t)p->h * (size_t)p->channels *
                             (p->bytes ? 1 : sizeof(float));
     }

@@ -693,17 +693,30 @@ static void read_ahead(pl_run *r, const pl_turn *t, int64_t part)
                pl_session_send(r->session, p) == PL_OK;
 }
 
+/* How long a card that was started at `began` and worked for device_ms stood still because the host was
+ * reading from `from` to `to`. */
+static double waited_ms(uint64_t began, uint64_t from, uint64_t to, double device_ms)
+{
+    double read = 1e-6 * (double)(to - from), beyond = 1e-6 * (double)(to - began) - device_ms;
+    return beyond < 0 ? 0 : beyond < read ? beyond : read;
+}
+
 static pl_status micro_step(pl_run *r, const pl_turn *t, int64_t part, pl_step_info *info)
 {
     uint64_t t0 = pl_sys_now_ns();
     if (!r->ahead) PL_TRY(read_part(r, t->run, r->steps_done, part));
     r->ahead = false;
-    info->data_ms += 1e-6 * (double)(pl_sys_now_ns() - t0);
+    uint64_t began = pl_sys_now_ns();
+    info->data_ms += 1e-6 * (double)(began - t0);
     PL_TRY(pl_session_run(r->session, t->run));
+    uint64_t from = pl_sys_now_ns();
     read_ahead(r, t, part);
+    uint64_t to = pl_sys_now_ns();
     PL_TRY(pl_session_wait(r->session));
     pl__turn_terms(r, t, info);
-    info->device_ms += pl_session_device_ms(r->session, t->run);
+    double device_ms = pl_session_device_ms(r->session, t->run);
+    info->device_ms += device_ms;
+    if (card_of(r)) info->data_ms += waited_ms(began, from, to, device_ms);
     return PL_OK;
 }
 
@@ -778,11 +791,15 @@ static pl_status eval_bucket(pl_run *r, int bucket, int64_t total, pl_eval_info 
     for (int64_t at = 0, k; at < rows; at += k) {
         PL_FAIL_IF(r->stop && *r->stop, PL_ERR_STOPPED, "the evaluation was stopped");
         k = rows_at_once(r->micro, rows - at);
-        PL_TRY(pl_supply_eval(r, bucket, at, k));
+        if (at == 0) PL_TRY(pl_supply_eval(r, bucket, at, k));
         PL_TRY(pl_session_run(r->session, p));
+        /* A card works on this batch while the next is read. */
+        int64_t left = rows - at - k;
+        if (card_of(r) && left) PL_TRY(pl_supply_eval(r, bucket, at + k, rows_at_once(r->micro, left)));
         PL_TRY(pl_session_wait(r->session));
         for (int i = 0; i < info->n; i++)
             info->value[i] += scalar_output(r, p, info->name[i]) * ((double)k / (double)total);
+        if (!card_of(r) && left) PL_TRY(pl_supply_eval(r, bucket, at + k, rows_at_once(r->micro, left)));
     }
     return PL_OK;
 }

@@ -20,7 +20,14 @@ typedef struct place {
     const char *name;
     pl_type type;
     size_t at;
+    bool bytes; /* lies there as bytes, which are f32 from low to high */
+    float low, high;
 } place;
+
+static size_t place_bytes(const place *p)
+{
+    return p->bytes ? (size_t)pl_type_elems(&p->type) : pl_type_bytes(&p->type);
+}
 
 /* A batch of one bucket in a buffer of the ring. */
 typedef struct layout {
@@ -33,6 +40,7 @@ struct pl_supply {
     pl_arena mem;
     layout *layouts; /* by bucket */
     size_t bytes;    /* of the largest */
+    bool bytes_form; /* images lie in it as bytes */
     int workers;
     pl_loader *loader; /* NULL: the caller reads */
     int64_t *samples, *passes; /* of the batch that the caller reads */
@@ -56,11 +64,12 @@ static int list_inputs(const pl_run *r, int bucket, place *list, int cap)
     for (int t = 0; t < r->n_turns; t++) {
         const pl_program *p = turn[t].run;
         for (int i = 0; i < pl_program_input_count(p); i++) {
-            place new = {pl_program_input_name(p, i), pl_program_input_type(p, i), 0};
+            place new = {.name = pl_program_input_name(p, i), .type = pl_program_input_type(p, i)};
             int k = 0;
             while (k < n && strcmp(list[k].name, new.name) != 0) k++;
             if (k < n && !pl_type_equal(&list[k].type, &new.type)) return -1;
             if (k < n || n == cap) continue;
+            new.bytes = pl__images_as_bytes(r, new.name, &new.type, &new.low, &new.high);
             list[n++] = new;
         }
     }
@@ -113,7 +122,7 @@ static size_t batch_bytes(const pl_run *r)
     for (int k = 0; k < pl__variant_count(r); k++) {
         size_t sum = aligned(2 * (size_t)r->micro * sizeof(int64_t));
         int n = list_inputs(r, k, list, MAX_INPUTS);
-        for (int i = 0; i < n; i++) sum += aligned(pl_type_bytes(&list[i].type));
+        for (int i = 0; i < n; i++) sum += aligned(place_bytes(&list[i]));
         if (sum > most) most = sum;
     }
     return most;
@@ -131,7 +140,8 @@ uint64_t pl_supply_bytes(const pl_run *r)
     if (r->replay || !r->train || card_of(r)) return 0;
     int workers = workers_of(r);
     uint64_t bytes = workers ? pl_loader_bytes(workers, depth_of(r, workers), batch_bytes(r)) : 0;
-    return bytes + pl__images_bytes(r, workers + callers_of());
+    bool own = pl_config_is_null(r->config, "data.path") && r->recipe->data_bytes;
+    return bytes + (own ? r->recipe->data_bytes(r->config) : 0) + pl__images_bytes(r, workers + callers_of());
 }
 
 /* ---- reading a batch --------------------------------------------------------------------- */
@@ -270,7 +280,7 @@ static pl_status read_into(pl_run *r, const job *j)
     int n = (int)r->micro;
     if (r->images) {
         pl_images_job images = {j->subset, j->bucket, j->samples, j->passes, j->batch, j->thread,
-                                j->n_threads};
+                                j->n_threads, !j->program && r->supply->bytes_form};
         return pl__images_read(r, &images);
     }
     bool prompts = r->texts && pl__prompts_wanted(r);
@@ -358,6 +368,33 @@ static pl_status hold(pl_supply *s, int64_t number)
     return PL_OK;
 }
 
+/* Bytes become an input's numbers on their way into it: less is read than a copy would read. */
+typedef struct widening {
+    const place *place;
+    const uint8_t *from;
+    float *to;
+    int64_t n;
+} widening;
+
+enum { PIECE = 1 << 16 };
+
+static void widen_piece(void *ctx, int64_t task, int worker)
+{
+    const widening *w = ctx;
+    (void)worker;
+    int64_t at = task * PIECE, n = w->n - at < PIECE ? w->n - at : PIECE;
+    pl_bytes_widen(w->from + at, (size_t)n, w->place->low, w->place->high, false, w->to + at);
+}
+
+static void copy_in(const place *p, const void *from, void *to)
+{
+    widening w = {p, from, to, pl_type_elems(&p->type)};
+    if (!p->bytes)
+        memcpy(to, from, place_bytes(p));
+    else
+        pl_pool_for((w.n + PIECE - 1) / PIECE, widen_piece, &w);
+}
+
 pl_status pl_supply_read(pl_run *r, pl_program *p, int64_t number)
 {
     pl_supply *s = r->supply;
@@ -369,8 +406,11 @@ pl_status pl_supply_read(pl_run *r, pl_program *p, int64_t number)
     PL_TRY(hold(s, number));
     for (int i = 0; i < s->layouts[bucket].n; i++) {
         const place *from = &s->layouts[bucket].places[i];
-        void *to = pl_session_input(r->session, p, from->name, NULL);
-        if (to) memcpy(to, (char *)s->buffer + from->at, pl_type_bytes(&from->type));
+        pl_type type;
+        void *to = pl_session_input(r->session, p, from->name, &type);
+        PL_FAIL_IF(to && !pl_type_equal(&type, &from->type), PL_ERR_ARG,
+                   "batch %lld is of another bucket than the program that reads it", (long long)number);
+        if (to) copy_in(from, (char *)s->buffer + from->at, to);
     }
     if (r->n_turns == 1) let_go(s);
     return PL_OK;
@@ -392,8 +432,9 @@ static pl_status lay_out_bucket(pl_run *r, pl_supply *in, int bucket)
     if (!l->places) return PL_ERR_MEMORY;
     l->n = list_inputs(r, bucket, l->places, MAX_INPUTS);
     for (int i = 0; i < l->n; i++) {
+        in->bytes_form |= l->places[i].bytes;
         l->places[i].at = l->samples_at;
-        l->samples_at += aligned(pl_type_bytes(&l->places[i].type));
+        l->samples_at += aligned(place_bytes(&l->places[i]));
     }
     return PL_OK;
 }

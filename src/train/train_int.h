@@ -49,6 +49,7 @@ struct pl_builder {
     int n_pictures;
     bool probe;  /* built to be looked at: no update, goals instead */
     bool replay; /* draws are inputs; gradients are outputs */
+    bool f64;    /* parameters made by the layers are f64 */
     bool wants_eval;
     bool encode; /* the recipe's encoder alone is built */
 };
@@ -158,7 +159,7 @@ struct pl_run {
     struct pl_images *images;   /* images of data.path, else NULL */
     struct pl_texts *texts;     /* of data.prompts, else NULL */
     struct pl_supply *supply;
-    bool data_open, replay;
+    bool data_open, replay, f64; /* f64: of a replay, as its dump is */
     bool encode;      /* the only program is the recipe's encoder (cache.h) */
     bool encode_eval; /* and training has an evaluation, whose samples it is for too */
     bool trace_nan; /* steps are watched */
