@@ -201,7 +201,8 @@ TEST(phases_end_by_rule)
     CHECK(write_config("  - {name: a, until: {steps: 20, reach: \"mae_km < 1000\"}, set: {eval.every: 3}}\n"
                        "  - {name: b, until: {steps: 20, patience: 2}, set: {eval.every: 2, stop.metric: mae_km, "
                        "stop.mode: max, stop.threshold: 1}}\n"
-                       "  - {name: c, until: {epochs: 0.5, reach: \"mae_km > 1000\"}, set: {eval.every: 3}}\n"));
+                       "  - {name: c, until: {epochs: 0.5, reach: \"mae_km > 1000\", patience: 2}, state: all, set: "
+                       "{eval.every: 3, stop.metric: mae_km, stop.mode: max, stop.threshold: 1}}\n"));
     CHECK_RUN(cli_run("$P train %s/c.yaml --out %s/a", d, d), 0,
               "mae_km is below 1000: the phase ends at step 3 of 20");
     json_t *b = event_of(cli_read(in_dir("a/log.jsonl")), "phase", 1);
@@ -210,7 +211,7 @@ TEST(phases_end_by_rule)
     CHECK(number_of(b, "step") == 3 && number_of(b, "last_step") == 23);
     /* The first evaluation of b is its best, two more bring nothing: steps 5, 7 and 9. */
     CHECK_MSG(number_of(c, "step") == 9, "b ended at step %lld", (long long)number_of(c, "step"));
-    /* Half of 32 samples in batches of 2. */
+    /* Half of 32 samples in batches of 2. What b waited for is no concern of c, though it takes b's state. */
     CHECK(number_of(c, "last_step") == 17 && number_of(end, "steps") == 17);
     json_decref(b);
     json_decref(c);
@@ -334,6 +335,7 @@ TEST(phases_overrides)
         {"batch=8", "{name: main, until.steps: 5, set: {optim: {lr: 0.01}}}"},
         {"optim.lr=8", "set: {batch: 4, optim: {}}"},
         {"train.steps=3", "[{name: pre, until: {}}, {name: main, set: {"},
+        {"'phases.pre.set.optim.frozen=a.*, b.*'", "set.optim.frozen: \"a.*, b.*\"}"},
         {"batch=8 phases.main.set.batch=2", "set: {optim: {lr: 0.01}, batch: 2}"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
