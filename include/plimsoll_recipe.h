@@ -244,6 +244,8 @@ typedef struct pl_recipe {
     const pl_encoder *encoder;
     /* Optional, ends with {NULL}: files with weights of frozen parts. */
     const pl_weights *weights;
+    /* Optional: memory that data_open takes, where it is worth a place in the plan. */
+    uint64_t (*data_bytes)(const pl_config *c);
 } pl_recipe;
 
 typedef const pl_recipe *(*pl_recipe_entry_fn)(void);

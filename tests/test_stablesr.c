@@ -377,6 +377,32 @@ TEST(stablesr_pool_wants_a_batch)
           strstr(pl_error_text(), "data.pool"));
 }
 
+/* What generated pictures take on the host is in the plan, and so is what each reading thread takes. */
+TEST(stablesr_pictures_are_in_the_plan)
+{
+    PATH(dir, "pictures");
+    char path[640];
+    uint64_t overhead[3];
+    CHECK(png_folder(dir, 4));
+    snprintf(path, sizeof path, "data.path=%s", dir);
+    for (int k = 0; k < 3; k++) {
+        pl_run *run;
+        const char *const o[] = {"vae.width=32", "vae.mult=[1, 1, 1, 1]", "image=512", "latent=64", "batch=1",
+                                 k ? "vae.encode=true" : "vae.encode=false", k == 2 ? path : "seed=1",
+                                 k == 2 ? "data.workers=4" : "data.workers=0"};
+        CHECK_OK(pl_run_open("stablesr/tiny", o, 8, &run));
+        CHECK_OK(pl_run_build(run));
+        overhead[k] = pl_run_memory_get(run).overhead;
+        pl_run_free(run);
+    }
+    pl_degrade d = pl_degrade_stablesr();
+    uint64_t one = pl_degrader_bytes(&d, 512, 512) + pl_canny_bytes(512, 512);
+    CHECK_MSG(overhead[1] > overhead[0] + one / 10 * 9, "%llu bytes more for a maker of %llu",
+              (unsigned long long)(overhead[1] - overhead[0]), (unsigned long long)one);
+    CHECK_MSG(overhead[2] > overhead[0] + 5 * one / 10 * 9, "%llu bytes more for five makers of %llu",
+              (unsigned long long)(overhead[2] - overhead[0]), (unsigned long long)one);
+}
+
 /* Encoding in the step, with less memory: the same bits. */
 TEST(stablesr_pictures_with_less_memory)
 {
@@ -389,6 +415,26 @@ TEST(stablesr_pictures_with_less_memory)
     c.arena_budget = all / 10 * 9;
     CHECK_OK(losses_of(o, 4, &c, less, &now));
     CHECK(now <= c.arena_budget && memcmp(keep, less, sizeof keep) == 0);
+}
+
+/* The authors' step: six micro-batches of two, one update; BatchNorm sees two samples at a time. */
+TEST(stablesr_accumulates_six)
+{
+    pl_run *run;
+    double loss[STEPS], two[STEPS];
+    CHECK_OK(pl_run_open("stablesr/full", NULL, 0, &run));
+    CHECK_INT(pl_config_int(pl_run_config(run), "batch"), 12);
+    CHECK(strcmp(pl_config_text(pl_run_config(run), "accumulate"), "6") == 0);
+    pl_run_free(run);
+    const char *const o[] = {"batch=12", "accumulate=6", "accumulate_coupled=true"};
+    CHECK_OK(pl_run_open("stablesr/tiny", o, 3, &run));
+    CHECK_OK(pl_run_build(run));
+    pl_run_split split = pl_run_split_get(run);
+    CHECK(split.micro == 2 && split.accumulate == 6 && split.effective == 12);
+    pl_run_free(run);
+    CHECK_OK(losses_of(o, 3, NULL, loss, NULL));
+    CHECK_OK(losses_of((const char *const[]){"batch=2"}, 1, NULL, two, NULL));
+    CHECK(isfinite(loss[STEPS - 1]) && loss[0] != two[0]);
 }
 
 /* ---- memory ------------------------------------------------------------------------------- */

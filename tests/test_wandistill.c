@@ -203,6 +203,57 @@ TEST(wandistill_teacher_strictly)
     CHECK(save_with("/nowhere/teacher.safetensors", back) != PL_OK);
 }
 
+/* ---- weights cut out of the teacher ------------------------------------------------------- */
+static const float *slot_data(pl_run *run, const char *name, pl_type *type)
+{
+    int slot = pl_store_find(pl_run_store(run), name);
+    if (slot < 0) return NULL;
+    *type = pl_store_slot(pl_run_store(run), slot)->type;
+    return pl_session_slot(pl_run_session(run), slot);
+}
+
+/* With a learning rate of 0 the first step leaves what was cut out. */
+TEST(wandistill_student_from_teacher)
+{
+    pl_run *run;
+    pl_step_info info;
+    const char *const o[] = {"student.from_teacher=true", "optim.lr=0", "student.depth=2", "teacher.layers=5", "teacher.ffn=130"};
+    CHECK_OK(pl_run_open("wandistill/tiny", o, 5, &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK_OK(pl_run_start(run));
+    CHECK_OK(pl_run_step(run, &info));
+    pl_type st, tt;
+    for (int i = 0; i < 2; i++) {
+        char name[96];
+        int of = i * 5 / 2;
+        snprintf(name, sizeof name, "student.blocks.%d.attn.in_proj_weight", i);
+        const float *s = slot_data(run, name, &st);
+        snprintf(name, sizeof name, "teacher.blocks.%d.self_attn.k.weight", of);
+        const float *t = slot_data(run, name, &tt);
+        CHECK(s && t && st.dim[1] == 32 && tt.dim[1] == 48);
+        for (int r = 0; r < 32; r++) /* k is the middle third */
+            for (int c = 0; c < 32; c++)
+                CHECK_NEAR(s[(32 + r) * 32 + c], (double)t[r * 48 + c] * sqrt(48.0 / 32), 1e-6);
+        snprintf(name, sizeof name, "student.blocks.%d.mlp.2.weight", i);
+        s = slot_data(run, name, &st);
+        snprintf(name, sizeof name, "teacher.blocks.%d.ffn.2.weight", of);
+        t = slot_data(run, name, &tt);
+        CHECK_NEAR(s[31 * 128 + 127], (double)t[31 * 130 + 127] * sqrt(130.0 / 128), 1e-6);
+        snprintf(name, sizeof name, "student.blocks.%d.mlp.0.bias", i);
+        s = slot_data(run, name, &st);
+        snprintf(name, sizeof name, "teacher.blocks.%d.ffn.0.bias", of);
+        t = slot_data(run, name, &tt);
+        CHECK(memcmp(s, t, 128 * sizeof *s) == 0);
+    }
+    /* Only in the first step: afterwards the student is its own. */
+    int slot = pl_store_find(pl_run_store(run), "student.blocks.0.mlp.2.bias");
+    float *own = pl_session_slot(pl_run_session(run), slot);
+    own[0] = 7;
+    CHECK_OK(pl_run_step(run, &info));
+    CHECK(own[0] == 7);
+    pl_run_free(run);
+}
+
 /* ---- memory ------------------------------------------------------------------------------- */
 typedef struct figures {
     uint64_t arena, state, keep_all;

@@ -38,6 +38,7 @@ static const pl_config_entry schema[] = {
     {"flow.width", PL_CONFIG_INT, "128", 2, 65536, NULL, "Channels of a token in it."},
     {"flow.heads", PL_CONFIG_INT, "8", 1, 256, NULL, "Heads of its attention."},
     {"flow.layers", PL_CONFIG_INT, "10", 1, 256, NULL, "Its blocks."},
+    {"flow.sample_steps", PL_CONFIG_INT, "20", 1, 1000, NULL, "Steps from noise to a picture (sample.every)."},
     {"flow.text", PL_CONFIG_INT, "1024", 1, 65536, NULL, "Length of a text vector."},
     {"gan.on", PL_CONFIG_BOOL, "true", 0, 0, NULL, "Train against a discriminator."},
     {"gan.base", PL_CONFIG_INT, "64", 1, 65536, NULL, "First width of the discriminator."},
@@ -116,8 +117,8 @@ static pl_status build(pl_builder *b)
     if (vae && flow && flux_of(b, pl_builder_program(b, "flow", (pl_when){.after = true}), 0, &k))
         flux_build_flow(&k);
     if (flux_of(b, pl_builder_eval(b), 0, &k)) flux_build_eval(&k);
-    pl_nn *pictures = vae ? pl_builder_sample(b) : NULL;
-    if (pictures && flux_of(b, pictures, 0, &k)) flux_build_sample(&k);
+    pl_nn *sample = pl_builder_sample(b);
+    if (sample && flux_of(b, sample, 0, &k)) flux_build_sample(&k);
     return PL_OK;
 }
 

@@ -24,7 +24,8 @@ pl_val flux_expander(pl_nn *m, const flux_sizes *c, pl_val packed);
 /* One logit a sample (B). */
 pl_val flux_discriminator(pl_nn *m, const flux_sizes *c, pl_val image, pl_val condition);
 pl_val flux_lpips(pl_nn *m, const flux_sizes *c, pl_val x, pl_val target);
-/* All but the last token, which holds the size: (B,T,D). */
+/* Tokens of an image (B,T,D) with the one that holds the size, (B,T+1,D); and without it. */
+pl_val flux_packed(pl_nn *m, const flux_sizes *c, pl_val tokens);
 pl_val flux_image_tokens(pl_nn *m, pl_val packed);
 /* Mean of the image tokens, (B,D). */
 pl_val flux_token_mean(pl_nn *m, pl_val packed);
@@ -38,6 +39,9 @@ pl_val flux_flow(pl_nn *m, const flux_sizes *c, pl_val tokens, pl_val text, pl_v
 pl_val flux_flow_time(pl_graph *g, pl_val u);
 /* Tokens with as much noise as belongs to t, and the velocity there. */
 void flux_flow_noised(pl_graph *g, pl_val x, pl_val noise, pl_val t, pl_val *noised, pl_val *velocity);
+
+/* Tokens that `steps` steps (DDIM, from time 999 down) make of noise (B,T,D). */
+pl_val flux_flow_sample(pl_nn *m, const flux_sizes *c, pl_val noise, pl_val text, int steps);
 
 /* ---- losses.c --------------------------------------------------------------------------- */
 /* Frequency-split L1 plus mse_weight times MSE. */
@@ -75,7 +79,7 @@ void flux_build_vae(flux *k);
 void flux_build_flow(flux *k);
 /* Reconstruction and, where it is trained, the velocity's error. */
 void flux_build_eval(flux *k);
-/* Pictures beside what the autoencoder makes of them. */
+/* Pictures beside what the autoencoder makes of them; where the flow is trained, pictures from text. */
 void flux_build_sample(flux *k);
 
 /* ---- data, images.c --------------------------------------------------------------------- */

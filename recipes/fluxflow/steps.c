@@ -213,6 +213,7 @@ void flux_build_vae(flux *k)
     factor[1] = pl_cast(g, beta, m->dtype);
     pl_output(g, "rec", raw[0]);
     pl_output(g, "kl", raw[1]);
+    pl_output(g, "beta", factor[1]);
     pl_output(g, "lpips", lpips);
     if (gan) {
         pl_val held = pl_stop_gradient(g, packed), again = flux_expander(m, &k->s, held);
@@ -274,14 +275,6 @@ static pl_val eval_flow(flux *k, pl_val tokens)
     return flow_loss(k, tokens, noise, t);
 }
 
-void flux_build_sample(flux *k)
-{
-    pl_val real = real_input(k), mu, logvar;
-    pl_val packed = flux_compressor(k->m, &k->s, real, pl_fill(k->m->g, latent_type(k), 0), &mu, &logvar);
-    pl_builder_picture(k->b, "real", real, -1, 1);
-    pl_builder_picture(k->b, "reconstructed", flux_expander(k->m, &k->s, packed), -1, 1);
-}
-
 void flux_build_eval(flux *k)
 {
     pl_nn *m = k->m;
@@ -299,4 +292,33 @@ void flux_build_eval(flux *k)
     }
     if (flow && !vae) pl_output(g, "loss", v);
     if (flow) pl_output(g, "v", v);
+}
+
+/* ---- pictures --------------------------------------------------------------------------- */
+static void picture_reconstruction(flux *k)
+{
+    pl_nn *m = k->m;
+    pl_val real = real_input(k), mu, logvar;
+    pl_val packed = flux_compressor(m, &k->s, real, pl_fill(m->g, latent_type(k), 0), &mu, &logvar);
+    pl_builder_picture(k->b, "real", real, -1, 1);
+    pl_builder_picture(k->b, "reconstructed", flux_expander(m, &k->s, packed), -1, 1);
+}
+
+static void picture_flow(flux *k)
+{
+    pl_nn *m = k->m;
+    pl_type t = latent_type(k);
+    pl_type tokens = PL_TYPE(t.dtype, t.dim[0], t.dim[1] * t.dim[2], t.dim[3]);
+    bool vae = pl_config_bool(k->c, "vae.on"), frozen = m->frozen;
+    pl_val x = flux_flow_sample(m, &k->s, pl_draw_normal(k->b, m, "sample_noise", tokens), text_input(k),
+                                (int)pl_config_int(k->c, "flow.sample_steps"));
+    m->frozen = !vae;
+    pl_builder_picture(k->b, "made", flux_expander(m, &k->s, flux_packed(m, &k->s, x)), -1, 1);
+    m->frozen = frozen;
+}
+
+void flux_build_sample(flux *k)
+{
+    if (pl_config_bool(k->c, "vae.on")) picture_reconstruction(k);
+    if (pl_config_bool(k->c, "flow.on")) picture_flow(k);
 }

@@ -114,6 +114,12 @@ pl_status sr_data_open(const pl_config *c, void **data)
     return PL_OK;
 }
 
+uint64_t sr_data_bytes(const pl_config *c)
+{
+    int side = (int)pl_config_int(c, "image");
+    return pl_config_bool(c, "vae.encode") ? sr_make_bytes(c, side, side) + (uint64_t)side * (uint64_t)side * 3 : 0;
+}
+
 void sr_data_close(void *data)
 {
     pairs *p = data;

@@ -306,6 +306,7 @@ const pl_recipe pl_recipe_stablesr = {
     .build = build,
     .data_open = sr_data_open,
     .data_close = sr_data_close,
+    .data_bytes = sr_data_bytes,
     .data_read = sr_data_read,
     .peer = &peer,
     .images = &sr_feed,

@@ -21,6 +21,8 @@ static const pl_config_entry schema[] = {
     {"student.hidden", PL_CONFIG_INT, "1024", 4, 65536, NULL, "Width of the student."},
     {"student.depth", PL_CONFIG_INT, "16", 1, 1024, NULL, "Blocks of the student."},
     {"student.heads", PL_CONFIG_INT, "16", 1, 1024, NULL, "Attention heads of the student."},
+    {"student.from_teacher", PL_CONFIG_BOOL, "false", 0, 0, NULL,
+     "The student begins with weights cut out of the teacher's, in the first step."},
     {"teacher.dim", PL_CONFIG_INT, "1536", 12, 65536, NULL, "Width of the teacher."},
     {"teacher.ffn", PL_CONFIG_INT, "8960", 1, 1048576, NULL, "Feed-forward width of the teacher."},
     {"teacher.heads", PL_CONFIG_INT, "12", 1, 1024, NULL, "Attention heads of the teacher."},
@@ -103,6 +105,9 @@ static pl_status build(pl_builder *b)
     pl_val latents = pl_draw_normal(b, m, "latents", latent);
     pl_val t = pl_draw_integers(b, m, "t", times, 1000);
     pl_builder_minimise(b, distance(b, m, &k, latents, t));
+
+    if (pl_config_bool(pl_builder_config(b), "student.from_teacher"))
+        wan_project(pl_builder_program(b, "project", (pl_when){.until = 1}), &k);
 
     m = pl_builder_eval(b);
     latents = pl_input(m->g, "latents", latent);

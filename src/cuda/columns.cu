@@ -1,22 +1,22 @@
 /* columns.cu - the pixels under each tap of a filter, side by side: convolution as a product.
  *
- * Row m of the columns belongs to an output pixel and holds, tap by tap, the channels of the input pixel
- * that the tap reads, zeros in the padding. For the gradient by the data rows are input pixels, and the taps
- * find the output pixels that read them (stride 1). Rows can be made in parts.
+ * Row m of the columns belongs to a pixel and holds, tap by tap, the channels of the pixel that the tap finds
+ * for it in another image, zeros outside of that. Rows can be made in parts. Two copies go with them: of a
+ * filter's taps, and of rows back to pixels that lie apart.
  */
 #include "cuda/conv.h"
 #include "cuda/launch.h"
 
 static constexpr int THREADS = 256;
 
-struct shape {
-    pl_divisor packs, taps, k1, k2, pixels, p1, p2; /* packs: of channels; k: filter; p: the rows' pixels */
-    int32_t size[3], stride[3], step[3], shift[3];  /* of the source; q = p * stride + k * step + shift */
+struct grid {
+    pl_divisor packs, taps, k1, k2, pixels, p1, p2; /* packs: of channels; k: taps; p: the rows' pixels */
+    int32_t size[3], stride[3], step[3], shift[3];
     int64_t first;
     uint32_t total;
 };
 
-template <class U> static __global__ void columns(shape s, const U *from, U *out)
+template <class U> static __global__ void columns(grid s, const U *from, U *out)
 {
     for (uint32_t i = (uint32_t)PL_ITEM; i < s.total; i += (uint32_t)PL_ITEMS) {
         uint32_t ch, tap, pix, k[3], p[3];
@@ -35,44 +35,33 @@ template <class U> static __global__ void columns(shape s, const U *from, U *out
     }
 }
 
-static shape shape_of(const pl_conv_shape *c, int64_t channels, int64_t pack)
-{
-    bool back = c->kind == PL_CONV_DX;
-    const int64_t *rows = back ? c->in : c->out, *source = back ? c->out : c->in;
-    shape s = {};
-    s.packs = pl_div_by(channels / pack);
-    s.taps = pl_div_by(pl_conv_pixels(c->kernel));
-    s.k1 = pl_div_by(c->kernel[1]);
-    s.k2 = pl_div_by(c->kernel[2]);
-    s.pixels = pl_div_by(pl_conv_pixels(rows));
-    s.p1 = pl_div_by(rows[1]);
-    s.p2 = pl_div_by(rows[2]);
-    for (int d = 0; d < 3; d++) {
-        s.size[d] = (int32_t)source[d];
-        s.stride[d] = back ? 1 : (int32_t)c->stride[d];
-        s.step[d] = (int32_t)(back ? -c->dilation[d] : c->dilation[d]);
-        s.shift[d] = (int32_t)(back ? c->pad_lo[d] : -c->pad_lo[d]);
-    }
-    return s;
-}
-
 template <class U>
-static void launch(const pl_conv_shape *c, const void *from, int64_t first, int64_t rows, void *out)
+static void launch(const pl_columns *c, const void *from, int64_t first, int64_t rows, void *out)
 {
-    enum { PACK = sizeof(U) / 4 };
-    int64_t channels = c->kind == PL_CONV_DX ? c->oc : c->ic;
-    shape s = shape_of(c, channels, PACK);
+    int64_t packs = c->channels * 4 / (int64_t)sizeof(U), taps = pl_conv_pixels(c->taps);
+    grid s = {};
+    s.packs = pl_div_by(packs);
+    s.taps = pl_div_by(taps);
+    s.k1 = pl_div_by(c->taps[1]);
+    s.k2 = pl_div_by(c->taps[2]);
+    s.pixels = pl_div_by(pl_conv_pixels(c->rows));
+    s.p1 = pl_div_by(c->rows[1]);
+    s.p2 = pl_div_by(c->rows[2]);
+    for (int d = 0; d < 3; d++) {
+        s.size[d] = (int32_t)c->size[d];
+        s.stride[d] = (int32_t)c->stride[d];
+        s.step[d] = (int32_t)c->step[d];
+        s.shift[d] = (int32_t)c->shift[d];
+    }
     s.first = first;
-    s.total = (uint32_t)(rows * pl_conv_pixels(c->kernel) * (channels / PACK));
+    s.total = (uint32_t)(rows * taps * packs);
     PL_LAUNCH((columns<U>), pl_blocks(s.total, THREADS * 4), THREADS, 0, s, (const U *)from, (U *)out);
 }
 
-extern "C" pl_status pl_conv_columns(const pl_conv_shape *c, const void *from, int64_t first, int64_t rows,
-                                     void *out)
+extern "C" pl_status pl_columns_make(const pl_columns *c, const void *from, int64_t first, int64_t rows, void *out)
 {
     const void *p[2] = {from, out};
-    int64_t channels = c->kind == PL_CONV_DX ? c->oc : c->ic;
-    if (channels % 4 == 0 && pl_cuda_aligned(p, 2))
+    if (c->channels % 4 == 0 && pl_cuda_aligned(p, 2))
         launch<uint4>(c, from, first, rows, out);
     else
         launch<uint32_t>(c, from, first, rows, out);
@@ -80,20 +69,77 @@ extern "C" pl_status pl_conv_columns(const pl_conv_shape *c, const void *from, i
     return PL_OK;
 }
 
-/* w [O, taps, I] as [taps, O, I]. */
-static __global__ void turn(uint32_t total, pl_divisor ic, pl_divisor oc, uint32_t taps, const float *w, float *out)
+/* ---- taps of a filter ----------------------------------------------------------------------- */
+struct filter {
+    pl_divisor ic, oc, t1, t2;
+    uint32_t taps, k[3], first[3], by[3], total;
+};
+
+static __global__ void turn(filter f, const float *w, float *out)
 {
-    for (uint32_t e = (uint32_t)PL_ITEM; e < total; e += (uint32_t)PL_ITEMS) {
-        uint32_t i, o, t = pl_divmod(pl_divmod(e, ic, &i), oc, &o);
-        out[e] = w[(o * taps + t) * ic.d + i];
+    for (uint32_t e = (uint32_t)PL_ITEM; e < f.total; e += (uint32_t)PL_ITEMS) {
+        uint32_t i, o, j[3];
+        j[0] = pl_divmod(pl_divmod(pl_divmod(pl_divmod(e, f.ic, &i), f.oc, &o), f.t2, &j[2]), f.t1, &j[1]);
+        uint32_t tap = 0;
+        for (int d = 0; d < 3; d++) tap = tap * f.k[d] + f.first[d] + f.by[d] * j[d];
+        out[e] = w[(o * f.taps + tap) * f.ic.d + i];
     }
 }
 
-extern "C" pl_status pl_conv_turn_filter(const pl_conv_shape *c, const void *w, void *out)
+extern "C" pl_status pl_columns_filter(const pl_conv_shape *c, const int64_t *first, const int64_t *by,
+                                       const int64_t *taps, const void *w, void *out)
 {
-    int64_t taps = pl_conv_pixels(c->kernel), total = c->oc * taps * c->ic;
-    PL_LAUNCH(turn, pl_blocks(total, THREADS), THREADS, 0, (uint32_t)total, pl_div_by(c->ic), pl_div_by(c->oc),
-              (uint32_t)taps, (const float *)w, (float *)out);
-    PL_CUDA_LAUNCHED("turn of a filter");
+    filter f = {};
+    f.ic = pl_div_by(c->ic);
+    f.oc = pl_div_by(c->oc);
+    f.t1 = pl_div_by(taps[1]);
+    f.t2 = pl_div_by(taps[2]);
+    f.taps = (uint32_t)pl_conv_pixels(c->kernel);
+    for (int d = 0; d < 3; d++) {
+        f.k[d] = (uint32_t)c->kernel[d];
+        f.first[d] = (uint32_t)first[d];
+        f.by[d] = (uint32_t)by[d];
+    }
+    f.total = (uint32_t)(pl_conv_pixels(taps) * c->oc * c->ic);
+    PL_LAUNCH(turn, pl_blocks(f.total, THREADS), THREADS, 0, f, (const float *)w, (float *)out);
+    PL_CUDA_LAUNCHED("taps of a filter");
+    return PL_OK;
+}
+
+/* ---- rows back to pixels -------------------------------------------------------------------- */
+struct spread {
+    pl_divisor channels, pixels, p1, p2;
+    int64_t size[3], first[3], stride[3], row;
+    uint32_t total;
+};
+
+static __global__ void scatter(spread s, const float *rows, float *out)
+{
+    for (uint32_t e = (uint32_t)PL_ITEM; e < s.total; e += (uint32_t)PL_ITEMS) {
+        uint32_t ch, pix, p[3];
+        int64_t at = pl_divmod((uint32_t)(s.row + pl_divmod(e, s.channels, &ch)), s.pixels, &pix);
+        p[0] = pl_divmod(pl_divmod(pix, s.p2, &p[2]), s.p1, &p[1]);
+        for (int d = 0; d < 3; d++) at = at * s.size[d] + s.first[d] + s.stride[d] * p[d];
+        out[at * s.channels.d + ch] = rows[e];
+    }
+}
+
+extern "C" pl_status pl_columns_spread(const pl_conv_shape *c, const int64_t *first, const int64_t *count, int64_t row,
+                                       int64_t rows, const void *from, void *dx)
+{
+    spread s = {};
+    s.channels = pl_div_by(c->ic);
+    s.pixels = pl_div_by(pl_conv_pixels(count));
+    s.p1 = pl_div_by(count[1]);
+    s.p2 = pl_div_by(count[2]);
+    for (int d = 0; d < 3; d++) {
+        s.size[d] = c->in[d];
+        s.first[d] = first[d];
+        s.stride[d] = c->stride[d];
+    }
+    s.row = row;
+    s.total = (uint32_t)(rows * c->ic);
+    PL_LAUNCH(scatter, pl_blocks(s.total, THREADS * 4), THREADS, 0, s, (const float *)from, (float *)dx);
+    PL_CUDA_LAUNCHED("rows back to pixels");
     return PL_OK;
 }

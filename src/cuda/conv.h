@@ -86,11 +86,19 @@ pl_status pl_conv_product_prepare(const pl_conv_shape *c, void **prep, size_t *w
 void pl_conv_product_release(void *prep); /* NULL is fine */
 pl_status pl_conv_product_run(void *prep, const void *a, const void *b, const void *bias, void *out,
                               void *work) PL_MUST_USE;
-/* columns.cu: rows [first, first + rows) of the columns of x, of dy where the problem is dx (stride 1);
- * f32 w [oc, taps, ic] as [taps, oc, ic]. */
-pl_status pl_conv_columns(const pl_conv_shape *c, const void *from, int64_t first, int64_t rows,
-                          void *out) PL_MUST_USE;
-pl_status pl_conv_turn_filter(const pl_conv_shape *c, const void *w, void *out) PL_MUST_USE;
+/* columns.cu, in f32. Tap k of row pixel p finds pixel p * stride + k * step + shift of an image of that size
+ * with that many channels; rows: the pixels' own grid, images one after the other. */
+typedef struct pl_columns {
+    int64_t channels, rows[3], taps[3], size[3], stride[3], step[3], shift[3];
+} pl_columns;
+/* Rows [first, first + n). */
+pl_status pl_columns_make(const pl_columns *c, const void *from, int64_t first, int64_t n, void *out) PL_MUST_USE;
+/* Taps first, first + by, ... of w [oc, kernel, ic] as [taps, oc, ic]. */
+pl_status pl_columns_filter(const pl_conv_shape *c, const int64_t *first, const int64_t *by, const int64_t *taps,
+                            const void *w, void *out) PL_MUST_USE;
+/* Rows [row, row + n) of `count` pixels an image to dx, where they begin at `first` and lie a stride apart. */
+pl_status pl_columns_spread(const pl_conv_shape *c, const int64_t *first, const int64_t *count, int64_t row,
+                            int64_t n, const void *from, void *dx) PL_MUST_USE;
 
 /* One filter a channel: ic == oc == groups. w is at sample*step_n + tap*step_tap +
  * channel*step_c; step_n 0: the samples share it, and dw sums over them. */

@@ -140,7 +140,8 @@ uint64_t pl_supply_bytes(const pl_run *r)
     if (r->replay || !r->train || card_of(r)) return 0;
     int workers = workers_of(r);
     uint64_t bytes = workers ? pl_loader_bytes(workers, depth_of(r, workers), batch_bytes(r)) : 0;
-    return bytes + pl__images_bytes(r, workers + callers_of());
+    bool own = pl_config_is_null(r->config, "data.path") && r->recipe->data_bytes;
+    return bytes + (own ? r->recipe->data_bytes(r->config) : 0) + pl__images_bytes(r, workers + callers_of());
 }
 
 /* ---- reading a batch --------------------------------------------------------------------- */
@@ -405,7 +406,10 @@ pl_status pl_supply_read(pl_run *r, pl_program *p, int64_t number)
     PL_TRY(hold(s, number));
     for (int i = 0; i < s->layouts[bucket].n; i++) {
         const place *from = &s->layouts[bucket].places[i];
-        void *to = pl_session_input(r->session, p, from->name, NULL);
+        pl_type type;
+        void *to = pl_session_input(r->session, p, from->name, &type);
+        PL_FAIL_IF(to && !pl_type_equal(&type, &from->type), PL_ERR_ARG,
+                   "batch %lld is of another bucket than the program that reads it", (long long)number);
         if (to) copy_in(from, (char *)s->buffer + from->at, to);
     }
     if (r->n_turns == 1) let_go(s);
