@@ -442,7 +442,8 @@ static __global__ void __launch_bounds__(128)
         __syncthreads();
 #pragma unroll 4
         for (int t = 0; t < KEYS; t++) {
-            float4 lo = *(const float4 *)(ds + t * P + y * 4), hi = *(const float4 *)(ds + t * P + 64 + y * 4);
+            float4 lo = *(const float4 *)(ds + t * P + y * 4);
+            float4 hi = *(const float4 *)(ds + t * P + 64 + y * 4);
             float a[8] = {lo.x, lo.y, lo.z, lo.w, hi.x, hi.y, hi.z, hi.w}, c[N];
 #pragma unroll
             for (int e = 0; e < N; e += 4) {
@@ -540,8 +541,8 @@ template <int D, int R, int C> static pl_status run_backward(const pl_attend *a,
         unsigned some = all - first < kept ? all - first : (unsigned)kept;
         PL_LAUNCH((to_key<D, R, C>), dim3(keys, some), THREADS, bytes, sizes_of(a), q, k, v, d_o, lse,
                   delta, dk, dv, scores, (int)first);
-        PL_LAUNCH((from_scores<(D > 64 ? 64 : D)>), dim3((unsigned)((a->n + WIDE - 1) / WIDE), some), 128, 0,
-                  sizes_of(a), k, (const float *)scores, dq, (int)first);
+        dim3 wide((unsigned)((a->n + WIDE - 1) / WIDE), some);
+        PL_LAUNCH((from_scores<(D > 64 ? 64 : D)>), wide, 128, 0, sizes_of(a), k, (const float *)scores, dq, (int)first);
     }
     if (kept) return PL_OK;
     PL_TRY(allow((const void *)to_query<D, R, C>, bytes));
@@ -554,7 +555,8 @@ template <int D, int R, int C> static pl_status run_backward(const pl_attend *a,
 
 template <int D> static pl_status run_narrow(const pl_attend *a, bool back)
 {
-    if (back) return fits(D, 8, 8, true) ? run_backward<D, 8, 8>(a, heads_kept(a)) : run_backward<D, 4, 4>(a, 0);
+    if (back && fits(D, 8, 8, true)) return run_backward<D, 8, 8>(a, heads_kept(a));
+    if (back) return run_backward<D, 4, 4>(a, 0);
     return fits(D, 8, 4, false) ? run_forward<D, 8, 4>(a) : run_forward<D, 4, 4>(a);
 }
 
@@ -572,7 +574,9 @@ static pl_status run_sized(const pl_attend *a, bool back)
 
 extern "C" bool pl_attend_f32_takes(const pl_attend *a)
 {
-    bool room = a->d <= 64 ? fits(64, 4, 4, true) : a->d <= 128 ? fits(128, 4, 4, true) : fits(256, 2, 2, true);
+    bool room = a->d <= 64    ? fits(64, 4, 4, true)
+                : a->d <= 128 ? fits(128, 4, 4, true)
+                              : fits(256, 2, 2, true);
     return a->dtype == PL_F32 && a->d <= 256 && a->n < 1 << 30 && a->m < 1 << 30 &&
            a->heads < 65536 && a->batch < 65536 &&
            room;
