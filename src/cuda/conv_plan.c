@@ -20,12 +20,15 @@
  * timed, the fastest of them. If none keeps the cap, the one that asks for least.
  * The choice is a function of the problem, the card and the library, never of the caller.
  *
- * Plans are kept in one table for the process, counted, because a network repeats its shapes.
+ * Plans are kept in one table for the process, counted, because a network repeats its shapes, and on disk
+ * as the text that cuDNN makes of them, compiled code included: heuristics and engines that compile their kernels
+ * take seconds in a large network.
  */
 #include "cuda/conv.h"
 
 #include "base/sys.h"
 #include "cuda/choice.h"
+#include "cuda/codegen_cache.h"
 #include "cuda/lib.h"
 
 #include <inttypes.h>
@@ -551,6 +554,78 @@ static bool has_level(const pl_conv_shape *c, int level)
     return level == PL_CONV_BARE || (level == PL_CONV_WITH_BIAS ? c->bias : c->add || c->act);
 }
 
+/* ---- plans on disk ---------------------------------------------------------------------------- */
+/* What stands before the plan's own text. */
+typedef struct saved {
+    uint64_t work_bytes;
+    int32_t level;
+    char engine[64];
+} saved;
+
+static pl_code_key key_of(const pl_conv_shape *c)
+{
+    char with[512];
+    snprintf(with, sizeof with, "cudnn %zu %s sm%d tf32=%d", cudnnGetVersion(), pl_cuda_card_get()->name,
+             pl_cuda_card_get()->arch, pl_cuda_tf32());
+    return pl_code_key_of((const char *)c, sizeof *c, with);
+}
+
+static bool restore(pl_conv_plan *p, const char *file, size_t len)
+{
+    saved s;
+    cudnnHandle_t h;
+    desc d = NULL;
+    int64_t got = 0, bytes = -1;
+    if (len <= sizeof s) return false;
+    memcpy(&s, file, sizeof s);
+    bool ok = pl_cuda_dnn(&h) == PL_OK && make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &d) == PL_OK &&
+              cudnnBackendSetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &h) == CUDNN_STATUS_SUCCESS &&
+              cudnnBackendSetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                                       (int64_t)(len - sizeof s), file + sizeof s) == CUDNN_STATUS_SUCCESS &&
+              cudnnBackendFinalize(d) == CUDNN_STATUS_SUCCESS &&
+              cudnnBackendGetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &got,
+                                       &bytes) == CUDNN_STATUS_SUCCESS &&
+              (uint64_t)bytes == s.work_bytes;
+    if (!ok) {
+        drop(&d);
+        return false;
+    }
+    p->plan = d;
+    p->work_bytes = (size_t)s.work_bytes;
+    p->level = (pl_conv_level)s.level;
+    memcpy(p->engine, s.engine, sizeof p->engine);
+    p->engine[sizeof p->engine - 1] = 0;
+    return true;
+}
+
+/* Timed choices have a file of their own, which other processes add to. */
+static bool load_plan(pl_conv_plan *p)
+{
+    size_t len = 0;
+    char *file = pl_cuda_autotune() ? NULL : pl_code_cache_read(pl_cuda_cache_dir(), key_of(&p->problem), &len);
+    bool ok = file && restore(p, file, len);
+    pl_sys_free(file);
+    return ok;
+}
+
+static void save_plan(const pl_conv_plan *p)
+{
+    saved s = {.work_bytes = p->work_bytes, .level = (int32_t)p->level};
+    int64_t n = 0;
+    if (!p->plan || pl_cuda_autotune() || !pl_cuda_cache_dir()[0]) return;
+    if (cudnnBackendGetAttribute(p->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, 0, &n, NULL) !=
+            CUDNN_STATUS_SUCCESS || n <= 0)
+        return;
+    char *file = pl_sys_alloc(sizeof s + (size_t)n + 1);
+    memcpy(s.engine, p->engine, sizeof s.engine);
+    if (file && cudnnBackendGetAttribute(p->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, n, &n,
+                                         file + sizeof s) == CUDNN_STATUS_SUCCESS) {
+        memcpy(file, &s, sizeof s);
+        pl_code_cache_write(pl_cuda_cache_dir(), key_of(&p->problem), file, sizeof s + (size_t)n);
+    }
+    pl_sys_free(file);
+}
+
 /* A graph that cuDNN does not take, or has no engine for, is not an error: our own kernels do it.
  * Having more inside must not cost the workspace cap: then it is done behind. */
 static pl_status fill(pl_conv_plan *p)
@@ -558,6 +633,7 @@ static pl_status fill(pl_conv_plan *p)
     uint64_t start = pl_sys_now_ns();
     cudnnHandle_t h;
     PL_TRY(pl_cuda_dnn(&h));
+    if (load_plan(p)) return PL_OK;
     for (int level = PL_CONV_WHOLE; level >= PL_CONV_BARE; level--) {
         pl_conv_plan lower = {.problem = p->problem, .run_ms = -1};
         if (!has_level(&p->problem, level)) continue;
@@ -572,6 +648,7 @@ static pl_status fill(pl_conv_plan *p)
             drop_plan(&lower);
         }
     }
+    save_plan(p);
     p->ms = (double)(pl_sys_now_ns() - start) * 1e-6;
     return PL_OK;
 }
