@@ -7,8 +7,9 @@
  * The library trusts what a file says of itself, and some damaged files end the process that reads them. So a
  * child process opens each file first and reads rows all over it: what ends the child is refused here.
  */
-#include "data/array.h"
+#include "plimsoll_hdf5.h"
 
+#include "base/err.h"
 #include "base/sys.h"
 
 #if __has_include(<hdf5/serial/hdf5.h>)
