@@ -76,6 +76,19 @@ TEST(buckets_nearest)
 /* ---- runs ------------------------------------------------------------------------------------- */
 enum { PICTURES = 29 };
 
+/* Long notes of a camera before the size: 60,000 bytes behind the first two. */
+static void add_notes(uint8_t **jpeg, size_t *n)
+{
+    enum { NOTES = 60000 };
+    uint8_t *more = calloc(*n + NOTES + 2, 1), head[4] = {0xff, 0xe1, NOTES >> 8, NOTES & 255};
+    memcpy(more, *jpeg, 2);
+    memcpy(more + 2, head, 4);
+    memcpy(more + 2 + NOTES + 2, *jpeg + 2, *n - 2);
+    free(*jpeg);
+    *jpeg = more;
+    *n += NOTES + 2;
+}
+
 /* Pictures of three shapes; the brightness of one is its number. */
 static bool pictures_made(const char *dir, bool weighted)
 {
@@ -90,6 +103,7 @@ static bool pictures_made(const char *dir, bool weighted)
         size_t n = 0;
         memset(rgb, 8 * i + 4, (size_t)w * (size_t)h * 3);
         bool ok = image_jpeg(rgb, w, h, &jpeg, &n);
+        if (ok && i == 1) add_notes(&jpeg, &n);
         snprintf(path, sizeof path, "%s/%02d.jpg", dir, i);
         ok = ok && image_write(path, jpeg, n);
         if (f) fprintf(f, "{\"file_name\": \"%02d.jpg\", \"weight\": %d}\n", i, i == 3 ? 20 : 1);
@@ -270,10 +284,14 @@ TEST(buckets_plan)
     const char *a = strstr(one.out, "\"arena_bytes\":");
     CHECK_MSG(one.code == 0 && a, "%s", one.err);
     long long alone = a ? atoll(a + 14) : 0;
+    const char *kept = strstr(one.out, "\"keep_all_bytes\":");
+    long long all = kept ? atoll(kept + 17) : 0;
     cli_result r = cli_run("cd %s && $P plan ./photo.so 'data.buckets=[32x32, 40x40, 24x40]' --json", pl_test_dir());
     CHECK_MSG(r.code == 0, "%s", r.err);
     a = strstr(r.out, "\"arena_bytes\":");
     CHECK(a && atoll(a + 14) == alone);
+    kept = strstr(r.out, "\"keep_all_bytes\":"); /* the plan that is shown is the largest one's */
+    CHECK(kept && all > 0 && atoll(kept + 17) == all);
     CHECK_MSG(strstr(r.out, "{\"height\":24,\"width\":40,"), "%s", r.out);
     r = cli_run("cd %s && $P plan ./photo.so 'data.buckets=[auto]' data.bucket_area=1100 data.bucket_step=8",
                 pl_test_dir());
