@@ -12,7 +12,8 @@
  *      conv ── add ── add ── act ── y            with a tail (ops/tail.h), f32 and virtual between
  *
  * A problem with a tail asks for all of it first, then for the bias alone, then for neither; what is not
- * in the plan is a pass behind it. When algorithms are timed, the fastest of the three is taken.
+ * in the plan is a pass behind it. Engines that cuDNN compiles as it makes the plan, a tenth of a second each, are for
+ * timed choices only, where the fastest of the three is taken.
  *
  * Engines come from cuDNN's heuristics, best first: mode A, then B, then the fallback list. An
  * engine is fit when its notes admit it: deterministic, f32 sums, no TF32 unless allowed. The
@@ -301,8 +302,8 @@ static void engine_release(engine *e)
     drop(&e->config);
 }
 
-/* Reads the notes of a configuration's engine: fit, and a text for people. */
-static bool fit(const pl_conv_shape *c, desc config, char *text, size_t cap)
+/* Reads the notes of a configuration's engine: fit, and a text for people. quick: not if it must be compiled. */
+static bool fit(const pl_conv_shape *c, bool quick, desc config, char *text, size_t cap)
 {
     cudnnBackendNumericalNote_t note[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     cudnnBackendBehaviorNote_t way[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
@@ -332,6 +333,7 @@ static bool fit(const pl_conv_shape *c, desc config, char *text, size_t cap)
     }
     for (int64_t i = 0; good && i < n_way && i < CUDNN_BEHAVIOR_NOTE_TYPE_COUNT; i++)
         compiled |= way[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION;
+    good = good && !(quick && compiled);
     drop(&e);
     snprintf(text, cap, "eng%" PRId64 "%s%s", index, tensor_core ? " tc" : "",
              compiled ? " rtc" : "");
@@ -339,8 +341,8 @@ static bool fit(const pl_conv_shape *c, desc config, char *text, size_t cap)
 }
 
 /* Appends the fit configurations of one heuristic mode; a mode that has none is no failure. */
-static pl_status ask(const pl_conv_shape *c, const graph *g, cudnnBackendHeurMode_t mode, engine *list,
-                     int *n, int most)
+static pl_status ask(const pl_conv_shape *c, const graph *g, bool quick, cudnnBackendHeurMode_t mode,
+                     engine *list, int *n, int most)
 {
     desc heur = NULL, config[MAX_CONFIGS] = {NULL};
     int64_t got = 0;
@@ -357,7 +359,7 @@ static pl_status ask(const pl_conv_shape *c, const graph *g, cudnnBackendHeurMod
         got = 0;
     for (int i = 0; rc == PL_OK && i < got && i < MAX_CONFIGS && *n < most; i++) {
         engine *e = &list[*n];
-        if (!fit(c, config[i], e->text, sizeof e->text)) continue;
+        if (!fit(c, quick, config[i], e->text, sizeof e->text)) continue;
         e->config = config[i];
         config[i] = NULL;
         ++*n;
@@ -505,7 +507,7 @@ static pl_status choose(const pl_conv_shape *c, pl_conv_level level, pl_conv_pla
     int n = 0, at = -1, tried = 0;
     pl_status rc = graph_make(c, level, &g);
     for (int m = 0; rc == PL_OK && at < 0 && m < 3; m++) {
-        rc = ask(c, &g, modes[m], list, &n, MAX_TRIED);
+        rc = ask(c, &g, level == PL_CONV_WHOLE && !pl_cuda_autotune(), modes[m], list, &n, MAX_TRIED);
         if (rc == PL_OK && !pl_cuda_autotune()) at = first_that_works(c, list, tried, n);
         tried = n;
     }
@@ -529,6 +531,28 @@ static void drop_plan(pl_conv_plan *p)
     p->work_bytes = 0;
 }
 
+/* That cuDNN has no kernel for a tail is worth remembering: asking takes longer than most steps of a plan. */
+static void refusal_key(const pl_conv_shape *c, char *key, size_t cap)
+{
+    char text[352];
+    pl_conv_text(c, text, sizeof text);
+    snprintf(key, cap, "refused:%s:%d%d", text, pl_cuda_tf32(), pl_cuda_autotune());
+}
+
+static bool is_refused(const pl_conv_shape *c, int level)
+{
+    char key[400], value[8];
+    refusal_key(c, key, sizeof key);
+    return level == PL_CONV_WHOLE && pl_cuda_choice_get(key, value, sizeof value);
+}
+
+static void note_refusal(const pl_conv_shape *c, int level)
+{
+    char key[400];
+    refusal_key(c, key, sizeof key);
+    if (level == PL_CONV_WHOLE) pl_cuda_choice_put(key, "1");
+}
+
 /* Whether the level asks for anything that the one below it does not. */
 static bool has_level(const pl_conv_shape *c, int level)
 {
@@ -544,11 +568,12 @@ static pl_status fill(pl_conv_plan *p)
     PL_TRY(pl_cuda_dnn(&h));
     for (int level = PL_CONV_WHOLE; level >= PL_CONV_BARE; level--) {
         pl_conv_plan lower = {.problem = p->problem, .run_ms = -1};
-        if (!has_level(&p->problem, level)) continue;
+        if (!has_level(&p->problem, level) || is_refused(&p->problem, level)) continue;
         /* With a plan of a higher level, only a lower one that was timed can be better. */
         if (p->plan && (!pl_cuda_autotune() || p->level < PL_CONV_WHOLE || !(p->run_ms > 0))) break;
         (void)choose(&p->problem, (pl_conv_level)level, &lower);
         bool fits = level == PL_CONV_BARE || lower.work_bytes <= work_cap(&p->problem);
+        if (!lower.plan || !fits) note_refusal(&p->problem, level);
         if (lower.plan && fits && (!p->plan || (lower.run_ms > 0 && lower.run_ms < p->run_ms))) {
             drop_plan(p);
             *p = lower;
