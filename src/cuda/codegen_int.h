@@ -52,6 +52,41 @@ typedef struct pl_cg_runs {
     bool moments;     /* lanes go further, for what a lane leaves is dear */
 } pl_cg_runs;
 
+static inline bool pl_cg_reduced(const pl_cg_runs *r, int i)
+{
+    return r->reduced >> i & 1u;
+}
+
+/* How columns are added up: y threads share one, parts of `part` rows are added up apart; all of it
+ * from the sizes of the runs. */
+typedef struct pl_cg_columns {
+    int32_t tx, ty;
+    int64_t tiles, part, parts;
+} pl_cg_columns;
+
+/* codegen_runs.c. lead: of pl_form_output. */
+pl_cg_runs pl_cg_runs_of(const pl_form *f, uint32_t mask, int64_t lead, bool moments);
+/* Elements of a row if only the innermost run is reduced (1: nothing is); else 0. */
+int64_t pl_cg_row_of(const pl_cg_runs *r);
+pl_cg_columns pl_cg_columns_of(const pl_cg_runs *r);
+/* Whether walk b over the same rows has the parts of walk a, which is cut where b is not. */
+bool pl_cg_same_parts(const pl_cg_runs *a, const pl_cg_runs *b);
+/* Columns that a row kernel can add up beside its rows (codegen_row.c). */
+bool pl_cg_slim(int64_t inner);
+/* So many parts that blocks, where they are many, come in whole rounds of what a large card holds
+ * at once: eight for each of 132 processors. A number of this file, not of the card that runs. */
+int64_t pl_cg_rounds(int64_t parts, int64_t others);
+enum { PL_CG_BLOCKS = 1056 };
+
+static inline int64_t pl_cg_ceil(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+static inline int64_t pl_cg_clamp(int64_t v, int64_t lo, int64_t hi)
+{
+    return v < lo ? lo : v > hi ? hi : v;
+}
+
 typedef struct pl_cg_pass {
     pl_cg_shape shape;
     int32_t rank, first[PL_CG_SETS + 1]; /* dims of set s: [first[s], first[s+1]) */
@@ -77,6 +112,9 @@ typedef struct pl_cg_pass {
     bool wide, direct;      /* 64-bit indices; reductions have one part */
     int32_t seg; /* sheet: dims of along that only change from segment to segment */
 } pl_cg_pass;
+
+/* codegen_lay.c: dims, sets and launch of a pass whose operands, instructions and sinks stand. */
+pl_status pl_cg_lay(pl_cg_pass *p, const pl_form *f, pl_arena *a) PL_MUST_USE;
 
 /* ---- the writer -------------------------------------------------------------------------- */
 typedef struct pl_cg_div {
