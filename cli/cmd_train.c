@@ -195,6 +195,7 @@ static pl_status loop(trainer *t)
     if (eval_due(t, t->from) && t->evaluated != t->from) rc = evaluate(t, t->from);
     if (rc == PL_OK && !goes_on && t->sample_every) rc = make_pictures(t, t->from);
     t->began = trainer_now();
+    if (t->from == t->first) t->started = t->began; /* planning is no part of the run's time */
     t->shown = -1;
     while (rc == PL_OK && pl_run_steps_done(t->run) < t->steps && !stop_asked) rc = one_step(t);
     clear_bar(t);

@@ -23,7 +23,8 @@ typedef struct trainer {
     int64_t from;    /* steps done before this process, or before this phase */
     int64_t first;   /* steps done before this process */
     int64_t evaluated; /* step of the last evaluation, -1 before */
-    double began, started, shown, data_ms, step_ms; /* seconds (began: this phase); sums since the last line */
+    double began, started; /* seconds: of this phase, of the first one here */
+    double shown, data_ms, step_ms; /* seconds; sums since the last line */
     int64_t sample_every, pictured; /* pictured: step of the last pictures, -1 before */
     int64_t steps, log_every, eval_every, since; /* steps: the last one of this phase */
     char metric[64];            /* name of the recipe's metric, "" before the first evaluation */

@@ -69,6 +69,8 @@ PL_API const char *pl_status_name(pl_status s); /* "ERR_SHAPE" */
 PL_API const char *pl_status_text(pl_status s); /* "shapes or types do not agree" */
 PL_API int pl_status_exit_code(pl_status s);
 PL_API const char *pl_error_text(void); /* last failure on this thread, "" if none */
+/* For recipes: makes the text the last failure and returns code. */
+PL_API pl_status pl_fail(pl_status code, const char *fmt, ...) PL_PRINTF(2, 3);
 PL_API const char *pl_version(void);
 
 /* ---- dtypes and shapes ---------------------------------------------------------------------

@@ -191,7 +191,7 @@ typedef struct pl_nn_sinusoid {
                           differ in rounding only */
     double period; /* 0: 10000 */
 } pl_nn_sinusoid;
-/* t [B] (any dtype) to f32 [B, dim]: cos and sin of t * period^(-k/half), k < half = dim/2. */
+/* t [B] (any dtype) to f32 (f64 when t is) [B, dim]: cos and sin of t * period^(-k/half), k < half = dim/2. */
 PL_API pl_val pl_nn_time_features(pl_graph *g, pl_val t, int64_t dim, pl_nn_sinusoid o);
 /* [h*w, dim], f32 or f64: sin y, cos y, sin x, cos x, dim/4 each, frequencies 10000^(-k/(dim/4)). */
 PL_API pl_val pl_nn_position_2d(pl_graph *g, pl_dtype dtype, int64_t h, int64_t w, int64_t dim);

@@ -73,9 +73,11 @@ PL_API pl_nn *pl_builder_program(pl_builder *b, const char *name, pl_when when);
 
 /* What a program trains: slots by pattern (pl_nn_match; NULL: all), with the optimiser, schedule,
  * clipping and averages of one section of the configuration: "optim" (NULL) is the engine's own, others
- * are named by pl_recipe.optims. Two sections never train the same slot. */
+ * are named by pl_recipe.optims. Two sections never train the same slot. updates: of the section in
+ * a step, when several programs use it: its schedule then moves once a step; 0 reads as 1. */
 typedef struct pl_group {
     const char *slots, *optim;
+    int64_t updates;
 } pl_group;
 /* As pl_builder_minimise, for the training program or one of pl_builder_program. */
 PL_API void pl_builder_minimise_with(pl_builder *b, pl_nn *m, pl_val loss, const pl_group *group);

@@ -243,6 +243,19 @@ TEST(buckets_train)
     CHECK_MSG(r.code == 0, "%s", r.err);
     r = cli_run("cd %s && cmp a/model.safetensors c/model.safetensors", pl_test_dir());
     CHECK_MSG(r.code == 0, "%s%s", r.out, r.err);
+    /* Where the host reads ahead for another bucket while the device works on this one. */
+    static const char *const ways[] = {"data.workers=0", "data.workers=2", "data.workers=2 accumulate=2"};
+    for (int i = 0; i < 3; i++) {
+        r = cli_run(BUCKETS "--out d%d device=apart %s eval.every=7 eval.batches=100", pl_test_dir(), i, ways[i]);
+        CHECK_MSG(r.code == 0, "%s", r.err);
+    }
+    r = cli_run("cd %s && cmp a/model.safetensors d0/model.safetensors && cmp a/model.safetensors d1/model.safetensors",
+                pl_test_dir());
+    CHECK_MSG(r.code == 0, "%s%s", r.out, r.err);
+    r = cli_run(BUCKETS "--out e accumulate=2", pl_test_dir());
+    CHECK_MSG(r.code == 0, "%s", r.err);
+    r = cli_run("cd %s && cmp e/model.safetensors d2/model.safetensors", pl_test_dir());
+    CHECK_MSG(r.code == 0, "%s%s", r.out, r.err);
     r = cli_run("cd %s && cmp a/model.safetensors b/model.safetensors && $P train ./photo.so data.path=set "
                 "classes=2 data.buckets='[32x32, 24x40]' --out c train.steps=20", pl_test_dir());
     CHECK_MSG(r.code == 2 && strstr(r.err, "data.buckets"), "%d: %s", r.code, r.err);

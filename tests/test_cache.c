@@ -40,6 +40,9 @@ TEST(cache_trains_the_same)
     CHECK_MSG(r.code == 0 && strstr(r.out, "out.weight") && !strstr(r.out, "encoder"), "%s", r.out);
     r = cli_run("cd %s && $P inspect c/train/latent/00000.safetensors", pl_test_dir());
     CHECK_MSG(strstr(r.out, "F32") && strstr(r.out, "weights_xxh64"), "%s", r.out);
+    r = cli_run("cd %s && cp -r c other && $P cache " WITH CACHED "device=apart --force && diff -r c/train other/train && "
+                "diff -r c/eval other/eval", pl_test_dir());
+    CHECK_MSG(r.code == 0, "%s%s", r.out, r.err);
     /* 16 bits in the files: near, not the same. */
     r = cli_run(CACHE "data.cache_dtype=bf16", pl_test_dir());
     CHECK_MSG(r.code == 0 && strstr(r.err, "data.cache_dtype was f32, is bf16"), "%s%s", r.out, r.err);

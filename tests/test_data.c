@@ -239,6 +239,39 @@ static double reference(const uint8_t *src, int n, int step, double from, double
     return sum / total;
 }
 
+typedef struct bomb {
+    uint8_t *png;
+    size_t n;
+} bomb;
+
+static void defuse(void *ctx)
+{
+    const bomb *b = ctx;
+    uint8_t got[8 * 8 * 4];
+    pl_image_info info;
+    (void)(decode(b->png, b->n, &info, got) == PL_OK);
+}
+
+/* A file of half a megabyte that inflates to 128: neither memory nor time is spent on what the picture does not
+ * need. */
+TEST(data_zip_bombs)
+{
+    for (int in_profile = 0; in_profile < 2; in_profile++) {
+        bomb b;
+        image_png_zeros(8, 8, (size_t)128 << 20, in_profile, &b.png, &b.n);
+        CHECK(b.n < 1 << 20);
+        uint64_t began = pl_sys_now_ns();
+        size_t growth = image_growth(defuse, &b);
+        CHECK_MSG(growth < (size_t)8 << 20, "profile %d: %zu bytes", in_profile, growth);
+        CHECK((double)(pl_sys_now_ns() - began) < 5e9);
+        uint8_t got[8 * 8 * 4];
+        pl_image_info info;
+        pl_status rc = decode(b.png, b.n, &info, got);
+        CHECK(rc == PL_OK || rc == PL_ERR_DATA);
+        free(b.png);
+    }
+}
+
 TEST(data_resize_is_a_triangle)
 {
     enum { SW = 57, DW = 13, DH = 9 };

@@ -218,3 +218,80 @@ TEST(data_direct_decoding)
         pl_image_set_close(s);
     }
 }
+
+/* A PNG that feeds one input is decoded row by row, one that feeds two as a whole: the same numbers, and the same
+ * refusal of what ends early. */
+TEST(data_by_rows)
+{
+    enum { W = 90, H = 70, N = SIDE * SIDE * 3 };
+    char dir[512], path[600];
+    float one[N], two[2][N];
+    uint8_t *rgb = image_made(W, H, 5), *png;
+    size_t n;
+    snprintf(dir, sizeof dir, "%s/set", pl_test_dir());
+    mkdir(dir, 0777);
+    image_png(rgb, W, H, 2, 8, W, H, &png, &n);
+    snprintf(path, sizeof path, "%s/0.png", dir);
+    CHECK(image_write(path, png, n));
+    image_png(rgb, SIDE, SIDE + 9, 2, 8, SIDE, SIDE + 9, &png, &n); /* its middle is copied, not scaled */
+    snprintf(path, sizeof path, "%s/1.png", dir);
+    CHECK(image_write(path, png, n));
+    snprintf(path, sizeof path, "%s/2.png", dir);
+    CHECK(image_write(path, png, n / 2));
+    if (pl_image_missing(PL_IMAGE_PNG)) SKIP("libspng is not here");
+    pl_image_set_opts o = set_options(dir);
+    pl_image_set *s;
+    o.augment = (pl_augment){.crop = PL_CROP_RANDOM, .scale = {0.7, 1}, .flip = 0.5, .jitter = {0.1, 0.1, 0.1, 0}};
+    CHECK_OK(pl_image_set_open(&o, &s));
+    for (int64_t k = 0; k < 60; k++) {
+        pl_pixels to[2] = {{.data = one, .w = SIDE, .h = SIDE, .channels = 3, .high = 1}};
+        pl_image_read r = {.sample = k % 3, .epoch = k / 6, .eval = k % 2, .to = to, .n_to = 1};
+        if (r.eval) continue;
+        pl_status rc = pl_image_set_read(s, &r);
+        CHECK_INT(rc, k % 3 == 2 ? PL_ERR_DATA : PL_OK);
+        to[1] = to[0];
+        to[0].data = two[0];
+        to[1].data = two[1];
+        r.n_to = 2;
+        CHECK_INT(pl_image_set_read(s, &r), rc);
+        if (rc == PL_OK) CHECK(memcmp(one, two[0], sizeof one) == 0 && memcmp(one, two[1], sizeof one) == 0);
+    }
+    pl_image_set_close(s);
+    free(rgb);
+    free(png);
+}
+
+static void read_first(void *ctx)
+{
+    float px[SIDE * SIDE * 3];
+    pl_pixels to = {.data = px, .w = SIDE, .h = SIDE, .channels = 3, .low = 3, .high = 4};
+    pl_image_read r = {.to = &to, .n_to = 1};
+    (void)(pl_image_set_read(ctx, &r) == PL_OK);
+}
+
+/* 24 million pixels for a small input: a strip of them is held, not all. */
+TEST(data_large_png_in_little_memory)
+{
+    enum { W = 6000, H = 4000, N = SIDE * SIDE * 3 };
+    char dir[512], path[600];
+    float px[N];
+    uint8_t *png;
+    size_t n;
+    if (pl_image_missing(PL_IMAGE_PNG)) SKIP("libspng is not here");
+    snprintf(dir, sizeof dir, "%s/set", pl_test_dir());
+    mkdir(dir, 0777);
+    image_png_zeros(W, H, (size_t)H * (3 * W + 1) + 300, false, &png, &n);
+    snprintf(path, sizeof path, "%s/0.png", dir);
+    CHECK(image_write(path, png, n));
+    free(png);
+    pl_image_set_opts o = set_options(dir);
+    pl_image_set *s;
+    CHECK_OK(pl_image_set_open(&o, &s));
+    size_t growth = image_growth(read_first, s);
+    CHECK_MSG(growth < (size_t)12 << 20, "%zu bytes", growth);
+    pl_pixels to = {.data = px, .w = SIDE, .h = SIDE, .channels = 3, .low = 3, .high = 4};
+    pl_image_read r = {.to = &to, .n_to = 1};
+    CHECK_OK(pl_image_set_read(s, &r));
+    CHECK(px[0] == 3 && px[N - 1] == 3);
+    pl_image_set_close(s);
+}

@@ -3,9 +3,11 @@
 #include "base/err.h"
 #include "base/sys.h"
 #include "cli_run.h"
+#include "graph_eval.h"
 #include "io/safetensors.h"
 #include "plimsoll_train.h"
 #include "test.h"
+#include "train/supply.h"
 #include "train/train_int.h"
 
 #include <math.h>
@@ -103,10 +105,11 @@ static double term(const pl_step_info *info, const char *name)
 TEST(fluxflow_resolutions)
 {
     static const char *const two[] = {"image=32", "resolutions=[16]", "gan.on=false", "lpips.on=false",
-                                      "batch=1",  "loss.kl_beta=1",   "loss.kl_warmup=4"};
+                                      "batch=1",  "loss.kl_beta=1",   "loss.kl_warmup=4",
+                                      "train.steps=4", "schedule.name=cosine"};
     pl_run *run;
     pl_step_info info;
-    CHECK_OK(pl_run_open("fluxflow/tiny", two, 7, &run));
+    CHECK_OK(pl_run_open("fluxflow/tiny", two, 9, &run));
     CHECK_OK(pl_run_build(run));
     CHECK_INT(run->n_turns, 2);
     CHECK(strcmp(run->turn[0].name, "train_1") == 0);
@@ -119,12 +122,85 @@ TEST(fluxflow_resolutions)
                   "step %d: %g and %g, wanted %g", step, term(&info, "beta"), term(&info, "train_1.beta"),
                   want);
         CHECK(term(&info, "train_1.rec") > 0);
+        CHECK_MSG(fabs(info.lr - 3e-3 * (1 - want)) < 1e-8, "step %d: rate %g", step, info.lr);
     }
     int64_t updates;
     CHECK_OK(pl_session_read_slot(run->session, pl_store_find(pl_run_store(run), "optim.step"), 0, &updates,
                                   sizeof updates));
     CHECK_INT(updates, 6);
     pl_run_free(run);
+}
+
+/* ---- what is mended --------------------------------------------------------------------- */
+/* Rows of the table of times that one step of the flow moves: Lion moves what has a gradient by the rate, the
+ * rest decays by a thousandth of that. */
+static pl_status moved_times(const char *compat, int *n, int *last)
+{
+    const char *const keys[] = {compat, "batch=8", "optim_flow.lr=0.01", "optim_flow.weight_decay=0.001"};
+    enum { TIMES = 1000, WIDE = 32 };
+    float *x = pl_sys_alloc(2 * sizeof *x * TIMES * WIDE), *y = x + TIMES * WIDE;
+    pl_run *run;
+    pl_step_info info;
+    size_t bytes = sizeof *x * TIMES * WIDE;
+    pl_status rc = pl_run_open("fluxflow/flow-tiny", keys, 4, &run);
+    if (rc == PL_OK) rc = pl_run_build(run);
+    if (rc == PL_OK) rc = pl_run_start(run);
+    int slot = rc == PL_OK ? pl_store_find(pl_run_store(run), "flow_processor.time_embed.0.weight") : -1;
+    if (rc == PL_OK) rc = pl_session_read_slot(run->session, slot, 0, x, bytes);
+    if (rc == PL_OK) rc = pl_run_step(run, &info);
+    if (rc == PL_OK) rc = pl_session_read_slot(run->session, slot, 0, y, bytes);
+    *n = *last = 0;
+    for (int i = 0; rc == PL_OK && i < TIMES; i++) {
+        int moved = 0;
+        for (int k = 0; k < WIDE; k++) moved += fabsf(x[i * WIDE + k] - y[i * WIDE + k]) > 0.005f;
+        if (moved > WIDE / 2) {
+            ++*n;
+            *last = i;
+        }
+    }
+    pl_run_free(run);
+    pl_sys_free(x);
+    return rc;
+}
+
+/* The authors multiply a time by 999 and cut it off: all eight samples share row 999. */
+TEST(fluxflow_times)
+{
+    int n, last;
+    CHECK_OK(moved_times("seed_compat=true", &n, &last));
+    CHECK(n == 1 && last == 999);
+    CHECK_OK(moved_times("seed_compat=false", &n, &last));
+    CHECK_MSG(n >= 6 && last < 999, "%d rows, the last is %d", n, last);
+}
+
+/* The time of a number in [0,1) is the inverse of the sums of cos^2. */
+TEST(fluxflow_time_distribution)
+{
+    enum { N = 64 };
+    pl_store *store = pl_store_new();
+    pl_graph *g = pl_graph_new(store);
+    pl_val u = pl_input(g, "u", PL_TYPE(PL_F32, N)), t = flux_flow_time(g, u);
+    pl_output(g, "t", t);
+    CHECK_OK(pl_graph_status(g));
+    graph_eval *e = graph_eval_new(g, true);
+    float *at = graph_eval_at(e, u);
+    for (int i = 0; i < N; i++) at[i] = ((float)i + 0.5f) / N;
+    CHECK_OK(graph_eval_run(e));
+    const int64_t *got = graph_eval_at(e, t);
+    double total = 0;
+    for (int k = 0; k < 1000; k++) total += pow(cos((k / 999.0 + 0.008) / 1.008 * 1.5707963267948966), 2);
+    for (int i = 0; i < N; i++) {
+        double sum = 0;
+        int want = -1;
+        while (sum <= (double)at[i] * total) {
+            want++;
+            sum += pow(cos((want / 999.0 + 0.008) / 1.008 * 1.5707963267948966), 2);
+        }
+        CHECK_INT(got[i], want);
+    }
+    graph_eval_free(e);
+    pl_graph_free(g);
+    pl_store_free(store);
 }
 
 /* ---- data ------------------------------------------------------------------------------- */
@@ -152,6 +228,20 @@ static pl_status losses(const char *preset, const char *const *more, int n, doub
     }
     pl_run_free(run);
     return rc;
+}
+
+/* Instance noise, adaptive weights and the flow's blocks are the authors' with the switch, and not without. */
+TEST(fluxflow_seed_compat)
+{
+    static const char *const presets[] = {"fluxflow/tiny", "fluxflow/flow-tiny"};
+    static const char *const keys[][2] = {{"seed_compat=false", "loss.r1_interval=1"},
+                                          {"seed_compat=true", "loss.r1_interval=1"}};
+    for (int i = 0; i < 2; i++) {
+        double mended[1], kept[1];
+        CHECK_OK(losses(presets[i], keys[0], 2, mended, 1));
+        CHECK_OK(losses(presets[i], keys[1], 2, kept, 1));
+        CHECK_MSG(mended[0] != kept[0], "%s: %g", presets[i], kept[0]);
+    }
 }
 
 /* Writes captions.tsv and the embeddings of the captions as the recipe makes them, times a factor. */
@@ -223,6 +313,61 @@ TEST(fluxflow_data_on_disk)
     const char *tar[] = {path[6], "data.source=tar"};
     CHECK_OK(losses("fluxflow/flow-tiny", tar, 2, got, 3));
     CHECK(got[0] > 0 && got[2] > 0);
+}
+
+static pl_status mean_of(pl_run *run, pl_program *p, const char *name, double *mean)
+{
+    pl_type t;
+    PL_TRY(pl_supply_read(run, p, 0));
+    const float *x = pl_session_input(run->session, p, name, &t);
+    int64_t n = x ? pl_type_elems(&t) : 0;
+    *mean = 0;
+    for (int64_t i = 0; i < n; i++) *mean += (double)x[i] / (double)n;
+    return n ? PL_OK : PL_ERR_ARG;
+}
+
+/* Pictures from files at two sizes: the programs see the same ones. */
+TEST(fluxflow_resolutions_of_pictures)
+{
+    char path[640];
+    pl_run *run;
+    double large, small;
+    CHECK_OK(generate(NULL, 0, "set", 4));
+    snprintf(path, sizeof path, "data.path=%s", in_dir("set"));
+    for (int workers = 0; workers < 2; workers++) {
+        const char *keys[] = {path,           "image=32",     "resolutions=[16]", "batch=1", "lpips.on=false",
+                              "gan.on=false", workers ? "data.workers=1" : "data.workers=0"};
+        CHECK_OK(pl_run_open("fluxflow/tiny", keys, 7, &run));
+        CHECK_OK(pl_run_build(run));
+        CHECK_OK(pl_run_start(run));
+        CHECK_OK(mean_of(run, run->turn[0].run, "real_1", &small));
+        CHECK_OK(mean_of(run, run->train, "real", &large));
+        CHECK_MSG(fabs(small - large) < 0.01 && fabs(small) > 0.02, "means %g and %g", small, large);
+        pl_run_free(run);
+    }
+}
+
+/* Words give a vector its direction, whatever their order; the prefix is part of the text. */
+TEST(fluxflow_encode)
+{
+    static const char *const captions[] = {"a red disc", "Disc, a red!", "a blue disc", "old a red disc"};
+    static const char *const prefix[] = {"data.prompt_prefix=old"};
+    float row[5][24];
+    pl_type type = PL_TYPE(PL_F32, 24);
+    for (int k = 0; k < 2; k++) {
+        pl_run *run;
+        CHECK_OK(pl_run_open("fluxflow/flow-tiny", prefix, k, &run));
+        for (int i = 0; i < (k ? 1 : 4); i++)
+            CHECK_OK(flux_encode(pl_run_config(run), captions[i], row[k ? 4 : i], &type));
+        pl_run_free(run);
+    }
+    double same = 0, other = 0, with = 0;
+    for (int i = 0; i < 24; i++) {
+        same += fabs((double)(row[0][i] - row[1][i]));
+        other += fabs((double)(row[0][i] - row[2][i]));
+        with += fabs((double)(row[3][i] - row[4][i]));
+    }
+    CHECK_MSG(same < 1e-5 && other > 1 && with < 1e-5, "%g %g %g", same, other, with);
 }
 
 /* Pictures of two aspects, each bucket at two resolutions: the programs of a step are those of its bucket. */

@@ -1,6 +1,7 @@
 /* test_wandistill.c - the teacher's weights from other people's files, what it costs in memory, and the
  * original's loss. Sizes, learning and PyTorch are in test_recipes.c. */
 #include "../recipes/wandistill/wandistill.h"
+#include "base/dtype.h"
 #include "graph_eval.h"
 #include "io/safetensors.h"
 #include "plimsoll_train.h"
@@ -113,6 +114,35 @@ TEST(wandistill_teacher_by_both_names)
     CHECK_OK(save_model((const char *const[]){"seed=6"}, 1, back));
     CHECK_OK(renamed_compare(model, back, "teacher.", false, &off, &same));
     CHECK(off > 20);
+}
+
+/* The real teacher is bf16 here and mostly f32 in files. */
+TEST(wandistill_teacher_in_bf16)
+{
+    PATH(model, "model.safetensors");
+    PATH(file, "teacher.safetensors");
+    char key[640];
+    pl_run *run;
+    pl_st_reader *f;
+    snprintf(key, sizeof key, "teacher.weights=%s", file);
+    CHECK_OK(save_model((const char *const[]){"seed=5"}, 1, model));
+    CHECK_OK(renamed_write(model, file, (renamed_file){.of = "teacher.", .name = native_name, .parts = 1}));
+    CHECK_OK(pl_run_open("wandistill/tiny", (const char *const[]){"seed=6", "teacher.dtype=bf16", key}, 3, &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK_OK(pl_run_start(run));
+    CHECK_OK(pl_st_open(model, &f));
+    static const char *const names[] = {"teacher.blocks.1.ffn.0.weight", "teacher.modulation", "teacher.head.bias"};
+    for (int k = 0; k < 3; k++) {
+        const pl_st_tensor *t = pl_st_find(f, names[k]);
+        const uint16_t *ours = pl_session_slot(pl_run_session(run), pl_store_find(pl_run_store(run), names[k]));
+        int64_t n = pl_type_elems(&t->type);
+        float *theirs = malloc((size_t)n * sizeof *theirs);
+        CHECK_OK(pl_st_read(f, t, theirs, (size_t)n * sizeof *theirs));
+        for (int64_t i = 0; i < n; i++) CHECK_INT(ours[i], pl_f32_to_bf16(theirs[i]));
+        free(theirs);
+    }
+    pl_st_close(f);
+    pl_run_free(run);
 }
 
 static bool write_text(const char *path, const char *text)

@@ -43,6 +43,13 @@ ema: {decay: 0.999}\n\
 train: {steps: 100000, log_every: 10}\n\
 eval: {batches: 8}\n\
 data: {samples: 100000, eval_samples: 64}\n"},
+    {"phase1", "the authors' own first run: RMSprop, no discriminator, no LPIPS, KL switched off by its floor", "\
+extends: fluxflow/full\n\
+gan.on: false\n\
+lpips.on: false\n\
+loss.kl_free_bits: 1024\n\
+optim: {name: rmsprop, lr: 1e-5, alpha: 0.95, momentum: 0.9, centered: true, weight_decay: 0}\n\
+schedule: {name: cosine, eta_min: 1e-6}\n"},
     {"card24", "the same on a 24 GB card", "\
 extends: fluxflow/full\n\
 device: cuda\n\

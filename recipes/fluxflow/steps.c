@@ -127,6 +127,12 @@ static pl_val draw_eps(flux *k, const char *name)
     return pl_draw_normal(k->b, k->m, name, latent_type(k));
 }
 
+/* Updates of a step, over which its schedule stands still; the authors' moves with each. */
+static int64_t updates(const flux *k)
+{
+    return k->s.compat ? 1 : k->passes;
+}
+
 /* Steps done, whatever the number of updates in a step. */
 static pl_val steps_done(flux *k, const char *section)
 {
@@ -166,7 +172,7 @@ void flux_build_disc(flux *k, bool penalise)
     loss = pl_add(g, loss, pl_scale(g, r1, 0.5 * number(k, "loss.r1_gamma")));
     pl_output(g, "d", loss);
     pl_output(g, "r1", r1);
-    pl_builder_minimise_with(k->b, m, loss, &(pl_group){.slots = "disc.*", .optim = "optim_d"});
+    pl_builder_minimise_with(k->b, m, loss, &(pl_group){"disc.*", "optim_d", updates(k)});
 }
 
 /* ---- the autoencoder -------------------------------------------------------------------- */
@@ -222,7 +228,7 @@ void flux_build_vae(flux *k)
         pl_output(g, "g", raw[2]);
     }
     pl_builder_minimise_with(k->b, m, weighted(k, raw, factor, gan ? 3 : 2),
-                             &(pl_group){.slots = "compressor.*,expander.*"});
+                             &(pl_group){"compressor.*,expander.*", NULL, updates(k)});
 }
 
 /* ---- the flow --------------------------------------------------------------------------- */
@@ -254,13 +260,14 @@ static pl_val flow_loss(flux *k, pl_val tokens, pl_val noise, pl_val t)
 void flux_build_flow(flux *k)
 {
     pl_graph *g = k->m->g;
+    bool vae = pl_config_bool(k->c, "vae.on");
     pl_val tokens = given_tokens(k, draw_eps(k, "eps_flow"));
     pl_val noise = pl_draw_normal(k->b, k->m, "noise", pl_val_type(g, tokens));
     pl_val u = pl_draw_uniform(k->b, k->m, "u", PL_TYPE(k->m->dtype, k->s.batch));
     pl_val loss = flow_loss(k, tokens, noise, flux_flow_time(g, u));
     pl_output(g, "v", loss);
     pl_builder_minimise_with(k->b, k->m, loss,
-                             &(pl_group){.slots = "flow_processor.*", .optim = "optim_flow"});
+                             &(pl_group){"flow_processor.*", "optim_flow", vae ? 1 : updates(k)});
 }
 
 /* ---- evaluation ------------------------------------------------------------------------- */

@@ -54,7 +54,7 @@ static pl_status config_of(pl_builder *b, pl_nn *m, wan_config *k)
                       .teacher_layers = (int)pl_config_int(c, "teacher.layers"),
                       .teacher_dtype = strcmp(pl_config_text(c, "teacher.dtype"), "bf16") == 0
                                            ? PL_BF16
-                                           : PL_F32};
+                                           : m->dtype};
     if (k->hidden % k->heads || k->teacher_dim % (2 * k->teacher_heads) || k->latent % 2) {
         pl_nn_fail(m, PL_ERR_CONFIG,
                    "heads must divide widths (student.hidden %lld by %d, teacher.dim %lld by twice "
@@ -88,7 +88,7 @@ static pl_val distance(pl_builder *b, pl_nn *m, const wan_config *k, pl_val late
 {
     pl_graph *g = m->g;
     bool compat = pl_config_bool(pl_builder_config(b), "seed_compat");
-    pl_val text = pl_input(g, "text", PL_TYPE(PL_F32, k->batch, k->text_tokens, k->text_dim));
+    pl_val text = pl_input(g, "text", PL_TYPE(m->dtype, k->batch, k->text_tokens, k->text_dim));
     pl_val target = wan_target(m, k, latents, t, text, compat);
     pl_val out = wan_student(m, k, latents, t, text);
     if (compat) return wan_broadcast_loss(m, out, target);
@@ -101,7 +101,7 @@ static pl_status build(pl_builder *b)
     wan_config k;
     pl_nn *m = pl_builder_train(b);
     if (config_of(b, m, &k) != PL_OK) return pl_nn_finish(m);
-    pl_type latent = PL_TYPE(PL_F32, k.batch, k.latent, k.latent, 4), times = PL_TYPE(PL_I64, k.batch);
+    pl_type latent = PL_TYPE(m->dtype, k.batch, k.latent, k.latent, 4), times = PL_TYPE(PL_I64, k.batch);
     pl_val latents = pl_draw_normal(b, m, "latents", latent);
     pl_val t = pl_draw_integers(b, m, "t", times, 1000);
     pl_builder_minimise(b, distance(b, m, &k, latents, t));

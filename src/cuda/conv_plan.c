@@ -34,7 +34,7 @@
 #include <string.h>
 
 enum { UID_X = 1, UID_W, UID_Y, UID_BIAS, UID_ADD, UID_MID };
-enum { MAX_CONFIGS = 64, MAX_TRIED = 12 };
+enum { FEW_CONFIGS = 6, MAX_CONFIGS = 64, MAX_TRIED = 12 };
 
 typedef cudnnBackendDescriptor_t desc;
 
@@ -339,8 +339,8 @@ static bool fit(const pl_conv_shape *c, desc config, char *text, size_t cap)
 }
 
 /* Appends the fit configurations of one heuristic mode; a mode that has none is no failure. */
-static pl_status ask(const pl_conv_shape *c, const graph *g, cudnnBackendHeurMode_t mode, engine *list,
-                     int *n, int most)
+static pl_status ask(const pl_conv_shape *c, const graph *g, cudnnBackendHeurMode_t mode, int configs,
+                     engine *list, int *n, int most)
 {
     desc heur = NULL, config[MAX_CONFIGS] = {NULL};
     int64_t got = 0;
@@ -348,14 +348,14 @@ static pl_status ask(const pl_conv_shape *c, const graph *g, cudnnBackendHeurMod
     if (rc == PL_OK) rc = set_desc(heur, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, g->graph);
     if (rc == PL_OK)
         rc = set(heur, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
-    for (int i = 0; rc == PL_OK && i < MAX_CONFIGS; i++)
+    for (int i = 0; rc == PL_OK && i < configs; i++)
         rc = make(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &config[i]);
     if (rc == PL_OK && cudnnBackendFinalize(heur) == CUDNN_STATUS_SUCCESS &&
         cudnnBackendGetAttribute(heur, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, MAX_CONFIGS, &got,
+                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, configs, &got,
                                  config) != CUDNN_STATUS_SUCCESS)
         got = 0;
-    for (int i = 0; rc == PL_OK && i < got && i < MAX_CONFIGS && *n < most; i++) {
+    for (int i = 0; rc == PL_OK && i < got && i < configs && *n < most; i++) {
         engine *e = &list[*n];
         if (!fit(c, config[i], e->text, sizeof e->text)) continue;
         e->config = config[i];
@@ -495,6 +495,21 @@ static int timed_choice(const pl_conv_shape *c, pl_conv_level level, engine *lis
     return at;
 }
 
+/* Asks one mode and appends its fit engines; *at: the first that works. The best come first, and what holds an answer
+ * is dear to make, so a few are asked for before all are. */
+static pl_status ask_for_first(const pl_conv_shape *c, const graph *g, cudnnBackendHeurMode_t mode, engine *list, int *n,
+                               int *at)
+{
+    int from = *n;
+    PL_TRY(ask(c, g, mode, FEW_CONFIGS, list, n, MAX_TRIED));
+    *at = first_that_works(c, list, from, *n);
+    if (*at >= 0) return PL_OK;
+    while (*n > from) engine_release(&list[--*n]);
+    PL_TRY(ask(c, g, mode, MAX_CONFIGS, list, n, MAX_TRIED));
+    *at = first_that_works(c, list, from, *n);
+    return PL_OK;
+}
+
 /* Leaves p->plan NULL when cuDNN has no fit engine. */
 static pl_status choose(const pl_conv_shape *c, pl_conv_level level, pl_conv_plan *p)
 {
@@ -502,12 +517,13 @@ static pl_status choose(const pl_conv_shape *c, pl_conv_level level, pl_conv_pla
                                                    CUDNN_HEUR_MODE_FALLBACK};
     graph g = {NULL};
     engine list[MAX_TRIED] = {{NULL}};
-    int n = 0, at = -1, tried = 0;
+    int n = 0, at = -1;
     pl_status rc = graph_make(c, level, &g);
     for (int m = 0; rc == PL_OK && at < 0 && m < 3; m++) {
-        rc = ask(c, &g, modes[m], list, &n, MAX_TRIED);
-        if (rc == PL_OK && !pl_cuda_autotune()) at = first_that_works(c, list, tried, n);
-        tried = n;
+        if (pl_cuda_autotune())
+            rc = ask(c, &g, modes[m], MAX_CONFIGS, list, &n, MAX_TRIED);
+        else
+            rc = ask_for_first(c, &g, modes[m], list, &n, &at);
     }
     if (rc == PL_OK && pl_cuda_autotune()) at = timed_choice(c, level, list, n, &p->run_ms);
     if (rc == PL_OK && at < 0) at = smallest(list, n);

@@ -67,8 +67,9 @@ pl_val pl_nn_time_features(pl_graph *g, pl_val t, int64_t dim, pl_nn_sinusoid o)
 {
     int64_t half = dim / 2;
     double over = (double)(o.last_is_full ? half - 1 : half);
-    pl_val freq = frequencies(g, PL_F32, half, 1, over, o.period > 0 ? o.period : 10000, o.power);
-    pl_val a = angles_of(g, pl_cast(g, t, PL_F32), freq);
+    pl_dtype dtype = pl_val_type(g, t).dtype == PL_F64 ? PL_F64 : PL_F32;
+    pl_val freq = frequencies(g, dtype, half, 1, over, o.period > 0 ? o.period : 10000, o.power);
+    pl_val a = angles_of(g, pl_cast(g, t, dtype), freq);
     pl_val pair[2] = {pl_cos(g, a), pl_sin(g, a)};
     if (o.sin_first) {
         pl_val first = pair[1];

@@ -342,6 +342,7 @@ void pl_builder_minimise_with(pl_builder *b, pl_nn *m, pl_val loss, const pl_gro
     }
     mark_slots(b, name);
     o.params = group ? group->slots : NULL;
+    o.lr.every = group ? group->updates : 0;
     pl_output(m->g, "loss", loss);
     bool scaled = strcmp(pl_config_text(b->config, "precision"), "fp16") == 0;
     pl_loss_scale scale = scale_from_config(b->config);

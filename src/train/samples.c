@@ -123,7 +123,8 @@ static size_t grid_bytes(const pl_run *r, const pl_picture_out *p)
     return (size_t)g.width * (size_t)g.height * (size_t)g.channels;
 }
 
-/* The grids, and what a writer of files needs for one at a time: rows, file, record, twice. */
+/* The grids, and what their writers need: for one at a time rows and file, each with room to grow, once for the
+ * PNG file and once for the event; and the event's record, which gathers all. */
 uint64_t pl__sample_bytes(const pl_run *r)
 {
     uint64_t sum = 0, most = 0;
@@ -132,7 +133,7 @@ uint64_t pl__sample_bytes(const pl_run *r)
         sum += bytes;
         if (bytes > most) most = bytes;
     }
-    return sum + 8 * most;
+    return 3 * sum + 10 * most;
 }
 
 pl_status pl__sample_start(pl_run *r)
