@@ -9,6 +9,7 @@
  */
 #include "monitor.h"
 #include "plan_view.h"
+#include "plimsoll_ranks.h"
 #include "run_folder.h"
 
 #include <math.h>
@@ -46,6 +47,7 @@ static void listen(int signal_number, void (*handler)(int))
 
 typedef struct trainer {
     pl_run *run;
+    pl_world *world; /* NULL: alone */
     run_folder folder;
     monitor monitor;
     const char *name;
@@ -379,13 +381,15 @@ int cmd_train(int argc, char **argv)
 {
     trainer t = {.run = NULL};
     char device_key[96];
-    const char *memory = NULL, *device = NULL;
+    char ranks_key[32];
+    const char *memory = NULL, *device = NULL, *ranks = NULL;
     bool print_config = false;
     cli_args a;
     const cli_option options[] = {
         {"--out", "RUN", &t.folder.path, "the run's folder; a run that is in it goes on"},
         {"--memory", "SIZE", &memory, "budget of the whole process, e.g. 2GiB (= memory=SIZE)"},
         {"--device", "NAME", &device, "where to train (= device=NAME)"},
+        {"--ranks", "N", &ranks, "train in N processes of this machine (= ranks=N, started by mpirun)"},
         {"--fresh", NULL, &t.fresh, "begin anew: removes the run that is in RUN"},
         {"--json", NULL, &t.json, "one JSON object a line on stdout"},
         {"--quiet", NULL, &t.quiet, "print errors only"},
@@ -401,7 +405,21 @@ int cmd_train(int argc, char **argv)
               "  plimsoll train my.yaml --memory 6GB\n", &a);
     cli_want(&a, 1, 1, "train", "one configuration");
     cli_override(&a, "device", device, device_key, sizeof device_key);
-    pl_status rc = plan_open(&a, memory, &t.run);
+    pl_status rc = print_config ? PL_OK : pl_world_open(&t.world);
+    if (rc != PL_OK) return cli_fail(rc);
+    if (t.world) {
+        snprintf(ranks_key, sizeof ranks_key, "ranks=%d", pl_world_size(t.world));
+        a.overrides[a.n_overrides++] = ranks_key;
+    } else {
+        cli_override(&a, "ranks", ranks, ranks_key, sizeof ranks_key);
+    }
+    if (pl_world_rank(t.world) > 0) {
+        t.quiet = true;
+        t.json = false;
+        t.folder.path = NULL;
+    }
+    rc = plan_open(&a, memory, &t.run);
+    if (rc == PL_OK) rc = pl_run_join(t.run, t.world);
     if (rc != PL_OK) return cli_fail(rc);
     if (print_config) return plan_print_config(t.run);
     if (only_planned(t.run)) {
@@ -429,5 +447,6 @@ int cmd_train(int argc, char **argv)
     monitor_close(&t.monitor);
     folder_close(&t.folder);
     pl_run_free(t.run);
+    pl_world_close(t.world);
     return code;
 }

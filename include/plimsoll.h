@@ -158,7 +158,16 @@ typedef struct pl_slot {
     pl_file_layout layout;
     bool trainable;
     bool decay; /* weight decay applies (false for slots put in a no-decay group) */
+    /* A slot that ranks share: this rank has elements [shard*n, shard*n + n) of `whole`, row-major, zeros
+     * past its end, where n is the elements of type (one dimension). shards is 0 for others. */
+    int32_t shards, shard;
+    pl_type whole;
 } pl_slot;
+/* The type of a slot's value, on however many ranks it lies. */
+static inline const pl_type *pl_slot_type(const pl_slot *s)
+{
+    return s->shards ? &s->whole : &s->type;
+}
 
 PL_API pl_store *pl_store_new(void);
 PL_API void pl_store_free(pl_store *s);
@@ -265,6 +274,7 @@ typedef struct pl_compile_opts {
         PL_MODE_MAX_AUTOTUNE,    /* and algorithms chosen by timing */
         PL_MODE_EAGER            /* launch by launch, for debugging */
     } mode;
+    struct pl_comm *comm; /* the other ranks (pl_world_comm); NULL: there are none */
 } pl_compile_opts;
 #define PL_COMPILE_INIT {.struct_size = sizeof(pl_compile_opts), .device = "cpu"}
 

@@ -36,7 +36,8 @@ static pl_status fill_call(pl_program *p, uint32_t unit)
     for (uint32_t i = 0; i < a.n_in; i++) in[i] = *pl_type_of(p->base_graph, a.in[i]);
     for (uint32_t k = 0; k < a.n_out; k++) out[k] = *pl_type_of(p->base_graph, pl_arg_out(&a, k));
     p->call[unit] = (pl_call){
-        .in_type = in, .out_type = out, .n_in = (int32_t)a.n_in, .n_out = (int32_t)a.n_out};
+        .in_type = in, .out_type = out, .n_in = (int32_t)a.n_in, .n_out = (int32_t)a.n_out,
+        .comm = p->opts.comm};
     if (u->kind == PL_UNIT_KERNEL) p->call[unit].attr = pl_node_get(p->base_graph, u->nodes[0])->attr;
     return PL_OK;
 }

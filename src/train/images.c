@@ -250,11 +250,11 @@ pl_status pl__images_read(pl_run *r, pl_subset subset, int64_t number, const int
         pl_image_read read = {.eval = subset == PL_SUBSET_EVAL,
                               .want_text = r->recipe->images->text != NULL,
                               .seed = (uint64_t)pl_config_int(r->config, "seed"),
-                              .epoch = (number * r->micro + i) / (size ? size : 1),
+                              .epoch = pl__ranks_position(r, number, i) / (size ? size : 1),
                               .sample = samples[i],
                               .thread = thread};
         /* Drawn with replacement, a sample comes more than once an epoch: the position tells them apart. */
-        if (pl_image_set_weighted(r->images->set)) read.epoch = number * r->micro + i;
+        if (pl_image_set_weighted(r->images->set)) read.epoch = pl__ranks_position(r, number, i);
         PL_TRY(read_one(r, &read, (int)i, batch));
     }
     return PL_OK;

@@ -380,12 +380,13 @@ pl_status pl__run_build_parts(pl_run *r, int64_t parts)
 {
     PL_TRY(drop_build(r));
     r->parts = parts;
-    r->micro = pl_config_int(r->config, "batch") / parts;
+    r->micro = pl_config_int(r->config, "batch") / (parts * pl__ranks(r));
     pl_builder b = {.config = r->config,
                     .store = r->store,
                     .replay = r->replay,
                     .batch = r->micro,
                     .parts = parts};
+    PL_TRY(pl__ranks_prepare(r, parts, &b));
     PL_TRY(pl__builder_run(&b, r->recipe));
     pl_optim unused;
     PL_TRY(pl__turns_compile(r, &b));
@@ -412,6 +413,7 @@ static pl_status build_asked(pl_run *r, int64_t parts)
 pl_status pl_run_build(pl_run *r)
 {
     int64_t parts;
+    PL_TRY(pl__ranks_configure(r));
     PL_TRY(pl__accumulate_asked(r->config, &parts));
     PL_TRY(parts ? build_asked(r, parts) : pl__run_build_auto(r));
     if (!pl_run_memory_get(r).fits) PL_TRY(pl_run_find_minimum(r));
@@ -444,7 +446,7 @@ const pl_program *pl_run_apply_program(const pl_run *r)
 
 pl_run_split pl_run_split_get(const pl_run *r)
 {
-    return (pl_run_split){r->micro, r->parts, r->micro * r->parts, r->coupled};
+    return (pl_run_split){r->micro, r->parts, r->micro * r->parts * pl__ranks(r), r->coupled, pl__ranks(r)};
 }
 
 double pl_run_predicted_ms(const pl_run *r)
@@ -592,7 +594,7 @@ static pl_program *updater(const pl_run *r)
 
 /* A model may hide its NaNs from the loss (nan_to_num); the gradient's norm, where it is computed,
  * shows them. */
-static pl_status check_numbers(pl_run *r, const pl_step_info *info)
+static pl_status check_numbers(pl_run *r, const pl_step_info *info, double bad)
 {
     pl_type t;
     if (info->skipped) {
@@ -603,7 +605,6 @@ static pl_status check_numbers(pl_run *r, const pl_step_info *info)
                    (long long)info->step, info->loss_scale, info->loss, info->lr);
         return PL_OK;
     }
-    double bad = scalar_output(r, r->train, "nonfinite");
     PL_FAIL_IF(bad > 0, PL_ERR_NUMERIC,
                "step %lld: %.0f of the network's outputs are not finite; lower optim.lr (now %g) or "
                "set clip.norm",
@@ -698,13 +699,15 @@ pl_status pl_run_step(pl_run *r, pl_step_info *info)
             PL_TRY(take_turn(r, &r->turn[i], info));
     r->steps_done++;
     info->step = r->steps_done;
-    info->epoch = size > 0 ? (double)(r->steps_done * r->parts * r->micro) / (double)size : 0;
+    info->epoch = size > 0 ? (double)(r->steps_done * r->parts * r->micro * pl__ranks(r)) / (double)size : 0;
     info->lr = scalar_output(r, updater(r), "lr");
     info->grad_norm = scalar_output(r, updater(r), "grad_norm");
     info->loss_scale = scalar_output(r, updater(r), "loss_scale");
     info->skipped = scalar_output(r, updater(r), "skipped") > 0;
     info->step_ms = 1e-6 * (double)(pl_sys_now_ns() - t0);
-    pl_status rc = check_numbers(r, info);
+    double bad = scalar_output(r, r->train, "nonfinite");
+    PL_TRY(pl__ranks_terms(r, info, &bad));
+    pl_status rc = check_numbers(r, info, bad);
     return r->trace_nan ? trace_numbers(r, info, rc) : rc;
 }
 

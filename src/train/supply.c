@@ -162,7 +162,7 @@ static void choose_samples(pl_run *r, int64_t batch, int64_t *samples)
     uint64_t seed = (uint64_t)pl_config_int(r->config, "seed");
     int64_t size = pl_supply_size(r, PL_SUBSET_TRAIN);
     for (int64_t i = 0; i < r->micro; i++) {
-        int64_t p = batch * r->micro + i;
+        int64_t p = pl__ranks_position(r, batch, i);
         samples[i] = size <= 0   ? p
                      : r->images ? pl__images_pick(r, seed, p)
                                  : pl__sample_at(seed, size, p);

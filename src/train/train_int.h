@@ -3,6 +3,8 @@
 #define PL_TRAIN_TRAIN_INT_H
 
 #include "base/arena.h"
+#include "ir/graph.h"
+#include "nn/nn.h"
 #include "plimsoll_optim.h"
 #include "plimsoll_train.h"
 
@@ -35,6 +37,8 @@ struct pl_builder {
     pl_turn_draft turn[PL_MAX_TURNS]; /* the first is the training program */
     int n_turns;
     pl_draft eval;
+    const pl_nn_ranks *ranks;  /* NULL: one */
+    const pl_spread *spread;   /* of each turn; NULL: one rank */
     bool probe;  /* built to be looked at: no update, goals instead */
     bool replay; /* draws are inputs; gradients are outputs */
     bool wants_eval;
@@ -85,10 +89,28 @@ pl_status pl__accumulate_asked(const pl_config *c, int64_t *parts) PL_MUST_USE;
 /* Do samples couple, so that so many micro-batches are not the batch? *why is NULL when it is proven
  * that they do not, else a text in the run's arena that names the op. */
 pl_status pl__run_couples(pl_run *r, int64_t parts, const char **why) PL_MUST_USE;
+/* The recipe built to be looked at, without updates, over a store of its own. */
+pl_status pl__probe(pl_run *r, int64_t batch, pl_builder *b) PL_MUST_USE;
+void pl__probe_release(pl_builder *b);
 /* accumulate: auto: builds for the number of micro-batches that fits and is fastest. */
 pl_status pl__run_build_auto(pl_run *r) PL_MUST_USE;
 /* Builds, compiles and fits for a given number of micro-batches; again if need be. */
 pl_status pl__run_build_parts(pl_run *r, int64_t parts) PL_MUST_USE;
+
+/* ---- ranks.c ---- */
+/* Keys of ranks, into r->ranks; the world has joined if it does. */
+pl_status pl__ranks_configure(pl_run *r) PL_MUST_USE;
+/* Finds the axes of draws over samples; fails when samples of different ranks would couple, other than
+ * through BatchNorm. Sets b's ranks and spread. */
+pl_status pl__ranks_prepare(pl_run *r, int64_t parts, pl_builder *b) PL_MUST_USE;
+/* Means over ranks of the step's scalars. *bad: how many values any rank found not finite. */
+pl_status pl__ranks_terms(pl_run *r, pl_step_info *info, double *bad) PL_MUST_USE;
+/* The least of all ranks' numbers. */
+pl_status pl__ranks_least(pl_run *r, uint64_t *value) PL_MUST_USE;
+/* Position in the endless stream of sample i of this rank's part of micro-batch `number`. */
+int64_t pl__ranks_position(const pl_run *r, int64_t number, int64_t i);
+/* How many ranks the run is planned for. */
+int64_t pl__ranks(const pl_run *r);
 
 struct pl_run {
     pl_arena arena; /* names */
@@ -101,7 +123,12 @@ struct pl_run {
     int n_turns;
     pl_program *train, *apply; /* of the turn that is the training program */
     pl_program *eval;
-    int64_t micro, parts;      /* batch = micro * parts */
+    int64_t micro, parts;      /* batch = micro * parts * ranks */
+    pl_world *world;           /* NULL: alone */
+    pl_nn_ranks ranks;         /* as configured; ranks.ranks is at least 1 */
+    pl_spread spread[PL_MAX_TURNS];
+    bool ranks_ready;          /* spread is known */
+    const pl_nn_ranks *probed_as; /* of builds that are looked at; NULL */
     const char *coupled;       /* why accumulate: auto does not split the batch; NULL */
     pl_session *session;
     pl_plateau plateau;

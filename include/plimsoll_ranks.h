@@ -1,0 +1,61 @@
+/* plimsoll_ranks.h - several processes that train one network: ranks, and what they share.
+ *
+ * A world is a number of processes, ranks, that run the same program on other samples. MPI starts them
+ * and moves their bytes (docs/RANKS.md). What is here is for whoever writes a program around runs;
+ * recipes need none of it.
+ *
+ *     pl_world *world;
+ *     pl_world_open(&world);              the world that mpirun, srun or torchrun made; NULL: alone
+ *     pl_run_open(...);                   with ranks=N
+ *     pl_run_join(run, world);            before pl_run_build
+ */
+#ifndef PLIMSOLL_RANKS_H
+#define PLIMSOLL_RANKS_H
+
+#include "plimsoll_train.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What of a run's state every rank has only its part of (key `shard`); each includes those above. */
+typedef enum pl_shard {
+    PL_SHARD_NONE,
+    PL_SHARD_OPTIMIZER, /* moments and averages */
+    PL_SHARD_GRADIENTS, /* sums over micro-batches */
+    PL_SHARD_WEIGHTS    /* parameters, frozen ones too */
+} pl_shard;
+
+typedef struct pl_world pl_world;
+
+/* Joins the world of the launcher that started this process; *out is NULL when there is none, or when
+ * the world has one rank. Once in a process. */
+PL_API pl_status pl_world_open(pl_world **out) PL_MUST_USE;
+/* Every rank calls it, when all its runs are freed; NULL is fine. */
+PL_API void pl_world_close(pl_world *w);
+PL_API int pl_world_rank(const pl_world *w); /* 0 of NULL */
+PL_API int pl_world_size(const pl_world *w); /* 1 of NULL */
+/* Ranks on this rank's machine, and which of them it is. */
+PL_API int pl_world_local_size(const pl_world *w);
+PL_API int pl_world_local_rank(const pl_world *w);
+/* How many ranks a launcher has started, before joining; 1 without one. */
+PL_API pl_status pl_world_launched(int *size) PL_MUST_USE;
+/* `bytes` of every rank, in the order of ranks, into all. Every rank calls it. */
+PL_API pl_status pl_world_share(pl_world *w, const void *own, size_t bytes, void *all) PL_MUST_USE;
+PL_API struct pl_comm *pl_world_comm(pl_world *w);
+
+/* The run is this rank's part of a run of the whole world. Before pl_run_build; the world outlives it. */
+PL_API pl_status pl_run_join(pl_run *r, pl_world *w) PL_MUST_USE;
+PL_API pl_world *pl_run_world(const pl_run *r);
+/* Bytes that this rank sent to others since the run was joined. */
+typedef struct pl_run_traffic {
+    uint64_t all_reduce, reduce_scatter, all_gather, broadcast, control;
+} pl_run_traffic;
+PL_API pl_run_traffic pl_run_traffic_get(const pl_run *r);
+/* Between steps, by every rank: bits that any rank has set come back set on all of them. */
+PL_API pl_status pl_run_agree(pl_run *r, uint64_t *bits) PL_MUST_USE;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,29 @@
+/* world.h - the ranks of a run; see plimsoll_ranks.h. */
+#ifndef PL_DIST_WORLD_H
+#define PL_DIST_WORLD_H
+
+#include "dist/env.h"
+#include "dist/mpi_plugin.h"
+#include "plimsoll_ranks.h"
+
+enum { PL_HOST_BYTES = 64 };
+
+/* What every rank knows of each. */
+typedef struct pl_member {
+    char host[PL_HOST_BYTES];
+    int32_t pid, threads;
+    uint64_t memory_bytes; /* of the machine */
+} pl_member;
+
+struct pl_world {
+    pl_comm comm;
+    const pl_mpi_plugin_info *mpi;
+    pl_rank_env env;
+    int local_rank, local_size;
+    pl_member *member; /* size of them */
+};
+
+/* The plug-in's file, or PL_ERR_PEER that says what is missing. */
+pl_status pl_mpi_load(const pl_mpi_plugin_info **out) PL_MUST_USE;
+
+#endif
