@@ -123,6 +123,11 @@ $(BUILD)/src/mpi/%.o: src/mpi/%.c | build/deps.ok
 	@echo "  cc $<"
 	@$(CC) $(CFLAGS_ALL) $(MPI_CFLAGS) -c -o $@ $<
 
+# To preload: where the main thread's time goes (bench/pl_sampler.c).
+$(BUILD)/pl_sampler.so: $(BUILD)/bench/pl_sampler.o
+	@echo "  link $@"
+	@$(CC) -shared -o $@ $< -lrt
+
 $(BUILD)/libplimsoll_cuda.so: $(CUDA_OBJ)
 	@echo "  link $@"
 	@$(CC) -shared -o $@ $(CUDA_OBJ) $(CUDA_LIBS)
@@ -214,7 +219,7 @@ test-cuda: all $(BUILD)/pl_test ## the tests that need an NVIDIA card: every op,
 bench-cuda: all $(BUILD)/pl_step ## a step on an NVIDIA card beside PyTorch's: time, memory, first step
 	@bench/cuda.sh $(BUILD)
 
-carry: all $(BUILD)/pl_test $(BUILD)/pl_bench $(BUILD)/pl_profile $(BUILD)/pl_step $(BUILD)/pl_cuda_groups ## build/carry: what another machine with a card needs to test and bench
+carry: all $(BUILD)/pl_test $(BUILD)/pl_bench $(BUILD)/pl_profile $(BUILD)/pl_step $(BUILD)/pl_cuda_groups $(BUILD)/pl_sampler.so ## build/carry: what another machine with a card needs to test and bench
 	@tools/carry $(BUILD)
 
 bench: all $(BUILD)/pl_bench ## time the engine against PyTorch (where it is installed)

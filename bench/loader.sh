@@ -14,6 +14,6 @@ PL_IMAGES_OUT="$dir/set" "$build/pl_test" -k data_make_images >/dev/null
 ${CC:-cc} -shared -fPIC -O1 -I include -o "$dir/photo.so" tests/data/photo/photo.c
 for workers in 0 1 2; do
     echo "training, 512 x 512, compute slower than decode, data.workers=$workers:"
-    (cd "$dir" && "$OLDPWD/$build/plimsoll" train ./photo.so side=512 convs=3 batch=4 data.path=set classes=4 \
+    (cd "$dir" && "$OLDPWD/$build/plimsoll" train ./photo.so height=512 width=512 convs=3 batch=4 data.path=set classes=4 \
         data.workers=$workers train.steps=12 train.log_every=12 2>&1 | grep -o 'step_ms=[^ ]* wait=[^ ]*' | tail -1)
 done

@@ -2,6 +2,9 @@
  *
  *   pl_cuda_groups [MiB]          times the usual groups on tensors of that size (256)
  *   pl_cuda_groups --text NAME    prints the kernels of one of them; needs no card
+ *   pl_cuda_groups --time MiB CONFIG [key=value ...]
+ *                                 times those of a network's groups that move so much or more, one
+ *                                 of each kind; without a card it only lists them
  *   pl_cuda_groups --net LABEL CONFIG [key=value ...]
  *                                 prints those of a network's groups whose label begins so; a
  *                                 device=h200 plans without a card
@@ -173,39 +176,62 @@ static double copy_rate(const pl_device *dev, size_t bytes)
     return 2.0 * (double)bytes / ms * 1e-6;
 }
 
+/* Bytes that a unit must move at least; bools that are stored as bits count as such. */
+static double unit_bytes(const pl_graph *g, const pl_unit *u)
+{
+    double bytes = 0;
+    for (uint32_t i = 0; i < u->n_in; i++) bytes += (double)pl_type_bytes(pl_type_of(g, u->in[i]));
+    for (uint32_t i = 0; i < u->n_out; i++) bytes += (double)pl_type_bytes(pl_type_of(g, u->out[i]));
+    return bytes;
+}
+
+/* A unit on the card: prepared first, so that many are compiled at once, then timed. */
+typedef struct bench {
+    pl_exec exec;
+    pl_call call;
+    pl_type types[2][64];
+} bench;
+
+static void bench_prepare(const pl_device *dev, const pl_graph *g, const pl_unit *u, bench *b)
+{
+    b->call = (pl_call){.in_type = b->types[0], .out_type = b->types[1],
+                        .n_in = (int32_t)u->n_in, .n_out = (int32_t)u->n_out};
+    for (uint32_t i = 0; i < u->n_in; i++) b->types[0][i] = *pl_type_of(g, u->in[i]);
+    for (uint32_t i = 0; i < u->n_out; i++) b->types[1][i] = *pl_type_of(g, u->out[i]);
+    if (dev->prepare(g, u, &b->call, false, &b->exec) != PL_OK) die("prepare");
+}
+
+static double bench_ms(const pl_device *dev, bench *b)
+{
+    void *in[64], *out[64], *work = NULL;
+    int n_in = b->call.n_in, n_out = b->call.n_out;
+    for (int i = 0; i < n_in; i++)
+        if (dev->alloc(pl_type_bytes(&b->types[0][i]), &in[i]) != PL_OK) die("alloc");
+    for (int i = 0; i < n_out; i++)
+        if (dev->alloc(pl_type_bytes(&b->types[1][i]), &out[i]) != PL_OK) die("alloc");
+    if (b->exec.work_bytes && dev->alloc(b->exec.work_bytes, &work) != PL_OK) die("alloc");
+    b->call.in = (const void *const *)in;
+    b->call.out = out;
+    b->call.work = work;
+    b->call.prep = b->exec.prep;
+    pl_launch l = {.exec = &b->exec, .call = b->call};
+    double ms = time_ms(dev, &l);
+    for (int i = 0; i < n_in; i++) dev->free(in[i], pl_type_bytes(&b->types[0][i]));
+    for (int i = 0; i < n_out; i++) dev->free(out[i], pl_type_bytes(&b->types[1][i]));
+    if (work) dev->free(work, b->exec.work_bytes);
+    dev->discard(&b->exec);
+    return ms;
+}
+
 static void time_unit(const pl_device *dev, const pl_graph *g, const pl_unit *u, const char *name,
                       pl_dtype d, double copy)
 {
-    pl_exec e = {0};
-    void *in[64], *out[64], *work = NULL;
-    pl_type types[2][64];
-    double bytes = 0;
-    pl_call c = {.in_type = types[0], .out_type = types[1], .n_in = (int32_t)u->n_in,
-                 .n_out = (int32_t)u->n_out};
-    for (uint32_t i = 0; i < u->n_in; i++) types[0][i] = *pl_type_of(g, u->in[i]);
-    for (uint32_t i = 0; i < u->n_out; i++) types[1][i] = *pl_type_of(g, u->out[i]);
-    if (dev->prepare(g, u, &c, false, &e) != PL_OK || dev->ready() != PL_OK) die(name);
-    for (uint32_t i = 0; i < u->n_in; i++) {
-        bytes += (double)pl_type_bytes(&types[0][i]);
-        if (dev->alloc(pl_type_bytes(&types[0][i]), &in[i]) != PL_OK) die("alloc");
-    }
-    for (uint32_t i = 0; i < u->n_out; i++) {
-        bytes += (double)pl_type_bytes(&types[1][i]);
-        if (dev->alloc(pl_type_bytes(&types[1][i]), &out[i]) != PL_OK) die("alloc");
-    }
-    if (e.work_bytes && dev->alloc(e.work_bytes, &work) != PL_OK) die("alloc");
-    c.in = (const void *const *)in;
-    c.out = out;
-    c.work = work;
-    c.prep = e.prep;
-    pl_launch l = {.exec = &e, .call = c};
-    double ms = time_ms(dev, &l), rate = bytes / ms * 1e-6;
+    bench b = {0};
+    bench_prepare(dev, g, u, &b);
+    if (dev->ready() != PL_OK) die(name);
+    double ms = bench_ms(dev, &b), bytes = unit_bytes(g, u), rate = bytes / ms * 1e-6;
     printf("%-18s %-5s %7.0f %8.1f %7.0f %5.0f %%\n", name, pl_dtype_name(d),
            bytes / 1048576, 1e3 * ms, rate, 100 * rate / copy);
-    for (uint32_t i = 0; i < u->n_in; i++) dev->free(in[i], pl_type_bytes(&types[0][i]));
-    for (uint32_t i = 0; i < u->n_out; i++) dev->free(out[i], pl_type_bytes(&types[1][i]));
-    if (work) dev->free(work, e.work_bytes);
-    dev->discard(&e);
 }
 
 static pl_units *units_of(int at, pl_dtype d, int64_t elems, const pl_fuse_opts *o, pl_graph **g,
@@ -265,8 +291,102 @@ static void print_net(const char *label, const char *config, const char *const *
     pl_run_free(r);
 }
 
+/* ---- groups of a network ---------------------------------------------------------------- */
+typedef struct kind {
+    const pl_unit *u;
+    char name[160];
+    double bytes, ms;
+    uint32_t count, kernels;
+    uint64_t text; /* of all its kernels and launches */
+} kind;
+
+static uint64_t mix(uint64_t h, const void *data, size_t n)
+{
+    for (size_t i = 0; i < n; i++) h = (h ^ ((const uint8_t *)data)[i]) * 0x100000001b3u;
+    return h;
+}
+
+/* Groups of one kind have the same kernels, over as many blocks, on as many bytes. */
+static void add_kind(kind *list, int *n, const pl_graph *g, const pl_unit *u)
+{
+    kind k = {.u = u, .bytes = unit_bytes(g, u), .count = 1, .text = 0xcbf29ce484222325u};
+    pl_arena a = PL_ARENA_INIT;
+    pl_code c;
+    char label[128];
+    pl_node_label(g, u->nodes[u->n_nodes - 1], label, sizeof label);
+    if (pl_code_make(g, u, &a, &c) != PL_OK) die(label);
+    for (uint32_t i = 0; i < c.n_kernels; i++) {
+        k.kernels += c.kernel[i].grid > 256;
+        k.text = mix(k.text, c.kernel[i].text, c.kernel[i].len);
+        k.text = mix(k.text, &c.kernel[i].grid, sizeof c.kernel[i].grid);
+    }
+    pl_arena_release(&a);
+    snprintf(k.name, sizeof k.name, "%s +%u", label, u->n_nodes - 1);
+    for (int i = 0; i < *n; i++)
+        if (list[i].text == k.text && list[i].bytes == k.bytes) {
+            list[i].count++;
+            return;
+        }
+    list[(*n)++] = k;
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const kind *x = a, *y = b;
+    double p = x->ms * x->count, q = y->ms * y->count;
+    if (p == q) return x->bytes < y->bytes ? 1 : -1;
+    return p < q ? 1 : -1;
+}
+
+static void time_net(double mib, const char *config, const char *const *sets, int n_sets)
+{
+    pl_run *r = NULL;
+    const pl_device *dev = NULL;
+    if (pl_run_open(config, sets, n_sets, &r) != PL_OK || pl_run_build(r) != PL_OK) die(config);
+    double copy = 0, bytes = 0, ms = 0, slow = 0;
+    if (pl_device_find("cuda", &dev) == PL_OK) copy = copy_rate(dev, (size_t)1 << 30);
+    const pl_program *p = pl_run_train_program(r);
+    const pl_graph *g = p->base_graph;
+    kind *list = calloc(p->base_units->n + 1, sizeof *list);
+    int n = 0;
+    if (!list) die("memory");
+    for (uint32_t i = 0; i < p->base_units->n; i++) {
+        const pl_unit *u = &p->base_units->unit[i];
+        if (u->kind == PL_UNIT_GROUP && unit_bytes(g, u) >= mib * 1048576) add_kind(list, &n, g, u);
+    }
+    bench *b = calloc((size_t)n + 1, sizeof *b);
+    if (!b) die("memory");
+    for (int i = 0; copy > 0 && i < n; i++) bench_prepare(dev, g, list[i].u, &b[i]);
+    if (copy > 0 && dev->ready() != PL_OK) die(config);
+    for (int i = 0; copy > 0 && i < n; i++) list[i].ms = bench_ms(dev, &b[i]);
+    qsort(list, (size_t)n, sizeof *list, by_time);
+    printf("%s: copy of 1 GiB at %.0f GB/s\n%9s %4s %8s %7s %6s %7s  group (walks)\n", config, copy,
+           "MiB", "n", "us", "GB/s", "copy", "sum ms");
+    for (int i = 0; i < n; i++) {
+        const kind *k = &list[i];
+        double rate = k->ms > 0 ? k->bytes / k->ms * 1e-6 : 0;
+        printf("%9.0f %4u %8.1f %7.0f %5.0f%% %7.3f  %s (%u)\n", k->bytes / 1048576, k->count,
+               1e3 * k->ms, rate, copy > 0 ? 100 * rate / copy : 0, k->ms * k->count, k->name,
+               k->kernels);
+        bytes += k->bytes * k->count;
+        ms += k->ms * k->count;
+        if (rate < 0.85 * copy) slow += k->bytes * k->count;
+    }
+    if (ms > 0)
+        printf("all: %.2f GiB in %.3f ms, %.0f GB/s, %.0f%% of copy; %.0f%% of the bytes in groups under "
+               "85%%\n", bytes / 1073741824, ms, bytes / ms * 1e-6, 100 * bytes / ms * 1e-6 / copy,
+               100 * slow / bytes);
+    free(b);
+    free(list);
+    pl_run_free(r);
+}
+
 int main(int argc, char **argv)
 {
+    if (argc > 3 && strcmp(argv[1], "--time") == 0) {
+        time_net(atof(argv[2]), argv[3], (const char *const *)argv + 4, argc - 4);
+        return 0;
+    }
     if (argc > 3 && strcmp(argv[1], "--net") == 0) {
         print_net(argv[2], argv[3], (const char *const *)argv + 4, argc - 4);
         return 0;

@@ -7,7 +7,9 @@
  * start_s are its parts (planning; memory, kernels, the rehearsal of a run). device_ms: a step by the
  * device's own clock, step by step, with median and extremes; on the CPU the host's. wall_ms: a step of
  * STEPS that are begun one behind the other and waited for once; every one uploads its inputs. sum: a
- * hash of all weights and states at the end, the same for the same numbers.
+ * hash of all weights and states at the end, the same for the same numbers. Bytes of the process on the
+ * device: built_bytes before the session maps its memory (context, libraries, kernels), used_early_bytes
+ * after three steps, used_bytes at the end; predicted_ms is the plan's own guess.
  */
 #include "plimsoll_config.h"
 #include "plimsoll_train.h"
@@ -133,9 +135,10 @@ static pl_status measure(bench *b, int steps, double begin)
 {
     static double ms[MAX_STEPS];
     double ignored, first, planned, started;
-    uint64_t sum = 0, early = 0;
+    uint64_t sum = 0, early = 0, built = 0;
     pl_status rc = pl_run_build(b->run);
     planned = now_ms();
+    if (rc == PL_OK) built = pl_run_used_bytes(b->run);
     if (rc == PL_OK) rc = pl_run_start(b->run);
     started = now_ms();
     if (rc != PL_OK) return rc;
@@ -158,11 +161,11 @@ static pl_status measure(bench *b, int steps, double begin)
     pl_run_memory m = pl_run_memory_get(b->run);
     printf("{\"steps\": %d, \"device_ms\": %.4f, \"device_min\": %.4f, \"device_max\": %.4f, \"wall_ms\": %.4f,"
            " \"first_s\": %.3f, \"plan_s\": %.3f, \"start_s\": %.3f, \"arena_bytes\": %llu, \"mapped_bytes\": %llu,"
-           " \"state_bytes\": %llu, \"used_early_bytes\": %llu, \"used_bytes\": %llu, \"sum\": \"%016llx\"}\n",
+           " \"state_bytes\": %llu, \"built_bytes\": %llu, \"predicted_ms\": %.3f, \"used_early_bytes\": %llu, \"used_bytes\": %llu, \"sum\": \"%016llx\"}\n",
            steps, ms[steps / 2], ms[0], ms[steps - 1], wall, 1e-3 * (first - begin), 1e-3 * (planned - begin),
            1e-3 * (started - planned), (unsigned long long)m.arena,
-           (unsigned long long)pl_session_arena_bytes(b->session), (unsigned long long)m.state,
-           (unsigned long long)early, (unsigned long long)pl_run_used_bytes(b->run), (unsigned long long)sum);
+           (unsigned long long)pl_session_arena_bytes(b->session), (unsigned long long)m.state, (unsigned long long)built,
+           pl_run_predicted_ms(b->run), (unsigned long long)early, (unsigned long long)pl_run_used_bytes(b->run), (unsigned long long)sum);
     return PL_OK;
 }
 

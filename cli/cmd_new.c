@@ -31,6 +31,7 @@ static const pl_config_entry schema[] = {\n\
     {\"model.width\", PL_CONFIG_INT, \"64\", 1, 65536, NULL, \"Width of the hidden layers.\"},\n\
     {\"model.depth\", PL_CONFIG_INT, \"3\", 1, 64, NULL, \"Hidden layers.\"},\n\
     {\"data.samples\", PL_CONFIG_INT, \"4096\", 1, 1e9, NULL, \"Points of the training set.\"},\n\
+    {\"data.eval_samples\", PL_CONFIG_INT, \"1024\", 1, 1e9, NULL, \"Points of the evaluation.\"},\n\
     {0},\n\
 };\n\
 \n\
@@ -66,20 +67,6 @@ static pl_status build(pl_builder *b)\n\
 }\n\
 \n\
 /* ---- data: sample i is a pure function of i ---- */\n\
-static int64_t samples;\n\
-\n\
-static pl_status data_open(const pl_config *c, void **data)\n\
-{\n\
-    samples = pl_config_int(c, \"data.samples\");\n\
-    *data = &samples;\n\
-    return PL_OK;\n\
-}\n\
-\n\
-static int64_t data_size(void *data, pl_subset subset)\n\
-{\n\
-    return subset == PL_SUBSET_TRAIN ? *(int64_t *)data : 1024;\n\
-}\n\
-\n\
 static pl_status data_read(void *data, pl_subset subset, const int64_t *sample, int n, pl_batch *batch)\n\
 {\n\
     (void)data;\n\
@@ -113,8 +100,6 @@ static const pl_recipe recipe = {\n\
     .schema = schema,\n\
     .presets = presets,\n\
     .build = build,\n\
-    .data_open = data_open,\n\
-    .data_size = data_size,\n\
     .data_read = data_read,\n\
     .metric = \"accuracy\",\n\
 };\n\

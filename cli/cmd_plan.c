@@ -1,10 +1,20 @@
 /* cmd_plan.c - `plimsoll plan`: the memory of a training run, before it runs. */
-#include "plan_view.h"
+#include "phases.h"
 #include "plimsoll_unstable.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+static pl_status enter(pl_run *run, const char *phase)
+{
+    int i = pl_run_phase_find(run, phase), n = pl_run_phase_count(run);
+    if (i >= 0) return pl_run_enter(run, i, 0);
+    cli_error(n ? "there is no phase \"%s\"; there are:" : "--phase %s: the configuration has no phases", phase);
+    for (i = 0; i < n; i++) cli_error("  %s", pl_run_phase_at(run, i)->name);
+    pl_run_free(run);
+    exit(2);
+}
 
 pl_status plan_open(const cli_args *a, const char *memory, pl_run **out)
 {
@@ -16,7 +26,14 @@ pl_status plan_open(const cli_args *a, const char *memory, pl_run **out)
         snprintf(budget, sizeof budget, "memory=%s", memory);
         overrides[n++] = budget;
     }
-    return pl_run_open(a->positional[0], overrides, n, out);
+    pl_run *run = NULL;
+    pl_status rc = pl_run_open(a->positional[0], overrides, n, &run);
+    if (rc == PL_OK && a->phase) rc = enter(run, a->phase);
+    if (rc == PL_OK)
+        *out = run;
+    else
+        pl_run_free(run);
+    return rc;
 }
 
 int plan_print_config(pl_run *run)
@@ -103,9 +120,33 @@ static pl_status explain(const cli_args *a, const pl_run *run, plan_mean *mean, 
     return rc;
 }
 
+/* Rows of all phases; n is 0 when there are none or one was asked for. */
+typedef struct phases {
+    phase_row *row;
+    int n;
+    char largest[16]; /* number */
+} phases;
+
+/* A run with phases is shown by its largest one. */
+static pl_status plan_phases(cli_args *a, const char *memory, phases *all)
+{
+    pl_run *run = NULL;
+    if (a->phase) return PL_OK;
+    pl_status rc = plan_open(a, memory, &run);
+    int n = rc == PL_OK ? pl_run_phase_count(run) : 0;
+    pl_run_free(run);
+    if (rc != PL_OK || n == 0) return rc;
+    rc = phases_plan(a, memory, 0, &all->row, &all->n);
+    if (rc != PL_OK) return rc;
+    snprintf(all->largest, sizeof all->largest, "%d", phases_largest(all->row, all->n)->number);
+    a->phase = all->largest;
+    return rc;
+}
+
 /* The plan and, when it does not fit, what would. The run is freed before those are looked for: its
  * memory would be counted to them. */
-static pl_status show(const cli_args *a, const char *memory, pl_run *run, bool explained, bool json)
+static pl_status show(const cli_args *a, const char *memory, pl_run *run, const phases *all, bool explained,
+                      bool json)
 {
     plan_mean mean[PLAN_MEANS];
     plan_edit edit[PLAN_EDITS];
@@ -118,7 +159,9 @@ static pl_status show(const cli_args *a, const char *memory, pl_run *run, bool e
         pl_json_object(j, NULL);
         plan_json(run, j);
         plan_means_json(mean, n, j);
+        if (all->n) phases_json(all->row, all->n, j);
     } else if (rc == PL_OK) {
+        if (all->n) phases_print(all->row, all->n, stdout);
         plan_print(run, a->positional[0], mean, n, stdout);
     }
     pl_run_free(run);
@@ -149,7 +192,7 @@ int cmd_plan(int argc, char **argv)
     bool measure = false;
     const char *memory = NULL, *timeline = NULL, *csv = NULL, *out = NULL, *capacity = NULL;
     char device_key[96];
-    const char *device = NULL, *snapshot = NULL, *sweep = NULL, *trace = NULL, *budget = NULL, *seconds = NULL;
+    const char *phase = NULL, *device = NULL, *snapshot = NULL, *sweep = NULL, *trace = NULL, *budget = NULL, *seconds = NULL;
     cli_args a;
     const cli_option options[] = {
         {"--memory", "SIZE", &memory, "budget of the whole process, e.g. 2GiB (= memory=SIZE)"},
@@ -157,6 +200,7 @@ int cmd_plan(int argc, char **argv)
         {"--measure", NULL, &measure, "first time this network's kernels here, in a few steps"},
         {"--json", NULL, &json, "one JSON object"},
         {"--explain", NULL, &explained, "what fusion and micro-batches save, too (further plans)"},
+        {"--phase", "NAME", &phase, "one phase of a run that has several (the largest by default)"},
         {"--timeline", "FILE.svg|.html", &timeline, "draw the memory over the steps of the plan"},
         {"--sweep", "SIZES", &sweep, "a row for each budget: 6GB,8GB,12GB,16GB,24GB"},
         {"--compare", NULL, &compare, "the model's own segments beside the planner"},
@@ -207,13 +251,20 @@ int cmd_plan(int argc, char **argv)
         int code = times_measure(&a, memory);
         if (code) return code;
     }
+    a.phase = phase;
+    phases all = {0};
+    pl_run *run = NULL;
+    if (print_config) {
+        pl_status opened = plan_open(&a, memory, &run);
+        return opened == PL_OK ? plan_print_config(run) : cli_fail(opened);
+    }
+    pl_status rc = plan_phases(&a, memory, &all);
+    if (rc != PL_OK) return cli_fail(rc);
     if (largest) return plan_largest(&a, memory, json);
     if (compare) return plan_compare(&a, json);
     if (sweep) return plan_sweep(&a, sweep, json);
-    pl_run *run = NULL;
-    pl_status rc = plan_open(&a, memory, &run);
+    rc = plan_open(&a, memory, &run);
     if (rc != PL_OK) return cli_fail(rc);
-    if (print_config) return plan_print_config(run);
     rc = pl_run_build(run);
     if (rc == PL_OK) rc = pl_run_find_minimum(run);
     if (rc != PL_OK || !write_files(&a, run, timeline, snapshot)) {
@@ -221,8 +272,13 @@ int cmd_plan(int argc, char **argv)
         return rc != PL_OK ? cli_fail(rc) : 1;
     }
     pl_run_memory m = pl_run_memory_get(run);
-    rc = show(&a, memory, run, explained, json);
+    rc = show(&a, memory, run, &all, explained, json);
     if (rc != PL_OK) return cli_fail(rc);
+    if (all.n) {
+        rc = phases_check(all.row, all.n);
+        free(all.row);
+        return rc == PL_OK ? 0 : pl_status_exit_code(rc);
+    }
     if (!m.fits)
         cli_error("does not fit %s: the smallest budget is %llu bytes (%s)", cli_bytes(m.budget),
                   (unsigned long long)m.minimum, cli_bytes(m.minimum));

@@ -7,16 +7,14 @@
  * Signals only set flags, which are looked at between steps and between batches of an evaluation. A
  * second one leaves at once; checkpoints are whole at any instant.
  */
-#include "monitor.h"
 #include "plan_view.h"
-#include "plimsoll_ranks.h"
-#include "run_folder.h"
+#include "trainer.h"
 
+#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 static volatile sig_atomic_t stop_asked; /* the signal's number */
@@ -45,157 +43,6 @@ static void listen(int signal_number, void (*handler)(int))
     sigaction(signal_number, &action, NULL);
 }
 
-typedef struct trainer {
-    pl_run *run;
-    pl_world *world; /* NULL: alone */
-    run_folder folder;
-    monitor monitor;
-    const char *name;
-    bool json, quiet, bar, fresh, trace_nan;
-    pl_json *events; /* stdout with --json, else NULL */
-    int64_t from;    /* steps done before this process */
-    int64_t evaluated; /* step of the last evaluation, -1 before */
-    double began, shown, data_ms, step_ms; /* seconds; sums since the last line */
-    int64_t steps, log_every, eval_every, since;
-    char metric[64];            /* name of the recipe's metric, "" before the first evaluation */
-    double metric_first, metric_last;
-} trainer;
-
-static double now(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
-
-/* ---- events ----------------------------------------------------------------------------- */
-typedef void (*members)(const trainer *t, pl_json *j, const void *what);
-
-static pl_status emit(trainer *t, const char *event, members fill, const void *what)
-{
-    pl_json *sinks[2] = {t->events, t->folder.log};
-    for (int i = 0; i < 2; i++) {
-        if (!sinks[i]) continue;
-        pl_json_object(sinks[i], NULL);
-        pl_json_string(sinks[i], "event", event);
-        fill(t, sinks[i], what);
-        pl_json_end(sinks[i]);
-        pl_status rc = pl_json_finish(sinks[i]);
-        if (rc != PL_OK) return rc;
-    }
-    return PL_OK;
-}
-
-static void plan_members(const trainer *t, pl_json *j, const void *what)
-{
-    (void)what;
-    plan_json(t->run, j);
-}
-
-static void step_members(const trainer *t, pl_json *j, const void *what)
-{
-    const pl_step_info *s = what;
-    pl_json_int(j, "step", s->step);
-    pl_json_float(j, "epoch", s->epoch);
-    pl_json_float(j, "loss", s->loss);
-    pl_json_float(j, "lr", s->lr);
-    if (!isnan(s->grad_norm)) pl_json_float(j, "grad_norm", s->grad_norm);
-    if (!isnan(s->loss_scale)) {
-        pl_json_float(j, "loss_scale", s->loss_scale);
-        pl_json_bool(j, "skipped", s->skipped);
-    }
-    pl_json_float(j, "step_ms", s->step_ms);
-    pl_json_float(j, "data_wait_ms", s->data_ms);
-    if (s->device_ms > 0) pl_json_float(j, "device_ms", s->device_ms);
-    pl_json_uint(j, "arena_bytes", pl_session_arena_bytes(pl_run_session(t->run)));
-    pl_json_uint(j, "used_bytes", pl_run_used_bytes(t->run));
-}
-
-typedef struct eval_event {
-    int64_t step;
-    const pl_eval_info *info;
-} eval_event;
-
-static void eval_members(const trainer *t, pl_json *j, const void *what)
-{
-    (void)t;
-    const eval_event *e = what;
-    pl_json_int(j, "step", e->step);
-    for (int i = 0; i < e->info->n; i++) pl_json_float(j, e->info->name[i], e->info->value[i]);
-}
-
-static void checkpoint_members(const trainer *t, pl_json *j, const void *what)
-{
-    char dir[4096];
-    int64_t step = *(const int64_t *)what;
-    pl_folder_checkpoint(t->folder.path, step, dir, sizeof dir);
-    pl_json_string(j, "path", dir);
-    pl_json_int(j, "step", step);
-}
-
-static void end_members(const trainer *t, pl_json *j, const void *what)
-{
-    pl_json_int(j, "steps", *(const int64_t *)what);
-    pl_json_float(j, "wall_s", now() - t->began);
-    pl_json_uint(j, "peak_used_bytes", pl_run_peak_used_bytes(t->run));
-}
-
-/* ---- lines for people ------------------------------------------------------------------- */
-static void clear_bar(const trainer *t)
-{
-    if (t->bar) fprintf(stderr, "\r\033[K");
-}
-
-static void show_bar(trainer *t, const pl_step_info *s)
-{
-    double elapsed = now() - t->began;
-    if (!t->bar || (elapsed - t->shown < 0.1 && s->step < t->steps)) return;
-    t->shown = elapsed;
-    double per = elapsed / (double)(s->step - t->from);
-    char line[512];
-    step_line(&t->monitor, s, elapsed, per, s->step_ms > 0 ? 100 * s->data_ms / s->step_ms : 0,
-              cli_width(), line, sizeof line);
-    fprintf(stderr, "\r\033[K%.*s", cli_width() - 1, line);
-    fflush(stderr);
-}
-
-static void show_line(trainer *t, const pl_step_info *s)
-{
-    t->data_ms += s->data_ms;
-    t->step_ms += s->step_ms;
-    t->since++;
-    if (s->step % t->log_every != 0 && s->step != t->steps) return;
-    if (!t->json && !t->quiet && !t->bar)
-        fprintf(stderr,
-                "step=%lld/%lld epoch=%.3f loss=%.6f lr=%.3e step_ms=%.1f wait=%.1f%% used=%s "
-                "eta=%s\n",
-                (long long)s->step, (long long)t->steps, s->epoch, s->loss, s->lr,
-                t->step_ms / (double)t->since, 100 * t->data_ms / t->step_ms,
-                cli_bytes(pl_run_used_bytes(t->run)),
-                cli_clock((now() - t->began) / (double)(s->step - t->from) *
-                          (double)(t->steps - s->step)));
-    t->data_ms = t->step_ms = 0;
-    t->since = 0;
-}
-
-static void show_memory(trainer *t, int64_t step)
-{
-    bool asked = memory_asked;
-    if (!monitor_due(&t->monitor, step, asked)) return;
-    memory_asked = 0;
-    clear_bar(t);
-    monitor_tell(&t->monitor, step, asked, stderr);
-}
-
-static void show_eval(trainer *t, int64_t step, const pl_eval_info *e)
-{
-    if (t->json || t->quiet) return;
-    clear_bar(t);
-    fprintf(stderr, "eval step=%lld", (long long)step);
-    for (int i = 0; i < e->n; i++) fprintf(stderr, " %s=%.4f", e->name[i], e->value[i]);
-    fprintf(stderr, "\n");
-}
-
 /* ---- the loop --------------------------------------------------------------------------- */
 /* Remembers the recipe's metric before training and now, for the closing line. */
 static void note_metric(trainer *t, int64_t step, const pl_eval_info *e)
@@ -204,7 +51,7 @@ static void note_metric(trainer *t, int64_t step, const pl_eval_info *e)
     for (int i = 0; i < e->n; i++) {
         if (wanted ? strcmp(e->name[i], wanted) != 0 : i > 0) continue;
         snprintf(t->metric, sizeof t->metric, "%s", e->name[i]);
-        if (step == 0) t->metric_first = e->value[i];
+        if (trainer_step(t, step) == 0) t->metric_first = e->value[i];
         t->metric_last = e->value[i];
     }
     pl_checkpoint_note(&t->folder.last, "metric.first", t->metric_first);
@@ -217,7 +64,7 @@ static pl_status save(trainer *t, bool must)
     save_asked = 0;
     pl_status rc = folder_save(&t->folder, t->run, t->evaluated == step);
     if (rc == PL_OK && t->folder.saved == before) return PL_OK;
-    if (rc == PL_OK) return emit(t, "checkpoint", checkpoint_members, &step);
+    if (rc == PL_OK) return emit_checkpoint(t, step);
     if (must || rc != PL_ERR_IO) return rc;
     clear_bar(t);
     cli_error("warning: %s; training goes on, the last checkpoint is of step %lld", pl_error_text(),
@@ -225,43 +72,73 @@ static pl_status save(trainer *t, bool must)
     return PL_OK;
 }
 
-/* The run ends here as if it had been given no more steps. */
-static void end_early(trainer *t, int64_t step)
+/* The run, or this phase of it, ends here as if it had been given no more steps. */
+static void end_early(trainer *t, int64_t step, const pl_verdict *v)
 {
     const pl_config *c = pl_run_config(t->run);
-    if (!t->json && !t->quiet)
-        fprintf(stderr, "no better %s for %lld evaluations: the run ends at step %lld of %lld\n",
-                pl_config_text(c, "stop.metric"), (long long)pl_config_int(c, "stop.patience"),
+    const pl_phase *p = trainer_phase(t);
+    bool tell = !t->json && !t->quiet;
+    t->over = p && !v->reached && p->ends_run;
+    if (tell && v->reached)
+        fprintf(stderr, "%s is %s %g", p->metric, p->above ? "above" : "below", p->bound);
+    else if (tell)
+        fprintf(stderr, "no better %s for %lld evaluations", pl_config_text(c, "stop.metric"),
+                (long long)pl_config_int(c, "stop.patience"));
+    if (tell)
+        fprintf(stderr, ": the %s ends at step %lld of %lld\n", p && !t->over ? "phase" : "run",
                 (long long)step, (long long)t->steps);
     pl_checkpoint_note(&t->folder.last, "ended", (double)step);
+    if (t->over) pl_checkpoint_note(&t->folder.last, "ended.run", (double)step);
     t->steps = step;
+}
+
+/* until.reach names an output; which there are is known when there has been an evaluation. */
+static pl_status check_reach(trainer *t, const pl_eval_info *e)
+{
+    const pl_phase *p = trainer_phase(t);
+    for (int i = 0; i < e->n && p && p->metric; i++)
+        if (strcmp(e->name[i], p->metric) == 0) return PL_OK;
+    if (!p || !p->metric) return PL_OK;
+    cli_error("phase %s: until.reach: the evaluation has no \"%s\"; it has:", p->name, p->metric);
+    for (int i = 0; i < e->n; i++) cli_error("  %s", e->name[i]);
+    t->folder.told = true;
+    return PL_ERR_CONFIG;
 }
 
 /* One that a signal stops is made again when the run goes on. */
 static pl_status evaluate(trainer *t, int64_t step)
 {
     pl_eval_info e;
-    bool best = false;
+    bool best = false, trained = trainer_step(t, step) > 0;
     if (!pl_run_eval_program(t->run)) return PL_OK;
     pl_status rc = pl_run_eval(t->run, &e);
     if (rc == PL_ERR_STOPPED) return PL_OK;
+    if (rc == PL_OK) rc = check_reach(t, &e);
     if (rc != PL_OK) return rc;
     show_eval(t, step, &e);
     note_metric(t, step, &e);
     const char *watched = pl_config_text(pl_run_config(t->run), "schedule.plateau.metric");
-    for (int i = 0; i < e.n && step > 0; i++)
+    for (int i = 0; i < e.n && trained; i++)
         if (strcmp(e.name[i], watched) == 0) pl_run_plateau(t->run, e.value[i]);
-    if (step > 0 && pl_run_judge(t->run, &e).stop) end_early(t, step);
-    rc = emit(t, "eval", eval_members, &(eval_event){step, &e});
+    pl_verdict v = {0};
+    if (trained) v = pl_run_judge(t->run, &e);
+    if (v.stop || v.reached) end_early(t, step, &v);
+    rc = emit_eval(t, step, &e);
     if (rc == PL_OK) rc = monitor_eval(&t->monitor, step, &e);
-    if (rc == PL_OK) rc = folder_judge(&t->folder, step, &e, &best);
+    if (rc == PL_OK && trained) rc = folder_judge(&t->folder, step, &e, &best);
     t->evaluated = step;
     return rc == PL_OK && best ? save(t, false) : rc;
 }
 
 static bool eval_due(const trainer *t, int64_t step)
 {
-    return step == 0 || (t->eval_every && step % t->eval_every == 0);
+    int64_t own = trainer_step(t, step);
+    return own == 0 || (t->eval_every && own % t->eval_every == 0);
+}
+
+static bool save_due(const trainer *t, int64_t step)
+{
+    return save_asked || folder_due(&t->folder, step, trainer_step(t, step));
 }
 
 static pl_status one_step(trainer *t)
@@ -270,12 +147,15 @@ static pl_status one_step(trainer *t)
     pl_status rc = pl_run_step(t->run, &s);
     if (rc != PL_OK) return rc;
     show_line(t, &s);
-    show_memory(t, s.step);
+    if (monitor_due(&t->monitor, s.step, memory_asked)) {
+        show_memory(t, s.step, memory_asked);
+        memory_asked = 0;
+    }
     show_bar(t, &s);
-    rc = emit(t, "step", step_members, &s);
+    rc = emit_step(t, &s);
     if (rc == PL_OK) rc = monitor_step(&t->monitor, &s);
     if (rc == PL_OK && eval_due(t, s.step)) rc = evaluate(t, s.step);
-    if (rc == PL_OK && (save_asked || folder_due(&t->folder, s.step))) rc = save(t, false);
+    if (rc == PL_OK && save_due(t, s.step)) rc = save(t, false);
     return rc;
 }
 
@@ -284,12 +164,12 @@ static pl_status one_step(trainer *t)
 static pl_status loop(trainer *t)
 {
     pl_status rc = PL_OK;
-    t->from = pl_run_steps_done(t->run);
+    bool goes_on = trainer_step(t, t->from) > 0;
     if (t->folder.ended) t->steps = t->from;
-    t->evaluated = t->from && t->folder.last.evaluated ? t->from : -1;
+    t->evaluated = goes_on && t->folder.last.evaluated ? t->from : -1;
     t->metric_first = pl_checkpoint_noted(&t->folder.last, "metric.first", (double)NAN);
     if (eval_due(t, t->from) && t->evaluated != t->from) rc = evaluate(t, t->from);
-    t->began = now();
+    t->began = trainer_now();
     t->shown = -1;
     while (rc == PL_OK && pl_run_steps_done(t->run) < t->steps && !stop_asked) rc = one_step(t);
     clear_bar(t);
@@ -299,20 +179,11 @@ static pl_status loop(trainer *t)
     return rc;
 }
 
-static pl_status finish(trainer *t)
+/* ---- the end ---------------------------------------------------------------------------- */
+static void tell_end(const trainer *t, int64_t done)
 {
-    pl_status rc = PL_OK;
-    int64_t done = pl_run_steps_done(t->run);
-    if (t->folder.path && !stop_asked) {
-        char path[4096];
-        snprintf(path, sizeof path, "%s/model.safetensors", t->folder.path);
-        rc = pl_run_save_model(t->run, path);
-        if (rc == PL_OK && !t->json && !t->quiet) fprintf(stderr, "wrote %s\n", path);
-    }
-    if (rc == PL_OK) rc = emit(t, "end", end_members, &done);
-    if (rc != PL_OK || t->json || t->quiet) return rc;
-    fprintf(stderr, "%lld steps in %s, peak of the process %s\n", (long long)(done - t->from),
-            cli_clock(now() - t->began), cli_bytes(pl_run_peak_used_bytes(t->run)));
+    fprintf(stderr, "%lld steps in %s, peak of the process %s\n", (long long)(done - t->first),
+            cli_clock(trainer_now() - t->started), cli_bytes(pl_run_peak_used_bytes(t->run)));
     bad_files_print(t->run);
     if (stop_asked && done && t->folder.saved == done)
         fprintf(stderr, "stopped at step %lld of %lld, saved; the same command goes on from there\n",
@@ -320,6 +191,33 @@ static pl_status finish(trainer *t)
     if (t->metric[0] && !isnan(t->metric_first) && !stop_asked)
         fprintf(stderr, "%s%s: %.4g before training, %.4g after%s\n", cli_bold(stderr), t->metric,
                 t->metric_first, t->metric_last, cli_plain(stderr));
+}
+
+/* The model of the run: of the last phase that is not a repetition, if there is one. */
+static pl_status save_model(trainer *t)
+{
+    char path[4096], from[4200];
+    int i = pl_run_phase(t->run);
+    snprintf(path, sizeof path, "%s/model.safetensors", t->folder.path);
+    pl_status rc;
+    if (i < 0) {
+        rc = pl_run_save_model(t->run, path);
+    } else {
+        while (i > 0 && pl_run_phase_at(t->run, i)->folds) i--;
+        if (pl_run_phase_at(t->run, i)->folds) i = pl_run_phase(t->run);
+        snprintf(from, sizeof from, "%s/%s/model.safetensors", t->handed, pl_run_phase_at(t->run, i)->name);
+        rc = pl_folder_copy(t->folder.folder, from, "model.safetensors");
+    }
+    if (rc == PL_OK && !t->json && !t->quiet) fprintf(stderr, "wrote %s\n", path);
+    return rc;
+}
+
+static pl_status finish(trainer *t)
+{
+    int64_t done = pl_run_steps_done(t->run);
+    pl_status rc = t->folder.path && !stop_asked ? save_model(t) : PL_OK;
+    if (rc == PL_OK) rc = emit_end(t, done);
+    if (rc == PL_OK && !t->json && !t->quiet) tell_end(t, done);
     return rc;
 }
 
@@ -329,41 +227,236 @@ static int already_done(trainer *t)
     if (!t->quiet && !t->json)
         fprintf(stderr, "%s is finished: %lld steps; train.steps=N goes on to N, --fresh begins anew\n",
                 t->folder.path, (long long)t->folder.last.step);
-    pl_status rc = emit(t, "end", end_members, &t->folder.last.step);
+    pl_status rc = emit_end(t, t->folder.last.step);
     return rc == PL_OK ? 0 : cli_fail(rc);
 }
 
-static int train(trainer *t)
+/* ---- one run, or one phase -------------------------------------------------------------- */
+/* Before its programs are started. */
+static pl_status open_files(trainer *t)
+{
+    pl_status rc = PL_OK;
+    if (!t->begun) rc = folder_begin(&t->folder, t->list);
+    bool first = !t->begun, largest = pl_run_phase(t->run) == t->largest;
+    t->begun = true;
+    if (rc == PL_OK) rc = folder_settle_best(&t->folder);
+    if (rc != PL_OK) {
+        t->folder.told = true;
+        return rc;
+    }
+    rc = emit_plan(t);
+    if (rc == PL_OK && t->folder.path && (first || largest))
+        rc = page_plan_save(t->run, t->name, t->folder.folder);
+    return rc;
+}
+
+static pl_status open_monitor(trainer *t)
+{
+    char dir[4096] = "";
+    const pl_phase *p = trainer_phase(t);
+    pl_status rc = p && t->folder.path ? folder_phase(&t->folder, p->name, dir, sizeof dir) : PL_OK;
+    if (rc == PL_OK)
+        rc = monitor_open(&t->monitor, t->run, t->folder.path, dir[0] ? dir : NULL, t->steps,
+                          !t->json && !t->quiet);
+    if (rc == PL_OK && t->monitor.told && t->from == t->first) monitor_memory(&t->monitor, stderr);
+    return rc;
+}
+
+static pl_status train(trainer *t)
 {
     pl_status rc = pl_run_build(t->run);
-    if (rc != PL_OK) return cli_fail(rc);
+    if (rc != PL_OK) return rc;
     pl_run_trace_nan(t->run, t->trace_nan);
-    if (!t->json && !t->quiet) {
+    bool told = !t->json && !t->quiet, going_on = t->folder.dir[0] && !t->begun;
+    if (told && !trainer_phase(t)) {
         plan_print(t->run, t->name, NULL, 0, stderr);
         fputc('\n', stderr);
-        if (t->folder.dir[0]) fprintf(stderr, "going on from %s\n", t->folder.dir);
     }
-    if ((rc = folder_begin(&t->folder, t->run)) != PL_OK) return pl_status_exit_code(rc);
-    rc = emit(t, "plan", plan_members, NULL);
-    if (rc == PL_OK && t->folder.path) rc = page_plan_save(t->run, t->name, t->folder.folder);
+    if (told && going_on) fprintf(stderr, "going on from %s\n", t->folder.dir);
+    rc = open_files(t);
     if (rc == PL_OK) rc = pl_run_start(t->run);
-    if (rc == PL_OK) rc = monitor_open(&t->monitor, t->run, t->folder.path,
-                                       pl_run_steps_done(t->run), !t->json && !t->quiet);
-    if (rc == PL_OK && t->monitor.told) monitor_memory(&t->monitor, stderr);
+    t->from = pl_run_steps_done(t->run);
+    if (rc == PL_OK) t->steps = pl_run_last_step(t->run);
+    if (t->first < 0) t->first = t->from;
+    if (rc == PL_OK) rc = open_monitor(t);
+    if (rc == PL_OK) show_phase(t);
+    if (rc == PL_OK && trainer_phase(t) && trainer_step(t, t->from) == 0) rc = emit_phase(t);
     if (rc == PL_OK) rc = loop(t);
-    if (rc == PL_OK) rc = finish(t);
     clear_bar(t);
-    if (rc != PL_OK) return t->folder.told || t->monitor.failed ? pl_status_exit_code(rc) : cli_fail(rc);
+    return rc;
+}
+
+/* The exit code of a run that was not finished, or was. */
+static int exit_code(const trainer *t, pl_status rc)
+{
+    if (rc != PL_OK)
+        return t->folder.told || t->monitor.failed ? pl_status_exit_code(rc) : cli_fail(rc);
     if (!stop_asked) return 0;
     int64_t done = pl_run_steps_done(t->run);
     return done && t->folder.saved == done ? pl_status_exit_code(PL_ERR_STOPPED) : 128 + stop_asked;
 }
 
+static void take_settings(trainer *t)
+{
+    const pl_config *c = pl_run_config(t->run);
+    t->log_every = pl_config_int(c, "train.log_every");
+    t->eval_every = pl_config_int(c, "eval.every");
+    t->since = 0;
+    t->data_ms = t->step_ms = 0;
+    pl_run_set_stop(t->run, &stop_asked);
+}
+
+static int train_whole(trainer *t)
+{
+    take_settings(t);
+    pl_status rc = folder_enter(&t->folder, t->run, t->folder.dir[0] != 0);
+    if (rc != PL_OK) return pl_status_exit_code(rc);
+    if (t->folder.finished) return already_done(t);
+    rc = train(t);
+    if (rc == PL_OK) rc = finish(t);
+    return exit_code(t, rc);
+}
+
+/* ---- phases ----------------------------------------------------------------------------- */
+/* The phase that the folder's checkpoint is of; 0 when there is none. */
+static pl_status find_phase(trainer *t, int *phase)
+{
+    const pl_checkpoint *c = &t->folder.last;
+    int n = pl_run_phase_count(t->list);
+    *phase = 0;
+    if (!t->folder.path || !t->folder.dir[0]) return PL_OK;
+    bool known = n == 0 ? c->phase < 0
+                        : c->phase >= 0 && c->phase < n &&
+                              strcmp(pl_run_phase_at(t->list, c->phase)->name, c->phase_name) == 0;
+    if (known) {
+        *phase = c->phase;
+        return PL_OK;
+    }
+    if (c->phase < 0)
+        cli_error("%s is a run without phases, this configuration has %d", t->folder.path, n);
+    else
+        cli_error("%s is in phase %s (number %d), which this configuration has not", t->folder.path,
+                  c->phase_name, c->phase);
+    cli_error("give the phases as they were, choose a new folder, or --fresh to begin anew");
+    return PL_ERR_CONFIG;
+}
+
+static pl_status plan_phases(trainer *t, int from)
+{
+    phase_row *rows;
+    int n;
+    pl_status rc = phases_plan(t->args, t->memory, from, &rows, &n);
+    if (rc != PL_OK) return rc;
+    if (!t->json && !t->quiet) phases_print(rows, n, stderr);
+    t->largest = phases_largest(rows, n)->number;
+    rc = phases_check(rows, n);
+    t->folder.told = rc != PL_OK;
+    free(rows);
+    return rc;
+}
+
+/* Opens phase i, with the weights that it begins with. */
+static pl_status enter_phase(trainer *t, int i, int64_t before, bool resume)
+{
+    char dir[4200];
+    t->run = t->list;
+    pl_run *run = NULL;
+    pl_status rc = plan_open(t->args, t->memory, &run);
+    if (rc == PL_OK) rc = pl_run_join(run, t->world);
+    if (rc == PL_OK) rc = pl_run_enter(t->run = run, i, before);
+    if (rc != PL_OK) return rc;
+    take_settings(t);
+    rc = folder_enter(&t->folder, t->run, resume);
+    t->folder.told = rc != PL_OK;
+    const pl_phase *p = trainer_phase(t);
+    if (rc != PL_OK || resume || p->start < 0) return rc;
+    snprintf(dir, sizeof dir, "%s/%s", t->handed, pl_run_phase_at(t->run, p->start)->name);
+    return pl_run_take_over(t->run, dir);
+}
+
+static pl_status leave_phase(trainer *t)
+{
+    char dir[4200], best[4200];
+    const pl_phase *p = trainer_phase(t);
+    bool has = p->best && t->folder.best_step > 0;
+    snprintf(dir, sizeof dir, "%s/%s", t->handed, p->name);
+    if (has) {
+        pl_folder_checkpoint(t->folder.path, t->folder.best_step, dir, sizeof dir);
+        snprintf(best, sizeof best, "%.4096s/model.safetensors", dir);
+        snprintf(dir, sizeof dir, "%s/%s", t->handed, p->name);
+    }
+    return pl_run_hand_on(t->run, dir, has ? best : NULL);
+}
+
+static int run_phases(trainer *t, int first)
+{
+    int n = pl_run_phase_count(t->list);
+    int64_t before = t->folder.dir[0] ? t->folder.last.step - t->folder.last.phase_step : 0;
+    pl_status rc = enter_phase(t, first, before, t->folder.dir[0] != 0);
+    if (rc == PL_OK && t->folder.finished) return already_done(t);
+    if (rc == PL_OK) rc = plan_phases(t, first);
+    for (int i = first; rc == PL_OK; i++) {
+        rc = train(t);
+        if (rc == PL_OK && !stop_asked) rc = leave_phase(t);
+        if (rc != PL_OK || stop_asked || t->over || i == n - 1) break;
+        before = pl_run_steps_done(t->run);
+        monitor_close(&t->monitor);
+        pl_run_free(t->run);
+        rc = enter_phase(t, i + 1, before, false);
+    }
+    if (rc == PL_OK) rc = finish(t);
+    return exit_code(t, rc);
+}
+
+/* Where weights pass from phase to phase: RUN/phases, or a folder that is removed at the end. */
+static pl_status open_handed(trainer *t)
+{
+    const char *tmp = getenv("TMPDIR");
+    if (t->folder.path) {
+        snprintf(t->handed, sizeof t->handed, "%.4000s/phases", t->folder.path);
+        return PL_OK;
+    }
+    for (int i = 0; i < pl_run_phase_count(t->list); i++)
+        if (pl_run_phase_at(t->list, i)->best) {
+            cli_error("phase %s: result: best wants --out RUN, the folder that the best checkpoint is kept in",
+                      pl_run_phase_at(t->list, i)->name);
+            return PL_ERR_CONFIG;
+        }
+    snprintf(t->handed, sizeof t->handed, "%.4000s/plimsoll-phases-XXXXXX", tmp ? tmp : "/tmp");
+    if (mkdtemp(t->handed)) return PL_OK;
+    cli_error("cannot make folder %s: %s", t->handed, strerror(errno));
+    t->handed[0] = 0;
+    return PL_ERR_IO;
+}
+
+static void close_handed(trainer *t)
+{
+    static const char *const names[] = {"model.safetensors", "state.safetensors", "config.yaml"};
+    char path[4400];
+    if (t->folder.path || !t->handed[0]) return;
+    for (int i = 0; i < pl_run_phase_count(t->list); i++) {
+        const char *name = pl_run_phase_at(t->list, i)->name;
+        for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+            snprintf(path, sizeof path, "%s/%s/%s", t->handed, name, names[k]);
+            unlink(path);
+        }
+        snprintf(path, sizeof path, "%s/%s", t->handed, name);
+        rmdir(path);
+    }
+    rmdir(t->handed);
+}
+
 static int run_training(trainer *t)
 {
-    pl_status rc = folder_open(&t->folder, t->run, t->fresh);
+    int phase = 0, code;
+    pl_status rc = folder_lock(&t->folder, t->fresh);
+    if (rc == PL_OK) rc = find_phase(t, &phase);
     if (rc != PL_OK) return pl_status_exit_code(rc);
-    return t->folder.finished ? already_done(t) : train(t);
+    if (pl_run_phase_count(t->list) == 0) return train_whole(t);
+    if ((rc = open_handed(t)) != PL_OK) return pl_status_exit_code(rc);
+    code = run_phases(t, phase);
+    close_handed(t);
+    return code;
 }
 
 /* Better said before a plan is made than after. */
@@ -379,9 +472,8 @@ static bool only_planned(const pl_run *run)
 
 int cmd_train(int argc, char **argv)
 {
-    trainer t = {.run = NULL};
-    char device_key[96];
-    char ranks_key[32];
+    trainer t = {.largest = -1, .first = -1};
+    char device_key[96], ranks_key[32];
     const char *memory = NULL, *device = NULL, *ranks = NULL;
     bool print_config = false;
     cli_args a;
@@ -418,22 +510,21 @@ int cmd_train(int argc, char **argv)
         t.json = false;
         t.folder.path = NULL;
     }
-    rc = plan_open(&a, memory, &t.run);
-    if (rc == PL_OK) rc = pl_run_join(t.run, t.world);
+    rc = plan_open(&a, memory, &t.list);
+    if (rc == PL_OK) rc = pl_run_join(t.list, t.world);
     if (rc != PL_OK) return cli_fail(rc);
-    if (print_config) return plan_print_config(t.run);
-    if (only_planned(t.run)) {
-        pl_run_free(t.run);
+    if (print_config) return plan_print_config(t.list);
+    if (only_planned(t.list)) {
+        pl_run_free(t.list);
         return 4;
     }
-    const pl_config *c = pl_run_config(t.run);
+    t.run = t.list;
+    t.args = &a;
+    t.memory = memory;
     t.name = a.positional[0];
-    t.steps = pl_config_int(c, "train.steps");
-    t.log_every = pl_config_int(c, "train.log_every");
-    t.eval_every = pl_config_int(c, "eval.every");
     t.bar = !t.json && !t.quiet && cli_terminal(stderr);
     t.folder.quiet = t.json || t.quiet;
-    t.began = now();
+    t.started = t.began = trainer_now();
     if (t.json) t.events = pl_json_new(stdout);
     listen(SIGINT, ask_stop);
     listen(SIGTERM, ask_stop);
@@ -441,12 +532,12 @@ int cmd_train(int argc, char **argv)
     listen(SIGUSR1, ask_save);
     listen(SIGUSR2, ask_memory);
     signal(SIGXFSZ, SIG_IGN); /* a file at its limit is an error of the write */
-    pl_run_set_stop(t.run, &stop_asked);
     int code = run_training(&t);
     pl_json_free(t.events);
     monitor_close(&t.monitor);
     folder_close(&t.folder);
-    pl_run_free(t.run);
+    if (t.run != t.list) pl_run_free(t.run);
+    pl_run_free(t.list);
     pl_world_close(t.world);
     return code;
 }

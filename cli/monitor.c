@@ -8,6 +8,7 @@
  */
 #include "monitor.h"
 
+#include "plimsoll_checkpoint.h"
 #include "ui.h"
 
 #include <errno.h>
@@ -60,9 +61,10 @@ static pl_status open_files(monitor *m, int64_t from)
     m->metrics = open_table(path, from);
     if (!m->metrics) return fail_write(m, "metrics.csv");
     if (ftell(m->metrics) == 0)
-        fprintf(m->metrics, "step,epoch,loss,lr,grad_norm,step_ms,data_wait_ms,device_ms,used_bytes\n");
-    snprintf(path, sizeof path, "%s/eval.csv", m->dir);
-    m->evals = open_table(path, from);
+        fprintf(m->metrics, "step,epoch,loss,lr,grad_norm,step_ms,data_wait_ms,device_ms,used_bytes%s\n",
+                m->phase ? ",phase" : "");
+    snprintf(path, sizeof path, "%s/eval.csv", m->evals_dir);
+    m->evals = open_table(path, from > m->before ? from : 0);
     if (!m->evals) return fail_write(m, "eval.csv");
     if (!pl_config_bool(pl_run_config(m->run), "log.tensorboard")) return PL_OK;
     return pl_events_open(m->dir, from, &m->events);
@@ -86,7 +88,8 @@ static pl_status write_row(monitor *m, const pl_step_info *s)
     put_cell(f, s->step_ms);
     put_cell(f, s->data_ms);
     put_cell(f, s->device_ms > 0 ? s->device_ms : (double)NAN);
-    fprintf(f, ",%llu\n", (unsigned long long)pl_run_used_bytes(m->run));
+    fprintf(f, ",%llu%s%s\n", (unsigned long long)pl_run_used_bytes(m->run), m->phase ? "," : "",
+            m->phase ? m->phase : "");
     return fflush(f) == 0 ? PL_OK : fail_write(m, "metrics.csv");
 }
 
@@ -206,18 +209,21 @@ void monitor_tell(monitor *m, int64_t step, bool asked, FILE *out)
 }
 
 /* ---- opening ---------------------------------------------------------------------------- */
-pl_status monitor_open(monitor *m, pl_run *run, const char *dir, int64_t from, bool told)
+pl_status monitor_open(monitor *m, pl_run *run, const char *dir, const char *phase_dir, int64_t last,
+                       bool told)
 {
     const pl_config *c = pl_run_config(run);
-    *m = (monitor){.run = run, .told = told};
+    int phase = pl_run_phase(run);
+    *m = (monitor){.run = run, .told = told, .steps = last, .before = pl_run_steps_before(run)};
+    m->phase = phase < 0 ? NULL : pl_run_phase_at(run, phase)->name;
     m->device = pl_config_text(c, "device");
-    m->steps = pl_config_int(c, "train.steps");
     m->memory_every = pl_config_int(c, "log.memory_every");
     m->warn = pl_config_float(c, "log.warn_memory");
     look(m);
     if (!dir) return PL_OK;
     snprintf(m->dir, sizeof m->dir, "%s", dir);
-    return open_files(m, from);
+    snprintf(m->evals_dir, sizeof m->evals_dir, "%s", phase_dir ? phase_dir : dir);
+    return open_files(m, pl_run_steps_done(run));
 }
 
 void monitor_close(monitor *m)

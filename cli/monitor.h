@@ -13,10 +13,11 @@ typedef struct monitor {
     pl_run *run;
     const char *device;          /* key `device` */
     bool told;                   /* people read along: warnings and summaries are printed */
-    int64_t steps, memory_every;
+    int64_t steps, before, memory_every; /* steps: the last one; before: those of earlier phases */
+    const char *phase;           /* NULL: there are none */
     double warn;                 /* share of a memory */
     FILE *metrics, *evals;       /* NULL without a folder */
-    char dir[4096];
+    char dir[4096], evals_dir[4096];
     pl_events *events;
     uint64_t total, held;             /* of the device, by anyone */
     uint64_t host_total, host_held;
@@ -25,8 +26,10 @@ typedef struct monitor {
     bool failed; /* the failure that was returned has been printed */
 } monitor;
 
-/* dir NULL: no files. A run that goes on after step `from` drops what the files have of later steps. */
-pl_status monitor_open(monitor *m, pl_run *run, const char *dir, int64_t from, bool told);
+/* dir NULL: no files. Evaluations go into the folder of the phase (NULL: into dir). A started run that goes on
+ * drops what the files have of later steps. last: its last step. */
+pl_status monitor_open(monitor *m, pl_run *run, const char *dir, const char *phase_dir, int64_t last,
+                       bool told);
 void monitor_close(monitor *m);
 pl_status monitor_step(monitor *m, const pl_step_info *s);
 pl_status monitor_eval(monitor *m, int64_t step, const pl_eval_info *e);

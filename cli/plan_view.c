@@ -54,6 +54,18 @@ static void part_row(FILE *out, const char *name, uint64_t kept, uint64_t planne
     fprintf(out, "  %-12s %11s %11s  %s\n", name, cli_bytes(kept), cli_bytes(planned), note);
 }
 
+/* Parameters that nothing trains. */
+static uint64_t frozen_bytes(const pl_run *run)
+{
+    const pl_store *s = pl_run_store(run);
+    uint64_t sum = 0;
+    for (int i = 0; i < pl_store_count(s); i++) {
+        const pl_slot *slot = pl_store_slot(s, i);
+        if (slot->kind == PL_SLOT_PARAM && !slot->trainable) sum += pl_type_bytes(&slot->type);
+    }
+    return sum;
+}
+
 static void print_parts(const pl_run *run, const pl_plan_info *p, const pl_run_memory *m, FILE *out)
 {
     uint64_t planned = m->arena + m->state, kept = p->keep_all_bytes + m->state;
@@ -78,8 +90,11 @@ static void print_parts(const pl_run *run, const pl_plan_info *p, const pl_run_m
     if (p->recompute_ratio > 0)
         fprintf(out, "; %.1f %% of it is computed again", 100 * p->recompute_ratio);
     fprintf(out, "\n  %-12s %11s %11s  smallest budget found\n", "minimum", "", cli_bytes(m->minimum));
-    fprintf(out, "  arena %llu bytes, state %llu bytes\n", (unsigned long long)m->arena,
+    fprintf(out, "  arena %llu bytes, state %llu bytes", (unsigned long long)m->arena,
             (unsigned long long)m->state);
+    uint64_t frozen = frozen_bytes(run);
+    if (frozen) fprintf(out, ", of it %s of frozen weights", cli_bytes(frozen));
+    fprintf(out, "\n");
 }
 
 /* ---- means ------------------------------------------------------------------------------ */
@@ -249,6 +264,39 @@ static void peak_json(const pl_program *program, const pl_plan_info *p, pl_json 
     free(alive);
 }
 
+/* ---- buckets ---------------------------------------------------------------------------- */
+static void print_buckets(const pl_run *run, FILE *out)
+{
+    int n = pl_run_bucket_count(run);
+    uint64_t most = 0;
+    for (int i = 0; i < n; i++)
+        if (pl_run_bucket_at(run, i).arena_bytes > most) most = pl_run_bucket_at(run, i).arena_bytes;
+    if (n) fprintf(out, "\n  %-12s %11s %11s\n", "bucket", "arena", "step");
+    for (int i = 0; i < n; i++) {
+        pl_run_bucket b = pl_run_bucket_at(run, i);
+        char size[32];
+        snprintf(size, sizeof size, "%d x %d", b.height, b.width);
+        fprintf(out, "  %-12s %11s %11s%s\n", size, cli_bytes(b.arena_bytes), cli_ms(b.step_ms),
+                b.arena_bytes == most ? "  the largest" : "");
+    }
+}
+
+static void buckets_json(const pl_run *run, pl_json *j)
+{
+    int n = pl_run_bucket_count(run);
+    if (n) pl_json_array(j, "buckets");
+    for (int i = 0; i < n; i++) {
+        pl_run_bucket b = pl_run_bucket_at(run, i);
+        pl_json_object(j, NULL);
+        pl_json_int(j, "height", b.height);
+        pl_json_int(j, "width", b.width);
+        pl_json_uint(j, "arena_bytes", b.arena_bytes);
+        pl_json_float(j, "predicted_step_ms", b.step_ms);
+        pl_json_end(j);
+    }
+    if (n) pl_json_end(j);
+}
+
 /* ---- the whole -------------------------------------------------------------------------- */
 void plan_print(const pl_run *run, const char *name, const plan_mean *mean, int n, FILE *out)
 {
@@ -256,8 +304,9 @@ void plan_print(const pl_run *run, const char *name, const plan_mean *mean, int 
     const pl_plan_info *p = pl_program_plan(program);
     pl_run_memory m = pl_run_memory_get(run);
     pl_run_split split = pl_run_split_get(run);
-    fprintf(out, "%s%s%s: %s parameters, batch %lld (micro %lld x accumulate %lld)\n\n", cli_bold(out),
-            name, cli_plain(out), cli_count(pl_run_parameters(run, false)),
+    fprintf(out, "%s%s%s%s%s: %s parameters, batch %lld (micro %lld x accumulate %lld)\n\n", cli_bold(out),
+            name, pl_run_phase(run) < 0 ? "" : ", phase ",
+            pl_run_phase(run) < 0 ? "" : pl_run_phase_at(run, pl_run_phase(run))->name, cli_plain(out), cli_count(pl_run_parameters(run, false)),
             (long long)split.effective, (long long)split.micro, (long long)split.accumulate);
     if (split.coupled)
         fprintf(out, "accumulate: auto does not split the batch, its samples couple: %s\n\n",
@@ -266,6 +315,7 @@ void plan_print(const pl_run *run, const char *name, const plan_mean *mean, int 
         fprintf(out, "The %s program takes most; this is its plan.\n\n",
                 program == pl_run_eval_program(run) ? "evaluation" : "update");
     print_parts(run, p, &m, out);
+    print_buckets(run, out);
     if (n) plan_means_print(mean, n, out);
     print_peak(program, p, out);
     fprintf(out, "\nArena %.3f x the most bytes alive at once; %d nodes in %d units, planned in %.0f ms.\n",
@@ -287,6 +337,7 @@ void plan_json(const pl_run *run, pl_json *j)
     const pl_plan_info *p = pl_program_plan(program);
     pl_run_memory m = pl_run_memory_get(run);
     pl_run_split split = pl_run_split_get(run);
+    if (pl_run_phase(run) >= 0) pl_json_string(j, "phase", pl_run_phase_at(run, pl_run_phase(run))->name);
     pl_json_bool(j, "fits", m.fits);
     if (m.budget)
         pl_json_uint(j, "budget_bytes", m.budget);
@@ -294,6 +345,7 @@ void plan_json(const pl_run *run, pl_json *j)
         pl_json_null(j, "budget_bytes");
     pl_json_uint(j, "arena_bytes", m.arena);
     pl_json_uint(j, "state_bytes", m.state);
+    pl_json_uint(j, "frozen_bytes", frozen_bytes(run));
     pl_json_uint(j, "overhead_bytes", m.overhead);
     pl_json_uint(j, "total_bytes", m.total);
     pl_json_uint(j, "keep_all_bytes", p->keep_all_bytes);
@@ -316,5 +368,6 @@ void plan_json(const pl_run *run, pl_json *j)
     components_json(j, "keep_all_components", p->keep_all_components);
     peak_json(program, p, j);
     pl_json_string(j, "device", pl_config_text(pl_run_config(run), "device"));
+    buckets_json(run, j);
     times_json(p, j);
 }

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 #include <time.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static double now(void)
@@ -89,24 +90,28 @@ static void restore(run_folder *f)
     f->best_value = pl_checkpoint_noted(&f->last, "best.value", 0);
 }
 
-static pl_status find_checkpoint(run_folder *f, pl_run *run)
+/* Whether nothing follows the checkpoint's phase: it is the last, or the one that ended the run. */
+static bool last_phase(const run_folder *f, const pl_run *run)
+{
+    int n = pl_run_phase_count(run);
+    if (n == 0 || pl_run_phase(run) == n - 1) return true;
+    return f->ended && (int64_t)pl_checkpoint_noted(&f->last, "ended.run", 0) == f->last.step;
+}
+
+static pl_status go_on(run_folder *f, pl_run *run)
 {
     char path[4096];
-    pl_status rc = pl_folder_newest(f->folder, &f->last, f->dir, sizeof f->dir, tell_damaged, NULL);
-    if (rc != PL_OK) {
-        cli_fail(rc);
-        return rc;
-    }
-    if (!f->dir[0]) return check_model(f);
     f->ended = (int64_t)pl_checkpoint_noted(&f->last, "ended", 0) == f->last.step;
-    if ((rc = compare(f, run)) != PL_OK) return rc;
+    pl_status rc = compare(f, run);
+    if (rc != PL_OK) return rc;
     restore(f);
     path_of(f, "model.safetensors", path);
-    int64_t steps = pl_config_int(pl_run_config(run), "train.steps");
-    f->finished = (f->ended || f->last.step >= steps) && access(path, F_OK) == 0;
-    if (f->last.step > steps) {
+    int64_t steps = pl_config_int(pl_run_config(run), "train.steps"), done = f->last.phase_step;
+    bool last = last_phase(f, run);
+    f->finished = last && (f->ended || done >= steps) && access(path, F_OK) == 0;
+    if (last && done > steps) {
         cli_error("%s has done %lld steps, train.steps is %lld: nothing is left to do", f->path,
-                  (long long)f->last.step, (long long)steps);
+                  (long long)done, (long long)steps);
         f->finished = true;
     }
     rc = f->finished ? PL_OK : pl_run_resume(run, f->dir);
@@ -114,7 +119,32 @@ static pl_status find_checkpoint(run_folder *f, pl_run *run)
     return rc;
 }
 
-pl_status folder_open(run_folder *f, pl_run *run, bool fresh)
+pl_status folder_lock(run_folder *f, bool fresh)
+{
+    if (!f->path) return PL_OK;
+    pl_status rc = pl_folder_open(f->path, &f->folder);
+    if (rc == PL_OK && fresh) rc = pl_folder_clear(f->folder);
+    if (rc == PL_OK && !fresh)
+        rc = pl_folder_newest(f->folder, &f->last, f->dir, sizeof f->dir, tell_damaged, NULL);
+    if (rc != PL_OK) {
+        cli_fail(rc);
+        return rc;
+    }
+    return fresh || f->dir[0] ? PL_OK : check_model(f);
+}
+
+/* What the next phase must not believe to be its own. */
+static void forget(run_folder *f)
+{
+    static const char *const notes[] = {"best.step", "best.value", "ended", "ended.run", "metric.first"};
+    for (size_t i = 0; i < sizeof notes / sizeof *notes; i++)
+        pl_checkpoint_note(&f->last, notes[i], (double)NAN);
+    f->ended = false;
+    f->best_step = 0;
+    f->best_value = 0;
+}
+
+pl_status folder_enter(run_folder *f, pl_run *run, bool resume)
 {
     if (!f->path) return PL_OK;
     const pl_config *c = pl_run_config(run);
@@ -124,13 +154,27 @@ pl_status folder_open(run_folder *f, pl_run *run, bool fresh)
     f->best_is_max = strcmp(pl_config_text(c, "checkpoint.best_mode"), "max") == 0;
     snprintf(f->best, sizeof f->best, "%s", pl_config_text(c, "checkpoint.best"));
     f->saved_at = now();
-    pl_status rc = pl_folder_open(f->path, &f->folder);
-    if (rc == PL_OK && fresh) rc = pl_folder_clear(f->folder);
-    if (rc != PL_OK) {
-        cli_fail(rc);
-        return rc;
-    }
-    return fresh ? PL_OK : find_checkpoint(f, run);
+    if (resume) return go_on(f, run);
+    forget(f);
+    return PL_OK;
+}
+
+pl_status folder_settle_best(run_folder *f)
+{
+    if (!f->path) return PL_OK;
+    pl_status rc = pl_folder_set_best(f->folder, f->best_step);
+    if (rc != PL_OK) cli_fail(rc);
+    return rc;
+}
+
+pl_status folder_phase(const run_folder *f, const char *name, char *dir, size_t cap)
+{
+    char above[4096];
+    path_of(f, "phases", above);
+    snprintf(dir, cap, "%s/%s", above, name);
+    if (mkdir(above, 0777) != 0 && errno != EEXIST) return fail_io("make", above);
+    if (mkdir(dir, 0777) != 0 && errno != EEXIST) return fail_io("make", dir);
+    return PL_OK;
 }
 
 /* ---- the log ---------------------------------------------------------------------------- */
@@ -179,8 +223,6 @@ pl_status folder_begin(run_folder *f, pl_run *run)
         rc = pl_folder_write(f->folder, "config.yaml", text);
         pl_text_free(text);
     }
-    /* A best checkpoint that is newer is of a past that was lost. */
-    if (rc == PL_OK) rc = pl_folder_set_best(f->folder, f->best_step);
     if (rc != PL_OK) {
         cli_fail(rc);
         return rc;
@@ -197,10 +239,10 @@ void folder_close(run_folder *f)
 }
 
 /* ---- saving ----------------------------------------------------------------------------- */
-bool folder_due(const run_folder *f, int64_t step)
+bool folder_due(const run_folder *f, int64_t step, int64_t phase_step)
 {
     if (!f->path || step == f->saved) return false;
-    return (f->every && step % f->every == 0) ||
+    return (f->every && phase_step % f->every == 0) ||
            (f->interval > 0 && now() - f->saved_at >= f->interval);
 }
 
@@ -236,7 +278,7 @@ pl_status folder_judge(run_folder *f, int64_t step, const pl_eval_info *e, bool 
         return PL_ERR_CONFIG;
     }
     bool better = f->best_is_max ? e->value[i] > f->best_value : e->value[i] < f->best_value;
-    if (step == 0 || isnan(e->value[i]) || (f->best_step && !better)) return PL_OK;
+    if (isnan(e->value[i]) || (f->best_step && !better)) return PL_OK;
     f->best_step = step;
     f->best_value = e->value[i];
     *best = true;

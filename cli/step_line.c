@@ -15,14 +15,18 @@
 /* Where in the data: an epoch and a batch of it when they end, a step otherwise. */
 static void put_where(const monitor *m, const pl_step_info *s, char *out, size_t cap)
 {
-    double batches = s->epoch > 0 ? round((double)s->step / s->epoch) : 0;
+    int64_t step = s->step - m->before, steps = m->steps - m->before;
+    int n = m->phase ? snprintf(out, cap, "%s | ", m->phase) : 0;
+    double batches = s->epoch > 0 ? round((double)step / s->epoch) : 0;
+    out += n;
+    cap -= (size_t)n;
     if (batches < 1) {
-        snprintf(out, cap, "Step %lld/%lld", (long long)s->step, (long long)m->steps);
+        snprintf(out, cap, "Step %lld/%lld", (long long)step, (long long)steps);
         return;
     }
-    int64_t per = (int64_t)batches, epoch = (s->step - 1) / per + 1;
+    int64_t per = (int64_t)batches, epoch = (step - 1) / per + 1;
     snprintf(out, cap, "Epoch %lld/%lld | Batch %lld/%lld", (long long)epoch,
-             (long long)((m->steps + per - 1) / per), (long long)((s->step - 1) % per + 1),
+             (long long)((steps + per - 1) / per), (long long)((step - 1) % per + 1),
              (long long)per);
 }
 
@@ -49,7 +53,7 @@ static void put_memory(monitor *m, bool both, char *out, size_t cap)
 void step_line(monitor *m, const pl_step_info *s, double elapsed, double per, double wait, int width,
                char *out, size_t cap)
 {
-    char where[96], memory[96], rate[48], lr[32], waiting[32];
+    char where[160], memory[96], rate[48], lr[32], waiting[32];
     put_where(m, s, where, sizeof where);
     snprintf(rate, sizeof rate, per >= 1 ? " | %.2f s/batch" : " | %.1f batches/s",
              per >= 1 ? per : 1 / per);

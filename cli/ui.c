@@ -150,7 +150,7 @@ static const cli_option *find_option(const cli_option *options, const char *text
 static bool is_override(const char *text)
 {
     const char *p = text;
-    while (isalnum((unsigned char)*p) || *p == '_' || *p == '.') p++;
+    while (isalnum((unsigned char)*p) || (*p && strchr("_.-*", *p))) p++;
     return p > text && *p == '=' && isalpha((unsigned char)text[0]);
 }
 

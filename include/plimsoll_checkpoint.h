@@ -9,6 +9,7 @@
  *         config.yaml                          the configuration it was written under
  *         manifest.json                        position, notes, sizes and checksums; written last
  *     RUN/best -> checkpoints/step-...       with checkpoint.best
+ *     RUN/phases/NAME/                       what a phase left
  *     RUN/model.safetensors                  at the end
  *
  * A checkpoint is written into a folder of another name, its files are fsynced, and the folder is
@@ -29,7 +30,10 @@ extern "C" {
 /* What manifest.json says. Of a checkpoint to be written, the caller sets log_bytes, evaluated and
  * notes. */
 typedef struct pl_checkpoint {
-    int64_t step;       /* optimiser steps done: the position in data, schedules and draws */
+    int64_t step;       /* optimiser steps done, over all phases */
+    int64_t phase_step; /* in this phase: the position in data, schedules and draws */
+    int phase;          /* number of the phase; -1: the run has none */
+    char phase_name[64];
     int64_t samples;    /* of the training set; 0 when they never end */
     int64_t accumulate; /* micro-batches of a step */
     int threads;
@@ -68,7 +72,7 @@ PL_API pl_status pl_checkpoint_verify(const char *dir, pl_checkpoint *out) PL_MU
 PL_API pl_status pl_checkpoint_save(pl_run *r, const char *dir, pl_checkpoint *c) PL_MUST_USE;
 /* pl_run_start is to go on from this checkpoint, whose files were verified. Call it before. */
 PL_API pl_status pl_run_resume(pl_run *r, const char *dir) PL_MUST_USE;
-/* Steps done since the first start: 0 before pl_run_start, whatever it goes on from. */
+/* Steps done since the first start, over all phases; before pl_run_start those of earlier phases only. */
 PL_API int64_t pl_run_steps_done(const pl_run *r);
 /* An evaluation ends with PL_ERR_STOPPED as soon as *stop is not 0 (set by a signal handler). */
 PL_API void pl_run_set_stop(pl_run *r, const volatile int *stop);
@@ -105,6 +109,8 @@ PL_API pl_status pl_folder_newest(pl_folder *f, pl_checkpoint *c, char *dir, siz
 PL_API pl_status pl_folder_save(pl_folder *f, pl_run *r, pl_checkpoint *c, int64_t keep) PL_MUST_USE;
 /* The checkpoint of that step is the best so far; 0: there is none. */
 PL_API pl_status pl_folder_set_best(pl_folder *f, int64_t step) PL_MUST_USE;
+/* A copy of a file as RUN/name, whole or not at all. */
+PL_API pl_status pl_folder_copy(pl_folder *f, const char *from, const char *name) PL_MUST_USE;
 /* A small file in the folder, whole or not at all. */
 PL_API pl_status pl_folder_write(pl_folder *f, const char *name, const char *text) PL_MUST_USE;
 

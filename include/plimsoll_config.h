@@ -35,7 +35,8 @@ typedef enum pl_config_type {
     PL_CONFIG_DURATION, /* seconds: 500ms, 30s, 10min, 1.5h, 2d, 30 */
     PL_CONFIG_INTS,     /* [1, 2] */
     PL_CONFIG_FLOATS,   /* [0.9, 0.999] */
-    PL_CONFIG_TEXTS     /* [a, b] */
+    PL_CONFIG_TEXTS,    /* [a, b] */
+    PL_CONFIG_TREE      /* a list or a mapping of anything, kept as it is; `key.path=value` changes a part */
 } pl_config_type;
 
 /* A max (or, with a minus, a min) that is none: {1, PL_CONFIG_NO_LIMIT} is "at least 1". */

@@ -15,13 +15,14 @@
 
 #include "plimsoll.h"
 #include "plimsoll_config.h"
+#include "plimsoll_image.h"
 #include "plimsoll_nn.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#define PL_RECIPE_ABI 2
+#define PL_RECIPE_ABI 3
 
 /* ---- building --------------------------------------------------------------------------- */
 typedef struct pl_builder pl_builder;
@@ -98,6 +99,13 @@ typedef struct pl_batch pl_batch;
  * such input (then nobody wants it). */
 PL_API void *pl_batch_input(pl_batch *batch, const char *name, pl_type *type);
 
+/* Numbers for generated samples, each a pure function of its arguments. A sample's seed: `world` is any
+ * constant of the recipe's own; evaluation samples are of another world, so the two sets share nothing.
+ * Number k of a seed: uniform in [0,1); near normal (four uniform ones), mean 0 and variance 1. */
+PL_API uint64_t pl_sample_seed(uint64_t world, pl_subset subset, int64_t sample);
+PL_API double pl_sample_uniform(uint64_t seed, uint64_t k);
+PL_API double pl_sample_normal(uint64_t seed, uint64_t k);
+
 /* Inputs that a set of images feeds (data.source folder or tar). The size of an image is the input's:
  * [batch, C, H, W] or [batch, H, W, C], C 3 (RGB) or 1 (grey), f32 or u8. Several images are views of
  * the same part of one picture in their own sizes, which have one aspect. */
@@ -105,6 +113,13 @@ typedef struct pl_image_input {
     const char *name;
     float low, high; /* f32: values of black and of white, e.g. -1 and 1 */
 } pl_image_input;
+/* A view of the first image's size, 3 bytes a pixel, and what draws for it depend on. */
+typedef struct pl_picture {
+    const uint8_t *rgb;
+    int w, h;
+    pl_image_key key;
+    pl_subset subset;
+} pl_picture;
 typedef struct pl_image_feed {
     const pl_image_input *images; /* ends with {NULL} */
     const char *label;            /* input [batch], i32, i64 or f32: number of the class; NULL */
@@ -112,7 +127,50 @@ typedef struct pl_image_feed {
      * row has row_type, the input's type without the batch. */
     const char *text;
     pl_status (*encode)(const pl_config *c, const char *caption, void *row, const pl_type *row_type);
+    /* Configuration keys that are the images' height and width, for data.buckets: build is called once for
+     * every bucket, with its size under these keys. One key for both: square buckets only. NULL: none. */
+    const char *height, *width;
+    /* Inputs that are made of the picture (or of its sample alone), ends with NULL; NULL: none. They may
+     * include those of `images`, which are written first. Each reading thread has a state. make is a pure
+     * function of the picture; it writes row `row` of the batch's inputs. */
+    const char *const *made;
+    uint64_t (*make_bytes)(const pl_config *c, int w, int h); /* of a state */
+    pl_status (*make_open)(const pl_config *c, int w, int h, void **state);
+    void (*make_close)(void *state);
+    pl_status (*make)(void *state, const pl_picture *p, pl_batch *batch, int row);
 } pl_image_feed;
+
+/* A frozen part in front of the model whose outputs are computed once (`plimsoll cache`) and kept on disk.
+ * build makes it as a program of its own: its inputs are read as the training program's are, its outputs
+ * have the names of the training program's inputs when the data come from a cache. */
+typedef struct pl_encoder {
+    pl_status (*build)(pl_builder *b, pl_nn *m);
+    const char *keys; /* configuration keys that change what it gives, as a pattern: "side,vae.*" */
+} pl_encoder;
+/* Whether the data come from a cache: the encoder's outputs are inputs. */
+PL_API bool pl_builder_cached(const pl_builder *b);
+
+/* ---- weights of others -------------------------------------------------------------------------
+ * Frozen parts come with weights under other names than ours, in one file or many. A recipe names the
+ * configuration key that says where they lie and how names translate; the engine reads them after
+ * `init_from`, converts their floating type, and stops with a list when a tensor is missing or not known. */
+
+/* One rule: in both patterns * stands for one part of a name between dots, ** at the end for all that is
+ * left, and the k-th of one is the k-th of the other. The first rule whose `ours` fits a slot's name counts. */
+typedef struct pl_rename {
+    const char *theirs, *ours;
+} pl_rename;
+typedef struct pl_naming {
+    const char *name;       /* of the convention, for messages: "diffusers" */
+    const char *prefix;     /* before every name of theirs; NULL: none */
+    const pl_rename *rules; /* ends with {NULL} */
+    const char *ignored;    /* pattern (pl_nn_match) of tensors that may be left over; NULL: none */
+} pl_naming;
+typedef struct pl_weights {
+    const char *key;         /* of text: a file, a folder, or an index.json; null: none are read */
+    const char *slots;       /* pattern of the slots that it fills, all of them */
+    const pl_naming *naming; /* ends with {NULL}; the one that finds most is taken, our own names at last */
+} pl_weights;
 
 /* ---- the recipe ------------------------------------------------------------------------- */
 typedef struct pl_preset {
@@ -147,7 +205,9 @@ typedef struct pl_recipe {
     const pl_preset *presets;        /* ends with {NULL}; the first is the default */
     pl_status (*build)(pl_builder *b);
 
-    /* Data. All optional but read: without open there is no handle; size 0 or NULL means endless. */
+    /* Data. All optional but read. Without open, data is the configuration (const pl_config *). Without
+     * size, the keys data.samples and data.eval_samples of the recipe's schema say it. Size 0, or no such
+     * keys: endless. */
     pl_status (*data_open)(const pl_config *c, void **data);
     void (*data_close)(void *data);
     int64_t (*data_size)(void *data, pl_subset subset);
@@ -167,6 +227,10 @@ typedef struct pl_recipe {
     const char *const *optims;
     /* Optional: what a set of images feeds. Every input of the program is named in it. */
     const pl_image_feed *images;
+    /* Optional: what data.cache keeps. */
+    const pl_encoder *encoder;
+    /* Optional, ends with {NULL}: files with weights of frozen parts. */
+    const pl_weights *weights;
 } pl_recipe;
 
 typedef const pl_recipe *(*pl_recipe_entry_fn)(void);

@@ -36,6 +36,41 @@ PL_API const pl_config *pl_run_config(const pl_run *r);
 PL_API const pl_recipe *pl_run_recipe(const pl_run *r);
 PL_API pl_store *pl_run_store(const pl_run *r);
 
+/* ---- phases (docs/PHASES.md) ------------------------------------------------------------
+ * Key `phases`: a run is several, one after the other, each with settings of its own. A pl_run is one of
+ * them: open the configuration, enter the phase, build, start. Without phases there is nothing to enter. */
+typedef struct pl_phase {
+    const char *name;   /* "loo-2": the third repetition of loo */
+    int64_t steps;      /* at most; 0: key train.steps */
+    double epochs;      /* passes over the data; 0: not bounded so */
+    const char *metric; /* it ends when this evaluation output is beyond bound; NULL */
+    double bound;
+    bool above;         /* beyond: greater */
+    bool ends_run;      /* when stop.patience ends it, no other phase follows */
+    int start;          /* number of the phase whose weights it begins with; -1: none */
+    bool all_state;     /* takes over moments, averages, counters too */
+    bool best;          /* leaves the weights of its best evaluation */
+    int fold, folds;    /* folds 0: it is not repeated */
+} pl_phase;
+PL_API int pl_run_phase_count(const pl_run *r); /* 0: the configuration has none */
+PL_API const pl_phase *pl_run_phase_at(const pl_run *r, int i);
+/* Number of the phase of that name, or written as a number; -1 if there is none. */
+PL_API int pl_run_phase_find(const pl_run *r, const char *name);
+/* The run is its i-th phase, whose settings hold from now on; before pl_run_build. `before`: steps of
+ * the phases that came before it. */
+PL_API pl_status pl_run_enter(pl_run *r, int i, int64_t before) PL_MUST_USE;
+PL_API int pl_run_phase(const pl_run *r);            /* -1: none was entered */
+PL_API int64_t pl_run_steps_before(const pl_run *r); /* of the phases before */
+/* Weights that the phase leaves, and, where a later one asks for it, its other state: into the folder
+ * dir, which is made. best: the model file to leave instead of the weights it has now; NULL. */
+PL_API pl_status pl_run_hand_on(pl_run *r, const char *dir, const char *best) PL_MUST_USE;
+/* pl_run_start is to take over what pl_run_hand_on left in dir. Call it before. */
+PL_API pl_status pl_run_take_over(pl_run *r, const char *dir) PL_MUST_USE;
+/* Tensors that were taken over, out of those of the model; after pl_run_start. */
+PL_API void pl_run_taken(const pl_run *r, int *taken, int *of);
+/* The started run's last step, counted as pl_run_steps_done does, if nothing ends it earlier. */
+PL_API int64_t pl_run_last_step(const pl_run *r);
+
 /* ---- planning --------------------------------------------------------------------------- */
 /* Applied to the programs that pl_run_build compiles; call it before. */
 PL_API void pl_run_set_compile(pl_run *r, const pl_compile_opts *o);
@@ -57,6 +92,16 @@ typedef struct pl_run_turn {
 } pl_run_turn;
 PL_API int pl_run_turn_count(const pl_run *r);
 PL_API pl_run_turn pl_run_turn_at(const pl_run *r, int i);
+
+/* The sizes of data.buckets, each with programs of its own; those that the functions above and below tell
+ * of are the widest one's. 0 without buckets. */
+typedef struct pl_run_bucket {
+    int height, width;
+    uint64_t arena_bytes; /* of its widest training program */
+    double step_ms;       /* predicted */
+} pl_run_bucket;
+PL_API int pl_run_bucket_count(const pl_run *r);
+PL_API pl_run_bucket pl_run_bucket_at(const pl_run *r, int i);
 
 /* Bytes of the whole process, as --memory counts them. */
 typedef struct pl_run_memory {
@@ -91,7 +136,7 @@ PL_API pl_session *pl_run_session(pl_run *r);
 
 #define PL_MAX_METRICS 32
 typedef struct pl_step_info {
-    int64_t step; /* 1 at the first */
+    int64_t step; /* 1 at the first; goes on over phases */
     double epoch; /* passes over the data, as a fraction; 0 if the data are endless */
     double loss, lr, grad_norm; /* NaN where the program has no such output */
     double loss_scale; /* fp16: what the loss was multiplied with; NaN otherwise */
@@ -142,6 +187,7 @@ PL_API pl_status pl_run_eval(pl_run *r, pl_eval_info *info) PL_MUST_USE;
 typedef struct pl_verdict {
     bool better; /* than every evaluation before: the model to keep */
     bool stop;   /* stop.patience evaluations were not */
+    bool reached; /* the phase's metric is beyond its bound */
     double best;
 } pl_verdict;
 PL_API pl_verdict pl_run_judge(pl_run *r, const pl_eval_info *info);

@@ -3,6 +3,7 @@
 
 #include "test.h"
 
+#include <jansson.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -193,4 +194,34 @@ cli_result cli_run_terminal(const char *command, const char *wait_for, double ki
     text[n] = 0;
     close(fd);
     return (cli_result){exit_code(status), text, "", now() - began};
+}
+
+bool cli_same(const char *a, const char *b)
+{
+    return cli_run("cmp %s/%s %s/%s", pl_test_dir(), a, pl_test_dir(), b).code == 0;
+}
+
+const char *cli_bad_log(const char *run, int64_t n)
+{
+    static char why[256];
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s/log.jsonl", pl_test_dir(), run);
+    int64_t next = 1;
+    for (const char *p = cli_read(path); *p;) {
+        const char *end = strchr(p, '\n');
+        json_t *j = end ? json_loadb(p, (size_t)(end - p), 0, NULL) : NULL;
+        const char *event = json_string_value(json_object_get(j, "event"));
+        int64_t step = json_integer_value(json_object_get(j, "step"));
+        bool is_step = event && strcmp(event, "step") == 0;
+        json_decref(j);
+        if (!j || (is_step && step != next)) {
+            snprintf(why, sizeof why, "step %lld where %lld should be: %.100s", (long long)step,
+                     (long long)next, p);
+            return why;
+        }
+        next += is_step;
+        p = end + 1;
+    }
+    snprintf(why, sizeof why, "ends before step %lld of %lld", (long long)next, (long long)n);
+    return next == n + 1 ? NULL : why;
 }

@@ -3,6 +3,7 @@
 #define PL_TEST_CLI_RUN_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 typedef struct cli_result {
     int code;          /* exit code; 128 + signal when killed; 124 after the time limit */
@@ -25,6 +26,23 @@ cli_result cli_run_signal(const char *command, const char *wait_for, int signal_
 /* The whole file as text, "" if it is not there; borrowed until the next call. */
 const char *cli_read(const char *path);
 bool cli_write(const char *path, const char *text);
+
+/* Whether two files of pl_test_dir() have the same bytes. */
+bool cli_same(const char *a, const char *b);
+/* NULL when the log of the run of that name has every step from 1 to n once, in order, each line whole;
+ * else what is wrong. */
+const char *cli_bad_log(const char *run, int64_t n);
+
+#define WANT_BIN()                                                                           \
+    if (!cli_bin()) SKIP("PL_BIN is not built")
+/* The exit code and a part of stderr. */
+#define CHECK_RUN(r, want, text)                                                             \
+    do {                                                                                     \
+        cli_result r_ = (r);                                                                 \
+        CHECK_MSG(r_.code == (want) && strstr(r_.err, (text)),                               \
+                  "exit code %d, wanted %d; stderr wants \"%s\":\n%s", r_.code, (want), (text), \
+                  r_.err);                                                                   \
+    } while (0)
 
 /* The smallest network of the cloud recipe: milliseconds a step. */
 #define CLI_SMALL                                                                            \

@@ -6,6 +6,7 @@
 #include "cli_run.h"
 #include "plimsoll_train.h"
 #include "rt/refit.h"
+#include "small_run.h"
 #include "test.h"
 #include "train/train_int.h"
 
@@ -65,44 +66,19 @@ static int64_t data_size(void *data, pl_subset subset)
     return SAMPLES;
 }
 
-static pl_status data_read(void *data, pl_subset subset, const int64_t *sample, int n,
-                           pl_batch *batch)
-{
-    (void)data, (void)subset;
-    static const char *const names[] = {"x", "y"};
-    for (int k = 0; k < 2; k++) {
-        pl_type t;
-        float *to = pl_batch_input(batch, names[k], &t);
-        int64_t row = pl_type_elems(&t) / t.dim[0];
-        for (int i = 0; i < n; i++) {
-            uint64_t state = (uint64_t)(sample[i] * 2 + k + 1) * 0x9e3779b97f4a7c15u;
-            for (int64_t j = 0; j < row; j++) *to++ = (float)pl_test_noise(&state);
-        }
-    }
-    return PL_OK;
-}
-
 static const pl_recipe recipe = {.abi = PL_RECIPE_ABI,
                                  .name = "accumulate-test",
                                  .about = "a small network",
                                  .schema = schema,
                                  .build = recipe_build,
                                  .data_size = data_size,
-                                 .data_read = data_read};
+                                 .data_read = small_run_noise};
 
 static pl_status open_run(const char *const *overrides, int n, pl_run **out)
 {
-    const pl_config_entry *tables[2] = {pl_engine_schema, recipe.schema};
-    pl_run *r = pl_sys_alloc(sizeof *r);
-    if (!r) return PL_ERR_MEMORY;
-    *out = r;
-    r->recipe = &recipe;
-    r->compile = (pl_compile_opts)PL_COMPILE_INIT;
-    r->store = pl_store_new();
-    PL_TRY(pl_config_new(tables, 2, &r->config));
-    PL_TRY(pl_config_override(r->config, "batch=32"));
-    for (int i = 0; i < n; i++) PL_TRY(pl_config_override(r->config, overrides[i]));
-    return pl_config_check(r->config);
+    const char *keys[9] = {"batch=32"};
+    for (int i = 0; i < n; i++) keys[1 + i] = overrides[i];
+    return small_run_open(&recipe, keys, 1 + n, out);
 }
 
 typedef struct trace {

@@ -12,16 +12,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define WANT_BIN()                                                                           \
-    if (!cli_bin()) SKIP("PL_BIN is not built")
-#define CHECK_RUN(r, want, text)                                                             \
-    do {                                                                                     \
-        cli_result r_ = (r);                                                                 \
-        CHECK_MSG(r_.code == (want) && strstr(r_.err, (text)),                               \
-                  "exit code %d, wanted %d; stderr wants \"%s\":\n%s", r_.code, (want), (text), \
-                  r_.err);                                                                   \
-    } while (0)
-
 static const char *in_dir(const char *name)
 {
     static char path[8][512];
@@ -29,37 +19,6 @@ static const char *in_dir(const char *name)
     at = (at + 1) % 8;
     snprintf(path[at], sizeof path[at], "%s/%s", pl_test_dir(), name);
     return path[at];
-}
-
-static bool same_file(const char *a, const char *b)
-{
-    return cli_run("cmp %s/%s %s/%s", pl_test_dir(), a, pl_test_dir(), b).code == 0;
-}
-
-/* NULL when the log of the run has every step from 1 to n once, in order, each line whole. */
-static const char *bad_log(const char *run, int64_t n)
-{
-    static char why[256];
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s/log.jsonl", pl_test_dir(), run);
-    int64_t next = 1;
-    for (const char *p = cli_read(path); *p;) {
-        const char *end = strchr(p, '\n');
-        json_t *j = end ? json_loadb(p, (size_t)(end - p), 0, NULL) : NULL;
-        const char *event = json_string_value(json_object_get(j, "event"));
-        int64_t step = json_integer_value(json_object_get(j, "step"));
-        bool is_step = event && strcmp(event, "step") == 0;
-        json_decref(j);
-        if (!j || (is_step && step != next)) {
-            snprintf(why, sizeof why, "step %lld where %lld should be: %.100s", (long long)step,
-                     (long long)next, p);
-            return why;
-        }
-        next += is_step;
-        p = end + 1;
-    }
-    snprintf(why, sizeof why, "ends before step %lld of %lld", (long long)next, (long long)n);
-    return next == n + 1 ? NULL : why;
 }
 
 /* ---- going on --------------------------------------------------------------------------- */
@@ -87,10 +46,10 @@ TEST(checkpoint_goes_on_bit_by_bit)
                         kinds[i], stops[k], k + 2, d);
             CHECK_MSG(r.code == 0, "%s: %s", kinds[i], r.err);
         }
-        CHECK_MSG(same_file("a/model.safetensors", "b/model.safetensors"), "%s: other weights", kinds[i]);
-        CHECK_MSG(same_file("a/checkpoints/step-00000012/state.safetensors",
+        CHECK_MSG(cli_same("a/model.safetensors", "b/model.safetensors"), "%s: other weights", kinds[i]);
+        CHECK_MSG(cli_same("a/checkpoints/step-00000012/state.safetensors",
                             "b/checkpoints/step-00000012/state.safetensors"), "%s: other state", kinds[i]);
-        CHECK_MSG(!bad_log("b", 12), "%s: %s", kinds[i], bad_log("b", 12));
+        CHECK_MSG(!cli_bad_log("b", 12), "%s: %s", kinds[i], cli_bad_log("b", 12));
     }
 }
 
@@ -142,8 +101,8 @@ TEST(checkpoint_survives_kill)
         const char *why;
         bool done = survive(whole_run.seconds, &noise, &kills, &whole, &why);
         CHECK_MSG(done, "run %d, seed %llu: %s", i, (unsigned long long)noise, why);
-        CHECK_MSG(same_file("a/model.safetensors", "k/model.safetensors"), "run %d: other weights", i);
-        CHECK_MSG(!bad_log("k", KILL_STEPS), "run %d: %s", i, bad_log("k", KILL_STEPS));
+        CHECK_MSG(cli_same("a/model.safetensors", "k/model.safetensors"), "run %d: other weights", i);
+        CHECK_MSG(!cli_bad_log("k", KILL_STEPS), "run %d: %s", i, cli_bad_log("k", KILL_STEPS));
         CHECK(cli_run("ls -A %s/k/checkpoints | grep -v ^step-", d).code == 1);
     }
     if (pl_test_long()) fprintf(stderr, "%d runs, %d kills, %d of them with a checkpoint\n", runs, kills, whole);
@@ -226,12 +185,12 @@ TEST(checkpoint_damaged_newest)
     cli_result r = cli_run("$P train %strain.steps=8 --quiet --out %s/b", run, d);
     CHECK_RUN(r, 0, "step-00000006 is damaged");
     CHECK(strstr(r.err, "state.safetensors"));
-    CHECK(same_file("a/model.safetensors", "b/model.safetensors") && !bad_log("b", 8));
+    CHECK(cli_same("a/model.safetensors", "b/model.safetensors") && !cli_bad_log("b", 8));
     r = cli_run("for s in %s/b/checkpoints/step-*; do : > $s/manifest.json; done; $P train %strain.steps=9 "
                 "--quiet --out %s/b", d, run, d);
     CHECK_RUN(r, 6, "--fresh");
     CHECK_RUN(cli_run("$P train %strain.steps=8 --quiet --fresh --out %s/b", run, d), 0, "");
-    CHECK(same_file("a/model.safetensors", "b/model.safetensors"));
+    CHECK(cli_same("a/model.safetensors", "b/model.safetensors"));
     r = cli_run("rm -r %s/b/checkpoints && $P train %strain.steps=8 --quiet --out %s/b", d, run, d);
     CHECK_RUN(r, 2, "no checkpoint");
 }
@@ -255,7 +214,7 @@ TEST(checkpoint_other_configuration)
     CHECK_RUN(r, 6, "ema.");
     r = cli_run("$P train " CLI_SMALL "optim.lr=5e-4 threads=1 memory=1GiB train.steps=5 --out %s/a", d);
     CHECK_RUN(r, 0, "changed: optim.lr from 0.001 to 0.0005, from here on");
-    CHECK(strstr(r.err, "threads") && strstr(r.err, "going on from") && !bad_log("a", 5));
+    CHECK(strstr(r.err, "threads") && strstr(r.err, "going on from") && !cli_bad_log("a", 5));
     CHECK_RUN(cli_run("$P train " CLI_SMALL "optim.lr=5e-4 train.steps=2 --quiet --out %s/a", d), 0, "5 steps");
     r = cli_run("$P generate " CLI_SMALL "--out %s/set --samples 9 --eval-samples 8 && $P train " CLI_SMALL
                 "data.path=%s/set train.steps=2 --quiet --out %s/c && $P generate " CLI_SMALL
@@ -286,8 +245,8 @@ TEST(checkpoint_signals)
     int64_t all = steps[0] + 3;
     CHECK_INT(cli_run("$P train " CLI_SMALL "train.steps=%lld --quiet --out %s/run", (long long)all, d).code, 0);
     CHECK_INT(cli_run("$P train " CLI_SMALL "train.steps=%lld --quiet --out %s/all", (long long)all, d).code, 0);
-    CHECK(same_file("run/model.safetensors", "all/model.safetensors"));
-    CHECK_MSG(!bad_log("run", all), "%s", bad_log("run", all));
+    CHECK(cli_same("run/model.safetensors", "all/model.safetensors"));
+    CHECK_MSG(!cli_bad_log("run", all), "%s", cli_bad_log("run", all));
 }
 
 /* In the middle of an evaluation that takes a second; it is made when the run goes on. */
@@ -303,7 +262,7 @@ TEST(checkpoint_stops_evaluation)
     r = cli_run("$P train " CLI_SMALL "data.eval_samples=8000 eval.every=4 eval.batches=1 train.steps=8 "
                 "--out %s/run", d);
     CHECK_RUN(r, 0, "eval step=4");
-    CHECK(!bad_log("run", 8));
+    CHECK(!cli_bad_log("run", 8));
 }
 
 TEST(checkpoint_on_request)
@@ -369,7 +328,7 @@ TEST(checkpoint_full_disk)
         CHECK(pl_folder_steps(in_dir("b"), steps, 8) == 2 && steps[0] == 5);
         CHECK(cli_run("ls -A %s/b/checkpoints | grep -v ^step-; $P inspect %s/b", d, d).code == 0);
         CHECK_INT(cli_run("$P train %strain.steps=7 --out %s/b", run, d).code, 0);
-        CHECK(!bad_log("b", 7));
+        CHECK(!cli_bad_log("b", 7));
     }
 }
 
@@ -409,7 +368,7 @@ TEST(checkpoint_ended_early)
     CHECK_RUN(cli_run("$P train %sstop.patience=2 --out %s/a", run, d), 0, "is finished: 3 steps");
     r = cli_run("rm %s/a/model.safetensors; $P train %sstop.patience=2 --out %s/a", d, run, d);
     CHECK_RUN(r, 0, "wrote");
-    CHECK(!bad_log("a", 3));
+    CHECK(!cli_bad_log("a", 3));
     CHECK_RUN(cli_run("$P train %sstop.patience=4 --out %s/a", run, d), 0, "ends at step 5 of 50");
 }
 

@@ -10,13 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define WANT_BIN()                                                                           \
-    if (!cli_bin()) SKIP("PL_BIN is not built")
-/* The run must end with this code and say this on stderr. */
-#define CHECK_RUN(r, want, text)                                                             \
-    CHECK_MSG((r).code == (want) && strstr((r).err, (text)),                                 \
-              "exit code %d, wanted %d; stderr wants \"%s\":\n%s", (r).code, (want), (text), (r).err)
-
 static char *in_dir(const char *name)
 {
     static char path[4][512];

@@ -4,8 +4,10 @@
 #include "data/loader.h"
 #include "data/tar.h"
 #include "images.h"
+#include "plimsoll_recipe.h"
 #include "test.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -517,4 +519,25 @@ TEST(data_make_images)
     const char *dir = getenv("PL_IMAGES_OUT");
     if (!dir) SKIP("PL_IMAGES_OUT is not set");
     CHECK(image_folder(dir, 64, 4, 512, 512, 0));
+}
+
+/* Numbers of generated samples: in their range, with their moments, another set for evaluation. */
+TEST(data_generated_numbers)
+{
+    enum { N = 20000 };
+    double sum = 0, square = 0, most = 0, mean = 0;
+    uint64_t seed = pl_sample_seed(7, PL_SUBSET_TRAIN, 3);
+    CHECK(seed != pl_sample_seed(7, PL_SUBSET_EVAL, 3));
+    CHECK(seed != pl_sample_seed(7, PL_SUBSET_TRAIN, 4) && seed != pl_sample_seed(8, PL_SUBSET_TRAIN, 3));
+    for (uint64_t k = 0; k < N; k++) {
+        double u = pl_sample_uniform(seed, k), z = pl_sample_normal(seed, k);
+        CHECK(u >= 0 && u < 1);
+        mean += u / N;
+        sum += z / N;
+        square += z * z / N;
+        most = fabs(z) > most ? fabs(z) : most;
+    }
+    CHECK(fabs(mean - 0.5) < 0.01 && fabs(sum) < 0.02 && fabs(square - 1) < 0.03);
+    CHECK(most > 2.5 && most < 3.47);
+    CHECK(pl_sample_uniform(seed, 5) == pl_sample_uniform(seed, 5));
 }

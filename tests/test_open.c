@@ -1,10 +1,12 @@
 /* test_open.c - pools taken apart into maps: the same bits, ties and NaN included, and no pool
  * left where windows lie side by side. */
 #include "plimsoll.h"
+#include "pass/pass.h"
 #include "plimsoll_ops.h"
 #include "test.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct pool_case {
@@ -98,4 +100,51 @@ TEST(open_pools_keep_every_bit)
         check_case(&cases[i], false);
         check_case(&cases[i], true);
     }
+}
+
+/* ---- what sinks ------------------------------------------------------------------------- */
+/* The elements of exp in the graph after the passes, g being used up; -1 when it cannot be had. */
+static int64_t exp_elems(pl_graph *g)
+{
+    char *text = NULL;
+    int64_t elems = -1;
+    if (pl_passes_run(&g, &(pl_pass_opts){.open = true}) == PL_OK && pl_graph_print(g, &text) == PL_OK) {
+        elems = 0;
+        for (const char *at = strstr(text, "= exp"); at; at = strstr(at + 1, "= exp")) {
+            const char *dim = at;
+            while (dim > text && *dim != '[') dim--;
+            elems += atoll(dim + 1);
+        }
+    }
+    pl_text_free(text);
+    pl_graph_free(g);
+    return elems;
+}
+
+/* exp(x) of 64 elements, its slices, and perhaps a reader of the whole. */
+static int64_t computed(int slices, int64_t each, bool whole, bool after)
+{
+    static const char *const names[] = {"a", "b", "c"};
+    pl_store *store = pl_store_new();
+    pl_graph *g = pl_graph_new(store);
+    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 64)), y = pl_exp(g, x), d;
+    for (int i = 0; i < slices; i++)
+        pl_output(g, names[i], pl_square(g, pl_slice(g, y, 0, i * 16, i * 16 + each, 1)));
+    if (whole) pl_output(g, "whole", pl_sum(g, y, PL_AXES_ALL, false));
+    if (after) {
+        pl_val loss = pl_sum(g, pl_square(g, pl_slice(g, y, 0, 0, each, 1)), PL_AXES_ALL, false);
+        pl_grad(g, loss, &x, 1, &d);
+        pl_output(g, "d", d);
+    }
+    int64_t n = exp_elems(g);
+    pl_store_free(store);
+    return n;
+}
+
+TEST(open_nothing_is_computed_twice)
+{
+    CHECK_INT(computed(2, 16, false, false), 32); /* only what is read */
+    CHECK_INT(computed(3, 32, false, false), 64); /* slices that overlap: 96 would be more */
+    CHECK_INT(computed(2, 16, true, false), 64);  /* the whole is needed anyway */
+    CHECK_INT(computed(0, 16, false, true), 16 + 64); /* backward has a copy of its own */
 }

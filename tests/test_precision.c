@@ -8,6 +8,7 @@
 #include "pass/pass.h"
 #include "plimsoll_train.h"
 #include "rt/device.h"
+#include "small_run.h"
 #include "test.h"
 #include "train/train_int.h"
 
@@ -99,18 +100,10 @@ enum { MAX_KEYS = 6 };
 /* keys: a list that ends with NULL */
 static pl_status open_run(const char *const *keys, pl_run **out)
 {
-    const pl_config_entry *tables[2] = {pl_engine_schema, recipe.schema};
-    static const char *const base[] = {"batch=8", "optim.lr=5e-3", "optim.weight_decay=0"};
-    pl_run *r = pl_sys_alloc(sizeof *r);
-    if (!r) return PL_ERR_MEMORY;
-    *out = r;
-    r->recipe = &recipe;
-    r->compile = (pl_compile_opts)PL_COMPILE_INIT;
-    r->store = pl_store_new();
-    PL_TRY(pl_config_new(tables, 2, &r->config));
-    for (int i = 0; i < 3; i++) PL_TRY(pl_config_override(r->config, base[i]));
-    for (int i = 0; i < MAX_KEYS && keys[i]; i++) PL_TRY(pl_config_override(r->config, keys[i]));
-    return pl_config_check(r->config);
+    const char *all[3 + MAX_KEYS] = {"batch=8", "optim.lr=5e-3", "optim.weight_decay=0"};
+    int n = 3;
+    for (int i = 0; i < MAX_KEYS && keys[i]; i++) all[n++] = keys[i];
+    return small_run_open(&recipe, all, n, out);
 }
 
 static pl_status start_run(const char *const *keys, const pl_compile_opts *o, pl_run **out)
@@ -252,6 +245,59 @@ TEST(precision_leaves_the_rest)
     pl_output(g, "bb", pl_exp(g, b));
     CHECK_OK(pl_passes_run(&g, &(pl_pass_opts){.low = PL_F16}));
     for (uint32_t v = 1; v < g->n_vals; v++) CHECK(pl_type_of(g, v)->dtype != PL_F16);
+    pl_graph_free(g);
+    pl_store_free(store);
+}
+
+/* What no product has touched stays in f32 between units, however large; so do small values that one has. */
+TEST(precision_rounds_what_is_large_and_from_products)
+{
+    pl_store *store = pl_store_new();
+    pl_graph *g = pl_graph_new(store);
+    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 128, 128)), w = pl_input(g, "w", PL_TYPE(PL_F32, 128, 8));
+    pl_val plain = pl_exp(g, x), small = pl_tanh(g, pl_matmul(g, x, w, false, false));
+    pl_val norm = pl_add(g, plain, pl_broadcast(g, pl_sum(g, plain, PL_AXES_ALL, true), 2, (int64_t[]){128, 128}));
+    pl_val mean = pl_sub(g, small, pl_broadcast(g, pl_sum(g, small, PL_AXES_ALL, true), 2, (int64_t[]){128, 8}));
+    pl_output(g, "norm", pl_sum(g, pl_square(g, norm), PL_AXES_ALL, false));
+    pl_output(g, "mean", pl_sum(g, pl_square(g, mean), PL_AXES_ALL, false));
+    CHECK_OK(pl_passes_run(&g, &(pl_pass_opts){.low = PL_F16}));
+    for (uint32_t n = 1; n < g->n_nodes; n++) {
+        const pl_node_rec *r = pl_node_get(g, n);
+        bool product = r->op->width == PL_WIDTH_LOW;
+        for (uint32_t i = 0; i < r->n_in; i++)
+            CHECK_MSG(pl_type_of(g, pl_node_in(g, n)[i])->dtype == PL_F32 || product ||
+                          r->op->scalar == PL_SCALAR_CAST,
+                      "%s reads 16 bits", r->op->name);
+        if (r->op->scalar == PL_SCALAR_CAST && pl_type_of(g, r->out)->dtype == PL_F16)
+            CHECK(pl_producer(g, pl_node_in(g, n)[0]) < 3); /* the operands of the product, nothing else */
+    }
+    pl_graph_free(g);
+    pl_store_free(store);
+}
+
+/* The sums of attention's exponentials are read in f32 by its gradient. */
+TEST(precision_attention_keeps_its_sums)
+{
+    pl_store *store = pl_store_new();
+    pl_graph *g = pl_graph_new(store);
+    pl_type t = PL_TYPE(PL_F32, 2, 16, 2, 8);
+    pl_val q[3] = {pl_input(g, "q", t), pl_input(g, "k", t), pl_input(g, "v", t)}, d[3];
+    pl_val y = pl_attention(g, q[0], q[1], q[2], 0, false);
+    pl_grad(g, pl_sum(g, pl_square(g, y), PL_AXES_ALL, false), q, 3, d);
+    for (int i = 0; i < 3; i++) pl_output(g, i == 0 ? "dq" : i == 1 ? "dk" : "dv", d[i]);
+    CHECK_OK(pl_passes_run(&g, &(pl_pass_opts){.low = PL_BF16}));
+    int low = 0, full = 0;
+    for (uint32_t n = 1; n < g->n_nodes; n++) {
+        const pl_node_rec *r = pl_node_get(g, n);
+        if (r->op->width != PL_WIDTH_LOW) continue;
+        for (uint32_t i = 0; i < r->n_in; i++) {
+            bool wide = r->op->full_in >> i & 1;
+            CHECK_INT(pl_type_of(g, pl_node_in(g, n)[i])->dtype, wide ? PL_F32 : PL_BF16);
+            low += !wide;
+            full += wide;
+        }
+    }
+    CHECK(low >= 6 && full >= 1);
     pl_graph_free(g);
     pl_store_free(store);
 }

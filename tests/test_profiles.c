@@ -126,6 +126,8 @@ TEST(profiles_times_follow_the_figures)
     double f32 = pl_card_ns(h, &product, PL_F32, false), tf32 = pl_card_ns(h, &product, PL_F32, true);
     double bf16 = pl_card_ns(h, &product, PL_BF16, false);
     CHECK_MSG(f32 > tf32 && tf32 > bf16, "%g, %g, %g ns", f32, tf32, bf16);
+    double f16 = pl_card_ns(t, &product, PL_F16, false), slow = pl_card_ns(t, &product, PL_F32, false);
+    CHECK_NEAR((slow - t->launch_ns) / (f16 - t->launch_ns) / (t->f16 / t->f32), 1, 1e-6);
     double rate = product.flops / f32 * 1e9;
     CHECK_MSG(rate > 0.5 * h->f32 && rate < 0.8 * h->f32, "%g FLOP/s of %g", rate, h->f32);
     CHECK(pl_card_ns(t, &product, PL_F32, false) > 5 * f32);

@@ -3,6 +3,7 @@
 #include "base/pool.h"
 #include "base/sys.h"
 #include "plimsoll_train.h"
+#include "small_run.h"
 #include "test.h"
 #include "train/train_int.h"
 
@@ -70,47 +71,20 @@ static int64_t data_size(void *data, pl_subset subset)
     return SAMPLES;
 }
 
-static pl_status data_read(void *data, pl_subset subset, const int64_t *sample, int n,
-                           pl_batch *batch)
-{
-    (void)data, (void)subset;
-    static const char *const names[] = {"x", "y"};
-    for (int k = 0; k < 2; k++) {
-        pl_type t;
-        float *to = pl_batch_input(batch, names[k], &t);
-        int64_t row = pl_type_elems(&t) / t.dim[0];
-        for (int i = 0; i < n; i++) {
-            uint64_t state = (uint64_t)(sample[i] * 2 + k + 1) * 0x9e3779b97f4a7c15u;
-            for (int64_t j = 0; j < row; j++) *to++ = (float)pl_test_noise(&state);
-        }
-    }
-    return PL_OK;
-}
-
 static const pl_recipe recipe = {.abi = PL_RECIPE_ABI,
                                  .name = "steps-test",
                                  .about = "two small networks",
                                  .schema = schema,
                                  .build = recipe_build,
                                  .data_size = data_size,
-                                 .data_read = data_read,
+                                 .data_read = small_run_noise,
                                  .optims = sections};
 
 static pl_status open_run(const char *const *overrides, int n, pl_run **out)
 {
-    pl_run *r = pl_sys_alloc(sizeof *r);
-    if (!r) return PL_ERR_MEMORY;
-    *out = r;
-    r->recipe = &recipe;
-    r->compile = (pl_compile_opts)PL_COMPILE_INIT;
-    r->store = pl_store_new();
-    const pl_config_entry *tables[3] = {pl_engine_schema, recipe.schema,
-                                        pl__optim_schema(&r->arena, recipe.optims)};
-    PL_TRY(pl_config_new(tables, 3, &r->config));
-    PL_TRY(pl_config_override(r->config, "batch=32"));
-    PL_TRY(pl_config_override(r->config, "optim_d.lr=2e-3"));
-    for (int i = 0; i < n; i++) PL_TRY(pl_config_override(r->config, overrides[i]));
-    return pl_config_check(r->config);
+    const char *keys[10] = {"batch=32", "optim_d.lr=2e-3"};
+    for (int i = 0; i < n; i++) keys[2 + i] = overrides[i];
+    return small_run_open(&recipe, keys, 2 + n, out);
 }
 
 static double term(const pl_step_info *info, const char *name)
@@ -208,6 +182,33 @@ TEST(steps_groups_are_apart)
         }
         pl_run_free(run);
     }
+}
+
+/* `from` and `until` bound the steps of a program, and a program that runs rarely costs its share. */
+TEST(steps_run_when_they_are_due)
+{
+    static const struct { pl_when when; const char *runs; } of[] = {
+        {{.every = 3}, "100100100"},         {{.but_every = 3}, "011011011"},
+        {{.from = 2, .until = 5}, "001110000"}, {{.every = 2, .from = 3}, "000010101"},
+        {{.until = 4, .but_every = 2}, "010100000"},
+    };
+    for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
+        pl_turn t = {.when = of[i].when};
+        for (int64_t step = 0; step < 9; step++)
+            CHECK_MSG(pl__turn_runs(&t, step) == (of[i].runs[step] == '1'), "rule %zu, step %lld", i,
+                      (long long)step);
+    }
+    pl_run *run = NULL;
+    CHECK_OK(open_run(NULL, 0, &run));
+    CHECK_OK(pl_run_build(run));
+    double want = 0;
+    for (int i = 0; i < pl_run_turn_count(run); i++) {
+        pl_run_turn t = pl_run_turn_at(run, i);
+        double share = strcmp(t.name, "judge") == 0 ? 0.75 : strcmp(t.name, "penalty") == 0 ? 0.25 : 1;
+        want += share * pl_program_plan(t.run)->predicted_step_ms;
+    }
+    CHECK_NEAR(pl_run_predicted_ms(run), want, 1e-9 * want);
+    pl_run_free(run);
 }
 
 TEST(steps_refuse)

@@ -125,6 +125,30 @@ TEST(times_of_like_units_never_fall)
         before = ns;
     }
     CHECK(!pl_time_table_like(t, "map.tile.f64", &(pl_cost){.bytes = 1}, &ns));
+    /* Next to nothing costs the start: half of the smallest that was measured. */
+    double least, nothing;
+    CHECK(pl_time_table_like(t, "map.tile.f32", &(pl_cost){.flops = 8, .bytes = 64}, &least));
+    CHECK(pl_time_table_like(t, "map.tile.f32", &(pl_cost){.bytes = 0}, &nothing));
+    CHECK_MSG(nothing > 0.4 * least && nothing < 0.7 * least, "%g and %g ns", nothing, least);
+    pl_time_table_free(t);
+}
+
+/* Arithmetic that costs as much as many bytes is found out: samples of both kinds lie on one line. */
+TEST(times_weigh_arithmetic_against_bytes)
+{
+    pl_time_table *t = empty_table();
+    uint64_t seed = 5;
+    double ns;
+    for (uint64_t i = 0; i < 200; i++) {
+        double bytes = exp2(10 + 7 * (pl_test_noise(&seed) + 1)), flops = bytes * exp2(3 * pl_test_noise(&seed));
+        pl_time_sample s = sample(i, "map.tile.f32", flops, bytes, flops + bytes / 32);
+        CHECK_OK(pl_time_table_put(t, &s));
+    }
+    for (double share = 0.125; share <= 8; share *= 2) {
+        pl_cost c = {.flops = 1e6 * share, .bytes = 1e6};
+        CHECK(pl_time_table_like(t, "map.tile.f32", &c, &ns));
+        CHECK_MSG(fabs(ns / (c.flops + c.bytes / 32) - 1) < 0.15, "%g flops a byte: %g ns", share, ns);
+    }
     pl_time_table_free(t);
 }
 

@@ -6,9 +6,15 @@
 
 /* ---- networks, model.c ------------------------------------------------------------------ */
 typedef struct flux_sizes {
-    int64_t batch, image, dim, rgb[2], disc_base, vgg[5];
+    int64_t batch, height, width, dim, rgb[2], disc_base, vgg[5];
     int scales, layers, heads, disc_depth;
+    struct {
+        int64_t width, text; /* channels of a token in it; length of a text vector */
+        int heads, layers;
+    } flow;
     bool lpips_buffers; /* the scale of VGG's input is two slots instead of constants */
+    bool spade;         /* the decoder's blocks are modulated by the tokens */
+    bool compat;        /* the authors' behaviour where it was mended */
 } flux_sizes;
 
 /* Tokens (B,T+1,D) of an image; mu and logvar (B,h,w,D). */
@@ -18,19 +24,53 @@ pl_val flux_expander(pl_nn *m, const flux_sizes *c, pl_val packed);
 /* One logit a sample (B). */
 pl_val flux_discriminator(pl_nn *m, const flux_sizes *c, pl_val image, pl_val condition);
 pl_val flux_lpips(pl_nn *m, const flux_sizes *c, pl_val x, pl_val target);
+/* All but the last token, which holds the size: (B,T,D). */
+pl_val flux_image_tokens(pl_nn *m, pl_val packed);
 /* Mean of the image tokens, (B,D). */
-pl_val flux_token_mean(pl_nn *m, const flux_sizes *c, pl_val packed);
+pl_val flux_token_mean(pl_nn *m, pl_val packed);
+/* A map (B,H,W,C) with two more channels: x, then y, from -1 to 1. */
+pl_val flux_with_coordinates(pl_nn *m, const flux_sizes *c, pl_val x);
+
+/* ---- flow.c ----------------------------------------------------------------------------- */
+/* Velocity (B,T,D) of tokens with noise, at times t (B, i64, below 1000), for a text (B,E). */
+pl_val flux_flow(pl_nn *m, const flux_sizes *c, pl_val tokens, pl_val text, pl_val t);
+/* Times (B, i64) as training draws them, from numbers in [0,1). */
+pl_val flux_flow_time(pl_graph *g, pl_val u);
+/* Tokens with as much noise as belongs to t, and the velocity there. */
+void flux_flow_noised(pl_graph *g, pl_val x, pl_val noise, pl_val t, pl_val *noised, pl_val *velocity);
 
 /* ---- losses.c --------------------------------------------------------------------------- */
 /* Frequency-split L1 plus mse_weight times MSE. */
 pl_val flux_reconstruction(pl_graph *g, pl_val x, pl_val target, double mse_weight);
 /* As pl_loss_kl, each element not below free_bits. */
 pl_val flux_kl(pl_graph *g, pl_val mu, pl_val logvar, double free_bits);
-/* top*(1 - cos(pi*min(step/warmup, 1)))/2 */
+/* top*(1 - cos(pi*min(step/warmup, 1)))/2, f64 */
 pl_val flux_kl_weight(pl_graph *g, pl_val step, double top, double warmup);
 /* Weights (n) that bring n terms (n) to one size: the mean of all over the mean of each, over the last
  * 100 steps. signed_means: as the authors have it, a term of negative mean gets a negative weight. */
 pl_val flux_rolling_weights(pl_nn *m, pl_val raw, int64_t n, bool signed_means);
+
+/* ---- programs, steps.c ------------------------------------------------------------------ */
+/* One program in the making. */
+typedef struct flux {
+    pl_builder *b;
+    const pl_config *c;
+    pl_nn *m;
+    flux_sizes s;
+    int64_t passes; /* programs of a step that train the same parts: one for each resolution */
+} flux;
+
+/* What the configuration says, for images whose shorter side is `side` (0: as it says). An error is the
+ * context's. */
+bool flux_of(pl_builder *b, pl_nn *m, int64_t side, flux *k);
+/* The discriminator's update; penalise: with the gradient penalty. */
+void flux_build_disc(flux *k, bool penalise);
+/* The autoencoder's update. */
+void flux_build_vae(flux *k);
+/* The flow processor's update, from tokens of a compressor that stays as it is. */
+void flux_build_flow(flux *k);
+/* Reconstruction and, where it is trained, the velocity's error. */
+void flux_build_eval(flux *k);
 
 /* ---- data, images.c --------------------------------------------------------------------- */
 pl_status flux_data_open(const pl_config *c, void **data);
@@ -38,6 +78,8 @@ void flux_data_close(void *data);
 int64_t flux_data_size(void *data, pl_subset subset);
 pl_status flux_data_read(void *data, pl_subset subset, const int64_t *sample, int n,
                          pl_batch *batch);
+/* A caption as a vector: the sum of a direction for each of its words. */
+pl_status flux_encode(const pl_config *c, const char *caption, void *row, const pl_type *type);
 
 extern const pl_preset flux_presets[];
 

@@ -1,11 +1,16 @@
-/* images.c - generated pictures: a lit ground, some soft-edged shapes, a fine texture.
+/* images.c - generated pictures: a lit ground, some soft-edged shapes, a fine texture; and text vectors.
  *
  * A picture is a pure function of its number and of the size it is asked for in, and shows the same
  * scene at every size. It has what the losses look at: broad shades, edges, and detail near the
  * resolution. Values lie in [-1,1].
+ *
+ * A text vector (the output of a text encoder that is never loaded here) is made of numbered directions
+ * of unit variance: those of the words of a caption, or for a generated picture those of what can be seen
+ * in it, each times how much there is of it.
  */
 #include "fluxflow.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -91,6 +96,59 @@ static void paint(const scene *s, double x, double y, double edge, float out[3])
     }
 }
 
+/* ---- text ------------------------------------------------------------------------------- */
+/* Adds `much` times direction `which` to the vector. */
+static void add_direction(uint64_t which, double much, float *row, int64_t n)
+{
+    uint64_t state = mix(which ^ 0x7E37u);
+    for (int64_t i = 0; i < n; i++) row[i] += (float)(much * next(&state, -1.7320508, 1.7320508));
+}
+
+/* The ground's two colours and the two largest things that matter to a viewer: colour and place. */
+static void describe(const scene *s, float *row, int64_t n)
+{
+    double seen[16], size = 0;
+    int k = 0;
+    for (int c = 0; c < 3; c++) {
+        seen[k++] = s->low[c];
+        seen[k++] = s->high[c];
+    }
+    for (int i = SHAPES - 2; i < SHAPES; i++) { /* painted last: nothing lies over them */
+        seen[k++] = 2 * s->shapes[i].x - 1;
+        seen[k++] = 2 * s->shapes[i].y - 1;
+        for (int c = 0; c < 3; c++) seen[k++] = s->shapes[i].colour[c];
+    }
+    for (int i = 0; i < k; i++) size += seen[i] * seen[i];
+    for (int64_t i = 0; i < n; i++) row[i] = 0;
+    for (int i = 0; i < k; i++) add_direction((uint64_t)i, seen[i] / sqrt(size + 1e-9), row, n);
+}
+
+pl_status flux_encode(const pl_config *c, const char *caption, void *row, const pl_type *type)
+{
+    float *to = row;
+    int words = 0;
+    uint64_t h = 0;
+    const char *text[2] = {pl_config_is_null(c, "data.prompt_prefix")
+                               ? ""
+                               : pl_config_text(c, "data.prompt_prefix"),
+                           caption};
+    for (int64_t i = 0; i < type->dim[0]; i++) to[i] = 0;
+    for (int part = 0; part < 2; part++)
+        for (const char *p = text[part];; p++) {
+            bool letter = isalnum((unsigned char)*p) || (unsigned char)*p >= 0x80;
+            if (letter) h = (h ^ (uint64_t)tolower((unsigned char)*p)) * 0x100000001B3u + 1;
+            if (!letter && h) {
+                add_direction(h, 1, to, type->dim[0]);
+                words++;
+                h = 0;
+            }
+            if (!*p) break;
+        }
+    for (int64_t i = 0; words && i < type->dim[0]; i++) to[i] /= sqrtf((float)words);
+    return PL_OK;
+}
+
+/* ---- data ------------------------------------------------------------------------------- */
 pl_status flux_data_open(const pl_config *c, void **data)
 {
     images *d = malloc(sizeof *d);
@@ -112,21 +170,26 @@ int64_t flux_data_size(void *data, pl_subset subset)
     return subset == PL_SUBSET_TRAIN ? d->samples : d->eval_samples;
 }
 
+static void paint_all(const scene *s, int64_t height, int64_t width, float *to)
+{
+    for (int64_t y = 0; y < height; y++)
+        for (int64_t x = 0; x < width; x++, to += 3)
+            paint(s, ((double)x + 0.5) / (double)width, ((double)y + 0.5) / (double)height,
+                  1 / (double)width, to);
+}
+
 pl_status flux_data_read(void *data, pl_subset subset, const int64_t *sample, int n,
                          pl_batch *batch)
 {
     (void)data;
-    pl_type t;
+    pl_type t, text_type;
     float *to = pl_batch_input(batch, "real", &t);
-    if (!to) return PL_OK;
-    int64_t height = t.dim[1], width = t.dim[2];
+    float *text = pl_batch_input(batch, "text", &text_type);
     uint64_t set = subset == PL_SUBSET_TRAIN ? 1 : 0x5EED;
     for (int i = 0; i < n; i++) {
         scene s = scene_of(set * 0x100000001B3u + (uint64_t)sample[i]);
-        for (int64_t y = 0; y < height; y++)
-            for (int64_t x = 0; x < width; x++, to += 3)
-                paint(&s, ((double)x + 0.5) / (double)width, ((double)y + 0.5) / (double)height,
-                      1 / (double)width, to);
+        if (to) paint_all(&s, t.dim[1], t.dim[2], to + i * t.dim[1] * t.dim[2] * 3);
+        if (text) describe(&s, text + i * text_type.dim[1], text_type.dim[1]);
     }
     return PL_OK;
 }

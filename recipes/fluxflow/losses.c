@@ -28,8 +28,7 @@ pl_val flux_kl_weight(pl_graph *g, pl_val step, double top, double warmup)
 {
     pl_val part = pl_clamp(g, pl_scale(g, pl_cast(g, step, PL_F64), 1 / warmup), 0, 1);
     pl_val wave = pl_cos(g, pl_scale(g, part, 3.14159265358979323846));
-    wave = pl_scale(g, pl_shift(g, pl_neg(g, wave), 1), top / 2);
-    return pl_cast(g, wave, PL_F32);
+    return pl_scale(g, pl_shift(g, pl_neg(g, wave), 1), top / 2);
 }
 
 pl_val flux_rolling_weights(pl_nn *m, pl_val raw, int64_t n, bool signed_means)
@@ -40,7 +39,7 @@ pl_val flux_rolling_weights(pl_nn *m, pl_val raw, int64_t n, bool signed_means)
     pl_store *s = pl_graph_store(g);
     int ring = pl_store_add(s, &(pl_slot){.name = "rolling.values",
                                           .kind = PL_SLOT_COUNTER,
-                                          .type = PL_TYPE(PL_F32, n, WINDOW),
+                                          .type = PL_TYPE(m->dtype, n, WINDOW),
                                           .init = zero});
     int count = pl_store_add(s, &(pl_slot){.name = "rolling.count",
                                            .kind = PL_SLOT_COUNTER,
@@ -55,9 +54,9 @@ pl_val flux_rolling_weights(pl_nn *m, pl_val raw, int64_t n, bool signed_means)
     done = pl_shift(g, done, 1);
     pl_nn_update(m, ring, values);
     pl_nn_update(m, count, done);
-    pl_val filled = pl_cast(g, pl_min(g, done, pl_full_like(g, done, WINDOW)), PL_F32);
+    pl_val filled = pl_cast(g, pl_min(g, done, pl_full_like(g, done, WINDOW)), m->dtype);
     pl_val mean = pl_div(g, pl_sum(g, values, PL_AXIS(1), false), filled);
-    pl_val positive = pl_cast(g, pl_gt(g, mean, pl_full_like(g, mean, 0)), PL_F32);
+    pl_val positive = pl_cast(g, pl_gt(g, mean, pl_full_like(g, mean, 0)), m->dtype);
     pl_val total = pl_sum(g, pl_mul(g, mean, positive), PL_AXES_ALL, false);
     pl_val many = pl_sum(g, positive, PL_AXES_ALL, false);
     many = pl_max(g, many, pl_full_like(g, many, 1));

@@ -39,16 +39,15 @@ static pl_val bezier_head(pl_nn *m, pl_val x, const char *name, int64_t d)
     return x;
 }
 
-/* The image with two more channels: x, then y, from -1 to 1. */
-static pl_val with_coordinates(pl_nn *m, const flux_sizes *c, pl_val image)
+pl_val flux_with_coordinates(pl_nn *m, const flux_sizes *c, pl_val image)
 {
     pl_graph *g = m->g;
-    int64_t s = c->image;
-    pl_val line = pl_nn_linspace(g, m->dtype, -1, 1, s);
-    pl_val xs =
-        pl_broadcast(g, pl_reshape(g, line, PL_DIMS(1, 1, s, 1)), PL_DIMS(c->batch, s, s, 1));
-    pl_val ys =
-        pl_broadcast(g, pl_reshape(g, line, PL_DIMS(1, s, 1, 1)), PL_DIMS(c->batch, s, s, 1));
+    pl_type t = pl_val_type(g, image);
+    int64_t h = t.dim[1], w = t.dim[2];
+    pl_val xs = pl_reshape(g, pl_nn_linspace(g, m->dtype, -1, 1, w), PL_DIMS(1, 1, w, 1));
+    pl_val ys = pl_reshape(g, pl_nn_linspace(g, m->dtype, -1, 1, h), PL_DIMS(1, h, 1, 1));
+    xs = pl_broadcast(g, xs, PL_DIMS(c->batch, h, w, 1));
+    ys = pl_broadcast(g, ys, PL_DIMS(c->batch, h, w, 1));
     return pl_concat(g, 3, (pl_val[]){image, xs, ys}, 3);
 }
 
@@ -84,13 +83,14 @@ static pl_val token_block(pl_nn *m, const flux_sizes *c, pl_val x, int i)
 }
 
 /* One token (h/1024, w/1024, 0 ..) for every sample. */
-static pl_val size_token(pl_nn *m, const flux_sizes *c, int64_t side)
+static pl_val size_token(pl_nn *m, const flux_sizes *c, int64_t h, int64_t w)
 {
     pl_graph *g = m->g;
     pl_val at = pl_iota(g, PL_TYPE(m->dtype, c->batch, 1, c->dim), 2);
-    pl_val first = pl_lt(g, at, pl_full_like(g, at, 2));
-    return pl_select(g, first, pl_full_like(g, at, (double)side / 1024),
-                     pl_full_like(g, at, 0));
+    pl_val wide = pl_select(g, pl_eq(g, at, pl_full_like(g, at, 1)),
+                            pl_full_like(g, at, (double)w / 1024), pl_full_like(g, at, 0));
+    return pl_select(g, pl_eq(g, at, pl_full_like(g, at, 0)),
+                     pl_full_like(g, at, (double)h / 1024), wide);
 }
 
 pl_val flux_compressor(pl_nn *m, const flux_sizes *c, pl_val image, pl_val eps, pl_val *mu,
@@ -98,18 +98,18 @@ pl_val flux_compressor(pl_nn *m, const flux_sizes *c, pl_val image, pl_val eps, 
 {
     static const double mu_start[4] = {-2, -0.5, 0.5, 2}, logvar_start[4] = {-3, -1, 1, 3};
     pl_graph *g = m->g;
-    int64_t d = c->dim, side = c->image >> c->scales;
+    int64_t d = c->dim, h = c->height >> c->scales, w = c->width >> c->scales;
     pl_nn_push(m, "compressor");
-    pl_val latent = bezier_head(m, encode(m, c, with_coordinates(m, c, image)), "latent", d);
+    pl_val latent = bezier_head(m, encode(m, c, flux_with_coordinates(m, c, image)), "latent", d);
     *mu = pl_nn_trainable_bezier(m, bezier_head(m, latent, "mu", d), "mu_curve", mu_start);
     *logvar = pl_nn_trainable_bezier(m, bezier_head(m, latent, "logvar", d), "logvar_curve",
                                      logvar_start);
     pl_val std = pl_exp(g, pl_scale(g, *logvar, 0.5));
     pl_val z = pl_add(g, *mu, pl_mul(g, eps, std));
-    pl_val x = pl_reshape(g, pl_add(g, z, latent), PL_DIMS(c->batch, side * side, d));
-    x = pl_add(g, x, pl_cast(g, pl_nn_position_2d(g, side, side, d), m->dtype));
+    pl_val x = pl_reshape(g, pl_add(g, z, latent), PL_DIMS(c->batch, h * w, d));
+    x = pl_add(g, x, pl_cast(g, pl_nn_position_2d(g, h, w, d), m->dtype));
     for (int i = 0; i < c->layers; i++) x = token_block(m, c, x, i);
-    x = pl_concat(g, 2, (pl_val[]){x, size_token(m, c, side)}, 1);
+    x = pl_concat(g, 2, (pl_val[]){x, size_token(m, c, h, w)}, 1);
     pl_nn_pop(m);
     return x;
 }
@@ -130,13 +130,24 @@ static pl_val spade(pl_nn *m, pl_val x, pl_val context, int64_t d)
     return x;
 }
 
+/* x as it is; the parameters are there, and nothing is computed with them. */
+static pl_val unused_spade(pl_nn *m, pl_val x, pl_val context, int64_t d)
+{
+    bool frozen = m->frozen;
+    m->frozen = true;
+    spade(m, x, context, d);
+    m->frozen = frozen;
+    return x;
+}
+
 static pl_val up_block(pl_nn *m, const flux_sizes *c, pl_val x, pl_val context, int i)
 {
     int64_t d = c->dim;
     pl_nn_push(m, "blocks.%d", i);
     pl_scope_checkpoint(m->g);
-    pl_val y = pl_nn_conv_transpose2d(m, spade(m, x, context, d), "up", 5 * d,
-                                      (pl_nn_conv){.kernel = 16, .stride = 2, .pad = 7});
+    pl_val y = c->spade ? spade(m, x, context, d) : unused_spade(m, x, context, d);
+    y = pl_nn_conv_transpose2d(m, y, "up", 5 * d,
+                               (pl_nn_conv){.kernel = 16, .stride = 2, .pad = 7});
     y = bezier(m, pl_nn_conv2d(m, bezier(m, y), "conv", 5 * d,
                                (pl_nn_conv){.kernel = 5, .pad = 4, .dilation = 2}));
     pl_nn_pop(m);
@@ -166,11 +177,10 @@ pl_val flux_expander(pl_nn *m, const flux_sizes *c, pl_val packed)
 {
     static const double start[4] = {-1, 0.25, 0.75, 1};
     pl_graph *g = m->g;
-    int64_t side = c->image >> c->scales;
+    int64_t h = c->height >> c->scales, w = c->width >> c->scales;
     pl_nn_push(m, "expander");
     unused_mixer(m, c->dim);
-    pl_val feat = pl_slice(g, packed, 1, 0, side * side, 1);
-    feat = pl_reshape(g, feat, PL_DIMS(c->batch, side, side, c->dim));
+    pl_val feat = pl_reshape(g, flux_image_tokens(m, packed), PL_DIMS(c->batch, h, w, c->dim));
     pl_val x = feat;
     for (int i = 0; i < c->scales; i++) x = up_block(m, c, x, feat, i);
     for (int i = 0; i < 2; i++) {
@@ -284,8 +294,12 @@ pl_val flux_lpips(pl_nn *m, const flux_sizes *c, pl_val x, pl_val target)
     return sum;
 }
 
-pl_val flux_token_mean(pl_nn *m, const flux_sizes *c, pl_val packed)
+pl_val flux_image_tokens(pl_nn *m, pl_val packed)
 {
-    int64_t side = c->image >> c->scales;
-    return pl_mean(m->g, pl_slice(m->g, packed, 1, 0, side * side, 1), PL_AXIS(1), false);
+    return pl_slice(m->g, packed, 1, 0, pl_val_type(m->g, packed).dim[1] - 1, 1);
+}
+
+pl_val flux_token_mean(pl_nn *m, pl_val packed)
+{
+    return pl_mean(m->g, flux_image_tokens(m, packed), PL_AXIS(1), false);
 }

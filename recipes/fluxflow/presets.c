@@ -21,6 +21,7 @@ data: {samples: 512, eval_samples: 32}\n"},
 extends: fluxflow/tiny\n\
 batch: 2\n\
 seed_compat: true\n\
+optim_flow: {name: lion, lr: 1e-4, betas: [0.9, 0.95], weight_decay: 0.01, clip: {norm: 1}, ema: {decay: 0.9999}}\n\
 loss: {kl_beta: 1e-4, kl_warmup: 8, r1_interval: 2, first_step: 2}\n\
 optim: {lr: 1e-4}\n\
 optim_d: {lr: 1e-4}\n\
@@ -46,5 +47,25 @@ data: {samples: 100000, eval_samples: 64}\n"},
 extends: fluxflow/full\n\
 device: cuda\n\
 memory: 24GB\n"},
+    {"flow-tiny", "seconds on a CPU: the flow stage alone, in small", "\
+extends: fluxflow/tiny\n\
+batch: 4\n\
+vae.on: false\n\
+gan.on: false\n\
+lpips.on: false\n\
+flow: {on: true, width: 32, heads: 4, layers: 2, text: 24}\n\
+optim_flow: {name: lion, lr: 1e-3, betas: [0.9, 0.95], weight_decay: 0.01, clip: {norm: 1}, ema: {decay: 0.99}}\n"},
+    {"flow", "the authors' flow stage: 1024 x 1024, batch 2, 5,373,824 parameters, compressor as it is", "\
+extends: fluxflow/full\n\
+# The compressor comes from the autoencoder's stage: init_from=RUN/model.safetensors.\n\
+vae.on: false\n\
+gan.on: false\n\
+lpips.on: false\n\
+flow: {on: true, width: 128, heads: 8, layers: 10, text: 1024}\n\
+optim_flow: {name: lion, lr: 5e-7, betas: [0.9, 0.95], weight_decay: 0.01, clip: {norm: 1}, ema: {decay: 0.9999}, schedule: {name: cosine, eta_min: 5e-8}}\n"},
+    {"flow8", "the same on an 8 GB card", "\
+extends: fluxflow/flow\n\
+device: cuda\n\
+memory: 8GB\n"},
     {NULL, NULL, NULL},
 };

@@ -1,41 +1,26 @@
-/* pairs.c - generated pairs: latents of images, of their degraded form, and edge maps.
+/* pairs.c - generated samples: pictures of a few overlapping discs.
  *
- * A sample is a pure function of its number: an image of a few overlapping discs. Its latent is the
- * picture at the latent's size, four channels of brightness; the degraded latent is the same picture
- * blurred and with noise; the edge map is -1 with 1 along the rims, at the image's size. So edges and
- * degraded latent both tell what is in the latent. The text context is the same for all, as for an empty
- * prompt. The encoders are never loaded: real latents are computed once and read with data.path.
+ * A sample is a pure function of its number. As latents: the picture at the latent's size, four channels of
+ * brightness; the degraded latent is the same picture blurred and with noise; the edge map is -1 with 1
+ * along the rims, at the image's size. So edges and degraded latent both tell what is in the latent. The text
+ * context is the same for all, as for an empty prompt. As pictures (vae.encode): the discs in colours, degraded
+ * like any picture.
  */
 #include "stablesr.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 enum { DISCS = 5 };
 
 typedef struct pairs {
-    int64_t samples, eval_samples, image, latent, context;
+    int64_t image, latent, context;
+    /* Pictures: one state for all threads, as generated data are small. */
+    pthread_mutex_t lock;
+    void *maker;
+    uint8_t *rgb;
 } pairs;
-
-static uint64_t mix(uint64_t x)
-{
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-}
-
-static double unit(uint64_t seed, uint64_t k)
-{
-    return (double)(mix(seed + (k + 1) * 0x9E3779B97F4A7C15u) >> 11) * 0x1p-53;
-}
-
-/* Near normal: four uniform numbers. */
-static double normal(uint64_t seed, uint64_t k)
-{
-    double sum = -2;
-    for (uint64_t i = 0; i < 4; i++) sum += unit(seed, 4 * k + i);
-    return sum * 1.7320508;
-}
 
 typedef struct disc {
     double x, y, r, shade[4];
@@ -44,9 +29,9 @@ typedef struct disc {
 static void discs_of(uint64_t seed, disc d[DISCS])
 {
     for (uint64_t k = 0; k < DISCS; k++) {
-        d[k] = (disc){unit(seed, 8 * k), unit(seed, 8 * k + 1), 0.08 + 0.25 * unit(seed, 8 * k + 2),
+        d[k] = (disc){pl_sample_uniform(seed, 8 * k), pl_sample_uniform(seed, 8 * k + 1), 0.08 + 0.25 * pl_sample_uniform(seed, 8 * k + 2),
                       {0}};
-        for (uint64_t c = 0; c < 4; c++) d[k].shade[c] = 2.5 * (unit(seed, 8 * k + 3 + c) - 0.5);
+        for (uint64_t c = 0; c < 4; c++) d[k].shade[c] = 2.5 * (pl_sample_uniform(seed, 8 * k + 3 + c) - 0.5);
     }
 }
 
@@ -81,30 +66,60 @@ static void draw_edges(const pairs *p, const disc *d, float *out)
         }
 }
 
+/* Colours with a fine grain, so that there is something to lose. */
+static void draw_picture(const pairs *p, const disc *d, uint8_t *rgb)
+{
+    for (int64_t y = 0; y < p->image; y++)
+        for (int64_t x = 0; x < p->image; x++, rgb += 3) {
+            double u = ((double)x + 0.5) / (double)p->image, v = ((double)y + 0.5) / (double)p->image;
+            double shade[3] = {0.2 * sin(40 * u), 0.2 * sin(40 * v), 0.1 * sin(90 * (u + v))};
+            for (int k = 0; k < DISCS; k++)
+                for (int c = 0; c < 3; c++)
+                    if (hypot(u - d[k].x, v - d[k].y) < d[k].r) shade[c] = d[k].shade[c] / 1.5 + 0.3 * shade[c];
+            for (int c = 0; c < 3; c++) rgb[c] = (uint8_t)lrint(255 * fmin(fmax(0.5 + 0.5 * shade[c], 0), 1));
+        }
+}
+
 pl_status sr_data_open(const pl_config *c, void **data)
 {
     int n;
     pairs *p = calloc(1, sizeof *p);
     if (!p) return PL_ERR_MEMORY;
     const int64_t *context = pl_config_ints(c, "model.context", &n);
-    *p = (pairs){.samples = pl_config_int(c, "data.samples"),
-                 .eval_samples = pl_config_int(c, "data.eval_samples"),
-                 .image = pl_config_int(c, "image"),
-                 .latent = pl_config_int(c, "latent"),
-                 .context = n == 2 ? context[0] * context[1] : 0};
+    p->image = pl_config_int(c, "image");
+    p->latent = pl_config_int(c, "latent");
+    p->context = n == 2 ? context[0] * context[1] : 0;
+    pthread_mutex_init(&p->lock, NULL);
+    pl_status rc = PL_OK;
+    if (pl_config_bool(c, "vae.encode")) {
+        p->rgb = malloc((size_t)(p->image * p->image * 3));
+        rc = p->rgb ? sr_make_open(c, (int)p->image, (int)p->image, &p->maker) : PL_ERR_MEMORY;
+    }
+    if (rc != PL_OK) {
+        sr_data_close(p);
+        return rc;
+    }
     *data = p;
     return PL_OK;
 }
 
 void sr_data_close(void *data)
 {
-    free(data);
+    pairs *p = data;
+    sr_make_close(p->maker);
+    pthread_mutex_destroy(&p->lock);
+    free(p->rgb);
+    free(p);
 }
 
-int64_t sr_data_size(void *data, pl_subset subset)
+static pl_status make_picture(pairs *p, pl_subset subset, int64_t sample, const disc *d, pl_batch *batch, int row)
 {
-    const pairs *p = data;
-    return subset == PL_SUBSET_TRAIN ? p->samples : p->eval_samples;
+    pl_picture picture = {p->rgb, (int)p->image, (int)p->image, {0, subset, sample}, subset};
+    pthread_mutex_lock(&p->lock);
+    draw_picture(p, d, p->rgb);
+    pl_status rc = sr_make(p->maker, &picture, batch, row);
+    pthread_mutex_unlock(&p->lock);
+    return rc;
 }
 
 /* What the edge processor alone learns: the latent, at the size it gives. */
@@ -117,7 +132,7 @@ static void draw_target(const pairs *p, const disc *d, int64_t side, float *out)
 
 pl_status sr_data_read(void *data, pl_subset subset, const int64_t *sample, int n, pl_batch *batch)
 {
-    const pairs *p = data;
+    pairs *p = data;
     pl_type goal = {0};
     float *z = pl_batch_input(batch, "z_gt", NULL), *lq = pl_batch_input(batch, "z_lq", NULL);
     float *edge = pl_batch_input(batch, "edge", NULL), *eps = pl_batch_input(batch, "eps", NULL);
@@ -125,23 +140,27 @@ pl_status sr_data_read(void *data, pl_subset subset, const int64_t *sample, int 
     float *target = pl_batch_input(batch, "target", &goal);
     int64_t *t = pl_batch_input(batch, "t", NULL), size = p->latent * p->latent * 4;
     for (int i = 0; i < n; i++) {
-        uint64_t world = subset == PL_SUBSET_TRAIN ? 0x57AB000000000000u : 0xE7A1000000000000u;
-        uint64_t seed = mix(world + (uint64_t)sample[i]);
+        uint64_t seed = pl_sample_seed(0x57AB000000000000u, subset, sample[i]);
         disc d[DISCS];
         discs_of(seed, d);
+        if (p->maker) {
+            pl_status rc = make_picture(p, subset, sample[i], d, batch, i);
+            if (rc != PL_OK) return rc;
+            continue;
+        }
         if (z) draw_latent(p, d, 0.01, z + i * size);
         if (lq) {
             draw_latent(p, d, 0.06, lq + i * size);
             for (int64_t k = 0; k < size; k++)
-                lq[i * size + k] += (float)(0.1 * normal(seed + 5, (uint64_t)k));
+                lq[i * size + k] += (float)(0.1 * pl_sample_normal(seed + 5, (uint64_t)k));
         }
         if (edge) draw_edges(p, d, edge + i * p->image * p->image * 3);
         if (target) draw_target(p, d, goal.dim[1], target + i * goal.dim[1] * goal.dim[2] * 4);
         for (int64_t k = 0; eps && k < size; k++)
-            eps[i * size + k] = (float)normal(seed + 6, (uint64_t)k);
+            eps[i * size + k] = (float)pl_sample_normal(seed + 6, (uint64_t)k);
         for (int64_t k = 0; context && k < p->context; k++)
-            context[i * p->context + k] = (float)normal(0xC1, (uint64_t)k);
-        if (t) t[i] = (int64_t)(unit(seed, 7001) * 1000);
+            context[i * p->context + k] = (float)pl_sample_normal(0xC1, (uint64_t)k);
+        if (t) t[i] = (int64_t)(pl_sample_uniform(seed, 7001) * 1000);
     }
     return PL_OK;
 }

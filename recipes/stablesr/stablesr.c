@@ -4,6 +4,9 @@
  * U-Net's new input convolution; the rest of the U-Net is frozen and differentiated through. The other
  * parts train an edge processor alone: the authors' original one and its smaller replacement.
  *
+ * Latents come with the data, or pictures do (vae.encode) and the frozen autoencoder makes them: in every
+ * step, or once for all (`plimsoll cache`).
+ *
  * `seed_compat` brings back what the original does wrong: it starts from the degraded latent instead of
  * the good one, and freezes everything whose name has no "spade" outside of the structure encoder, the
  * edge processor included.
@@ -15,8 +18,8 @@
 static const pl_config_entry schema[] = {
     {"seed_compat", PL_CONFIG_BOOL, "false", 0, 0, NULL,
      "As the original does, mistakes included: see the recipe's README."},
-    {"part", PL_CONFIG_CHOICE, "full", 0, 0, "full|edge-before|edge-after",
-     "The whole system, or an edge processor alone: the original, or its replacement."},
+    {"part", PL_CONFIG_CHOICE, "full", 0, 0, "full|edge-before|edge-after|vae",
+     "The whole system; an edge processor alone: the original, or its replacement; the autoencoder alone."},
     {"x_start", PL_CONFIG_CHOICE, "gt", 0, 0, "gt|lq",
      "Latent that noise is added to: of the image, or of its degraded form."},
     {"image", PL_CONFIG_INT, "512", 32, 16384, NULL, "Rows and columns of an edge map."},
@@ -40,6 +43,32 @@ static const pl_config_entry schema[] = {
     {"struct.mult", PL_CONFIG_INTS, "[1, 1, 2, 2]", 1, 64, NULL, "Its levels, as many as the U-Net's."},
     {"struct.out", PL_CONFIG_INT, "256", 32, 65536, NULL, "Channels of its maps."},
     {"struct.heads", PL_CONFIG_INT, "4", 1, 1024, NULL, "Its attention heads."},
+    {"frozen", PL_CONFIG_TEXT, "'" SR_FROZEN "'", 0, 0, NULL,
+     "Parameters that are not trained, as a pattern; the rest is."},
+    {"vae.encode", PL_CONFIG_BOOL, "false", 0, 0, NULL,
+     "Pictures come in and the frozen autoencoder encodes them; false: latents come in."},
+    {"vae.weights", PL_CONFIG_TEXT, "null", 0, 0, NULL,
+     "Safetensors of the autoencoder, in the names of diffusers or of the published checkpoints."},
+    {"vae.width", PL_CONFIG_INT, "128", 32, 65536, NULL, "Autoencoder: finest level."},
+    {"vae.mult", PL_CONFIG_INTS, "[1, 2, 4, 4]", 1, 64, NULL, "Its four levels, as multiples."},
+    {"context_from", PL_CONFIG_TEXT, "null", 0, 0, NULL,
+     "vae.encode: safetensors with \"context\", what the text encoder gives for the empty prompt."},
+    {"canny", PL_CONFIG_INTS, "[100, 200]", 0, 2040, NULL, "Thresholds of the edges."},
+    {"degrade.sigma", PL_CONFIG_FLOATS, "[0.2, 1.5]", 0.01, 100, NULL, "First pass: blur, in pixels."},
+    {"degrade.sigma2", PL_CONFIG_FLOATS, "[0.2, 1.0]", 0.01, 100, NULL, "Second pass: blur."},
+    {"degrade.blur2", PL_CONFIG_FLOAT, "0.5", 0, 1, NULL, "Second pass: probability of a blur."},
+    {"degrade.scale", PL_CONFIG_FLOATS, "[0.3, 1.5]", 0.1, 4, NULL, "First pass: resize, smallest and largest."},
+    {"degrade.scale2", PL_CONFIG_FLOATS, "[0.6, 1.2]", 0.1, 4, NULL, "Second pass: resize."},
+    {"degrade.noise", PL_CONFIG_FLOATS, "[1, 15]", 0, 255, NULL, "First pass: Gaussian noise, of 255."},
+    {"degrade.noise2", PL_CONFIG_FLOATS, "[1, 12]", 0, 255, NULL, "Second pass: Gaussian noise."},
+    {"degrade.poisson", PL_CONFIG_FLOATS, "[0.05, 2]", 0, 100, NULL, "First pass: strength of Poisson noise."},
+    {"degrade.poisson2", PL_CONFIG_FLOATS, "[0.05, 1]", 0, 100, NULL, "Second pass: Poisson noise."},
+    {"degrade.jpeg", PL_CONFIG_FLOATS, "[60, 95]", 1, 100, NULL, "First pass: JPEG quality."},
+    {"degrade.jpeg2", PL_CONFIG_FLOATS, "[60, 100]", 1, 100, NULL, "Second pass: JPEG quality."},
+    {"degrade.last_sinc", PL_CONFIG_FLOAT, "0.8", 0, 1, NULL, "Probability of a low pass at the end."},
+    {"degrade.untouched", PL_CONFIG_FLOAT, "0.01", 0, 1, NULL, "Probability that a picture stays as it is."},
+    {"degrade.factor", PL_CONFIG_INT, "4", 1, 8, NULL, "The second pass works at the size over this."},
+    {"degrade.sharpen", PL_CONFIG_BOOL, "true", 0, 0, NULL, "Pictures are sharpened first."},
     {"data.samples", PL_CONFIG_INT, "1500", 1, 1e12, NULL, "Generated training pairs."},
     {"data.eval_samples", PL_CONFIG_INT, "16", 1, 1e12, NULL, "Generated evaluation pairs."},
     {0},
@@ -70,7 +99,8 @@ static pl_status config_of(pl_builder *b, pl_nn *m, sr_config *k)
                      .spade_hidden = pl_config_int(c, "model.spade_hidden"),
                      .struct_width = pl_config_int(c, "struct.width"),
                      .struct_out = pl_config_int(c, "struct.out"),
-                     .struct_heads = (int)pl_config_int(c, "struct.heads")};
+                     .struct_heads = (int)pl_config_int(c, "struct.heads"),
+                     .vae_width = pl_config_int(c, "vae.width")};
     pl_config_ints(c, "model.mult", &k->levels);
     pl_config_ints(c, "struct.mult", &k->struct_levels);
     if (k->levels < 1 || k->levels > 4 || k->struct_levels != k->levels) {
@@ -86,6 +116,10 @@ static pl_status config_of(pl_builder *b, pl_nn *m, sr_config *k)
     numbers(b, m, "model.mult", k->levels, k->mult);
     numbers(b, m, "struct.mult", k->levels, k->struct_mult);
     numbers(b, m, "model.context", 2, k->context);
+    numbers(b, m, "vae.mult", SR_VAE_LEVELS, k->vae_mult);
+    if (pl_config_bool(c, "vae.encode") && k->image != 8 * k->latent)
+        pl_nn_fail(m, PL_ERR_CONFIG, "vae.encode: image (%lld) is 8 times latent (%lld)", (long long)k->image,
+                   (long long)k->latent);
     return PL_OK;
 }
 
@@ -99,49 +133,132 @@ static pl_val edge_loss(pl_nn *m, const sr_config *k)
     return pl_loss_mse(g, sr_edge(m, k, edge), target);
 }
 
+/* ---- the autoencoder ------------------------------------------------------------------- */
+static pl_type picture_of(const sr_config *k)
+{
+    return PL_TYPE(PL_F32, k->batch, k->image, k->image, 3);
+}
+
+static pl_type latent_of(const sr_config *k)
+{
+    return PL_TYPE(PL_F32, k->batch, k->latent, k->latent, 4);
+}
+
+/* Reconstruction, with a little of the divergence from a normal distribution. noise: none in evaluation. */
+static pl_val vae_loss(pl_nn *m, const sr_config *k, pl_val noise)
+{
+    pl_graph *g = m->g;
+    pl_val gt = pl_input(g, "gt", picture_of(k)), moments = sr_vae_moments(m, k, gt), part[2];
+    pl_split(g, moments, 3, 2, part);
+    pl_val spread = pl_sub(g, pl_shift(g, pl_exp(g, pl_clamp(g, part[1], -30, 20)), -1), part[1]);
+    pl_val kl = pl_mean(g, pl_add(g, pl_square(g, part[0]), spread), PL_AXES_ALL, false);
+    pl_val back = sr_vae_decode(m, k, sr_vae_sample(m, moments, noise));
+    return pl_add(g, pl_loss_mse(g, back, gt), pl_scale(g, kl, 0.5e-6));
+}
+
+/* Moments of pictures, frozen. */
+static pl_val encode(pl_nn *m, const sr_config *k, const char *input)
+{
+    bool frozen = m->frozen;
+    m->frozen = true;
+    pl_val moments = sr_vae_moments(m, k, pl_input(m->g, input, picture_of(k)));
+    m->frozen = frozen;
+    return moments;
+}
+
+/* What `plimsoll cache` keeps. */
+static pl_status build_encoder(pl_builder *b, pl_nn *m)
+{
+    sr_config k;
+    if (config_of(b, m, &k) != PL_OK) return pl_nn_finish(m);
+    pl_graph *g = m->g;
+    if (!pl_config_bool(pl_builder_config(b), "vae.encode"))
+        pl_nn_fail(m, PL_ERR_CONFIG, "a cache is made of pictures: vae.encode=true");
+    pl_output(g, "moments_gt", encode(m, &k, "gt"));
+    pl_output(g, "moments_lq", encode(m, &k, "lq"));
+    pl_output(g, "edge", pl_input(g, "edge", picture_of(&k)));
+    pl_output(g, "eps", pl_input(g, "eps", latent_of(&k)));
+    pl_output(g, "t", pl_input(g, "t", PL_TYPE(PL_I64, k.batch)));
+    return PL_OK;
+}
+
 /* ---- the whole -------------------------------------------------------------------------- */
-/* eps and t: drawn in training, given in evaluation. */
-static pl_val full_loss(pl_builder *b, pl_nn *m, const sr_config *k, pl_val eps, pl_val t)
+/* Draws of a step: in training the engine's; in evaluation eps and t are given, and latents are the means. */
+typedef struct draws {
+    pl_val eps, t, noise[2];
+} draws;
+
+static draws draws_of(pl_builder *b, pl_nn *m, const sr_config *k)
+{
+    pl_type latent = latent_of(k), times = PL_TYPE(PL_I64, k->batch);
+    pl_val none = pl_fill(m->g, latent, 0);
+    if (!m->training)
+        return (draws){pl_input(m->g, "eps", latent), pl_input(m->g, "t", times), {none, none}};
+    pl_val eps = pl_draw_normal(b, m, "eps", latent), t = pl_draw_integers(b, m, "t", times, 1000);
+    if (!pl_config_bool(pl_builder_config(b), "vae.encode")) return (draws){eps, t, {none, none}};
+    pl_val first = pl_draw_normal(b, m, "noise_gt", latent);
+    return (draws){eps, t, {first, pl_draw_normal(b, m, "noise_lq", latent)}};
+}
+
+/* A latent: given, or drawn from its moments, which are given or encoded here. */
+static pl_val latent(pl_builder *b, pl_nn *m, const sr_config *k, bool lq, const draws *d)
+{
+    pl_graph *g = m->g;
+    if (!pl_config_bool(pl_builder_config(b), "vae.encode")) return pl_input(g, lq ? "z_lq" : "z_gt", latent_of(k));
+    pl_type moments = PL_TYPE(PL_F32, k->batch, k->latent, k->latent, 8);
+    pl_val of = pl_builder_cached(b) ? pl_input(g, lq ? "moments_lq" : "moments_gt", moments)
+                                     : encode(m, k, lq ? "lq" : "gt");
+    return sr_vae_sample(m, of, d->noise[lq]);
+}
+
+/* The text's: given, or the same for all, as the prompt is always empty. */
+static pl_val context(pl_builder *b, pl_nn *m, const sr_config *k)
+{
+    const int64_t tokens = k->context[0], width = k->context[1];
+    if (!pl_config_bool(pl_builder_config(b), "vae.encode"))
+        return pl_input(m->g, "context", PL_TYPE(PL_F32, k->batch, tokens, width));
+    bool frozen = m->frozen;
+    m->frozen = true;
+    pl_val one = pl_nn_param(m, "context", PL_DIMS(tokens, width), pl_nn_normal(0, 1));
+    m->frozen = frozen;
+    return pl_broadcast(m->g, pl_unsqueeze(m->g, one, 0), PL_DIMS(k->batch, tokens, width));
+}
+
+static pl_val full_loss(pl_builder *b, pl_nn *m, const sr_config *k)
 {
     const pl_config *c = pl_builder_config(b);
-    pl_graph *g = m->g;
-    pl_type latent = PL_TYPE(PL_F32, k->batch, k->latent, k->latent, 4);
+    draws d = draws_of(b, m, k);
     bool from_lq = pl_config_bool(c, "seed_compat") || strcmp(pl_config_text(c, "x_start"), "lq") == 0;
-    pl_val lq = pl_input(g, "z_lq", latent);
-    sr_batch in = {.z = from_lq ? lq : pl_input(g, "z_gt", latent), .lq = lq, .eps = eps, .t = t};
-    in.context = pl_input(g, "context", PL_TYPE(PL_F32, k->batch, k->context[0], k->context[1]));
-    in.edge = pl_input(g, "edge", PL_TYPE(PL_F32, k->batch, k->image, k->image, 3));
+    sr_batch in = {.lq = latent(b, m, k, true, &d), .eps = d.eps, .t = d.t};
+    in.z = from_lq ? in.lq : latent(b, m, k, false, &d);
+    in.context = context(b, m, k);
+    in.edge = pl_input(m->g, "edge", picture_of(k));
     return sr_loss(m, k, &in);
+}
+
+static pl_val loss_of(pl_builder *b, pl_nn *m, const sr_config *k)
+{
+    const char *part = pl_config_text(pl_builder_config(b), "part");
+    if (strcmp(part, "full") == 0) return full_loss(b, m, k);
+    if (strcmp(part, "vae") != 0) return edge_loss(m, k);
+    return vae_loss(m, k, m->training ? pl_draw_normal(b, m, "noise", latent_of(k)) : pl_fill(m->g, latent_of(k), 0));
 }
 
 static pl_status build(pl_builder *b)
 {
     const pl_config *c = pl_builder_config(b);
     bool full = strcmp(pl_config_text(c, "part"), "full") == 0;
-    bool compat = pl_config_bool(c, "seed_compat");
     sr_config k;
     pl_nn *m = pl_builder_train(b);
     if (config_of(b, m, &k) != PL_OK) return pl_nn_finish(m);
-    pl_type latent = PL_TYPE(PL_F32, k.batch, k.latent, k.latent, 4), times = PL_TYPE(PL_I64, k.batch);
-    pl_val loss = PL_NO_VAL;
-    if (full) {
-        pl_val eps = pl_draw_normal(b, m, "eps", latent);
-        loss = full_loss(b, m, &k, eps, pl_draw_integers(b, m, "t", times, 1000));
-        pl_nn_set_trainable(pl_builder_store(b), SR_FROZEN, false);
-        if (compat) pl_nn_set_trainable(pl_builder_store(b), "edge.*,fusion.*,unet.inp.*", false);
-    } else {
-        loss = edge_loss(m, &k);
-    }
+    pl_val loss = loss_of(b, m, &k);
+    if (full) pl_nn_set_trainable(pl_builder_store(b), pl_config_text(c, "frozen"), false);
+    if (full && pl_config_bool(c, "seed_compat"))
+        pl_nn_set_trainable(pl_builder_store(b), "edge.*,fusion.*,unet.inp.*", false);
     pl_builder_minimise(b, loss);
 
     m = pl_builder_eval(b);
-    if (full) {
-        pl_val eps = pl_input(m->g, "eps", latent);
-        loss = full_loss(b, m, &k, eps, pl_input(m->g, "t", times));
-    } else {
-        loss = edge_loss(m, &k);
-    }
-    pl_output(m->g, "loss", loss);
+    pl_output(m->g, "loss", loss_of(b, m, &k));
     return PL_OK;
 }
 
@@ -174,6 +291,9 @@ static const pl_peer_key peer_keys[] = {
 };
 static const pl_peer peer = {.workloads = workloads, .preset = "tiny", .keys = peer_keys};
 
+/* Keys that change what the encoder is given, or what it is. */
+static const pl_encoder encoder = {.build = build_encoder, .keys = "image,latent,vae.width,vae.mult,degrade.*,canny"};
+
 const pl_recipe pl_recipe_stablesr;
 const pl_recipe pl_recipe_stablesr = {
     .abi = PL_RECIPE_ABI,
@@ -184,7 +304,9 @@ const pl_recipe pl_recipe_stablesr = {
     .build = build,
     .data_open = sr_data_open,
     .data_close = sr_data_close,
-    .data_size = sr_data_size,
     .data_read = sr_data_read,
     .peer = &peer,
+    .images = &sr_feed,
+    .encoder = &encoder,
+    .weights = sr_weights,
 };

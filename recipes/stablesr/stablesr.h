@@ -10,7 +10,11 @@ typedef struct sr_config {
     int64_t before[5], before_down[5], stem, after[3], after_down[4];
     int64_t width, mult[4], context[2], struct_width, struct_mult[4], struct_out, spade_hidden;
     int levels, struct_levels, attn_levels, head_dim, struct_heads;
+    int64_t vae_width, vae_mult[4];
 } sr_config;
+
+enum { SR_VAE_LEVELS = 4 };
+#define SR_VAE_SCALE 0.18215 /* of latents, as the U-Net was trained */
 
 /* ---- model.c ---------------------------------------------------------------------------- */
 /* Edge map (B,I,I,3) to (B,L,L,4); the original gives (B,I/32,I/32,4). */
@@ -28,14 +32,28 @@ typedef struct sr_batch {
 } sr_batch;
 /* Mean squared error of the predicted noise. */
 pl_val sr_loss(pl_nn *m, const sr_config *c, const sr_batch *b);
-/* What stays as it is: the U-Net but for SPADE and its new input convolution. */
-#define SR_FROZEN "unet.*,!*.spade.*,!unet.inp.*"
+/* What stays as it is: the U-Net but for SPADE and its new input convolution, the autoencoder, the text. */
+#define SR_FROZEN "unet.*,!*.spade.*,!unet.inp.*,vae.*,context"
 
-/* ---- data, pairs.c ---------------------------------------------------------------------- */
+/* ---- vae.c ------------------------------------------------------------------------------ */
+/* Image (B,8L,8L,3) in [-1,1] to the moments of its latent (B,L,L,8): means, then logs of variances. */
+pl_val sr_vae_moments(pl_nn *m, const sr_config *c, pl_val image);
+/* A latent (B,L,L,4) as the U-Net takes it, from moments and noise. */
+pl_val sr_vae_sample(pl_nn *m, pl_val moments, pl_val noise);
+pl_val sr_vae_decode(pl_nn *m, const sr_config *c, pl_val z); /* back to an image */
+extern const pl_weights sr_weights[];
+
+/* ---- data ------------------------------------------------------------------------------- */
+/* pairs.c: generated samples. */
 pl_status sr_data_open(const pl_config *c, void **data);
 void sr_data_close(void *data);
-int64_t sr_data_size(void *data, pl_subset subset);
 pl_status sr_data_read(void *data, pl_subset subset, const int64_t *sample, int n, pl_batch *batch);
+/* pictures.c: pictures, degraded as the keys say. */
+pl_degrade sr_degrade_of(const pl_config *c);
+pl_status sr_make_open(const pl_config *c, int w, int h, void **state);
+void sr_make_close(void *state);
+pl_status sr_make(void *state, const pl_picture *p, pl_batch *batch, int row);
+extern const pl_image_feed sr_feed;
 
 extern const pl_preset sr_presets[];
 

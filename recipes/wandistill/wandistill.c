@@ -4,9 +4,9 @@
  *     target = teacher(lift(latents), t, text), lift a frozen 1x1 projection 4 -> 16
  *     loss   = MSE(project(student(latents, t, text)), target), project a trained 1x1 one 4 -> 16
  *
- * `seed_compat` brings back what the original does wrong and still computes: its lift is zero, so the
- * teacher always sees an empty latent. Its loss broadcasts the student's 4 channels against the
- * teacher's 16 and mixes samples; that part is not reproduced, see the README.
+ * `seed_compat` brings back what the original does wrong: its lift is zero, so the teacher always sees an
+ * empty latent, and its loss broadcasts the student's 4 channels against the teacher's 16, which only
+ * batches of 1 and of 16 survive.
  */
 #include "wandistill.h"
 
@@ -28,6 +28,8 @@ static const pl_config_entry schema[] = {
     {"teacher.freq", PL_CONFIG_INT, "256", 2, 65536, NULL, "Time features of the teacher."},
     {"teacher.dtype", PL_CONFIG_CHOICE, "bf16", 0, 0, "bf16|fp32",
      "Of the teacher's weights and of what it computes."},
+    {"teacher.weights", PL_CONFIG_TEXT, "null", 0, 0, NULL,
+     "The teacher's safetensors: a file, a folder of shards or their index.json; diffusers or native names."},
     {"data.samples", PL_CONFIG_INT, "2081", 1, 1e12, NULL, "Generated training prompts."},
     {"data.eval_samples", PL_CONFIG_INT, "54", 1, 1e12, NULL, "Generated evaluation prompts."},
     {0},
@@ -62,6 +64,24 @@ static pl_status config_of(pl_builder *b, pl_nn *m, wan_config *k)
     return PL_OK;
 }
 
+pl_val wan_broadcast_loss(pl_nn *m, pl_val out, pl_val target)
+{
+    pl_graph *g = m->g;
+    pl_type t = pl_val_type(g, out);
+    int64_t b = t.dim[0], s = t.dim[1];
+    if (t.rank == 4 && b != 1 && b != 16) {
+        pl_nn_fail(m, PL_ERR_CONFIG,
+                   "seed_compat: the original's loss holds (%lld,4,S,S) against (%lld,16,1,S,S), which broadcasts "
+                   "for a batch of 1 or 16 only; set batch=1 or seed_compat=false",
+                   (long long)b, (long long)b);
+        return out;
+    }
+    out = pl_unsqueeze(g, out, 0);                              /* (1,B,S,S,4) */
+    target = pl_permute(g, target, (const int[]){0, 3, 1, 2}); /* (B,16,S,S) */
+    target = pl_reshape(g, target, PL_DIMS(b, 16, s, s, 1));
+    return pl_mean(g, pl_square(g, pl_sub(g, out, target)), PL_AXES_ALL, false);
+}
+
 static pl_val distance(pl_builder *b, pl_nn *m, const wan_config *k, pl_val latents, pl_val t)
 {
     pl_graph *g = m->g;
@@ -69,6 +89,7 @@ static pl_val distance(pl_builder *b, pl_nn *m, const wan_config *k, pl_val late
     pl_val text = pl_input(g, "text", PL_TYPE(PL_F32, k->batch, k->text_tokens, k->text_dim));
     pl_val target = wan_target(m, k, latents, t, text, compat);
     pl_val out = wan_student(m, k, latents, t, text);
+    if (compat) return wan_broadcast_loss(m, out, target);
     out = pl_nn_conv2d(m, out, "project", 16, (pl_nn_conv){.kernel = 1});
     return pl_loss_mse(g, out, target);
 }
@@ -110,6 +131,9 @@ static const pl_peer_key peer_keys[] = {
 };
 static const pl_peer peer = {.workloads = workloads, .preset = "tiny", .keys = peer_keys};
 
+/* A prompt's row comes from data.embeddings. */
+static const pl_image_feed feed = {.text = "text"};
+
 const pl_recipe pl_recipe_wandistill;
 const pl_recipe pl_recipe_wandistill = {
     .abi = PL_RECIPE_ABI,
@@ -118,9 +142,8 @@ const pl_recipe pl_recipe_wandistill = {
     .schema = schema,
     .presets = wan_presets,
     .build = build,
-    .data_open = wan_data_open,
-    .data_close = wan_data_close,
-    .data_size = wan_data_size,
     .data_read = wan_data_read,
     .peer = &peer,
+    .images = &feed,
+    .weights = wan_weights,
 };

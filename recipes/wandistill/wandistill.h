@@ -20,13 +20,16 @@ pl_val wan_teacher(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_v
 pl_val wan_target(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_val text,
                   bool zero_lift);
 
+/* The original's loss: (B,S,S,4) against (B,S,S,16) as PyTorch broadcasts (B,4,S,S) and (B,16,1,S,S). With
+ * one sample every channel is held against all 16; with 16 the student's samples meet the teacher's
+ * channels; other batches have no such form and fail. */
+pl_val wan_broadcast_loss(pl_nn *m, pl_val out, pl_val target);
+
 /* ---- data, prompts.c -------------------------------------------------------------------- */
-pl_status wan_data_open(const pl_config *c, void **data);
-void wan_data_close(void *data);
-int64_t wan_data_size(void *data, pl_subset subset);
 pl_status wan_data_read(void *data, pl_subset subset, const int64_t *sample, int n,
                         pl_batch *batch);
 
+extern const pl_weights wan_weights[]; /* names.c */
 extern const pl_preset wan_presets[];
 
 #endif

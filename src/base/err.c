@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MESSAGE_BYTES 512
+#define MESSAGE_BYTES 1024
 
 static _Thread_local char message[MESSAGE_BYTES];
 

@@ -1,9 +1,11 @@
 /* attention_f32.cu - attention of f32 by multiplications and additions in f32.
  *
- * The three passes of attention_mma.cu, with a block of 16 x 16 threads: thread (y, x) owns R
- * rows and R columns of the scores and, of the results, R rows and D/16 dims. Scores go through
- * shared memory between the two products. Sums run in a fixed order and nothing is added by
- * atomics.
+ * The three passes of attention_mma.cu, with a block of 16 x 16 threads: thread (y, x) owns the
+ * rows y + 16 i (R of them) and the columns x + 16 j (C) of the scores and, of the results, those
+ * rows and D/16 dims. Both products read four numbers at once, along the dims of two tokens and
+ * along the columns of a row of scores; the larger R and C, the more is done with each. Scores go
+ * through shared memory between the products. Sums run in a fixed order and nothing is added by
+ * atomics. R and C are as large as the card's shared memory allows.
  */
 #include "cuda/attention.h"
 #include "cuda/launch.h"
@@ -54,27 +56,27 @@ static __device__ __forceinline__ float dot4(float4 a, float4 b, float s)
     return fmaf(a.w, b.w, s);
 }
 
-/* s[i][j] = rows[y*R + i] . tile[x + 16 j] */
-template <int D, int R>
-static __device__ __forceinline__ void scores(float (*s)[R], const float *rows, const float *tile)
+/* s[i][j] = rows[y + 16 i] . tile[x + 16 j] */
+template <int D, int R, int C>
+static __device__ __forceinline__ void scores(float (*s)[C], const float *rows, const float *tile)
 {
     constexpr int S = tile_of<D>::STRIDE;
     int y = threadIdx.x / SIDE, x = threadIdx.x % SIDE;
 #pragma unroll
     for (int i = 0; i < R; i++)
 #pragma unroll
-        for (int j = 0; j < R; j++) s[i][j] = 0;
-#pragma unroll 4
+        for (int j = 0; j < C; j++) s[i][j] = 0;
+#pragma unroll 2
     for (int c = 0; c < D; c += 4) {
-        float4 a[R], b[R];
+        float4 b[C];
 #pragma unroll
-        for (int i = 0; i < R; i++) a[i] = *(const float4 *)(rows + (y * R + i) * S + c);
+        for (int j = 0; j < C; j++) b[j] = *(const float4 *)(tile + (x + SIDE * j) * S + c);
 #pragma unroll
-        for (int j = 0; j < R; j++) b[j] = *(const float4 *)(tile + (x + SIDE * j) * S + c);
+        for (int i = 0; i < R; i++) {
+            float4 a = *(const float4 *)(rows + (y + SIDE * i) * S + c);
 #pragma unroll
-        for (int i = 0; i < R; i++)
-#pragma unroll
-            for (int j = 0; j < R; j++) s[i][j] = dot4(a[i], b[j], s[i][j]);
+            for (int j = 0; j < C; j++) s[i][j] = dot4(a, b[j], s[i][j]);
+        }
     }
 }
 
@@ -84,43 +86,67 @@ template <int D> struct dims_of {
     static __device__ __forceinline__ int at(int x, int e) { return x * V + e / V * SIDE * V + e % V; }
 };
 
-/* out[i][e] += sum_t p[y*R + i][t] tile[t][dim e], t in order */
-template <int D, int R>
-static __device__ __forceinline__ void weigh(float (*out)[D / SIDE], const float *p,
-                                             const float *tile)
+/* Scores lie as [row][COLS + 16]: the two rows that a warp writes have banks of their own. */
+template <int C> struct scores_of {
+    enum { COLS = SIDE * C, STRIDE = COLS + SIDE };
+};
+
+/* The dims of thread x in row t of the tile. */
+template <int D> static __device__ __forceinline__ void pick(float *b, const float *tile, int t)
 {
-    constexpr int S = tile_of<D>::STRIDE, COLS = SIDE * R, N = dims_of<D>::N, V = dims_of<D>::V;
-    int y = threadIdx.x / SIDE, x = threadIdx.x % SIDE;
-#pragma unroll 2
-    for (int t = 0; t < COLS; t++) {
-        float a[R], b[N];
+    constexpr int S = tile_of<D>::STRIDE, N = dims_of<D>::N, V = dims_of<D>::V;
 #pragma unroll
-        for (int i = 0; i < R; i++) a[i] = p[(y * R + i) * (COLS + 4) + t];
-#pragma unroll
-        for (int e = 0; e < N; e += V) {
-            const float *at = tile + t * S + dims_of<D>::at(x, e);
-            if (V == 4) {
-                float4 v = *(const float4 *)at;
-                b[e] = v.x, b[e + 1] = v.y, b[e + 2 < N ? e + 2 : 0] = v.z, b[e + 3 < N ? e + 3 : 0] = v.w;
-            } else {
-                for (int k = 0; k < V; k++) b[e + k] = at[k];
-            }
+    for (int e = 0; e < N; e += V) {
+        const float *at = tile + t * S + dims_of<D>::at(threadIdx.x % SIDE, e);
+        if (V == 4) {
+            float4 v = *(const float4 *)at;
+            b[e] = v.x, b[e + 1] = v.y, b[e + 2 < N ? e + 2 : 0] = v.z, b[e + 3 < N ? e + 3 : 0] = v.w;
+        } else {
+            for (int k = 0; k < V; k++) b[e + k] = at[k];
         }
-#pragma unroll
-        for (int i = 0; i < R; i++)
-#pragma unroll
-            for (int e = 0; e < N; e++) out[i][e] = fmaf(a[i], b[e], out[i][e]);
     }
 }
 
-/* The block's scores to shared memory, [row][COLS + 4]. */
-template <int R> static __device__ __forceinline__ void lay(float *p, float (*s)[R])
+/* out[i][e] += sum_t p[y + 16 i][t] tile[t][dim e], t in order */
+template <int D, int R, int C>
+static __device__ __forceinline__ void weigh(float (*out)[D / SIDE], const float *p,
+                                             const float *tile)
+{
+    constexpr int N = dims_of<D>::N, P = scores_of<C>::STRIDE;
+    int y = threadIdx.x / SIDE;
+#pragma unroll 1
+    for (int t = 0; t < scores_of<C>::COLS; t += 4) {
+        float b[4][N];
+#pragma unroll
+        for (int k = 0; k < 4; k++) pick<D>(b[k], tile, t + k);
+#pragma unroll
+        for (int i = 0; i < R; i++) {
+            float4 a = *(const float4 *)(p + (y + SIDE * i) * P + t);
+#pragma unroll
+            for (int e = 0; e < N; e++) out[i][e] = fmaf(a.x, b[0][e], out[i][e]);
+#pragma unroll
+            for (int e = 0; e < N; e++) out[i][e] = fmaf(a.y, b[1][e], out[i][e]);
+#pragma unroll
+            for (int e = 0; e < N; e++) out[i][e] = fmaf(a.z, b[2][e], out[i][e]);
+#pragma unroll
+            for (int e = 0; e < N; e++) out[i][e] = fmaf(a.w, b[3][e], out[i][e]);
+        }
+    }
+}
+
+/* Where score (i, j) of this thread lies. */
+template <int C> static __device__ __forceinline__ int score_at(int i, int j)
 {
     int y = threadIdx.x / SIDE, x = threadIdx.x % SIDE;
+    return (y + SIDE * i) * scores_of<C>::STRIDE + x + SIDE * j;
+}
+
+template <int R, int C> static __device__ __forceinline__ void lay(float *p, float (*s)[C])
+{
 #pragma unroll
     for (int i = 0; i < R; i++)
 #pragma unroll
-        for (int j = 0; j < R; j++) p[(y * R + i) * (SIDE * R + 4) + x + SIDE * j] = s[i][j];
+        for (int j = 0; j < C; j++) p[score_at<C>(i, j)] = s[i][j];
 }
 
 template <int D, int R>
@@ -130,7 +156,7 @@ static __device__ void store(float *to, int64_t stride, float (*v)[D / SIDE], co
     int y = threadIdx.x / SIDE, x = threadIdx.x % SIDE;
 #pragma unroll
     for (int i = 0; i < R; i++) {
-        int t = first + y * R + i;
+        int t = first + y + SIDE * i;
         if (t >= limit) continue;
 #pragma unroll
         for (int e = 0; e < D / SIDE; e++) {
@@ -153,13 +179,13 @@ static __device__ __forceinline__ float row_sum(float v)
 }
 
 /* grid: (tiles of queries, heads, batch) */
-template <int D, int R>
-static __global__ void __launch_bounds__(THREADS)
+template <int D, int R, int C>
+static __global__ void __launch_bounds__(THREADS, R * C <= 32 && D <= 64 ? 2 : 1)
     forward(sizes z, const float *q, const float *k, const float *v, float *o, float *lse)
 {
     PL_SHARED(float, shared);
-    constexpr int S = tile_of<D>::STRIDE, ROWS = SIDE * R, N = D / SIDE;
-    float *rows = shared, *tile = rows + ROWS * S, *p = tile + ROWS * S;
+    constexpr int S = tile_of<D>::STRIDE, ROWS = SIDE * R, COLS = SIDE * C, N = D / SIDE;
+    float *rows = shared, *tile = rows + ROWS * S, *p = tile + COLS * S;
     int h = blockIdx.y, b = blockIdx.z, y = threadIdx.x / SIDE, x = threadIdx.x % SIDE;
     int first = (z.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * ROWS;
     int64_t stride = (int64_t)z.heads * z.d;
@@ -176,18 +202,18 @@ static __global__ void __launch_bounds__(THREADS)
         for (int e = 0; e < N; e++) out[i][e] = 0;
     }
     fill<D, ROWS>(rows, q, stride, first, z.n, z);
-    for (int c0 = 0; c0 < seen; c0 += ROWS) {
-        float s[R][R];
+    for (int c0 = 0; c0 < seen; c0 += COLS) {
+        float s[R][C];
         __syncthreads();
-        fill<D, ROWS>(tile, k, stride, c0, z.m, z);
+        fill<D, COLS>(tile, k, stride, c0, z.m, z);
         __syncthreads();
-        scores<D, R>(s, rows, tile);
+        scores<D, R, C>(s, rows, tile);
 #pragma unroll
         for (int i = 0; i < R; i++) {
-            int r = first + y * R + i;
+            int r = first + y + SIDE * i;
             float most = top[i], sum = 0;
 #pragma unroll
-            for (int j = 0; j < R; j++) {
+            for (int j = 0; j < C; j++) {
                 int c = c0 + x + SIDE * j;
                 s[i][j] = c < z.m && !(z.causal && c > r) ? s[i][j] * z.scale : -INFINITY;
                 most = fmaxf(most, s[i][j]);
@@ -196,7 +222,7 @@ static __global__ void __launch_bounds__(THREADS)
             float fade = expf(top[i] - most);
             top[i] = most;
 #pragma unroll
-            for (int j = 0; j < R; j++) {
+            for (int j = 0; j < C; j++) {
                 s[i][j] = expf(s[i][j] - most);
                 sum += s[i][j];
             }
@@ -204,16 +230,16 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll
             for (int e = 0; e < N; e++) out[i][e] *= fade;
         }
-        lay<R>(p, s);
+        lay<R, C>(p, s);
         __syncthreads();
-        fill<D, ROWS>(tile, v, stride, c0, z.m, z);
+        fill<D, COLS>(tile, v, stride, c0, z.m, z);
         __syncthreads();
-        weigh<D, R>(out, p, tile);
+        weigh<D, R, C>(out, p, tile);
     }
 #pragma unroll
     for (int i = 0; i < R; i++) {
         float sum = row_sum(total[i]);
-        int r = first + y * R + i;
+        int r = first + y + SIDE * i;
         factor[i] = 1 / sum;
         if (x == 0 && r < z.n) lse[((int64_t)b * z.heads + h) * z.n + r] = top[i] + logf(sum);
     }
@@ -221,15 +247,15 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 /* grid: (tiles of queries, heads, batch) */
-template <int D, int R>
+template <int D, int R, int C>
 static __global__ void __launch_bounds__(THREADS)
     to_query(sizes z, const float *q, const float *k, const float *v, const float *d_o,
              const float *lse, const float *delta, float *dq)
 {
     PL_SHARED(float, shared);
-    constexpr int S = tile_of<D>::STRIDE, ROWS = SIDE * R, N = D / SIDE;
+    constexpr int S = tile_of<D>::STRIDE, ROWS = SIDE * R, COLS = SIDE * C, N = D / SIDE;
     float *rows = shared, *d_rows = rows + ROWS * S, *keys = d_rows + ROWS * S;
-    float *values = keys + ROWS * S, *p = values + ROWS * S;
+    float *values = keys + COLS * S, *p = values + COLS * S;
     int h = blockIdx.y, b = blockIdx.z, y = threadIdx.x / SIDE, x = threadIdx.x % SIDE;
     int first = (z.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * ROWS;
     int64_t stride = (int64_t)z.heads * z.d, l0 = ((int64_t)b * z.heads + h) * z.n;
@@ -248,42 +274,48 @@ static __global__ void __launch_bounds__(THREADS)
     }
     fill<D, ROWS>(rows, q, stride, first, z.n, z);
     fill<D, ROWS>(d_rows, d_o, stride, first, z.n, z);
-    for (int c0 = 0; c0 < seen; c0 += ROWS) {
-        float s[R][R], dp[R][R];
+    for (int c0 = 0; c0 < seen; c0 += COLS) {
+        float s[R][C];
         __syncthreads();
-        fill<D, ROWS>(keys, k, stride, c0, z.m, z);
-        fill<D, ROWS>(values, v, stride, c0, z.m, z);
+        fill<D, COLS>(keys, k, stride, c0, z.m, z);
+        fill<D, COLS>(values, v, stride, c0, z.m, z);
         __syncthreads();
-        scores<D, R>(s, rows, keys);
-        scores<D, R>(dp, d_rows, values);
+        scores<D, R, C>(s, rows, keys);
 #pragma unroll
         for (int i = 0; i < R; i++) {
-            int r = first + y * R + i;
-            float l = r < z.n ? lse[l0 + r] : 0, minus = r < z.n ? delta[l0 + r] : 0;
+            int r = first + y + SIDE * i;
+            float l = r < z.n ? lse[l0 + r] : 0;
 #pragma unroll
-            for (int j = 0; j < R; j++) {
+            for (int j = 0; j < C; j++) {
                 int c = c0 + x + SIDE * j;
                 bool in = c < z.m && r < z.n && !(z.causal && c > r);
-                s[i][j] = in ? expf(fmaf(s[i][j], z.scale, -l)) * (dp[i][j] - minus) : 0.0f;
+                p[score_at<C>(i, j)] = in ? expf(fmaf(s[i][j], z.scale, -l)) : 0.0f;
             }
         }
-        lay<R>(p, s);
+        scores<D, R, C>(s, d_rows, values);
+#pragma unroll
+        for (int i = 0; i < R; i++) {
+            int r = first + y + SIDE * i;
+            float minus = r < z.n ? delta[l0 + r] : 0;
+#pragma unroll
+            for (int j = 0; j < C; j++) p[score_at<C>(i, j)] *= s[i][j] - minus;
+        }
         __syncthreads();
-        weigh<D, R>(out, p, keys);
+        weigh<D, R, C>(out, p, keys);
     }
     store<D, R>(dq, stride, out, factor, first, z.n, z.d);
 }
 
 /* grid: (tiles of keys, heads, batch) */
-template <int D, int R>
+template <int D, int R, int C>
 static __global__ void __launch_bounds__(THREADS)
     to_key(sizes z, const float *q, const float *k, const float *v, const float *d_o,
            const float *lse, const float *delta, float *dk, float *dv)
 {
     PL_SHARED(float, shared);
-    constexpr int S = tile_of<D>::STRIDE, ROWS = SIDE * R, N = D / SIDE;
+    constexpr int S = tile_of<D>::STRIDE, ROWS = SIDE * R, COLS = SIDE * C, N = D / SIDE;
     float *rows = shared, *v_rows = rows + ROWS * S, *queries = v_rows + ROWS * S;
-    float *d_outs = queries + ROWS * S, *p = d_outs + ROWS * S;
+    float *d_outs = queries + COLS * S, *p = d_outs + COLS * S;
     int h = blockIdx.y, b = blockIdx.z, y = threadIdx.x / SIDE, x = threadIdx.x % SIDE;
     int first = blockIdx.x * ROWS;
     int64_t stride = (int64_t)z.heads * z.d, l0 = ((int64_t)b * z.heads + h) * z.n;
@@ -302,33 +334,38 @@ static __global__ void __launch_bounds__(THREADS)
     }
     fill<D, ROWS>(rows, k, stride, first, z.m, z);
     fill<D, ROWS>(v_rows, v, stride, first, z.m, z);
-    for (int c0 = z.causal ? first : 0; c0 < z.n; c0 += ROWS) {
-        float s[R][R], ds[R][R];
+    for (int c0 = z.causal ? first : 0; c0 < z.n; c0 += COLS) {
+        float s[R][C];
         __syncthreads();
-        fill<D, ROWS>(queries, q, stride, c0, z.n, z);
-        fill<D, ROWS>(d_outs, d_o, stride, c0, z.n, z);
+        fill<D, COLS>(queries, q, stride, c0, z.n, z);
+        fill<D, COLS>(d_outs, d_o, stride, c0, z.n, z);
         __syncthreads();
-        scores<D, R>(s, rows, queries);
-        scores<D, R>(ds, v_rows, d_outs);
+        scores<D, R, C>(s, rows, queries);
 #pragma unroll
-        for (int j = 0; j < R; j++) {
+        for (int j = 0; j < C; j++) {
             int c = c0 + x + SIDE * j;
-            float l = c < z.n ? lse[l0 + c] : 0, minus = c < z.n ? delta[l0 + c] : 0;
+            float l = c < z.n ? lse[l0 + c] : 0;
 #pragma unroll
             for (int i = 0; i < R; i++) {
-                int r = first + y * R + i;
+                int r = first + y + SIDE * i;
                 bool in = c < z.n && r < z.m && !(z.causal && r > c);
-                s[i][j] = in ? expf(fmaf(s[i][j], z.scale, -l)) : 0.0f;
-                ds[i][j] = s[i][j] * (ds[i][j] - minus);
+                p[score_at<C>(i, j)] = in ? expf(fmaf(s[i][j], z.scale, -l)) : 0.0f;
             }
         }
-        lay<R>(p, s);
         __syncthreads();
-        weigh<D, R>(to_v, p, d_outs);
+        weigh<D, R, C>(to_v, p, d_outs);
+        scores<D, R, C>(s, v_rows, d_outs);
+#pragma unroll
+        for (int j = 0; j < C; j++) {
+            int c = c0 + x + SIDE * j;
+            float minus = c < z.n ? delta[l0 + c] : 0;
+#pragma unroll
+            for (int i = 0; i < R; i++) s[i][j] = p[score_at<C>(i, j)] * (s[i][j] - minus);
+        }
         __syncthreads();
-        lay<R>(p, ds);
+        lay<R, C>(p, s);
         __syncthreads();
-        weigh<D, R>(to_k, p, queries);
+        weigh<D, R, C>(to_k, p, queries);
     }
     store<D, R>(dk, stride, to_k, factor, first, z.m, z.d);
     for (int i = 0; i < R; i++) factor[i] = 1;
@@ -345,10 +382,12 @@ static sizes sizes_of(const pl_attend *a)
     return z;
 }
 
-static size_t shared_bytes(int d, int r, int tiles)
+/* Of a block: `own` tiles of rows, as many of columns less one where keys and values take turns,
+ * and the scores. */
+static size_t shared_bytes(int d, int r, int c, bool back)
 {
-    int rows = SIDE * r;
-    return sizeof(float) * (size_t)(rows * (d + 4) * tiles + rows * (rows + 4));
+    int own = back ? 2 : 1, tokens = SIDE * (r + c) * own;
+    return sizeof(float) * (size_t)(tokens * (d + 4) + SIDE * r * SIDE * (c + 1));
 }
 
 static pl_status allow(const void *kernel, size_t bytes)
@@ -357,49 +396,65 @@ static pl_status allow(const void *kernel, size_t bytes)
     return PL_OK;
 }
 
-template <int D, int R> static pl_status run(const pl_attend *a, bool back)
+template <int D, int R, int C> static pl_status run_forward(const pl_attend *a)
+{
+    unsigned rows = SIDE * R;
+    size_t bytes = shared_bytes(D, R, C, false);
+    dim3 queries((unsigned)((a->n + rows - 1) / rows), (unsigned)a->heads, (unsigned)a->batch);
+    PL_TRY(allow((const void *)forward<D, R, C>, bytes));
+    PL_LAUNCH((forward<D, R, C>), queries, THREADS, bytes, sizes_of(a), (const float *)a->q,
+              (const float *)a->k, (const float *)a->v, (float *)a->out[0], (float *)a->out[1]);
+    return PL_OK;
+}
+
+template <int D, int R, int C> static pl_status run_backward(const pl_attend *a)
 {
     const float *q = (const float *)a->q, *k = (const float *)a->k, *v = (const float *)a->v;
     const float *d_o = (const float *)a->d_o, *lse = (const float *)pl_attend_lse(a);
     const float *delta = (const float *)a->work;
-    size_t bytes = shared_bytes(D, R, back ? 4 : 2);
     unsigned rows = SIDE * R, heads = (unsigned)a->heads, batch = (unsigned)a->batch;
+    size_t bytes = shared_bytes(D, R, C, true);
     dim3 queries((unsigned)((a->n + rows - 1) / rows), heads, batch);
     dim3 keys((unsigned)((a->m + rows - 1) / rows), heads, batch);
-    if (!back) {
-        PL_TRY(allow((const void *)forward<D, R>, bytes));
-        PL_LAUNCH((forward<D, R>), queries, THREADS, bytes,
-            sizes_of(a), q, k, v, (float *)a->out[0],
-                                                      (float *)a->out[1]);
-        return PL_OK;
-    }
-    PL_TRY(allow((const void *)to_query<D, R>, bytes));
-    PL_TRY(allow((const void *)to_key<D, R>, bytes));
-    PL_LAUNCH((to_query<D, R>), queries, THREADS, bytes,
-            sizes_of(a), q, k, v, d_o, lse, delta,
-                                                   (float *)a->out[0]);
-    PL_LAUNCH((to_key<D, R>), keys, THREADS, bytes,
-            sizes_of(a), q, k, v, d_o, lse, delta,
-                                              (float *)a->out[1], (float *)a->out[2]);
+    PL_TRY(allow((const void *)to_query<D, R, C>, bytes));
+    PL_TRY(allow((const void *)to_key<D, R, C>, bytes));
+    PL_LAUNCH((to_query<D, R, C>), queries, THREADS, bytes, sizes_of(a), q, k, v, d_o, lse, delta,
+              (float *)a->out[0]);
+    PL_LAUNCH((to_key<D, R, C>), keys, THREADS, bytes, sizes_of(a), q, k, v, d_o, lse, delta,
+              (float *)a->out[1], (float *)a->out[2]);
     return PL_OK;
+}
+
+/* Whether a block of such tiles fits the card. */
+static bool fits(int d, int r, int c, bool back)
+{
+    return shared_bytes(d, r, c, back) <= (size_t)pl_cuda_card_get()->shared_limit;
+}
+
+template <int D> static pl_status run_narrow(const pl_attend *a, bool back)
+{
+    if (back) return fits(D, 8, 8, true) ? run_backward<D, 8, 8>(a) : run_backward<D, 4, 4>(a);
+    return fits(D, 8, 4, false) ? run_forward<D, 8, 4>(a) : run_forward<D, 4, 4>(a);
 }
 
 static pl_status run_sized(const pl_attend *a, bool back)
 {
-    if (a->d <= 32) PL_TRY((run<32, 4>(a, back)));
-    else if (a->d <= 64) PL_TRY((run<64, 4>(a, back)));
-    else if (a->d <= 128) PL_TRY((run<128, 4>(a, back)));
-    else PL_TRY((run<256, 2>(a, back)));
+    if (a->d <= 32) PL_TRY(run_narrow<32>(a, back));
+    else if (a->d <= 64) PL_TRY(run_narrow<64>(a, back));
+    else if (a->d <= 128 && back) PL_TRY((run_backward<128, 4, 4>(a)));
+    else if (a->d <= 128)
+        PL_TRY((fits(128, 8, 4, false) ? run_forward<128, 8, 4>(a) : run_forward<128, 4, 4>(a)));
+    else PL_TRY((back ? run_backward<256, 2, 2>(a) : run_forward<256, 2, 2>(a)));
     PL_CUDA_LAUNCHED("attention in f32");
     return PL_OK;
 }
 
 extern "C" bool pl_attend_f32_takes(const pl_attend *a)
 {
-    size_t need = a->d <= 128 ? shared_bytes(a->d <= 64 ? 64 : 128, 4, 4) : shared_bytes(256, 2, 4);
+    bool room = a->d <= 64 ? fits(64, 4, 4, true) : a->d <= 128 ? fits(128, 4, 4, true) : fits(256, 2, 2, true);
     return a->dtype == PL_F32 && a->d <= 256 && a->n < 1 << 30 && a->m < 1 << 30 &&
            a->heads < 65536 && a->batch < 65536 &&
-           need <= (size_t)pl_cuda_card_get()->shared_limit;
+           room;
 }
 
 extern "C" pl_status pl_attend_f32(const pl_attend *a)

@@ -15,7 +15,7 @@
 
 #include <string.h>
 
-enum { MAX_PASSES = 32, BLOCKS = 512, LANE_ROWS = 64 };
+enum { MAX_PASSES = 32, BLOCKS = 512, LANE_ROWS = 64, CUT_ROWS = 4096 };
 
 typedef struct maker {
     const pl_graph *g;
@@ -27,7 +27,6 @@ typedef struct maker {
     pl_form_instr *instr;
     int n_op, n_instr, store_pass, n_passes;
     pl_cg_pass pass[MAX_PASSES];
-    uint32_t mask[MAX_PASSES]; /* reduced dims of a pass that reduces */
     int row_rank[MAX_PASSES];  /* of row passes */
     bool main_row[MAX_PASSES]; /* computes the form's row values */
     size_t work;
@@ -91,22 +90,34 @@ static pl_status list_operands(maker *k)
 
 /* ---- runs ------------------------------------------------------------------------------- */
 
-static pl_cg_runs runs_of(const pl_form *f, uint32_t mask)
+static bool reduced(const pl_cg_runs *r, int i)
+{
+    return r->reduced >> i & 1u;
+}
+
+static pl_cg_runs runs_of(const pl_form *f, uint32_t mask, int64_t lead)
 {
     pl_cg_runs r;
     memset(&r, 0, sizeof r);
     for (int d = 0; d < f->rank; d++) {
         bool red = mask >> d & 1u;
         if (f->dim[d] == 1) continue;
-        if (r.n && r.reduced[r.n - 1] == red) {
+        if (r.n && reduced(&r, r.n - 1) == red) {
             r.size[r.n - 1] *= f->dim[d];
             continue;
         }
         r.size[r.n] = f->dim[d];
-        r.reduced[r.n++] = red;
+        r.reduced |= (uint32_t)red << r.n++;
     }
     for (int i = 0; i < r.n; i++) /* the longest reduced run, the innermost of equals */
-        if (r.reduced[i] && (!r.reduced[r.along] || r.size[i] >= r.size[r.along])) r.along = i;
+        if (reduced(&r, i) && (!reduced(&r, r.along) || r.size[i] >= r.size[r.along])) r.along = i;
+    if (lead && r.n > 1 && r.size[0] / lead >= CUT_ROWS) {
+        for (int i = r.n++; i > 1; i--) r.size[i] = r.size[i - 1];
+        r.size[1] = r.size[0] / lead;
+        r.size[0] = lead;
+        r.reduced = r.reduced << 1 | 1u;
+        r.along++;
+    }
     return r;
 }
 
@@ -114,8 +125,8 @@ static pl_cg_runs runs_of(const pl_form *f, uint32_t mask)
 static int64_t row_of(const pl_cg_runs *r)
 {
     for (int i = 0; i + 1 < r->n; i++)
-        if (r->reduced[i]) return 0;
-    return r->n && r->reduced[r->n - 1] ? r->size[r->n - 1] : 1;
+        if (reduced(r, i)) return 0;
+    return r->n && reduced(r, r->n - 1) ? r->size[r->n - 1] : 1;
 }
 
 /* ---- which pass does what --------------------------------------------------------------- */
@@ -134,7 +145,7 @@ static pl_cg_pass *new_pass(maker *k)
     return p;
 }
 
-static void add_sink(pl_cg_pass *p, const pl_form_output *o)
+static void add_sink(pl_cg_pass *p, const pl_form_output *o, uint32_t folded)
 {
     p->sink[p->n_sink++] = (pl_cg_sink){.kind = o->kind,
                                         .src = o->src,
@@ -143,7 +154,8 @@ static void add_sink(pl_cg_pass *p, const pl_form_output *o)
                                         .dtype = o->dtype,
                                         .reduce = o->reduce,
                                         .bits = o->bits,
-                                        .save = -1};
+                                        .save = -1,
+                                        .folded = folded};
 }
 
 /* A reduction over the pass's own rows: an instruction, and its result a sink. */
@@ -172,26 +184,27 @@ static void add_row_sink(pl_cg_pass *p, const pl_form_output *o, pl_dtype src)
     }
 }
 
-static bool same_runs(const pl_cg_runs *a, const pl_cg_runs *b)
+/* Threads walk the same way: what is done with their partial results may differ. */
+static bool same_walk(const pl_cg_runs *a, const pl_cg_runs *b)
 {
-    return memcmp(a, b, sizeof *a) == 0;
+    return a->n == b->n && a->along == b->along && memcmp(a->size, b->size, sizeof a->size) == 0;
 }
 
 /* The pass for a reduction with these runs; made if there is none. */
-static pl_cg_pass *pass_for(maker *k, const pl_form_output *o)
+static pl_cg_pass *pass_for(maker *k, const pl_cg_runs *r)
 {
-    pl_cg_runs r = runs_of(&k->f, o->mask);
-    int64_t row = row_of(&r);
+    int64_t row = row_of(r);
     bool by_row = row && row <= PL_CODE_ROW;
     for (int i = 0; i < k->n_passes; i++) {
         pl_cg_pass *p = &k->pass[i];
-        if (k->main_row[i] ? by_row && row == row_of(&p->runs) : same_runs(&p->runs, &r)) return p;
+        if (k->main_row[i] ? by_row && row == row_of(&p->runs)
+                           : p->reduces != by_row && same_walk(&p->runs, r))
+            return p;
     }
     pl_cg_pass *p = new_pass(k);
     if (!p) return NULL;
-    p->runs = r;
-    k->mask[k->n_passes - 1] = o->mask;
-    p->shape = by_row ? PL_CG_ROW : r.along == r.n - 1 ? PL_CG_FLAT : PL_CG_SHEET;
+    p->runs = *r;
+    p->shape = by_row ? PL_CG_ROW : r->along == r->n - 1 ? PL_CG_FLAT : PL_CG_SHEET;
     p->reduces = !by_row;
     return p;
 }
@@ -216,19 +229,19 @@ static pl_status deal(maker *k)
         p->shape = PL_CG_ROW;
         uint32_t mask = 0;
         for (int d = f->rank - f->row_rank; d < f->rank; d++) mask |= 1u << d;
-        p->runs = runs_of(f, mask);
-        k->mask[0] = mask;
+        p->runs = runs_of(f, mask, 0);
         k->main_row[0] = true;
     }
     for (int i = 0; i < f->n_out; i++) {
         const pl_form_output *o = &f->out[i];
         if (o->kind != PL_FORM_REDUCE) continue;
-        pl_cg_pass *p = pass_for(k, o);
+        pl_cg_runs r = runs_of(f, o->mask, o->lead);
+        pl_cg_pass *p = pass_for(k, &r);
         PL_FAIL_IF(!p, PL_ERR_UNSUPPORTED, "a group with more than %d kinds of sums", MAX_PASSES);
         if (p->shape == PL_CG_ROW)
             add_row_sink(p, o, f->instr[o->src].dtype);
         else
-            add_sink(p, o);
+            add_sink(p, o, r.reduced);
     }
     if (!k->n_passes && !new_pass(k)) return PL_ERR_MEMORY;
     k->store_pass = f->row_rank ? 0 : k->n_passes - 1;
@@ -238,7 +251,7 @@ static pl_status deal(maker *k)
         bool apart = f->out[i].bits && !takes_bits(store);
         if (apart && !bytes) bytes = new_pass(k);
         if (apart && !bytes) return PL_ERR_MEMORY;
-        add_sink(apart ? bytes : store, &f->out[i]);
+        add_sink(apart ? bytes : store, &f->out[i], 0);
     }
     return PL_OK;
 }
@@ -365,6 +378,19 @@ static void split_dim(pl_cg_pass *p, int *run, int d, int64_t inner)
     p->rank++;
 }
 
+/* run[d] of all dims; one that holds a run's end inside is split there. */
+static void set_runs(pl_cg_pass *p, int *run)
+{
+    int n = 0;
+    int64_t left = p->runs.n ? p->runs.size[0] : 0; /* of run n, from dim d on */
+    for (int d = 0; d < p->rank; d++) {
+        if (left == 1) left = p->runs.size[++n];
+        if (left && p->dim[d] > left) split_dim(p, run, d, p->dim[d] / left);
+        run[d] = n;
+        if (left) left /= p->dim[d];
+    }
+}
+
 /* The form's dims, those of size 1 dropped, neighbours of one run merged where all reads allow.
  * run[d]: which of the pass's runs dim d belongs to. */
 static pl_status find_dims(maker *k, int at, int *run)
@@ -380,18 +406,10 @@ static pl_status find_dims(maker *k, int at, int *run)
             memcpy(&p->step[i * PL_CG_RANK], p->instr[i].step, sizeof p->instr[i].step);
     p->rank = f->rank;
     memcpy(p->dim, f->dim, sizeof f->dim);
-    int n = -1;
-    bool last = false;
-    for (int d = 0; d < f->rank; d++) {
-        bool red = k->mask[at] >> d & 1u;
-        if (f->dim[d] != 1 && (n < 0 || red != last)) {
-            n++;
-            last = red;
-        }
-        run[d] = n < 0 ? 0 : n;
-    }
+    memset(run, 0, sizeof *run * (PL_CG_RANK + 1));
     for (int d = p->rank - 1; d >= 0; d--)
         if (p->dim[d] == 1) remove_dim(p, run, d);
+    set_runs(p, run);
     for (int d = p->rank - 2; d >= 0; d--)
         if (run[d] == run[d + 1] && merges(p, d)) {
             p->dim[d + 1] *= p->dim[d];
@@ -453,6 +471,16 @@ static void lay_row(pl_cg_pass *p)
     p->steps = steps <= 8 ? (int32_t)steps : 0;
 }
 
+/* So many parts that blocks, where they are many, come in whole rounds of what a large card holds
+ * at once: eight for each of 132 processors. A number of this file, not of the card that runs. */
+static int64_t whole_rounds(int64_t parts, int64_t others)
+{
+    const int64_t round = 1056;
+    int64_t rounds = ceil_div(parts * others, round);
+    if (parts * others <= round / 2 || others > round / 4) return parts;
+    return clamp(rounds * round / others, parts, 2 * parts);
+}
+
 static void lay_flat_sum(pl_cg_pass *p)
 {
     int64_t n = p->size[PL_CG_INNER], outer = p->size[PL_CG_OUTER];
@@ -462,7 +490,7 @@ static void lay_flat_sum(pl_cg_pass *p)
     int64_t block = (int64_t)PL_CG_THREADS * p->vec;
     int64_t parts = clamp(BLOCKS / outer, 1, ceil_div(n, 8 * block));
     int64_t least = ceil_div(n, LANE_ROWS * block);
-    if (parts < least) parts = least;
+    if (parts < least) parts = whole_rounds(least, outer);
     p->part = ceil_div(ceil_div(n, parts), block) * block;
     p->parts = ceil_div(n, p->part);
 }
@@ -515,7 +543,7 @@ static void lay_sheet_sum(pl_cg_pass *p)
     int64_t parts = clamp(BLOCKS / (p->tiles * p->size[PL_CG_OUTER]), 1,
                           ceil_div(len, 8 * (int64_t)p->ty));
     int64_t least = ceil_div(len, (int64_t)LANE_ROWS * p->ty);
-    if (parts < least) parts = least;
+    if (parts < least) parts = whole_rounds(least, p->tiles * p->size[PL_CG_OUTER]);
     p->part = ceil_div(ceil_div(len, parts), p->ty) * p->ty;
     p->parts = ceil_div(len, p->part);
     set_segments(p);
@@ -642,7 +670,7 @@ static pl_status lay_out(maker *k, int at)
     p->parts = p->tiles = p->unroll = 1;
     p->wide = too_far(p);
     if (p->shape == PL_CG_ROW) {
-        bool rows = p->runs.n && p->runs.reduced[p->runs.n - 1];
+        bool rows = p->runs.n && reduced(&p->runs, p->runs.n - 1);
         set_sets(p, run, rows ? p->runs.n - 1 : p->runs.n, false);
         lay_row(p);
     } else if (p->reduces) {
@@ -671,10 +699,9 @@ static pl_status lay_out(maker *k, int at)
 /* Partial results of a pass that reduces. */
 static void give_work(maker *k, pl_cg_pass *p)
 {
-    int64_t others = 1;
-    for (int i = 0; i < p->runs.n; i++)
-        if (p->runs.reduced[i] && i != p->runs.along) others *= p->runs.size[i];
-    p->direct = p->parts == 1 && others == 1;
+    p->direct = p->parts == 1;
+    for (int s = 0; s < p->n_sink; s++)
+        p->direct &= p->sink[s].kind != PL_FORM_REDUCE || p->sink[s].folded == 1u << p->runs.along;
     if (p->direct) return;
     int64_t n = p->size[PL_CG_OUTER] * p->parts;
     if (p->shape == PL_CG_SHEET) n *= p->size[PL_CG_INNER];
@@ -692,8 +719,15 @@ static pl_status write_pass(maker *k, pl_cg_pass *p)
     if (p->shape == PL_CG_ROW) return pl_cg_row(p, k->a, to);
     if (p->reduces) give_work(k, p);
     PL_TRY(p->shape == PL_CG_FLAT ? pl_cg_flat(p, k->a, to) : pl_cg_sheet(p, k->a, to));
-    if (!p->reduces || p->direct) return PL_OK;
-    return pl_cg_folds(p, k->a, &k->code->kernel[k->code->n_kernels++]);
+    for (int s = 0; p->reduces && !p->direct && s < p->n_sink; s++) {
+        bool first = p->sink[s].kind == PL_FORM_REDUCE;
+        for (int i = 0; i < s; i++)
+            first &= p->sink[i].kind != PL_FORM_REDUCE || p->sink[i].folded != p->sink[s].folded;
+        if (first)
+            PL_TRY(pl_cg_folds(p, p->sink[s].folded, k->a,
+                               &k->code->kernel[k->code->n_kernels++]));
+    }
+    return PL_OK;
 }
 
 /* ---- in place --------------------------------------------------------------------------- */
@@ -782,7 +816,7 @@ static pl_status make(maker *k)
     for (int i = 0; i < k->n_passes; i++) PL_TRY(find_used(k, i));
     save_rows(k);
     PL_TRY(find_used(k, 0));
-    k->code->kernel = pl_arena_new(k->a, pl_code_kernel, 2 * k->n_passes);
+    k->code->kernel = pl_arena_new(k->a, pl_code_kernel, k->n_passes + k->f.n_out);
     if (!k->code->kernel) return PL_ERR_MEMORY;
     for (int i = 0; i < k->n_passes; i++) {
         PL_TRY(lay_out(k, i));

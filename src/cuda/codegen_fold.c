@@ -16,7 +16,7 @@ typedef struct axes {
 } axes;
 
 /* The dims of the partial results, split into kept and folded ones. */
-static void split(const pl_cg_pass *p, axes *keep, axes *fold)
+static void split(const pl_cg_pass *p, uint32_t folded, axes *keep, axes *fold)
 {
     const pl_cg_runs *r = &p->runs;
     int64_t stride = 1;
@@ -25,7 +25,7 @@ static void split(const pl_cg_pass *p, axes *keep, axes *fold)
     keep->total = fold->total = 1;
     for (int d = r->n - 1; d >= 0; d--) { /* innermost first */
         int64_t size = d == r->along ? p->parts : r->size[d];
-        axes *x = r->reduced[d] ? fold : keep;
+        axes *x = folded >> d & 1u ? fold : keep;
         x->size[x->n] = size;
         x->stride[x->n++] = stride;
         x->total *= size;
@@ -50,13 +50,45 @@ static void put_place(pl_cg *w, const axes *x, const char *at, const char *name)
     pl_cg_put(w, "}\n");
 }
 
-pl_status pl_cg_folds(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
+static bool among(const pl_cg_sink *k, uint32_t folded)
+{
+    return k->kind == PL_FORM_REDUCE && k->folded == folded;
+}
+
+/* A thread's partial results, in order; so many are read at once that their way is paid for
+ * together. */
+static void put_walk(pl_cg *w, const axes *fold, uint32_t folded)
+{
+    const pl_cg_pass *p = w->p;
+    pl_cg_put(w, "enum { U = 8 };\nfor (I f0_ = threadIdx.y; f0_ < n_; f0_ += U * blockDim.y) {\n");
+    for (int s = 0; s < p->n_sink; s++)
+        if (among(&p->sink[s], folded))
+            pl_cg_put(w, "%s r%d[U];\n",
+                      pl_cg_acc(p->instr[p->sink[s].src].dtype, p->sink[s].reduce), s);
+    pl_cg_put(w, "_Pragma(\"unroll\") for (int u = 0; u < U; u++) {\n"
+                 "const I f_ = f0_ + u * (I)blockDim.y;\nconst bool in_ = f_ < n_;\n");
+    put_place(w, fold, "in_ ? f_ : f0_", "at_");
+    for (int s = 0; s < p->n_sink; s++)
+        if (among(&p->sink[s], folded)) {
+            const char *acc = pl_cg_acc(p->instr[p->sink[s].src].dtype, p->sink[s].reduce);
+            pl_cg_put(w, "r%d[u] = A%d[base_ + at_];\nif (!in_) r%d[u] = %s::none<%s>();\n", s, s,
+                      s, pl_cg_fold(p->sink[s].reduce), acc);
+        }
+    pl_cg_put(w, "}\n_Pragma(\"unroll\") for (int u = 0; u < U; u++) {\n");
+    for (int s = 0; s < p->n_sink; s++)
+        if (among(&p->sink[s], folded))
+            pl_cg_put(w, "t%d[0] = %s::op(t%d[0], r%d[u]);\n", s, pl_cg_fold(p->sink[s].reduce), s,
+                      s);
+    pl_cg_put(w, "}\n}\n");
+}
+
+pl_status pl_cg_folds(const pl_cg_pass *p, uint32_t folded, pl_arena *a, pl_code_kernel *out)
 {
     pl_cg *w = pl_cg_new(p, a);
     if (!w) return PL_ERR_MEMORY;
     axes keep, fold;
-    split(p, &keep, &fold);
-    uint32_t ty = fold.total <= 8 ? 1 : fold.total <= 64 ? 8 : fold.total <= 1024 ? 32 : 256;
+    split(p, folded, &keep, &fold);
+    uint32_t ty = fold.total <= 8 ? 1 : fold.total <= 64 ? 8 : fold.total <= 512 ? 32 : 256;
     uint32_t tx = PL_CG_THREADS / ty;
     int n_keep = pl_cg_size(w, keep.total), n_fold = pl_cg_size(w, fold.total);
     size_t most = 0;
@@ -68,7 +100,7 @@ pl_status pl_cg_folds(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
     put_place(w, &keep, "on_ ? k_ : 0", "base_");
     for (int s = 0; s < p->n_sink; s++) {
         const pl_cg_sink *k = &p->sink[s];
-        if (k->kind != PL_FORM_REDUCE) continue;
+        if (!among(k, folded)) continue;
         pl_dtype d = p->instr[k->src].dtype;
         const char *acc = pl_cg_acc(d, k->reduce);
         size_t one = pl_cg_acc_bytes(d, k->reduce);
@@ -77,15 +109,10 @@ pl_status pl_cg_folds(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
                   acc, s, pl_cg_fold(k->reduce), acc, acc, s, acc,
                   pl_cg_pointer(w, PL_CODE_WORK, 0, k->partial, 16));
     }
-    pl_cg_put(w, "_Pragma(\"unroll 4\") for (I f_ = threadIdx.y; f_ < n_; f_ += blockDim.y) {\n");
-    put_place(w, &fold, "f_", "at_");
-    for (int s = 0; s < p->n_sink; s++)
-        if (p->sink[s].kind == PL_FORM_REDUCE)
-            pl_cg_put(w, "t%d[0] = %s::op(t%d[0], A%d[base_ + at_]);\n", s,
-                      pl_cg_fold(p->sink[s].reduce), s, s);
-    pl_cg_put(w, "}\n__shared__ __align__(16) unsigned char sm_[%zu];\n", PL_CG_THREADS * most);
+    put_walk(w, &fold, folded);
+    pl_cg_put(w, "__shared__ __align__(16) unsigned char sm_[%zu];\n", PL_CG_THREADS * most);
     for (int s = 0; s < p->n_sink; s++) {
-        if (p->sink[s].kind != PL_FORM_REDUCE) continue;
+        if (!among(&p->sink[s], folded)) continue;
         char val[24];
         snprintf(val, sizeof val, "t%d[0]", s);
         pl_cg_put(w, "p_lanes<%s>(t%d, sm_, (int)(threadIdx.y * blockDim.x + threadIdx.x), "

@@ -40,13 +40,15 @@ typedef struct pl_cg_sink {
     bool bits;       /* STORE: eight elements a byte; chunks are then whole bytes */
     int64_t save;    /* ROWS into scratch at this byte; -1: into out */
     int64_t partial; /* REDUCE: first byte of its partial results */
+    uint32_t folded; /* REDUCE: which of the pass's runs it adds up; the one threads walk is */
 } pl_cg_sink;
 
-/* Runs of dims that are all kept or all reduced, outermost first. */
+/* Runs of dims that are all kept or all reduced, outermost first; a long reduced one is cut after
+ * its outermost dim, so that sums over an image and sums over all images go together. */
 typedef struct pl_cg_runs {
     int32_t n, along; /* along: the run that threads accumulate */
     int64_t size[PL_CG_RANK];
-    bool reduced[PL_CG_RANK];
+    uint32_t reduced; /* bit by run */
 } pl_cg_runs;
 
 typedef struct pl_cg_pass {
@@ -64,6 +66,7 @@ typedef struct pl_cg_pass {
     pl_cg_runs runs;
     /* launch */
     int32_t vec, unroll;    /* elements of a chunk, chunks in flight */
+    bool ahead;             /* sheet: loads of the next step go out before values of one */
     int32_t tx, ty;         /* threads; a row: tx threads each, ty rows a block */
     int64_t parts, part;    /* pieces of inner (flat) or along (sheet), and their length */
     int64_t tiles;          /* sheet: columns of blocks */
@@ -192,6 +195,9 @@ void pl_cg_hoist(pl_cg *w, const int *lvl, const int *dep, int level);
 void pl_cg_accumulators(pl_cg *w);
 /* U chunks. `index` declares the indices of chunk u, and z_, its place in the dense space. */
 void pl_cg_step(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w));
+/* All steps of U chunks of a sheet's walk from row_ to end_; the loads of the next go out before
+ * the values of one. */
+void pl_cg_ahead(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w));
 /* Combines accumulators over the block and leaves them at to_: results, or partial results. */
 void pl_cg_totals(pl_cg *w);
 void pl_cg_put_result(pl_cg *w, int sink, const char *value, const char *index);
@@ -200,6 +206,8 @@ void pl_cg_put_result(pl_cg *w, int sink, const char *value, const char *index);
 pl_status pl_cg_flat(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out) PL_MUST_USE;
 pl_status pl_cg_sheet(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out) PL_MUST_USE;
 pl_status pl_cg_row(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out) PL_MUST_USE;
-pl_status pl_cg_folds(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out) PL_MUST_USE;
+/* Of those sinks that add up the runs `folded`. */
+pl_status pl_cg_folds(const pl_cg_pass *p, uint32_t folded, pl_arena *a,
+                      pl_code_kernel *out) PL_MUST_USE;
 
 #endif

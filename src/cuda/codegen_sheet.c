@@ -57,10 +57,15 @@ static void put_walk(pl_cg *w, const int *lvl, const int *dep)
     } else {
         pl_cg_put(w, "{\nconst I seg_ = 0, end_ = hi_;\n");
     }
-    pl_cg_put(w, "for (; row_ + (%d - 1) * Y_ < end_; row_ += %d * Y_) {\nenum { U = %d };\n",
-              p->unroll, p->unroll, p->unroll);
     const pl_cg_counts before = w->n;
-    pl_cg_step(w, lvl, dep, put_index);
+    if (p->ahead) {
+        pl_cg_put(w, "{\nenum { U = %d };\n", p->unroll);
+        pl_cg_ahead(w, lvl, dep, put_index);
+    } else {
+        pl_cg_put(w, "for (; row_ + (%d - 1) * Y_ < end_; row_ += %d * Y_) {\nenum { U = %d };\n",
+                  p->unroll, p->unroll, p->unroll);
+        pl_cg_step(w, lvl, dep, put_index);
+    }
     pl_cg_put(w, "}\n");
     if (p->unroll > 1) {
         pl_cg_put(w, "for (; row_ < end_; row_ += Y_) {\nenum { U = 1 };\n");

@@ -26,15 +26,15 @@ static void load(pl_cg *w, int i, const char *to)
     pl_cg_load(w, k, to, base);
 }
 
-static void declare_raw(pl_cg *w, int i, bool per_element, const char *tail)
+static void declare_raw(pl_cg *w, int i, char prefix, bool per_element, const char *tail)
 {
     const char *mem = pl_cg_mem(w->p->op[w->p->instr[i].operand].dtype);
     if (pl_cg_word(w->p, i))
-        pl_cg_put(w, "unsigned q%d%s;\n", i, tail);
+        pl_cg_put(w, "unsigned %c%d%s;\n", prefix, i, tail);
     else if (per_element)
-        pl_cg_put(w, "p_vec<%s, V> q%d%s;\n", mem, i, tail);
+        pl_cg_put(w, "p_vec<%s, V> %c%d%s;\n", mem, prefix, i, tail);
     else
-        pl_cg_put(w, "%s q%d%s;\n", mem, i, tail);
+        pl_cg_put(w, "%s %c%d%s;\n", mem, prefix, i, tail);
 }
 
 /* v<i> from what was loaded. */
@@ -98,7 +98,7 @@ void pl_cg_hoist(pl_cg *w, const int *lvl, const int *dep, int level)
         if (p->instr[i].code == PL_FORM_LOAD) {
             char to[24];
             snprintf(to, sizeof to, "q%d", i);
-            declare_raw(w, i, false, "");
+            declare_raw(w, i, 'q', false, "");
             load(w, i, to);
         }
         value(w, i, false, "");
@@ -113,7 +113,7 @@ void pl_cg_hoist(pl_cg *w, const int *lvl, const int *dep, int level)
         if (lvl[i] == level && dep[i] & PL_CG_DEP_J && p->instr[i].code == PL_FORM_LOAD) {
             char to[24];
             snprintf(to, sizeof to, "q%d", i);
-            declare_raw(w, i, true, "");
+            declare_raw(w, i, 'q', true, "");
             load(w, i, to);
         }
     open_elements(w);
@@ -173,12 +173,17 @@ static void take(pl_cg *w, int s)
     }
 }
 
-void pl_cg_step(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w))
+/* Declares what LOADs of a step bring, as `prefix`<i>[U], and brings it. */
+static void declare_loads(pl_cg *w, const int *lvl, const int *dep, char prefix)
+{
+    for (int i = 0; i < w->p->n_instr; i++)
+        if (lvl[i] == 2 && w->p->instr[i].code == PL_FORM_LOAD)
+            declare_raw(w, i, prefix, dep[i] & PL_CG_DEP_J, "[U]");
+}
+
+static void put_loads(pl_cg *w, const int *lvl, void (*index)(pl_cg *w), char prefix)
 {
     const pl_cg_pass *p = w->p;
-    for (int i = 0; i < p->n_instr; i++)
-        if (lvl[i] == 2 && p->instr[i].code == PL_FORM_LOAD)
-            declare_raw(w, i, dep[i] & PL_CG_DEP_J, "[U]");
     pl_cg_put(w, "_Pragma(\"unroll\") for (int u = 0; u < U; u++) {\n");
     index(w);
     if (p->shape == PL_CG_FLAT)
@@ -186,10 +191,17 @@ void pl_cg_step(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w
     for (int i = 0; i < p->n_instr; i++)
         if (lvl[i] == 2 && p->instr[i].code == PL_FORM_LOAD) {
             char to[24];
-            snprintf(to, sizeof to, "q%d[u]", i);
+            snprintf(to, sizeof to, "%c%d[u]", prefix, i);
             load(w, i, to);
         }
-    pl_cg_put(w, "}\n_Pragma(\"unroll\") for (int u = 0; u < U; u++) {\n");
+    pl_cg_put(w, "}\n");
+}
+
+/* Values, stores and accumulation of a step. */
+static void put_values(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w))
+{
+    const pl_cg_pass *p = w->p;
+    pl_cg_put(w, "_Pragma(\"unroll\") for (int u = 0; u < U; u++) {\n");
     index(w);
     for (int i = 0; i < p->n_instr; i++)
         if (lvl[i] == 2 && !(dep[i] & PL_CG_DEP_J)) value(w, i, false, "[u]");
@@ -211,6 +223,36 @@ void pl_cg_step(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w
                       pl_cg_mem(p->sink[s].dtype), s, s);
     pl_cg_put(w, "}\n");
     if (p->reduces) pl_cg_put(w, "n_ += U;\n");
+}
+
+void pl_cg_step(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w))
+{
+    declare_loads(w, lvl, dep, 'q');
+    put_loads(w, lvl, index, 'q');
+    put_values(w, lvl, dep, index);
+}
+
+void pl_cg_ahead(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w))
+{
+    const pl_cg_pass *p = w->p;
+    pl_cg_put(w, "if (row_ + (U - 1) * Y_ < end_) {\n");
+    declare_loads(w, lvl, dep, 'q');
+    const pl_cg_counts before = w->n;
+    put_loads(w, lvl, index, 'q');
+    pl_cg_put(w, "for (;;) {\nconst I next_ = row_ + U * Y_;\nconst bool more_ = next_ + (U - 1) * "
+                 "Y_ < end_;\n");
+    declare_loads(w, lvl, dep, 'y');
+    pl_cg_put(w, "{\nconst I from_ = more_ ? next_ : row_, row_ = from_;\n");
+    w->n = before;
+    put_loads(w, lvl, index, 'y');
+    pl_cg_put(w, "}\n");
+    put_values(w, lvl, dep, index);
+    pl_cg_put(w, "row_ = next_;\nif (!more_) break;\n"
+                 "_Pragma(\"unroll\") for (int u = 0; u < U; u++) {\n");
+    for (int i = 0; i < p->n_instr; i++)
+        if (lvl[i] == 2 && p->instr[i].code == PL_FORM_LOAD)
+            pl_cg_put(w, "q%d[u] = y%d[u];\n", i, i);
+    pl_cg_put(w, "}\n}\n}\n");
 }
 
 /* ---- after the loop --------------------------------------------------------------------- */

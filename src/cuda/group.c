@@ -1,10 +1,15 @@
-/* group.c - see group.h: generated text (codegen.h), compiled modules (nvrtc.h), launches. */
+/* group.c - see group.h: generated text (codegen.h), compiled modules (nvrtc.h), launches.
+ *
+ * Making the text of a group takes a hundred times the memory of what a launch needs, and a network has
+ * thousands of groups: it is made in a scratch arena, and what stays is copied out. */
 #include "cuda/group.h"
 
 #include "base/arena.h"
 #include "base/sys.h"
 #include "cuda/codegen.h"
 #include "cuda/nvrtc.h"
+
+#include <string.h>
 
 typedef struct group {
     pl_arena arena;
@@ -20,15 +25,46 @@ static void group_release(void *prep)
     pl_sys_free(k);
 }
 
+static void *copy_of(pl_arena *a, const void *from, size_t bytes)
+{
+    void *p = pl_arena_alloc(a, bytes + 1);
+    if (p && bytes) memcpy(p, from, bytes);
+    return p;
+}
+
+/* What launches need of one kernel: everything but the text. */
+static pl_status keep_kernel(group *k, const pl_code_kernel *made, pl_code_kernel *out)
+{
+    *out = *made;
+    out->text = NULL;
+    out->args = copy_of(&k->arena, made->args, made->arg_bytes);
+    out->patch = copy_of(&k->arena, made->patch, made->n_patches * sizeof *made->patch);
+    return out->args && out->patch ? PL_OK : PL_ERR_MEMORY;
+}
+
+static pl_status keep(group *k, const pl_code *made)
+{
+    k->code = *made;
+    k->code.kernel = pl_arena_new(&k->arena, pl_code_kernel, made->n_kernels + 1);
+    k->module = pl_arena_new(&k->arena, pl_cuda_module *, made->n_kernels + 1);
+    if (made->inplace)
+        k->code.inplace = copy_of(&k->arena, made->inplace, (size_t)made->n_in * made->n_out * sizeof(bool));
+    if (!k->code.kernel || !k->module || (made->inplace && !k->code.inplace)) return PL_ERR_MEMORY;
+    for (uint32_t i = 0; i < made->n_kernels; i++) {
+        PL_TRY(keep_kernel(k, &made->kernel[i], &k->code.kernel[i]));
+        PL_TRY(pl_cuda_module_make(made->kernel[i].text, made->kernel[i].len, &k->module[i]));
+    }
+    return PL_OK;
+}
+
 static pl_status build(const pl_graph *g, const pl_unit *u, group *k)
 {
-    PL_TRY(pl_code_make(g, u, &k->arena, &k->code));
-    k->module = pl_arena_new(&k->arena, pl_cuda_module *, k->code.n_kernels + 1);
-    if (!k->module) return PL_ERR_MEMORY;
-    for (uint32_t i = 0; i < k->code.n_kernels; i++)
-        PL_TRY(pl_cuda_module_make(k->code.kernel[i].text, k->code.kernel[i].len,
-                                   &k->module[i]));
-    return PL_OK;
+    pl_arena scratch = PL_ARENA_INIT;
+    pl_code made;
+    pl_status rc = pl_code_make(g, u, &scratch, &made);
+    if (rc == PL_OK) rc = keep(k, &made);
+    pl_arena_release(&scratch);
+    return rc;
 }
 
 pl_status pl_cuda_group_prepare(const pl_graph *g, const pl_unit *u, void **prep,

@@ -16,8 +16,10 @@
 #include "cuda/choice.h"
 #include "cuda/lib.h"
 #include "ops/attr.h"
+#include "rt/device.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -260,7 +262,7 @@ static int chosen(const prepared *h, const cublasLtMatmulHeuristicResult_t *r, i
     return sscanf(value, "%d", &at) == 1 && at >= 0 && at < n ? at : 0;
 }
 
-static pl_status choose(prepared *h)
+static pl_status choose_anew(prepared *h)
 {
     static const uint32_t align[2] = {16, 1};
     cublasLtMatmulHeuristicResult_t r[MAX_ALGOS];
@@ -276,6 +278,68 @@ static pl_status choose(prepared *h)
         h->has[i] = true;
     }
     return PL_OK;
+}
+
+/* The library's heuristics take longer than many a product, and a network repeats its shapes. */
+typedef struct memo {
+    struct memo *next;
+    product p;
+    pl_device_mode mode;
+    bool bias_after;
+    cublasLtMatmulAlgo_t algo[2];
+    bool has[2];
+    size_t work[2];
+} memo;
+
+/* For the life of the process: a problem's choice does not depend on when it is asked for. */
+static pthread_mutex_t memo_lock = PTHREAD_MUTEX_INITIALIZER;
+static memo *memos;
+
+static pl_device_mode mode_now(void)
+{
+    return (pl_device_mode){.tf32 = pl_cuda_tf32(), .autotune = pl_cuda_autotune()};
+}
+
+static const memo *recall(const prepared *h)
+{
+    pl_device_mode mode = mode_now();
+    for (const memo *m = memos; m; m = m->next)
+        if (memcmp(&m->p, &h->p, sizeof h->p) == 0 && m->bias_after == h->bias_after &&
+            m->mode.tf32 == mode.tf32 && m->mode.autotune == mode.autotune)
+            return m;
+    return NULL;
+}
+
+/* Out of memory: the next one chooses anew. */
+static void remember(const prepared *h)
+{
+    memo *m = pl_sys_alloc(sizeof *m);
+    if (!m) return;
+    m->p = h->p;
+    m->mode = mode_now();
+    m->bias_after = h->bias_after;
+    memcpy(m->algo, h->algo, sizeof m->algo);
+    memcpy(m->has, h->has, sizeof m->has);
+    memcpy(m->work, h->work, sizeof m->work);
+    m->next = memos;
+    memos = m;
+}
+
+static pl_status choose(prepared *h)
+{
+    pl_status rc = PL_OK;
+    pthread_mutex_lock(&memo_lock);
+    const memo *m = recall(h);
+    if (m) {
+        memcpy(h->algo, m->algo, sizeof h->algo);
+        memcpy(h->has, m->has, sizeof h->has);
+        memcpy(h->work, m->work, sizeof h->work);
+    } else {
+        rc = choose_anew(h);
+        if (rc == PL_OK) remember(h);
+    }
+    pthread_mutex_unlock(&memo_lock);
+    return rc;
 }
 
 /* ---- the kernel ----------------------------------------------------------------------------- */

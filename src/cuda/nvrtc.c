@@ -39,9 +39,9 @@ struct pl_cuda_module {
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t done;
-    pl_cuda_module *first, *last, *todo, *unloaded;
+    pl_cuda_module *first, *last, *waiting, *unloaded;
     pl_cuda_module *bucket[BUCKETS];
-    int running, waiting; /* threads; modules not compiled */
+    int running, pending; /* threads; modules not compiled */
     char target[32], with[160];
     bool ptx;
 } self = {.lock = PTHREAD_MUTEX_INITIALIZER, .done = PTHREAD_COND_INITIALIZER};
@@ -124,16 +124,16 @@ static void *worker(void *unused)
 {
     (void)unused;
     pthread_mutex_lock(&self.lock);
-    while (self.todo) {
-        pl_cuda_module *m = self.todo;
-        self.todo = m->next;
+    while (self.waiting) {
+        pl_cuda_module *m = self.waiting;
+        self.waiting = m->next;
         pthread_mutex_unlock(&self.lock);
         m->rc = compile(m);
         if (m->rc != PL_OK) snprintf(m->error, sizeof m->error, "%s", pl_error_text());
         pl_sys_free(m->text);
         m->text = NULL;
         pthread_mutex_lock(&self.lock);
-        if (--self.waiting == 0) pthread_cond_broadcast(&self.done);
+        if (--self.pending == 0) pthread_cond_broadcast(&self.done);
     }
     self.running--;
     pthread_mutex_unlock(&self.lock);
@@ -186,9 +186,9 @@ static pl_status find_or_add(const char *text, size_t len, pl_cuda_module **out)
         else
             self.first = m;
         self.last = m;
-        if (!self.todo) self.todo = m;
+        if (!self.waiting) self.waiting = m;
         if (!self.unloaded) self.unloaded = m;
-        self.waiting++;
+        self.pending++;
         start_thread();
     }
     *out = m;
@@ -219,13 +219,13 @@ static pl_status load(pl_cuda_module *m)
 pl_status pl_cuda_module_wait(void)
 {
     pthread_mutex_lock(&self.lock);
-    if (self.todo && !self.running) { /* no thread could be had: here, then */
+    if (self.waiting && !self.running) { /* no thread could be had: here, then */
         self.running++;
         pthread_mutex_unlock(&self.lock);
         worker(NULL);
         pthread_mutex_lock(&self.lock);
     }
-    while (self.waiting) pthread_cond_wait(&self.done, &self.lock);
+    while (self.pending) pthread_cond_wait(&self.done, &self.lock);
     pl_status rc = PL_OK;
     while (self.unloaded && rc == PL_OK) {
         pl_cuda_module *m = self.unloaded;

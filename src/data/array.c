@@ -2,6 +2,7 @@
 #include "data/array.h"
 
 #include "base/arena.h"
+#include "base/dtype.h"
 #include "base/sys.h"
 #include "io/npy.h"
 #include "io/safetensors.h"
@@ -17,6 +18,7 @@ typedef struct shard {
     pl_st_reader *st;
     const pl_st_tensor *tensor;
     pl_hdf5 *hdf5;
+    pl_dtype narrow; /* 16-bit numbers of the file that are widened to f32; else PL_F32 */
     int64_t first; /* row of the column that its first row is */
 } shard;
 
@@ -72,8 +74,15 @@ static pl_status open_file(shard *s, const char *field, pl_type *type)
     return PL_OK;
 }
 
+/* 16 bits that are read as f32. */
+static bool is_narrow(pl_dtype have, pl_dtype want)
+{
+    return want == PL_F32 && (have == PL_F16 || have == PL_BF16);
+}
+
 static bool rows_match(const pl_type *array, const pl_type *sample, bool any_dtype)
 {
+    any_dtype |= is_narrow(array->dtype, sample->dtype);
     if ((array->dtype != sample->dtype && !any_dtype) || array->rank != sample->rank + 1) return false;
     for (int i = 0; i < sample->rank; i++)
         if (array->dim[i + 1] != sample->dim[i]) return false;
@@ -91,6 +100,7 @@ static pl_status open_shard(pl_array *a, shard *s, const char *input, const char
                "%s is %s; input \"%s\" wants samples of %s in its rows", s->path,
                pl_type_text(&have, x, sizeof x), input, pl_type_text(&a->sample, y, sizeof y));
     PL_FAIL_IF(have.dim[0] == 0, PL_ERR_DATA, "%s holds no samples", s->path);
+    s->narrow = !s->hdf5 && is_narrow(have.dtype, a->sample.dtype) ? have.dtype : PL_F32;
     s->first = a->rows;
     a->rows += have.dim[0];
     return PL_OK;
@@ -161,13 +171,33 @@ const char *pl_array_path(const pl_array *a, int64_t row)
     return shard_of(a, row)->path;
 }
 
+static pl_status read_raw(const shard *s, int64_t row, size_t row_bytes, void *to)
+{
+    if (s->npy) return pl_npy_read(s->npy, row, 1, to);
+    pl_status rc = pl_st_read_range(s->st, s->tensor, (uint64_t)row * row_bytes, row_bytes, to);
+    if (rc == PL_ERR_FILE) PL_FAIL(PL_ERR_DATA, "%s", pl_error_text());
+    return rc;
+}
+
+/* In place: the 16-bit numbers lie in the second half of the row, and number i is read before anything is
+ * written over it. */
+static void widen(pl_dtype narrow, float *to, int64_t n)
+{
+    const char *from = (const char *)to + 2 * n;
+    for (int64_t i = 0; i < n; i++) {
+        uint16_t h;
+        memcpy(&h, from + 2 * i, 2);
+        to[i] = narrow == PL_F16 ? pl_f16_to_f32(h) : pl_bf16_to_f32(h);
+    }
+}
+
 pl_status pl_array_read(const pl_array *a, int64_t row, void *to)
 {
     const shard *s = shard_of(a, row);
     row -= s->first;
-    if (s->npy) return pl_npy_read(s->npy, row, 1, to);
     if (s->hdf5) return pl_hdf5_read(s->hdf5, row, a->sample.dtype, to);
-    pl_status rc = pl_st_read_range(s->st, s->tensor, (uint64_t)row * a->row_bytes, a->row_bytes, to);
-    if (rc == PL_ERR_FILE) PL_FAIL(PL_ERR_DATA, "%s", pl_error_text());
-    return rc;
+    if (s->narrow == PL_F32) return read_raw(s, row, a->row_bytes, to);
+    PL_TRY(read_raw(s, row, a->row_bytes / 2, (char *)to + a->row_bytes / 2));
+    widen(s->narrow, to, (int64_t)(a->row_bytes / 4));
+    return PL_OK;
 }

@@ -11,10 +11,11 @@
 #include "base/err.h"
 #include "data/resize.h"
 
-typedef enum pl_crop { PL_CROP_CENTER, PL_CROP_RANDOM, PL_CROP_STRETCH } pl_crop;
+typedef enum pl_crop { PL_CROP_CENTER, PL_CROP_RANDOM, PL_CROP_STRETCH, PL_CROP_PIXELS } pl_crop;
 
 typedef struct pl_augment {
-    pl_crop crop;          /* the largest part of the input's aspect, in the middle or anywhere; all of it */
+    pl_crop crop;          /* the largest part of the input's aspect, in the middle or anywhere; all of it; as
+                            * many pixels as the input has, where there are so many */
     double scale[2];       /* random crop: side of that part over the largest, drawn in between */
     double flip;           /* probability of left for right */
     double jitter[4];      /* brightness, contrast, saturation: factors in [1-j, 1+j]; hue in turns */

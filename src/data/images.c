@@ -234,6 +234,17 @@ int64_t pl_image_set_draw(const pl_image_set *s, double u)
     return lo;
 }
 
+double pl_image_set_weight(const pl_image_set *s, int64_t sample)
+{
+    if (!s->cumulated) return 1;
+    return s->cumulated[sample] - (sample ? s->cumulated[sample - 1] : 0);
+}
+
+int pl_image_set_threads(const pl_image_set *s)
+{
+    return s->o.threads;
+}
+
 /* ---- bytes ---------------------------------------------------------------------------------- */
 /* A whole file into `to`; its size may have changed since the set was listed. */
 static pl_status read_file(const char *path, void *to, size_t cap, size_t *n)
@@ -250,6 +261,23 @@ static pl_status read_file(const char *path, void *to, size_t cap, size_t *n)
     close(fd);
     PL_FAIL_IF(got < 0, PL_ERR_DATA, "%s", strerror(why));
     PL_FAIL_IF(*n == cap, PL_ERR_DATA, "the file has grown since the set was listed");
+    return PL_OK;
+}
+
+/* The first bytes of an image, as many as there are up to `most`. */
+static pl_status read_head(pl_image_set *s, const pl_item *i, thread_state *t, size_t most, size_t *n)
+{
+    char path[4096];
+    if (i->shard >= 0) {
+        *n = (size_t)i->bytes < most ? (size_t)i->bytes : most;
+        return pl_tar_read(&s->tars[i->shard], i->offset, t->file.at, *n);
+    }
+    int fd = pl_sys_open(pl_item_path(s->items, i, path, sizeof path), O_RDONLY, 0);
+    PL_FAIL_IF(fd < 0, PL_ERR_DATA, "%s", strerror(errno));
+    ssize_t got = read(fd, t->file.at, most);
+    close(fd);
+    PL_FAIL_IF(got < 0, PL_ERR_DATA, "cannot be read");
+    *n = (size_t)got;
     return PL_OK;
 }
 
@@ -296,6 +324,32 @@ static void wanted(const pl_image_read *r, const pl_view *v, int *w, int *h)
     }
 }
 
+/* The view of a sample. Parts of as many pixels as are wanted lie on whole pixels, so that nothing is
+ * resampled; evaluation takes the one in the middle. */
+static pl_view view_of(const pl_image_set *s, const pl_image_read *r, const pl_image_info *info)
+{
+    pl_augment a = s->o.augment;
+    double aspect = r->n_to ? (double)r->to[0].w / r->to[0].h : 1, share = 1;
+    bool pixels = a.crop == PL_CROP_PIXELS;
+    if (pixels && r->n_to) {
+        share = fmin(1, fmax((double)r->to[0].w / info->width, (double)r->to[0].h / info->height));
+        a.crop = PL_CROP_RANDOM;
+        a.scale[0] = a.scale[1] = share;
+    }
+    pl_view v = pl_view_draw(r->eval ? NULL : &a, r->seed, r->epoch, r->sample, info->width, info->height,
+                             aspect);
+    if (!pixels || share == 1) return v;
+    if (r->eval) {
+        v.x += v.w * (1 - share) / 2;
+        v.y += v.h * (1 - share) / 2;
+        v.w *= share;
+        v.h *= share;
+    }
+    v.x = floor(v.x * info->width) / info->width;
+    v.y = floor(v.y * info->height) / info->height;
+    return v;
+}
+
 static pl_status read_item(pl_image_set *s, const pl_item *i, pl_image_read *r)
 {
     thread_state *t = &s->threads[r->thread];
@@ -304,9 +358,7 @@ static pl_status read_item(pl_image_set *s, const pl_item *i, pl_image_read *r)
     int w, h, want_w, want_h;
     PL_TRY(read_bytes(s, i, t, &n));
     PL_TRY(pl_image_probe(t->decoder, t->file.at, n, &s->o.limits, &info));
-    double aspect = r->n_to ? (double)r->to[0].w / r->to[0].h : 1;
-    pl_view v = pl_view_draw(r->eval ? NULL : &s->o.augment, r->seed, r->epoch, r->sample, info.width,
-                             info.height, aspect);
+    pl_view v = view_of(s, r, &info);
     wanted(r, &v, &want_w, &want_h);
     pl_image_scaled(&info, want_w, want_h, &w, &h);
     PL_TRY(pl_image_decode(t->decoder, t->file.at, n, &info, w, h, t->pixels.at));
@@ -330,6 +382,21 @@ static pl_status read_item(pl_image_set *s, const pl_item *i, pl_image_read *r)
     r->label = i->label;
     r->caption = r->want_text ? read_caption(s, i, t) : "";
     return PL_OK;
+}
+
+/* Sizes mostly stand in the first bytes; long notes before them (EXIF, ICC) make the whole file needed. */
+pl_status pl_image_set_look(pl_image_set *s, bool eval, int64_t sample, int thread, pl_image_info *info)
+{
+    enum { HEAD = 32 << 10 };
+    thread_state *t = &s->threads[thread];
+    const pl_item *i = &s->items->item[s->index[eval][sample]];
+    size_t n, head = HEAD < t->file.bytes ? HEAD : t->file.bytes;
+    PL_TRY(read_head(s, i, t, head, &n));
+    if (pl_image_probe(t->decoder, t->file.at, n, &s->o.limits, info) == PL_OK) return PL_OK;
+    PL_TRY(read_bytes(s, i, t, &n));
+    pl_status rc = pl_image_probe(t->decoder, t->file.at, n, &s->o.limits, info);
+    shrink(&t->file, s->o.keep_bytes, n);
+    return rc;
 }
 
 static uint64_t mix(uint64_t x)

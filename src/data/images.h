@@ -41,6 +41,12 @@ bool pl_image_set_weighted(const pl_image_set *s);
 /* Sample for a draw u in [0,1), by weight. */
 int64_t pl_image_set_draw(const pl_image_set *s, double u);
 
+double pl_image_set_weight(const pl_image_set *s, int64_t sample); /* of a training sample */
+int pl_image_set_threads(const pl_image_set *s);
+/* What the header of a sample says; nothing is decoded. */
+pl_status pl_image_set_look(pl_image_set *s, bool eval, int64_t sample, int thread,
+                            pl_image_info *info) PL_MUST_USE;
+
 typedef struct pl_image_read {
     bool eval, want_text;
     uint64_t seed;

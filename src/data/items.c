@@ -85,7 +85,7 @@ bool pl_items_is_tar(const char *path)
     return is;
 }
 
-static bool hashed_to_eval(const char *name, double share)
+bool pl_name_in_share(const char *name, double share)
 {
     uint64_t h = 14695981039346656037u;
     for (; *name; name++) h = (h ^ (uint8_t)*name) * 1099511628211u;
@@ -98,7 +98,7 @@ static void split(pl_items *s, double share)
     bool any = false;
     for (int64_t i = 0; i < s->n; i++) any |= s->item[i].eval;
     for (int64_t i = 0; !any && i < s->n; i++)
-        s->item[i].eval = hashed_to_eval(s->item[i].name, share);
+        s->item[i].eval = pl_name_in_share(s->item[i].name, share);
 }
 
 static pl_status list_all(pl_items *s, const pl_items_opts *o)

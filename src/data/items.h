@@ -60,6 +60,8 @@ pl_status pl_items_open(const pl_items_opts *o, pl_items **out) PL_MUST_USE;
 void pl_items_close(pl_items *s);
 /* Whether path is a tar or a folder that holds one. */
 bool pl_items_is_tar(const char *path);
+/* Whether a hash of the name puts it aside for evaluation: a pure function of both. */
+bool pl_name_in_share(const char *name, double share);
 /* "root/name" or "shard: name", into buf; returns buf. */
 const char *pl_item_path(const pl_items *s, const pl_item *i, char *buf, size_t cap);
 

@@ -8,6 +8,7 @@
  */
 #include "base/sys.h"
 #include "io/config_int.h"
+#include "io/config_tree.h"
 #include "io/json.h"
 
 #include <stdio.h>
@@ -19,7 +20,7 @@ enum { MAX_EXTENDS = 16, NEAR = 4 };
 
 /* ---- schema ----------------------------------------------------------------------------- */
 
-static int find_key(const pl_config *c, const char *key)
+int pl__config_find(const pl_config *c, const char *key)
 {
     int lo = 0, hi = c->n;
     while (lo < hi) {
@@ -44,7 +45,7 @@ static bool is_section(const pl_config *c, const char *path)
 
 static pl_status check_entry(const pl_config *c, const pl_config_entry *e)
 {
-    PL_FAIL_IF(e->type < PL_CONFIG_BOOL || e->type > PL_CONFIG_TEXTS || !e->doc ||
+    PL_FAIL_IF(e->type < PL_CONFIG_BOOL || e->type > PL_CONFIG_TREE || !e->doc ||
                    (e->type == PL_CONFIG_CHOICE) != (e->choices != NULL),
                PL_ERR_ARG, "schema: %s lacks a doc line, or its type and choices do not agree",
                e->key);
@@ -194,8 +195,10 @@ static pl_status walk(pl_config *c, const config_source *s, const pl_yaml *mappi
 static pl_status walk_key(pl_config *c, const config_source *s, const pl_yaml *at,
                           const char *path, const pl_yaml *node)
 {
-    int i = find_key(c, path);
+    const char *rest;
+    int i = pl__config_find(c, path);
     if (i >= 0) return set_value(c, s, i, node);
+    if ((i = pl__tree_entry(c, path, &rest)) >= 0) return pl__tree_set(c, s, i, rest, node);
     if (!is_section(c, path)) return unknown(c, s, at, path);
     if (node->kind == PL_YAML_MAPPING) return walk(c, s, node, path);
     if (pl__yaml_is_null(node)) return PL_OK; /* a section whose keys are all commented out */
@@ -351,6 +354,23 @@ static pl_status load(pl_config *c, const finder *f, const document *d)
     return rc;
 }
 
+pl_status pl_config_apply(pl_config *c, const char *file, const pl_yaml *mapping, bool dry)
+{
+    pl_arena scratch = PL_ARENA_INIT;
+    size_t bytes = (size_t)c->n * sizeof *c->value;
+    config_value *old = pl_arena_alloc(&scratch, bytes);
+    config_source s = {.file = pl_arena_strdup(&c->arena, file)};
+    pl_status rc = old && s.file ? PL_OK : PL_ERR_MEMORY;
+    if (rc == PL_OK) {
+        memcpy(old, c->value, bytes);
+        c->n_loads++;
+        rc = walk(c, &s, mapping, NULL);
+        if (rc != PL_OK || dry) memcpy(c->value, old, bytes);
+    }
+    pl_arena_release(&scratch);
+    return rc;
+}
+
 pl_status pl_config_load(pl_config *c, const char *name_or_path)
 {
     pl_arena scratch = PL_ARENA_INIT;
@@ -446,7 +466,7 @@ pl_status pl_config_override(pl_config *c, const char *assignment)
     pl_status rc = old ? PL_OK : PL_ERR_MEMORY;
     if (rc == PL_OK) {
         memcpy(old, c->value, bytes);
-        rc = override_node(c, find_key(c, key), &s, equals + 1, &scratch, &node);
+        rc = override_node(c, pl__config_find(c, key), &s, equals + 1, &scratch, &node);
     }
     if (rc == PL_OK) {
         c->n_loads++;
@@ -470,7 +490,7 @@ pl_status pl_config_check(const pl_config *c)
 
 static const config_value *get(const pl_config *c, const char *key, pl_config_type type)
 {
-    int i = find_key(c, key);
+    int i = pl__config_find(c, key);
     if (i < 0) PL_BUG("config: no key \"%s\" in the schema", key);
     pl_config_type is =
         c->entry[i]->type == PL_CONFIG_CHOICE ? PL_CONFIG_TEXT : c->entry[i]->type;
@@ -480,12 +500,12 @@ static const config_value *get(const pl_config *c, const char *key, pl_config_ty
 
 bool pl_config_has(const pl_config *c, const char *key)
 {
-    return find_key(c, key) >= 0;
+    return pl__config_find(c, key) >= 0;
 }
 
 bool pl_config_is_null(const pl_config *c, const char *key)
 {
-    int i = find_key(c, key);
+    int i = pl__config_find(c, key);
     if (i < 0) PL_BUG("config: no key \"%s\" in the schema", key);
     return c->value[i].null || !c->value[i].set;
 }
@@ -544,7 +564,7 @@ const char *const *pl_config_texts(const pl_config *c, const char *key, int *n)
 
 const char *pl_config_where(const pl_config *c, const char *key)
 {
-    int i = find_key(c, key);
+    int i = pl__config_find(c, key);
     if (i < 0) PL_BUG("config: no key \"%s\" in the schema", key);
     return c->value[i].where ? c->value[i].where : "default";
 }

@@ -20,7 +20,9 @@ typedef struct config_value {
         int64_t *ints;
         double *floats;
         const char **texts;
+        const pl_yaml *tree;
     };
+    const char *file; /* TREE: where its nodes stood; NULL: the default */
     const char *where; /* NULL: the default */
     int line, column;
     int load; /* number of the document that set it */
@@ -49,6 +51,20 @@ bool pl__yaml_is_null(const pl_yaml *node);
 /* Parses node as a value of entry e; memory from the arena. */
 pl_status pl__config_parse(pl_arena *a, const pl_config_entry *e, const config_source *s,
                            const pl_yaml *node, config_value *out) PL_MUST_USE;
+/* ---- config_tree.c: values that are trees ---- */
+/* A copy in the arena; NULL when out of memory. Nodes of an override lose their place: line 0. */
+pl_yaml *pl__tree_copy(pl_arena *a, const pl_yaml *node, bool placed);
+/* The entry of type TREE that `path` lies below, and the rest of the path; -1: none. */
+int pl__tree_entry(const pl_config *c, const char *path, const char **rest);
+/* Puts node where `path` says in the tree of entry i. */
+pl_status pl__tree_set(pl_config *c, const config_source *s, int i, const char *path,
+                       const pl_yaml *node) PL_MUST_USE;
+/* On one line, so that it parses back to the same tree. */
+void pl__tree_format(const pl_yaml *node, pl_str *out);
+/* Text as a scalar that every reader takes for text. */
+void pl__text_format(const char *text, pl_str *out);
+int pl__config_find(const pl_config *c, const char *key); /* -1 if none */
+
 /* Adds the value as YAML that parses back to it. */
 void pl__config_format(const pl_config_entry *e, const config_value *v, pl_str *out);
 

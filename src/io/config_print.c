@@ -94,6 +94,15 @@ static uint64_t mix_text(uint64_t h, const char *s)
     return mix(mix(h, &n, sizeof n), s, n);
 }
 
+static uint64_t mix_tree(uint64_t h, const pl_yaml *tree)
+{
+    pl_str text = PL_STR_INIT;
+    pl__tree_format(tree, &text);
+    if (!text.failed) h = mix_text(h, text.text);
+    pl_str_release(&text);
+    return h;
+}
+
 static uint64_t mix_value(uint64_t h, const pl_config_entry *e, const config_value *v)
 {
     int32_t state[4] = {(int32_t)e->type, v->set, v->null, v->n};
@@ -110,6 +119,7 @@ static uint64_t mix_value(uint64_t h, const pl_config_entry *e, const config_val
     case PL_CONFIG_INTS:
     case PL_CONFIG_FLOATS: return mix(h, v->ints, 8 * (size_t)v->n);
     case PL_CONFIG_TEXTS: break;
+    case PL_CONFIG_TREE: return mix_tree(h, v->tree);
     }
     for (int i = 0; i < v->n; i++) h = mix_text(h, v->texts[i]);
     return h;

@@ -29,6 +29,7 @@ static const struct type_row {
     [PL_CONFIG_INTS] = {"a list of whole numbers", "[32, 64]"},
     [PL_CONFIG_FLOATS] = {"a list of numbers", "[0.9, 0.999]"},
     [PL_CONFIG_TEXTS] = {"a list of texts", "[a, b]"},
+    [PL_CONFIG_TREE] = {"a list or a mapping", "[{name: a}]"},
 };
 
 pl_status pl__config_fail(const config_source *s, const pl_yaml *node, const char *fmt, ...)
@@ -40,6 +41,7 @@ pl_status pl__config_fail(const config_source *s, const pl_yaml *node, const cha
     va_end(ap);
     PL_FAIL_IF(s->override, PL_ERR_CONFIG, "override %.100s: %s", s->override, what);
     PL_FAIL_IF(!node, PL_ERR_CONFIG, "%.200s: %s", s->file, what);
+    PL_FAIL_IF(!node->line, PL_ERR_CONFIG, "command line: %s", what);
     PL_FAIL(PL_ERR_CONFIG, "%.200s:%d:%d: %s", s->file, node->line, node->column, what);
 }
 
@@ -289,6 +291,15 @@ static pl_status parse_list(pl_arena *a, const pl_config_entry *e, const config_
 
 _Static_assert(sizeof(const char *) == 8 && sizeof(double) == 8, "items of lists have 8 bytes");
 
+static pl_status parse_tree(pl_arena *a, const pl_config_entry *e, const config_source *s,
+                            const pl_yaml *node, config_value *v)
+{
+    if (node->kind == PL_YAML_SCALAR) return wrong_type(e, s, node, "");
+    v->tree = pl__tree_copy(a, node, !s->override);
+    v->file = s->file;
+    return v->tree ? PL_OK : PL_ERR_MEMORY;
+}
+
 pl_status pl__config_parse(pl_arena *a, const pl_config_entry *e, const config_source *s,
                            const pl_yaml *node, config_value *out)
 {
@@ -312,6 +323,7 @@ pl_status pl__config_parse(pl_arena *a, const pl_config_entry *e, const config_s
         case PL_CONFIG_INTS:
         case PL_CONFIG_FLOATS:
         case PL_CONFIG_TEXTS: rc = parse_list(a, e, s, node, &v); break;
+        case PL_CONFIG_TREE: rc = parse_tree(a, e, s, node, &v); break;
         }
     }
     if (rc == PL_OK) *out = v;
@@ -327,7 +339,7 @@ static void format_float(double v, pl_str *out)
 }
 
 /* Plain where no YAML reader, of 1.1 either, could take it for something else. */
-static void format_text(const char *t, pl_str *out)
+void pl__text_format(const char *t, pl_str *out)
 {
     static const char *const words[] = {"yes", "no",  "on", "off", "y",   "n",  "Yes", "No",
                                         "On",  "Off", "Y",  "N",   "YES", "NO", "ON",  "OFF"};
@@ -360,7 +372,7 @@ static void format_list(const pl_config_entry *e, const config_value *v, pl_str 
         if (i) pl_str_add(out, ", ");
         if (e->type == PL_CONFIG_INTS) pl_str_addf(out, "%lld", (long long)v->ints[i]);
         if (e->type == PL_CONFIG_FLOATS) format_float(v->floats[i], out);
-        if (e->type == PL_CONFIG_TEXTS) format_text(v->texts[i], out);
+        if (e->type == PL_CONFIG_TEXTS) pl__text_format(v->texts[i], out);
     }
     pl_str_add(out, "]");
 }
@@ -376,7 +388,7 @@ void pl__config_format(const pl_config_entry *e, const config_value *v, pl_str *
     case PL_CONFIG_INT: pl_str_addf(out, "%lld", (long long)v->i); break;
     case PL_CONFIG_FLOAT: format_float(v->f, out); break;
     case PL_CONFIG_TEXT:
-    case PL_CONFIG_CHOICE: format_text(v->s, out); break;
+    case PL_CONFIG_CHOICE: pl__text_format(v->s, out); break;
     case PL_CONFIG_SIZE: format_size(v->i, out); break;
     case PL_CONFIG_DURATION:
         format_float(v->f, out);
@@ -385,5 +397,6 @@ void pl__config_format(const pl_config_entry *e, const config_value *v, pl_str *
     case PL_CONFIG_INTS:
     case PL_CONFIG_FLOATS:
     case PL_CONFIG_TEXTS: format_list(e, v, out); break;
+    case PL_CONFIG_TREE: pl__tree_format(v->tree, out); break;
     }
 }

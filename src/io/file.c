@@ -165,3 +165,21 @@ void pl_file_writer_free(pl_file_writer *w)
     if (!w->committed) unlink(w->temp);
     pl_sys_free(w);
 }
+
+pl_status pl_file_copy(const char *from, const char *to, void *buffer, size_t cap)
+{
+    pl_file in = PL_FILE_NONE;
+    pl_file_writer *w = NULL;
+    PL_TRY(pl_file_open(from, PL_ERR_FILE, &in));
+    pl_status rc = pl_file_writer_new(to, &w);
+    for (uint64_t at = 0; at < in.size && rc == PL_OK;) {
+        size_t n = in.size - at < cap ? (size_t)(in.size - at) : cap;
+        rc = pl_file_read(&in, at, n, buffer);
+        if (rc == PL_OK) rc = pl_file_writer_write(w, buffer, n);
+        at += n;
+    }
+    if (rc == PL_OK) rc = pl_file_writer_commit(w);
+    pl_file_writer_free(w);
+    pl_file_close(&in);
+    return rc;
+}

@@ -43,6 +43,8 @@ uint64_t pl_file_writer_bytes(const pl_file_writer *w);
 uint64_t pl_file_writer_hash(const pl_file_writer *w);
 /* fsyncs, renames over path, fsyncs the folder. Refused after a failed write. */
 pl_status pl_file_writer_commit(pl_file_writer *w) PL_MUST_USE;
+/* A copy of a file, through a buffer of cap bytes. */
+pl_status pl_file_copy(const char *from, const char *to, void *buffer, size_t cap) PL_MUST_USE;
 /* Without a commit the temporary file is removed. NULL is fine. */
 void pl_file_writer_free(pl_file_writer *w);
 

@@ -199,6 +199,31 @@ static bool ask(maker *k, uint32_t val, pl_amap map)
     return true;
 }
 
+/* The node's own outermost dim, if the next is reduced with it: a fact of shapes, which no other
+ * member of a group changes. */
+static int64_t lead_of(const pl_type *t, uint32_t axes)
+{
+    int64_t lead = 0;
+    for (int d = 0; d < t->rank; d++) {
+        if (t->dim[d] == 1) continue;
+        if (!(axes >> d & 1u)) return 0;
+        if (lead) return lead;
+        lead = t->dim[d];
+    }
+    return 0;
+}
+
+/* Whether the grid can be cut where `lead` ends. */
+static bool can_cut(const maker *k, const member *m)
+{
+    pl_reduction red;
+    pl_grid grid = k->grid;
+    if (m->role != PL_ROLE_REDUCE || m->inside) return true;
+    pl_node_reduction(k->g, m->node, &red);
+    int64_t lead = lead_of(pl_type_of(k->g, pl_node_in(k->g, m->node)[0]), red.axes);
+    return !lead || !k->elems || pl_grid_add(&grid, k->elems / lead);
+}
+
 /* Maps of core members, consumers before producers. */
 static bool find_maps(maker *k)
 {
@@ -403,7 +428,8 @@ static void put_reduction(maker *k, const member *m, uint32_t which, int32_t out
                               .out2 = -1,
                               .dtype = pl_type_of(k->g, pl_node_get(k->g, m->node)->out)->dtype,
                               .reduce = red.fn,
-                              .mask = mask};
+                              .mask = mask,
+                              .lead = lead_of(t, red.axes)};
     }
     if (which)
         o->out2 = out;
@@ -488,6 +514,8 @@ static bool find_row(maker *k)
 static bool set_space(maker *k)
 {
     if (k->row && !pl_grid_add(&k->grid, k->row)) return false;
+    for (uint32_t i = 0; i < k->u->n_nodes; i++)
+        if (!can_cut(k, &k->m[i])) return false;
     if (k->grid.n > PL_FORM_RANK) return false;
     pl_form *f = k->f;
     f->rank = pl_grid_dims(&k->grid, f->dim); /* strides of operands follow these dims */

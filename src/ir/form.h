@@ -86,6 +86,8 @@ typedef struct pl_form_output {
     pl_dtype dtype;
     pl_reduce_fn reduce;
     uint32_t mask; /* reduced dims */
+    int64_t lead;  /* REDUCE: positions of the outermost dim that the node reduces together with
+                      others after it; 0 where it reduces none so. A dim can be cut there. */
     bool bits;     /* STORE: as bits (units.h) */
 } pl_form_output;
 

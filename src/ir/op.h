@@ -165,6 +165,17 @@ typedef struct pl_labels {
     uint32_t times, plus; /* bit i: input i */
 } pl_labels;
 
+/* What may follow an op's result at once, in this order: a value of the result's type added, a function
+ * of one element. gradient: instead of both, fn's slope at another value, multiplied. keep: the result
+ * as it is before fn is wanted as well. */
+typedef struct pl_tail {
+    bool add, gradient, keep;
+    bool tf32; /* f32 products may use TF32 units */
+    pl_scalar_fn fn; /* NONE: none */
+    double imm;
+} pl_tail;
+enum { PL_TAIL_ATTR = 1024 }; /* bytes of attributes that an op with a tail may have */
+
 typedef struct pl_op pl_op;
 struct pl_op {
     const char *name;
@@ -203,6 +214,11 @@ struct pl_op {
     /* Optional: the same outputs, bit for bit, as maps and affine readings that groups take.
      * false: not for these attributes and types; then nothing was built. */
     bool (*as_maps)(pl_graph *g, const void *attr, const pl_val *in, int n_in, pl_val *out);
+    /* Optional: the op that does this one's work and a tail's, where a library of the cards has that in
+     * one kernel; NULL where none has. attr: room for its attributes, which are filled in. Its operands
+     * are this op's own, then the value added (or that of the slope); its outputs are the end of the
+     * tail, then (keep) the value before fn. */
+    const pl_op *(*tail)(const pl_call *c, const pl_tail *t, void *attr);
 };
 
 /* The table of all ops (ops/op_table.c). */

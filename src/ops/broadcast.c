@@ -39,20 +39,6 @@ static bool affine(const pl_call *c, pl_affine *out)
     return true;
 }
 
-static pl_status ref(const pl_call *c)
-{
-    pl_affine m;
-    affine(c, &m);
-    return pl__affine_ref(c, &m);
-}
-
-static pl_status strided(const pl_call *c)
-{
-    pl_affine m;
-    affine(c, &m);
-    return pl__affine_copy(c, &m);
-}
-
 static void vjp(const pl_vjp *v)
 {
     pl_type x = pl_val_type(v->g, v->in[0]), y = pl_val_type(v->g, v->gout[0]);
@@ -76,9 +62,7 @@ static pl_val simplify(pl_graph *g, const void *attr, const pl_val *in, int n_in
     return pl_fill_of(g, in[0], &c) ? pl_fill(g, y, c) : PL_NO_VAL;
 }
 
-static const pl_kernel kernels[] = {{"strided", NULL, NULL, NULL, strided},
-                                    {"ref", NULL, NULL, NULL, ref},
-                                    PL_KERNEL_END};
+PL_AFFINE_KERNELS(affine)
 static const pl_case cases[] = {{{"f32[3,1]"}, "shape=[2,3,4]", {{0}}},
                                 {{"f32[]"}, "shape=[5]", {{0}}},
                                 {{"f32[1,4]"}, "shape=[3,4]", {{0}}},

@@ -14,6 +14,7 @@
 #include "cpu/dnn.h"
 #include "ops/ops.h"
 #include "ops/ref.h"
+#include "ops/tail.h"
 #include "ops/via_f32.h"
 #include "ops/window.h"
 
@@ -55,7 +56,7 @@ static pl_status check(pl_window_attr *a, const pl_type *x, const pl_type *w, pl
     return PL_OK;
 }
 
-static pl_status conv_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
+pl_status pl_conv_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
     PL_TRY(check(attr, &in[0], &in[1], &out[0]));
     if (n_in < 3) return PL_OK;
@@ -66,7 +67,7 @@ static pl_status conv_infer(const pl_type *in, int n_in, void *attr, pl_type *ou
     return PL_OK;
 }
 
-static pl_status dx_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
+pl_status pl_conv_dx_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
     (void)n_in;
     pl_window_attr *a = attr;
@@ -206,12 +207,12 @@ static pl_cost cost_of(const pl_call *c, geometry g, int summed)
                      mnk[summed][0], mnk[summed][1], mnk[summed][2]};
 }
 
-static pl_cost conv_cost(const pl_call *c)
+pl_cost pl_conv_cost(const pl_call *c)
 {
     return cost_of(c, conv_geometry(c), 0);
 }
 
-static pl_cost dx_cost(const pl_call *c)
+pl_cost pl_conv_dx_cost(const pl_call *c)
 {
     return cost_of(c, dx_geometry(c), 1);
 }
@@ -226,6 +227,8 @@ typedef struct job {
     const pl_call *c;
     geometry g;
     pl_dtype dt;
+    bool bias;
+    pl_put_fn *put;
 } job;
 
 static double dot(pl_dtype dt, const void *a, int64_t at, int64_t as, const void *b, int64_t bt,
@@ -248,7 +251,7 @@ static void conv_pixel(void *ctx, int64_t task, int worker)
     int64_t i_per = g->ic / g->groups, o_per = g->oc / g->groups, p[3], k[3];
     pl_window_split(task % plane, g->w.out, p);
     for (int64_t o = 0; o < g->oc; o++) {
-        double sum = c->n_in == 3 ? ref_get(j->dt, c->in[2], o) : 0;
+        double sum = j->bias ? ref_get(j->dt, c->in[2], o) : 0;
         for (int64_t t = 0; t < taps; t++) {
             pl_window_split(t, g->w.kernel, k);
             int64_t q = pl_window_reads(&g->w, p, k);
@@ -257,7 +260,7 @@ static void conv_pixel(void *ctx, int64_t task, int worker)
                 (task / plane * pl_window_pixels(g->w.in) + q) * g->ic + o / o_per * i_per;
             sum += dot(j->dt, c->in[0], x, 1, c->in[1], (o * taps + t) * i_per, 1, i_per);
         }
-        ref_set(j->dt, c->out[0], task * g->oc + o, sum);
+        j->put(c, task * g->oc + o, sum);
     }
 }
 
@@ -282,7 +285,7 @@ static void dx_pixel(void *ctx, int64_t task, int worker)
             sum += dot(j->dt, c->in[0], y, 1, c->in[1], (o * taps + t) * i_per + i % i_per,
                        taps * i_per, o_per);
         }
-        ref_set(j->dt, c->out[0], task * g->ic + i, sum);
+        j->put(c, task * g->ic + i, sum);
     }
 }
 
@@ -310,23 +313,33 @@ static void dw_tap(void *ctx, int64_t task, int worker)
     }
 }
 
+pl_status pl_conv_ref(const pl_call *c, bool bias, pl_put_fn *put)
+{
+    job j = {c, conv_geometry(c), c->in_type[0].dtype, bias, put};
+    each_task(pl_type_elems(&c->out_type[0]) / j.g.oc, pl_conv_cost(c).flops, conv_pixel, &j);
+    return PL_OK;
+}
+
+pl_status pl_conv_dx_ref(const pl_call *c, pl_put_fn *put)
+{
+    job j = {c, dx_geometry(c), c->in_type[0].dtype, false, put};
+    each_task(pl_type_elems(&c->out_type[0]) / j.g.ic, pl_conv_dx_cost(c).flops, dx_pixel, &j);
+    return PL_OK;
+}
+
 static pl_status conv_ref(const pl_call *c)
 {
-    job j = {c, conv_geometry(c), c->in_type[0].dtype};
-    each_task(pl_type_elems(&c->out_type[0]) / j.g.oc, conv_cost(c).flops, conv_pixel, &j);
-    return PL_OK;
+    return pl_conv_ref(c, c->n_in == 3, pl_put_plain);
 }
 
 static pl_status dx_ref(const pl_call *c)
 {
-    job j = {c, dx_geometry(c), c->in_type[0].dtype};
-    each_task(pl_type_elems(&c->out_type[0]) / j.g.ic, dx_cost(c).flops, dx_pixel, &j);
-    return PL_OK;
+    return pl_conv_dx_ref(c, pl_put_plain);
 }
 
 static pl_status dw_ref(const pl_call *c)
 {
-    job j = {c, dw_geometry(c), c->in_type[0].dtype};
+    job j = {c, dw_geometry(c), c->in_type[0].dtype, false, pl_put_plain};
     each_task(j.g.oc * pl_window_taps(&j.g.w), dw_cost(c).flops, dw_tap, &j);
     return PL_OK;
 }
@@ -450,12 +463,13 @@ const pl_op pl_op_conv = {
     .width = PL_WIDTH_LOW,
     .attr_bytes = sizeof(pl_window_attr),
     .attrs = conv_attrs,
-    .infer = conv_infer,
+    .infer = pl_conv_infer,
     .vjp = conv_vjp,
-    .cost = conv_cost,
+    .cost = pl_conv_cost,
     .cpu = conv_kernels,
     .cases = conv_cases,
     .labels = conv_labels,
+    .tail = pl_conv_with_tail,
 };
 const pl_op pl_op_conv_dx = {
     .name = "conv_dx",
@@ -465,12 +479,13 @@ const pl_op pl_op_conv_dx = {
     .width = PL_WIDTH_LOW,
     .attr_bytes = sizeof(pl_window_attr),
     .attrs = dx_attrs,
-    .infer = dx_infer,
+    .infer = pl_conv_dx_infer,
     .vjp = dx_vjp,
-    .cost = dx_cost,
+    .cost = pl_conv_dx_cost,
     .cpu = dx_kernels,
     .cases = dx_cases,
     .labels = dx_labels,
+    .tail = pl_conv_dx_with_tail,
 };
 const pl_op pl_op_conv_dw = {
     .name = "conv_dw",

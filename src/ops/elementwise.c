@@ -13,6 +13,7 @@
 #include "base/dtype.h"
 #include "base/err.h"
 #include "ops/ops.h"
+#include "ops/tail.h"
 
 #include <math.h>
 #include <string.h>
@@ -44,7 +45,7 @@ static double min2(double a, double b)
     return isnan(a) || isnan(b) ? (double)NAN : a < b ? a : b;
 }
 
-static double scalar_apply(pl_scalar_fn f, double a, double b, double c, double imm)
+double pl_scalar_apply(pl_scalar_fn f, double a, double b, double c, double imm)
 {
     switch (f) {
     case PL_SCALAR_NEG: return -a;
@@ -130,7 +131,7 @@ static void ref_map(pl_scalar_fn f, const pl_call *c, double imm)
         for (int k = 0; k < c->n_in; k++) v[k] = pl_elem_get(c->in_type[k].dtype, c->in[k], i);
         double r = dt != PL_F32 && !pl_dtype_is_float(dt) && int_exact(f)
                        ? (double)int_apply(f, (int64_t)v[0], (int64_t)v[1])
-                       : scalar_apply(f, v[0], v[1], v[2], imm);
+                       : pl_scalar_apply(f, v[0], v[1], v[2], imm);
         pl_elem_set(c->out_type[0].dtype, c->out[0], i, r);
     }
 }

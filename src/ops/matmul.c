@@ -14,6 +14,7 @@
 #include "cpu/dnn.h"
 #include "ops/ops.h"
 #include "ops/ref.h"
+#include "ops/tail.h"
 #include "ops/via_f32.h"
 
 #include <string.h>
@@ -28,7 +29,7 @@ typedef struct product {
     bool ta, tb;
 } product;
 
-static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
+pl_status pl_matmul_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
     const pl_matmul_attr *t = attr;
     const pl_type *a = &in[0], *b = &in[1];
@@ -106,7 +107,7 @@ static void vjp(const pl_vjp *v)
     }
 }
 
-static pl_cost cost(const pl_call *c)
+pl_cost pl_matmul_cost(const pl_call *c)
 {
     product p = product_of(c);
     return (pl_cost){2.0 * (double)p.batch * (double)p.m * (double)p.n * (double)p.k,
@@ -117,6 +118,8 @@ static pl_cost cost(const pl_call *c)
 typedef struct row_job {
     const pl_call *c;
     product p;
+    bool bias;
+    pl_put_fn *put;
 } row_job;
 
 static void ref_row(void *ctx, int64_t task, int worker)
@@ -130,18 +133,23 @@ static void ref_row(void *ctx, int64_t task, int worker)
     int64_t a0 = batch * p->a_step + (p->ta ? i : i * p->k), as = p->ta ? p->m : 1;
     for (int64_t j = 0; j < p->n; j++) {
         int64_t b0 = batch * p->b_step + (p->tb ? j * p->k : j), bs = p->tb ? 1 : p->n;
-        double sum = c->n_in == 3 ? ref_get(dt, c->in[2], j) : 0;
+        double sum = r->bias ? ref_get(dt, c->in[2], j) : 0;
         for (int64_t k = 0; k < p->k; k++)
             sum += ref_get(dt, c->in[0], a0 + k * as) * ref_get(dt, c->in[1], b0 + k * bs);
-        ref_set(dt, c->out[0], task * p->n + j, sum);
+        r->put(c, task * p->n + j, sum);
     }
+}
+
+pl_status pl_matmul_ref(const pl_call *c, bool bias, pl_put_fn *put)
+{
+    row_job r = {c, product_of(c), bias, put};
+    each_task(r.p.batch * r.p.m, pl_matmul_cost(c).flops, ref_row, &r);
+    return PL_OK;
 }
 
 static pl_status ref(const pl_call *c)
 {
-    row_job r = {c, product_of(c)};
-    each_task(r.p.batch * r.p.m, cost(c).flops, ref_row, &r);
-    return PL_OK;
+    return pl_matmul_ref(c, c->n_in == 3, pl_put_plain);
 }
 
 /* What oneDNN refuses is left to the reference loops: the handle stays NULL. */
@@ -224,12 +232,13 @@ const pl_op pl_op_matmul = {
     .width = PL_WIDTH_LOW,
     .attr_bytes = sizeof(pl_matmul_attr),
     .attrs = attrs,
-    .infer = infer,
+    .infer = pl_matmul_infer,
     .vjp = vjp,
-    .cost = cost,
+    .cost = pl_matmul_cost,
     .cpu = kernels,
     .cases = cases,
     .labels = labels,
+    .tail = pl_matmul_with_tail,
 };
 
 /* ---- constructors ----------------------------------------------------------------------- */

@@ -50,22 +50,7 @@ static void vjp(const pl_vjp *v)
     v->gin[0] = pl_permute(v->g, v->gout[0], back);
 }
 
-static pl_status ref(const pl_call *c)
-{
-    pl_affine m;
-    affine(c, &m);
-    return pl__affine_ref(c, &m);
-}
-
-static pl_status strided(const pl_call *c)
-{
-    pl_affine m;
-    affine(c, &m);
-    return pl__affine_copy(c, &m);
-}
-
-static const pl_kernel kernels[] = {
-    {"tiled", NULL, NULL, NULL, strided}, {"ref", NULL, NULL, NULL, ref}, PL_KERNEL_END};
+PL_AFFINE_KERNELS(affine)
 static const pl_case cases[] = {
     {{"f32[3,5]"}, "perm=[1,0]", {{0}}},
     {{"f32[2,3,4,5]"}, "perm=[0,2,-1,1]", {{0}}},

@@ -63,6 +63,23 @@ bool pl__axes_of_mask(pl_graph *g, const char *what, const pl_type *t, uint32_t 
  * What slice, permute, flip and broadcast share (affine.c). */
 pl_status pl__affine_ref(const pl_call *c, const pl_affine *m);
 pl_status pl__affine_copy(const pl_call *c, const pl_affine *m);
+/* The table `kernels` of an op whose reading is told by `affine`. */
+#define PL_AFFINE_KERNELS(affine)                                                              \
+ static pl_status run_ref(const pl_call *c)                                                    \
+ {                                                                                             \
+  pl_affine m;                                                                                 \
+  affine(c, &m);                                                                               \
+  return pl__affine_ref(c, &m);                                                                \
+ }                                                                                             \
+ static pl_status run_strided(const pl_call *c)                                                \
+ {                                                                                             \
+  pl_affine m;                                                                                 \
+  affine(c, &m);                                                                               \
+  return pl__affine_copy(c, &m);                                                               \
+ }                                                                                             \
+ static const pl_kernel kernels[] = {{"strided", NULL, NULL, NULL, run_strided},               \
+                                     {"ref", NULL, NULL, NULL, run_ref},                       \
+                                     PL_KERNEL_END};
 
 /* Slice and pad along all axes at once; arrays of one entry a dimension. The public constructors
  * take one axis; gradient rules need them all. */

@@ -83,22 +83,7 @@ static void vjp(const pl_vjp *v)
     v->gin[0] = pl__pad_all(v->g, v->gout[0], a->start.v, hi, inner, 0);
 }
 
-static pl_status ref(const pl_call *c)
-{
-    pl_affine m;
-    affine(c, &m);
-    return pl__affine_ref(c, &m);
-}
-
-static pl_status strided(const pl_call *c)
-{
-    pl_affine m;
-    affine(c, &m);
-    return pl__affine_copy(c, &m);
-}
-
-static const pl_kernel kernels[] = {
-    {"strided", NULL, NULL, NULL, strided}, {"ref", NULL, NULL, NULL, ref}, PL_KERNEL_END};
+PL_AFFINE_KERNELS(affine)
 static const pl_case cases[] = {
     {{"f32[7]"}, "start=[2], stop=[6], step=[1]", {{0}}},
     {{"f32[5,3]"}, "start=[0,1], stop=[5,-1], step=[2,1]", {{0}}},

@@ -4,13 +4,15 @@
 #include "pass/open.h"
 #include "pass/precision.h"
 #include "pass/simplify.h"
+#include "pass/tail.h"
 
 static const pl_pass table[] = {
-    {"simplify", "dead code, common subexpressions, no-ops", pl_pass_simplify, true, false, false},
-    {"open", "windows side by side as maps", pl_pass_open, false, true, false},
-    {"sink", "slices above the maps they read", pl_pass_sink, false, true, false},
-    {"simplify", "what the two left over", pl_pass_simplify, true, true, false},
-    {"precision", "products and stored activations in 16 bits", pl_pass_precision, false, false, true},
+    {"simplify", "dead code, common subexpressions, no-ops", pl_pass_simplify, .repeat = true},
+    {"open", "windows side by side as maps", pl_pass_open, .open = true},
+    {"sink", "slices above the maps they read", pl_pass_sink, .open = true},
+    {"simplify", "what the two left over", pl_pass_simplify, .repeat = true, .open = true},
+    {"precision", "products and stored activations in 16 bits", pl_pass_precision, .lowers = true},
+    {"tail", "what follows products and convolutions into them", pl_pass_tail, .tails = true},
 };
 
 int pl_pass_count(void)
@@ -43,7 +45,9 @@ pl_status pl_passes_run(pl_graph **g, const pl_pass_opts *o)
     static const pl_pass_opts plain = {.low = PL_F32};
     if (!o) o = &plain;
     for (int i = 0; i < pl_pass_count(); i++) {
-        if ((table[i].lowers && o->low == PL_F32) || (table[i].open && !o->open)) continue;
+        if ((table[i].lowers && o->low == PL_F32) || (table[i].open && !o->open) ||
+            (table[i].tails && !o->tails))
+            continue;
         int before;
         int rounds = 0;
         do {

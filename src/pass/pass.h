@@ -11,7 +11,9 @@
 typedef struct pl_pass_opts {
     pl_dtype low; /* bf16, f16: mixed precision; f32: none */
     bool open;    /* ops are taken apart where groups gain from it */
-    const struct pl_fuse_opts *fuse; /* low: how the device groups; NULL: nothing is grouped */
+    bool tails;   /* ops take in what follows them (tail.c); fuse is set then */
+    bool tf32;    /* f32 products may use TF32 units */
+    const struct pl_fuse_opts *fuse; /* low, tails: how the device groups; NULL: nothing is grouped */
 } pl_pass_opts;
 
 typedef struct pl_pass {
@@ -20,6 +22,7 @@ typedef struct pl_pass {
     bool repeat; /* again while the graph shrinks */
     bool open;   /* only for devices whose groups gain from ops taken apart */
     bool lowers; /* only for mixed precision */
+    bool tails;  /* only for devices whose libraries have ops with tails */
 } pl_pass;
 
 int pl_pass_count(void);

@@ -7,16 +7,11 @@
  * runs. On a device that is apart, inputs and outputs pass through feed.c and slots through a
  * block of the host's.
  */
-#include "base/dtype.h"
-#include "base/pool.h"
-#include "base/rng.h"
 #include "base/sys.h"
 #include "plimsoll_unstable.h"
 #include "rt/rt_int.h"
 
-#include <math.h>
 #include <string.h>
-#include <xxhash.h>
 
 /* ---- binding ---------------------------------------------------------------------------- */
 void *pl_session_address(const pl_session *s, const pl_place *at)
@@ -216,107 +211,6 @@ pl_bound *pl_session_find(const pl_session *s, const pl_program *p)
     for (int i = 0; i < s->n_bound; i++)
         if (s->bound[i].p == p) return &s->bound[i];
     return NULL;
-}
-
-/* ---- initial state ---------------------------------------------------------------------- */
-enum { INIT_CHUNK = 1 << 16 }; /* elements a task, a multiple of a block's four */
-
-typedef struct init_job {
-    void *base;
-    pl_dtype dtype;
-    pl_init init;
-    uint64_t seed;
-    uint32_t stream;
-    int64_t first, n; /* first: a multiple of four */
-} init_job;
-
-/* Four draws of block b as the slot's distribution has them. */
-static void draw_block(const init_job *j, uint64_t block, double out[4])
-{
-    uint32_t w[4];
-    pl_rng_block(j->seed, j->stream, 0, block, w);
-    if (j->init.kind == PL_INIT_NORMAL) {
-        float z[4];
-        pl_rng_normal2(w[0], w[1], z);
-        pl_rng_normal2(w[2], w[3], z + 2);
-        for (int i = 0; i < 4; i++) out[i] = j->init.a + j->init.b * (double)z[i];
-        return;
-    }
-    for (int i = 0; i < 4; i++)
-        out[i] = j->init.a + (j->init.b - j->init.a) * (double)pl_rng_uniform(w[i]);
-}
-
-/* Rounding to the slot's type may reach b, which is outside [a, b): a stands in for it. */
-static void store_drawn(const init_job *j, int64_t at, double v)
-{
-    pl_elem_set(j->dtype, j->base, at, v);
-    if (j->init.kind == PL_INIT_UNIFORM && j->init.a < j->init.b &&
-        pl_elem_get(j->dtype, j->base, at) >= j->init.b)
-        pl_elem_set(j->dtype, j->base, at, j->init.a);
-}
-
-static void init_chunk(void *ctx, int64_t task, int worker)
-{
-    const init_job *j = ctx;
-    (void)worker;
-    int64_t end = (task + 1) * INIT_CHUNK < j->n ? (task + 1) * INIT_CHUNK : j->n;
-    for (int64_t i = task * INIT_CHUNK; i < end; i += 4) {
-        double v[4] = {j->init.a, j->init.a, j->init.a, j->init.a};
-        if (j->init.kind != PL_INIT_CONST) draw_block(j, (uint64_t)(j->first + i) / 4, v);
-        for (int64_t k = i; k < i + 4 && k < end; k++) store_drawn(j, k, v[k - i]);
-    }
-}
-
-/* Elements [first, first + n) of a slot, at base. */
-static void init_part(const pl_slot *slot, uint64_t seed, int64_t first, int64_t n, void *base)
-{
-    uint64_t h = XXH64(slot->name, strlen(slot->name), 0);
-    init_job j = {.base = base,
-                  .dtype = slot->type.dtype,
-                  .init = slot->init,
-                  .seed = seed ^ (h & 0xffffffff00000000u),
-                  .stream = (uint32_t)h,
-                  .first = first,
-                  .n = n};
-    pl_pool_for((n + INIT_CHUNK - 1) / INIT_CHUNK, init_chunk, &j);
-}
-
-/* The elements of the whole slot that lie here: from *first on, so many. A part beyond the slot's end
- * stays zero. */
-static int64_t elems_here(const pl_slot *slot, int64_t *first)
-{
-    int64_t n = pl_type_elems(&slot->type), all = pl_type_elems(pl_slot_type(slot));
-    *first = slot->shards ? slot->shard * n : 0;
-    int64_t left = all - *first;
-    return left < 0 ? 0 : left < n ? left : n;
-}
-
-/* Part by part through the host's block. */
-static pl_status init_apart(pl_session *s, int i, uint64_t seed)
-{
-    const pl_slot *slot = pl_store_slot(s->store, i);
-    size_t elem = pl_dtype_bytes(slot->type.dtype);
-    int64_t begin, all = elems_here(slot, &begin), part = (int64_t)(s->bounce_bytes / elem);
-    for (int64_t first = 0; first < all; first += part) {
-        int64_t n = all - first < part ? all - first : part;
-        init_part(slot, seed, begin + first, n, s->bounce);
-        PL_TRY(s->dev->write(s->state + s->slot_at[i] + (size_t)first * elem, s->bounce,
-                             (size_t)n * elem));
-    }
-    return PL_OK;
-}
-
-pl_status pl_session_init(pl_session *s, uint64_t seed)
-{
-    for (int i = 0; i < s->n_slots; i++) {
-        const pl_slot *slot = pl_store_slot(s->store, i);
-        int64_t first, n = elems_here(slot, &first);
-        if (s->dev->apart)
-            PL_TRY(init_apart(s, i, seed));
-        else
-            init_part(slot, seed, first, n, s->state + s->slot_at[i]);
-    }
-    return PL_OK;
 }
 
 /* ---- access ----------------------------------------------------------------------------- */

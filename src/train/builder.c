@@ -26,6 +26,11 @@ int64_t pl_builder_batch(const pl_builder *b)
     return b->batch;
 }
 
+bool pl_builder_cached(const pl_builder *b)
+{
+    return !pl_config_is_null(b->config, "data.cache");
+}
+
 pl_nn *pl_builder_train(pl_builder *b)
 {
     return b->turn[0].run.m;

@@ -26,7 +26,7 @@ pl_status pl__path(char out[PL_PATH_BYTES], const char *dir, const char *name)
     return PL_OK;
 }
 
-static bool in_state_file(const pl_slot *s)
+bool pl__slot_in_state(const pl_slot *s)
 {
     return !pl__slot_in_model(s) && strncmp(s->name, "accum.", 6) != 0;
 }
@@ -68,7 +68,10 @@ static void fill_head(pl_run *r, pl_checkpoint *c)
 {
     time_t now = time(NULL);
     struct tm tm;
-    c->step = r->steps_done;
+    c->step = pl_run_steps_done(r);
+    c->phase_step = r->steps_done;
+    c->phase = r->phase;
+    snprintf(c->phase_name, sizeof c->phase_name, "%s", r->phase < 0 ? "" : r->phases[r->phase].name);
     c->samples = pl__run_samples(r);
     c->accumulate = r->parts;
     c->threads = pl_threads();
@@ -85,7 +88,7 @@ static pl_status save_files(pl_run *r, const char *dir, pl_checkpoint *c)
 {
     char path[PL_PATH_BYTES];
     PL_TRY(save_slots(r, dir, "model.safetensors", true, pl__slot_in_model, c));
-    PL_TRY(save_slots(r, dir, "state.safetensors", false, in_state_file, c));
+    PL_TRY(save_slots(r, dir, "state.safetensors", false, pl__slot_in_state, c));
     PL_TRY(save_config(r, dir, c));
     PL_TRY(pl__path(path, dir, "manifest.json"));
     return pl__manifest_write(path, c);
@@ -98,7 +101,7 @@ static uint64_t bytes_needed(const pl_run *r)
     for (int i = 0; i < pl_store_count(r->store); i++) {
         const pl_slot *s = pl_store_slot(r->store, i);
         sum += 512 + strlen(s->name);
-        if (pl__slot_in_model(s) || in_state_file(s)) sum += pl_type_bytes(&s->type);
+        if (pl__slot_in_model(s) || pl__slot_in_state(s)) sum += pl_type_bytes(&s->type);
     }
     return sum;
 }
@@ -167,7 +170,7 @@ pl_status pl_checkpoint_save(pl_run *r, const char *dir, pl_checkpoint *c)
 void pl__checkpoint_remove(const char *dir)
 {
     static const char *const names[] = {"manifest.json", "config.yaml", "state.safetensors",
-                                        "model.safetensors"};
+                                        "model.safetensors", "eval.csv"};
     char path[PL_PATH_BYTES];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (pl__path(path, dir, names[i]) == PL_OK) unlink(path);
@@ -197,15 +200,16 @@ pl_status pl__checkpoint_load(pl_run *r, const char *dir)
     PL_TRY(pl__path(path, dir, "model.safetensors"));
     PL_TRY(pl__slots_read(r, path, true, pl__slot_in_model, false));
     PL_TRY(pl__path(path, dir, "state.safetensors"));
-    PL_TRY(pl__slots_read(r, path, false, in_state_file, false));
-    r->steps_done = c.step;
+    PL_TRY(pl__slots_read(r, path, false, pl__slot_in_state, false));
+    r->steps_done = c.phase_step;
+    r->steps_before = c.step - c.phase_step;
     r->ahead = false;
     return PL_OK;
 }
 
 int64_t pl_run_steps_done(const pl_run *r)
 {
-    return r->steps_done;
+    return r->steps_before + r->steps_done;
 }
 
 void pl_run_set_stop(pl_run *r, const volatile int *stop)

@@ -28,6 +28,7 @@ typedef struct comparison {
                  pl_change change);
     void *ctx;
     bool coupled; /* a split batch trains otherwise than a whole one */
+    bool phases_done; /* those that are over are as they were */
     int refused;
 } comparison;
 
@@ -38,6 +39,7 @@ static void compare_key(void *ctx, const char *key, const char *old_value, const
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (pl_nn_match(rules[i].keys, key)) change = rules[i].change;
     if (c->coupled && pl_nn_match("accumulate,ranks", key)) change = PL_CHANGE_REFUSED;
+    if (c->phases_done && strcmp(key, "phases") == 0) change = PL_CHANGE_ONWARD;
     c->refused += change == PL_CHANGE_REFUSED;
     if (c->each) c->each(c->ctx, key, old_value, new_value, change);
 }
@@ -47,16 +49,22 @@ pl_status pl_checkpoint_compare(const pl_run *r, const char *dir,
                                              const char *new_value, pl_change change),
                                 void *ctx, int *refused)
 {
-    const pl_config_entry *tables[2] = {pl_engine_schema, r->recipe->schema};
+    const pl_config_entry *tables[3] = {pl_engine_schema, r->recipe->schema};
+    pl_arena names = PL_ARENA_INIT;
+    int n = r->recipe->schema ? 2 : 1;
     char path[PL_PATH_BYTES];
-    pl_config *old;
+    pl_config *old = NULL;
     comparison c = {.each = each, .ctx = ctx,
                     .coupled = pl_config_bool(r->config, "accumulate_coupled")};
     PL_TRY(pl__path(path, dir, "config.yaml"));
-    PL_TRY(pl_config_new(tables, r->recipe->schema ? 2 : 1, &old));
-    pl_status rc = pl_config_load(old, path);
+    if (r->recipe->optims && !(tables[n++] = pl__optim_schema(&names, r->recipe->optims)))
+        return PL_ERR_MEMORY;
+    pl_status rc = pl_config_new(tables, n, &old);
+    if (rc == PL_OK) rc = pl_config_load(old, path);
+    c.phases_done = rc == PL_OK && r->phase >= 0 && pl__phases_same(old, r->config, pl__phase_item(r));
     if (rc == PL_OK) rc = pl_config_diff(old, r->config, compare_key, &c);
     pl_config_free(old);
+    pl_arena_release(&names);
     *refused = c.refused;
     return rc;
 }

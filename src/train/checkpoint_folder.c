@@ -9,6 +9,7 @@
 
 #include "base/str.h"
 #include "base/sys.h"
+#include "io/file.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -133,6 +134,9 @@ pl_status pl_folder_clear(pl_folder *f)
     static const char *const names[] = {"best", "log.jsonl", "model.safetensors", "config.yaml"};
     char path[PL_PATH_BYTES];
     int64_t step;
+    PL_TRY(pl__path(path, f->path, "phases"));
+    while (remove_one(path, "*")) {}
+    rmdir(path);
     while (pl_folder_steps(f->path, &step, 1) > 0) {
         remove_step(f, step);
         pl_folder_checkpoint(f->path, step, path, sizeof path);
@@ -276,6 +280,16 @@ pl_status pl_folder_set_best(pl_folder *f, int64_t step)
                link, strerror(errno));
     pl_sys_sync_folder(link);
     return PL_OK;
+}
+
+pl_status pl_folder_copy(pl_folder *f, const char *from, const char *name)
+{
+    char path[PL_PATH_BYTES], *buffer = pl_sys_alloc(PL_STAGE_BYTES);
+    if (!buffer) return PL_ERR_MEMORY;
+    pl_status rc = pl__path(path, f->path, name);
+    if (rc == PL_OK) rc = pl_file_copy(from, path, buffer, PL_STAGE_BYTES);
+    pl_sys_free(buffer);
+    return rc;
 }
 
 pl_status pl_folder_write(pl_folder *f, const char *name, const char *text)

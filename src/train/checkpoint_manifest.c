@@ -61,6 +61,11 @@ static void write_members(pl_json *j, const pl_checkpoint *c)
     pl_json_object(j, NULL);
     pl_json_int(j, "plimsoll_checkpoint", FORMAT);
     pl_json_int(j, "step", c->step);
+    if (c->phase >= 0) {
+        pl_json_int(j, "phase", c->phase);
+        pl_json_int(j, "phase_step", c->phase_step);
+        pl_json_string(j, "phase_name", c->phase_name);
+    }
     pl_json_int(j, "samples", c->samples);
     pl_json_int(j, "accumulate", c->accumulate);
     pl_json_int(j, "threads", c->threads);
@@ -178,6 +183,20 @@ static pl_status read_notes(const char *name, json_t *o, pl_checkpoint *c)
     return PL_OK;
 }
 
+/* A run without phases has none of these members. */
+static pl_status read_phase(const char *name, const json_t *o, pl_checkpoint *c)
+{
+    int64_t phase;
+    c->phase = -1;
+    c->phase_step = c->step;
+    if (!json_object_get(o, "phase")) return PL_OK;
+    PL_TRY(want_int(name, o, "phase", 1 << 20, &phase));
+    PL_TRY(want_int(name, o, "phase_step", c->step, &c->phase_step));
+    PL_TRY(want_text(name, o, "phase_name", c->phase_name, sizeof c->phase_name));
+    c->phase = (int)phase;
+    return PL_OK;
+}
+
 static pl_status read_members(const char *name, json_t *o, pl_checkpoint *c)
 {
     int64_t format, threads, log_bytes, most = (int64_t)1 << 60;
@@ -185,6 +204,7 @@ static pl_status read_members(const char *name, json_t *o, pl_checkpoint *c)
     PL_FAIL_IF(format != FORMAT, PL_ERR_FILE, "%.200s: written in format %lld, this program reads %d",
                name, (long long)format, FORMAT);
     PL_TRY(want_int(name, o, "step", most, &c->step));
+    PL_TRY(read_phase(name, o, c));
     PL_TRY(want_int(name, o, "samples", most, &c->samples));
     PL_TRY(want_int(name, o, "accumulate", most, &c->accumulate));
     PL_TRY(want_int(name, o, "threads", 1 << 20, &threads));

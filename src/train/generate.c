@@ -1,6 +1,7 @@
-/* generate.c - writes a recipe's samples as a data set on disk (dataset.h).
+/* generate.c - a recipe's own samples: opening them, numbers to make them of, and writing them as a data
+ * set on disk (dataset.h).
  *
- * Samples are read batch by batch into a block of the programs' inputs, and their rows appended to
+ * For the last, samples are read batch by batch into a block of the programs' inputs, and their rows appended to
  * one array an input. The last batch may reach past the end: it repeats the last sample, and the
  * surplus rows are not written.
  */
@@ -11,6 +12,48 @@
 #include <stdio.h>
 #include <string.h>
 
+/* ---- the recipe's data -------------------------------------------------------------------- */
+pl_status pl__recipe_data_open(pl_run *r)
+{
+    if (r->data_open) return PL_OK;
+    r->data = r->config;
+    if (r->recipe->data_open) PL_TRY(r->recipe->data_open(r->config, &r->data));
+    r->data_open = true;
+    return PL_OK;
+}
+
+int64_t pl__recipe_samples(const pl_run *r, pl_subset subset)
+{
+    const char *key = subset == PL_SUBSET_TRAIN ? "data.samples" : "data.eval_samples";
+    if (r->recipe->data_size) return r->recipe->data_size(r->data, subset);
+    return pl_config_has(r->config, key) ? pl_config_int(r->config, key) : 0;
+}
+
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+}
+
+uint64_t pl_sample_seed(uint64_t world, pl_subset subset, int64_t sample)
+{
+    return mix((subset == PL_SUBSET_TRAIN ? world : 0xE7A1000000000000u) + (uint64_t)sample);
+}
+
+double pl_sample_uniform(uint64_t seed, uint64_t k)
+{
+    return (double)(mix(seed + (k + 1) * 0x9E3779B97F4A7C15u) >> 11) * 0x1p-53;
+}
+
+double pl_sample_normal(uint64_t seed, uint64_t k)
+{
+    double sum = -2;
+    for (uint64_t i = 0; i < 4; i++) sum += pl_sample_uniform(seed, 4 * k + i);
+    return sum * 1.7320508075688772;
+}
+
+/* ---- on disk ------------------------------------------------------------------------------ */
 /* One input of the program: where a batch of it lies, and the file it goes to. */
 typedef struct sink {
     const char *name;
@@ -103,7 +146,7 @@ static pl_status write_subset(pl_run *r, const char *dir, pl_subset subset, cons
 /* How many to write: what was asked for, else what the recipe has. */
 static pl_status count_of(pl_run *r, pl_subset subset, int64_t asked, int64_t *out)
 {
-    int64_t size = r->recipe->data_size ? r->recipe->data_size(r->data, subset) : 0;
+    int64_t size = pl__recipe_samples(r, subset);
     *out = asked > 0 ? asked : size;
     PL_FAIL_IF(*out <= 0, PL_ERR_ARG, "the %s samples of recipe %s are endless: say how many",
                pl_subset_name(subset), r->recipe->name);
@@ -118,9 +161,7 @@ pl_status pl_run_generate(pl_run *r, const char *dir, int64_t samples, int64_t e
 {
     PL_FAIL_IF(!r->recipe->data_read, PL_ERR_CONFIG, "recipe %s has no data", r->recipe->name);
     PL_FAIL_IF(!r->train, PL_ERR_ARG, "build the run before generating its data");
-    if (r->recipe->data_open && !r->data_open)
-        PL_TRY(r->recipe->data_open(r->config, &r->data));
-    r->data_open = true;
+    PL_TRY(pl__recipe_data_open(r));
     int64_t n_train, n_eval = 0;
     PL_TRY(count_of(r, PL_SUBSET_TRAIN, samples, &n_train));
     if (r->eval) PL_TRY(count_of(r, PL_SUBSET_EVAL, eval_samples, &n_eval));

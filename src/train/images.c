@@ -2,21 +2,13 @@
 #include "train/images.h"
 
 #include "base/dtype.h"
-#include "base/rng.h"
+#include "base/pool.h"
 #include "base/sys.h"
-#include "data/images.h"
+#include "train/texts.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-
-enum { MAX_IMAGES = 8, DRAW_STREAM = 0xD4A3 };
-
-struct pl_images {
-    pl_image_set *set;
-    pl_pixels shape[2][MAX_IMAGES]; /* of one sample, by subset; data is NULL */
-    int n;
-};
 
 static bool has_arrays(const char *path)
 {
@@ -48,17 +40,20 @@ bool pl__images_wanted(const pl_run *r)
     if (pl_config_is_null(r->config, "data.path")) return false;
     if (strcmp(source, "folder") == 0 || strcmp(source, "tar") == 0) return true;
     const char *path = pl_config_text(r->config, "data.path");
-    return strcmp(source, "auto") == 0 && r->recipe->images && !has_arrays(path) &&
+    bool fed = r->recipe->images && r->recipe->images->images;
+    return strcmp(source, "auto") == 0 && fed && !has_arrays(path) &&
            !has_input_files(r, path);
 }
 
-/* [C,H,W] or [H,W,C] of an input. */
+/* [C,H,W] or [H,W,C] of an input; an image that the program does not read has no size. */
 static pl_status shape_of(const pl_image_input *in, const pl_program *p, pl_pixels *out)
 {
     pl_type t = {0};
     char text[96];
+    bool there = false;
     for (int i = 0; i < pl_program_input_count(p); i++)
-        if (strcmp(pl_program_input_name(p, i), in->name) == 0) t = pl_program_input_type(p, i);
+        if (strcmp(pl_program_input_name(p, i), in->name) == 0) t = pl_program_input_type(p, i), there = true;
+    if (!there) return PL_OK;
     bool first = t.rank == 4 && (t.dim[1] == 3 || t.dim[1] == 1);
     bool last = t.rank == 4 && !first && (t.dim[3] == 3 || t.dim[3] == 1);
     PL_FAIL_IF((!first && !last) || (t.dtype != PL_F32 && t.dtype != PL_U8), PL_ERR_CONFIG,
@@ -78,35 +73,54 @@ static bool is_fed(const pl_image_feed *f, const char *name)
 {
     for (const pl_image_input *i = f->images; i->name; i++)
         if (strcmp(i->name, name) == 0) return true;
+    for (const char *const *m = f->made; m && *m; m++)
+        if (strcmp(*m, name) == 0) return true;
     return (f->label && strcmp(f->label, name) == 0) || (f->text && strcmp(f->text, name) == 0);
 }
 
-static pl_status find_shapes(const pl_run *r, pl_pixels shape[2][MAX_IMAGES], int *n)
+/* The first image that is read. */
+static const pl_pixels *first_of(const pl_pixels *shape, int n)
+{
+    int k = 0;
+    while (k + 1 < n && !shape[k].w) k++;
+    return &shape[k];
+}
+
+static pl_status find_shapes(const pl_run *r, int bucket, pl_image_shapes shape, int *n)
 {
     const pl_image_feed *f = r->recipe->images;
-    PL_FAIL_IF(!f, PL_ERR_CONFIG, "recipe %s is not fed with images: data.source=arrays reads arrays",
+    PL_FAIL_IF(!f || !f->images, PL_ERR_CONFIG, "recipe %s is not fed with images: data.source=arrays reads arrays",
                r->recipe->name);
-    const pl_program *programs[2] = {r->train, r->eval};
+    const pl_program *programs[2] = {pl__variant_train(r, bucket), pl__variant_eval(r, bucket)};
     for (int s = 0; s < 2 && programs[s]; s++) {
-        for (*n = 0; f->images[*n].name && *n < MAX_IMAGES; ++*n)
+        for (*n = 0; f->images[*n].name && *n < PL_MAX_IMAGES; ++*n)
             PL_TRY(shape_of(&f->images[*n], programs[s], &shape[s][*n]));
         for (int i = 0; i < pl_program_input_count(programs[s]); i++) {
             const char *name = pl_program_input_name(programs[s], i);
             PL_FAIL_IF(!is_fed(f, name), PL_ERR_CONFIG, "images do not feed input \"%s\" of recipe %s",
                        name, r->recipe->name);
         }
+        PL_FAIL_IF(!first_of(shape[s], *n)->w, PL_ERR_CONFIG, "recipe %s reads no image \"%s\" here", r->recipe->name,
+                   f->images[0].name);
     }
     return PL_OK;
 }
 
-static void largest(pl_pixels shape[2][MAX_IMAGES], int n, int *w, int *h)
+/* Sides of the largest image of all buckets. */
+static pl_status largest(const pl_run *r, int *w, int *h)
 {
     *w = *h = 1;
-    for (int s = 0; s < 2; s++)
-        for (int i = 0; i < n; i++) {
-            if (shape[s][i].w > *w) *w = shape[s][i].w;
-            if (shape[s][i].h > *h) *h = shape[s][i].h;
+    for (int k = 0; k < pl__variant_count(r); k++) {
+        pl_image_shapes shape = {0};
+        int n = 0;
+        PL_TRY(find_shapes(r, k, shape, &n));
+        for (int i = 0; i < 2 * n; i++) {
+            const pl_pixels *p = &shape[i % 2][i / 2];
+            if (p->w > *w) *w = p->w;
+            if (p->h > *h) *h = p->h;
         }
+    }
+    return PL_OK;
 }
 
 /* What a reading thread keeps: JPEGs are decoded to less than twice the wanted size in each
@@ -118,11 +132,53 @@ static size_t keep_bytes(int w, int h)
 
 uint64_t pl__images_bytes(const pl_run *r, int threads)
 {
-    pl_pixels shape[2][MAX_IMAGES] = {0};
-    int n = 0, w, h;
-    if (!pl__images_wanted(r) || find_shapes(r, shape, &n) != PL_OK) return 0;
-    largest(shape, n, &w, &h);
-    return (uint64_t)threads * (keep_bytes(w, h) + (size_t)w * (size_t)h * 12 + (1 << 20));
+    int w, h;
+    if (!pl__images_wanted(r) || largest(r, &w, &h) != PL_OK) return 0;
+    const pl_image_feed *f = r->recipe->images;
+    uint64_t made = f->made ? f->make_bytes(r->config, w, h) + (uint64_t)w * (uint64_t)h * 3 : 0;
+    return (uint64_t)threads * (keep_bytes(w, h) + (size_t)w * (size_t)h * 12 + (1 << 20) + made);
+}
+
+/* ---- inputs made of the picture ------------------------------------------------------------- */
+static pl_status open_makers(pl_run *r, struct pl_images *m, int threads)
+{
+    const pl_image_feed *f = r->recipe->images;
+    const pl_pixels *p = first_of(m->shape[0][0], m->n);
+    if (!f->made) return PL_OK;
+    PL_FAIL_IF(r->n_variants, PL_ERR_CONFIG, "data.buckets: recipe %s makes inputs of one size", r->recipe->name);
+    m->makers = pl_sys_alloc((size_t)threads * sizeof *m->makers);
+    if (!m->makers) return PL_ERR_MEMORY;
+    for (; m->n_makers < threads; m->n_makers++) {
+        PL_TRY(f->make_open(r->config, p->w, p->h, &m->makers[m->n_makers].state));
+        m->makers[m->n_makers].rgb = pl_sys_alloc((size_t)p->w * (size_t)p->h * 3);
+        if (!m->makers[m->n_makers].rgb) {
+            f->make_close(m->makers[m->n_makers].state);
+            return PL_ERR_MEMORY;
+        }
+    }
+    return PL_OK;
+}
+
+static void close_makers(pl_run *r)
+{
+    struct pl_images *m = r->images;
+    for (int i = 0; i < m->n_makers; i++) {
+        r->recipe->images->make_close(m->makers[i].state);
+        pl_sys_free(m->makers[i].rgb);
+    }
+    pl_sys_free(m->makers);
+}
+
+/* ---- opening -------------------------------------------------------------------------------- */
+static pl_status check_pool(const pl_run *r)
+{
+    int64_t pool = pl_config_int(r->config, "data.pool"), batch = pl__run_batch(r);
+    if (!pool) return PL_OK;
+    PL_FAIL_IF(r->n_variants, PL_ERR_CONFIG, "data.pool and data.buckets do not go together");
+    PL_FAIL_IF(batch > PL_POOL_BATCH || pool < batch, PL_ERR_CONFIG,
+               "data.pool=%lld with a batch of %lld: the pool holds at least a batch, which has at most %d samples",
+               (long long)pool, (long long)batch, PL_POOL_BATCH);
+    return PL_OK;
 }
 
 static pl_augment augment_of(const pl_config *c)
@@ -131,6 +187,7 @@ static pl_augment augment_of(const pl_config *c)
     const char *crop = pl_config_text(c, "data.crop");
     pl_augment a = {.crop = strcmp(crop, "random") == 0    ? PL_CROP_RANDOM
                             : strcmp(crop, "stretch") == 0 ? PL_CROP_STRETCH
+                            : strcmp(crop, "pixels") == 0  ? PL_CROP_PIXELS
                                                            : PL_CROP_CENTER,
                     .scale = {1, 1},
                     .flip = pl_config_float(c, "data.flip"),
@@ -152,7 +209,9 @@ static pl_status open_set(pl_run *r, struct pl_images *m, int threads)
 {
     const pl_config *c = r->config;
     const char *source = pl_config_text(c, "data.source"), *path = pl_config_text(c, "data.path");
-    PL_TRY(find_shapes(r, m->shape, &m->n));
+    m->shape = pl_sys_alloc((size_t)pl__variant_count(r) * sizeof *m->shape);
+    if (!m->shape) return PL_ERR_MEMORY;
+    for (int k = 0; k < pl__variant_count(r); k++) PL_TRY(find_shapes(r, k, m->shape[k], &m->n));
     PL_FAIL_IF(strcmp(source, "tar") == 0 && !pl_items_is_tar(path), PL_ERR_DATA,
                "data.source=tar: %s is no .tar and holds none", path);
     pl_image_set_opts o = {
@@ -167,12 +226,14 @@ static pl_status open_set(pl_run *r, struct pl_images *m, int threads)
         .threads = threads};
     o.limits.max_pixels = pl_config_int(c, "data.max_pixels");
     o.limits.min_side = (int)pl_config_int(c, "data.min_side");
-    largest(m->shape, m->n, &o.most_w, &o.most_h);
+    PL_TRY(largest(r, &o.most_w, &o.most_h));
     o.keep_bytes = keep_bytes(o.most_w, o.most_h);
     PL_TRY(pl_image_set_open(&o, &m->set));
     PL_FAIL_IF(pl_image_set_size(m->set, false) == 0, PL_ERR_DATA,
                "%s: no image is left for training", path);
-    return PL_OK;
+    PL_TRY(check_pool(r));
+    PL_TRY(open_makers(r, m, threads));
+    return r->n_variants ? pl__images_sort(r) : PL_OK;
 }
 
 pl_status pl__images_open(pl_run *r, int threads)
@@ -184,7 +245,13 @@ pl_status pl__images_open(pl_run *r, int threads)
 
 void pl__images_close(pl_run *r)
 {
-    if (r->images) pl_image_set_close(r->images->set);
+    if (!r->images) return;
+    close_makers(r);
+    pl_image_set_close(r->images->set);
+    pl_sys_free(r->images->shape);
+    pl_sys_free(r->images->order[0]);
+    pl_sys_free(r->images->order[1]);
+    pl_sys_free(r->images->cumulated);
     pl_sys_free(r->images);
     r->images = NULL;
 }
@@ -194,15 +261,6 @@ int64_t pl__images_size(const pl_run *r, pl_subset subset)
     return pl_image_set_size(r->images->set, subset == PL_SUBSET_EVAL);
 }
 
-int64_t pl__images_pick(const pl_run *r, uint64_t seed, int64_t p)
-{
-    const pl_image_set *s = r->images->set;
-    uint32_t word[4];
-    if (!pl_image_set_weighted(s)) return pl__sample_at(seed, pl_image_set_size(s, false), p);
-    pl_rng_block(seed, DRAW_STREAM, 0, (uint64_t)p, word);
-    return pl_image_set_draw(s, ((double)word[0] + (double)(word[1] >> 11) * 0x1p-21) * 0x1p-32);
-}
-
 static void write_label(void *to, const pl_type *t, int i, int64_t label)
 {
     if (t->dtype == PL_I64) ((int64_t *)to)[i] = label;
@@ -210,53 +268,78 @@ static void write_label(void *to, const pl_type *t, int i, int64_t label)
     else if (t->dtype == PL_F32) ((float *)to)[i] = (float)label;
 }
 
-static pl_status write_text(pl_run *r, const char *caption, int i, pl_batch *batch)
+static pl_status read_one(pl_run *r, const pl_images_job *j, int64_t i, int thread)
 {
     const pl_image_feed *f = r->recipe->images;
-    pl_type t;
-    char *to = f->text && f->encode ? pl_batch_input(batch, f->text, &t) : NULL;
-    if (!to) return PL_OK;
-    pl_type row = pl_type_make(t.dtype, t.rank - 1, t.dim + 1);
-    return f->encode(r->config, caption, to + (size_t)i * pl_type_bytes(&row), &row);
-}
-
-static pl_status read_one(pl_run *r, pl_image_read *read, int i, pl_batch *batch)
-{
-    const pl_image_feed *f = r->recipe->images;
-    pl_pixels to[MAX_IMAGES];
-    int n = 0;
+    pl_image_read read = {.eval = j->subset == PL_SUBSET_EVAL,
+                          .want_text = f->text != NULL,
+                          .seed = (uint64_t)pl_config_int(r->config, "seed"),
+                          .epoch = j->passes[i],
+                          .sample = j->samples[i],
+                          .thread = thread};
+    pl_pixels to[PL_MAX_IMAGES + 1];
     for (int k = 0; k < r->images->n; k++) {
-        char *all = pl_batch_input(batch, f->images[k].name, NULL);
+        char *all = pl_batch_input(j->batch, f->images[k].name, NULL);
         if (!all) continue;
-        to[n] = r->images->shape[read->eval][k];
-        size_t bytes = (size_t)to[n].w * (size_t)to[n].h * (size_t)to[n].channels *
-                       (to[n].bytes ? 1 : sizeof(float));
-        to[n++].data = all + (size_t)i * bytes;
+        pl_pixels *p = &to[read.n_to++];
+        *p = r->images->shape[j->bucket][read.eval][k];
+        p->data = all + (size_t)i * (size_t)p->w * (size_t)p->h * (size_t)p->channels *
+                            (p->bytes ? 1 : sizeof(float));
     }
-    read->to = to;
-    read->n_to = n;
-    PL_TRY(pl_image_set_read(r->images->set, read));
+    read.to = to;
+    uint8_t *rgb = f->made ? r->images->makers[thread].rgb : NULL;
+    if (rgb) {
+        pl_pixels *p = &to[read.n_to++];
+        const pl_pixels *of = first_of(r->images->shape[j->bucket][read.eval], r->images->n);
+        *p = (pl_pixels){.data = rgb, .w = of->w, .h = of->h, .channels = 3, .bytes = true};
+    }
+    PL_TRY(pl_image_set_read(r->images->set, &read));
+    if (rgb) {
+        pl_picture p = {rgb, to[read.n_to - 1].w, to[read.n_to - 1].h, {read.seed, read.epoch, read.sample},
+                        j->subset};
+        PL_TRY(f->make(r->images->makers[thread].state, &p, j->batch, (int)i));
+    }
     pl_type t;
-    void *label = f->label ? pl_batch_input(batch, f->label, &t) : NULL;
-    if (label) write_label(label, &t, i, read->label);
-    return write_text(r, read->caption, i, batch);
+    void *label = f->label ? pl_batch_input(j->batch, f->label, &t) : NULL;
+    if (label) write_label(label, &t, (int)i, read.label);
+    return pl__text_write(r, read.caption, i, j->batch);
 }
 
-pl_status pl__images_read(pl_run *r, pl_subset subset, int64_t number, const int64_t *samples,
-                          pl_batch *batch, int thread)
+/* A thread's share of a batch: every n-th sample. */
+typedef struct share {
+    pl_run *r;
+    const pl_images_job *job;
+    pl_status rc[PL_MAX_READERS];
+    int64_t at[PL_MAX_READERS]; /* sample that failed */
+    char message[PL_MAX_READERS][768];
+} share;
+
+static void read_share(void *ctx, int64_t task, int worker)
 {
-    int64_t size = pl__images_size(r, subset);
-    for (int64_t i = 0; i < r->micro; i++) {
-        pl_image_read read = {.eval = subset == PL_SUBSET_EVAL,
-                              .want_text = r->recipe->images->text != NULL,
-                              .seed = (uint64_t)pl_config_int(r->config, "seed"),
-                              .epoch = pl__ranks_position(r, number, i) / (size ? size : 1),
-                              .sample = samples[i],
-                              .thread = thread};
-        /* Drawn with replacement, a sample comes more than once an epoch: the position tells them apart. */
-        if (pl_image_set_weighted(r->images->set)) read.epoch = pl__ranks_position(r, number, i);
-        PL_TRY(read_one(r, &read, (int)i, batch));
+    share *s = ctx;
+    (void)worker;
+    s->rc[task] = PL_OK;
+    for (int64_t i = task; i < s->r->micro && s->rc[task] == PL_OK; i += s->job->n_threads) {
+        s->at[task] = i;
+        s->rc[task] = read_one(s->r, s->job, i, s->job->thread + (int)task);
     }
+    if (s->rc[task] != PL_OK)
+        snprintf(s->message[task], sizeof s->message[task], "%s", pl_error_text());
+}
+
+/* Of several failures the first sample's is told, whatever the number of threads. */
+pl_status pl__images_read(pl_run *r, const pl_images_job *j)
+{
+    for (int64_t i = 0; j->n_threads == 1 && i < r->micro; i++) PL_TRY(read_one(r, j, i, j->thread));
+    if (j->n_threads == 1) return PL_OK;
+    share s;
+    s.r = r;
+    s.job = j;
+    pl_pool_for(j->n_threads, read_share, &s);
+    int bad = -1;
+    for (int k = 0; k < j->n_threads; k++)
+        if (s.rc[k] != PL_OK && (bad < 0 || s.at[k] < s.at[bad])) bad = k;
+    if (bad >= 0) PL_FAIL(s.rc[bad], "%s", s.message[bad]);
     return PL_OK;
 }
 

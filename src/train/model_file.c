@@ -211,15 +211,46 @@ pl_status pl_run_save_model(pl_run *r, const char *path)
 }
 
 /* ---- loading ---------------------------------------------------------------------------- */
+/* Numbers of another floating type, rounded to ours. */
+static void convert(pl_dtype from, const void *src, pl_dtype to, void *dst, int64_t n)
+{
+    const uint16_t *half = src;
+    const float *real = src;
+    if (from == PL_BF16 && to == PL_F32)
+        for (int64_t i = 0; i < n; i++) ((float *)dst)[i] = pl_bf16_to_f32(half[i]);
+    else if (from == PL_F32 && to == PL_BF16)
+        for (int64_t i = 0; i < n; i++) ((uint16_t *)dst)[i] = pl_f32_to_bf16(real[i]);
+    else
+        for (int64_t i = 0; i < n; i++) pl_elem_set(to, dst, i, pl_elem_get(from, src, i));
+}
+
+/* Elements that pass through the stage at once: as the file has them behind as they are wanted. */
+static int64_t chunk_of(const pl_st_tensor *t, const pl_slot *s)
+{
+    size_t ours = pl_dtype_bytes(s->type.dtype), theirs = pl_dtype_bytes(t->type.dtype);
+    return (int64_t)(PL_STAGE_BYTES / (t->type.dtype == s->type.dtype ? ours : ours + theirs));
+}
+
+/* Elements [at, at + n) of t, in the file's order and the slot's type, into the stage. */
+static pl_status read_part(pl_run *r, const pl_st_reader *f, const pl_st_tensor *t, const pl_slot *s,
+                           int64_t at, int64_t n)
+{
+    size_t ours = pl_dtype_bytes(s->type.dtype), theirs = pl_dtype_bytes(t->type.dtype);
+    bool same = t->type.dtype == s->type.dtype;
+    char *raw = same ? r->stage : r->stage + (size_t)chunk_of(t, s) * ours;
+    PL_TRY(pl_st_read_range(f, t, (uint64_t)at * theirs, (size_t)n * theirs, raw));
+    if (!same) convert(t->type.dtype, raw, s->type.dtype, r->stage, n);
+    return PL_OK;
+}
+
 static pl_status read_walked(pl_run *r, const pl_st_reader *f, const pl_st_tensor *t, int slot)
 {
     const pl_slot *s = pl_store_slot(r->store, slot);
-    size_t size = pl_dtype_bytes(s->type.dtype);
-    int64_t elems = pl_type_elems(&s->type), chunk = (int64_t)(PL_STAGE_BYTES / size);
+    int64_t elems = pl_type_elems(&s->type), chunk = chunk_of(t, s);
     char *there = pl_session_slot(r->session, slot), *ours = there ? there : r->whole;
     for (int64_t at = 0; at < elems; at += chunk) {
         int64_t n = elems - at < chunk ? elems - at : chunk;
-        PL_TRY(pl_st_read_range(f, t, (uint64_t)at * size, (size_t)n * size, r->stage));
+        PL_TRY(read_part(r, f, t, s, at, n));
         copy_walk(s, at, n, r->stage, ours, false);
     }
     if (there) return PL_OK;
@@ -228,14 +259,22 @@ static pl_status read_walked(pl_run *r, const pl_st_reader *f, const pl_st_tenso
 
 static pl_status read_ordered(pl_run *r, const pl_st_reader *f, const pl_st_tensor *t, int slot)
 {
-    size_t bytes = pl_type_bytes(&pl_store_slot(r->store, slot)->type);
-    for (size_t at = 0; at < bytes;) {
-        size_t n = bytes - at < PL_STAGE_BYTES ? bytes - at : PL_STAGE_BYTES;
-        PL_TRY(pl_st_read_range(f, t, at, n, r->stage));
-        PL_TRY(pl_session_write_slot(r->session, slot, at, r->stage, n));
-        at += n;
+    const pl_slot *s = pl_store_slot(r->store, slot);
+    size_t size = pl_dtype_bytes(s->type.dtype);
+    int64_t elems = pl_type_elems(&s->type), chunk = chunk_of(t, s);
+    for (int64_t at = 0; at < elems; at += chunk) {
+        int64_t n = elems - at < chunk ? elems - at : chunk;
+        PL_TRY(read_part(r, f, t, s, at, n));
+        PL_TRY(pl_session_write_slot(r->session, slot, (size_t)at * size, r->stage, (size_t)n * size));
     }
     return PL_OK;
+}
+
+pl_status pl__slot_read(pl_run *r, const struct pl_st_reader *f, const struct pl_st_tensor *t, int slot,
+                        bool model)
+{
+    bool walk = model && !same_order(pl_store_slot(r->store, slot));
+    return walk ? read_walked(r, f, t, slot) : read_ordered(r, f, t, slot);
 }
 
 static pl_status load_slot(pl_run *r, const pl_st_reader *f, int i, const char *path, bool model)
@@ -250,7 +289,7 @@ static pl_status load_slot(pl_run *r, const pl_st_reader *f, int i, const char *
                "%s: tensor \"%s\" is %s, the model wants %s", path, s->name,
                t->loadable ? pl_type_text(&t->type, b, sizeof b) : pl_st_dtype_name(t->dtype),
                pl_type_text(&want, a, sizeof a));
-    return model && !same_order(s) ? read_walked(r, f, t, i) : read_ordered(r, f, t, i);
+    return pl__slot_read(r, f, t, i, model);
 }
 
 static pl_status load_all(pl_run *r, const pl_st_reader *f, const char *path, bool model,
@@ -271,6 +310,24 @@ pl_status pl__slots_read(pl_run *r, const char *path, bool model, pl_slot_test t
     pl_st_reader *f;
     PL_TRY(pl_st_open(path, &f));
     pl_status rc = load_all(r, f, path, model, test, partial);
+    pl_st_close(f);
+    return rc;
+}
+
+pl_status pl__slots_take(pl_run *r, const char *path, bool model, pl_slot_test test, int *taken, int *of)
+{
+    pl_st_reader *f;
+    PL_TRY(pl_st_open(path, &f));
+    pl_status rc = PL_OK;
+    *taken = *of = 0;
+    for (int i = 0; i < pl_store_count(r->store) && rc == PL_OK; i++) {
+        const pl_slot *s = pl_store_slot(r->store, i);
+        if (!test(s)) continue;
+        ++*of;
+        if (!pl_st_find(f, s->name)) continue;
+        ++*taken;
+        rc = load_slot(r, f, i, path, model);
+    }
     pl_st_close(f);
     return rc;
 }

@@ -19,6 +19,11 @@ int64_t pl__ranks(const pl_run *r)
     return r->ranks.ranks > 1 ? r->ranks.ranks : 1;
 }
 
+int64_t pl__run_batch(const pl_run *r)
+{
+    return r->micro * r->parts * pl__ranks(r);
+}
+
 int64_t pl__ranks_position(const pl_run *r, int64_t number, int64_t i)
 {
     return (number * pl__ranks(r) + r->ranks.rank) * r->micro + i;

@@ -9,6 +9,7 @@
 #include "base/sys.h"
 #include "ir/graph.h"
 #include "plan/cost_card.h"
+#include "plimsoll_checkpoint.h"
 #include "plimsoll_unstable.h"
 #include "rt/device.h"
 #include "rt/refit.h"
@@ -156,15 +157,30 @@ static pl_status resolve_recipe(pl_run *r, const char *name, const char **preset
     return PL_OK;
 }
 
-static pl_status make_config(pl_run *r)
+static pl_status new_config(pl_run *r, pl_config **out)
 {
     const pl_config_entry *tables[3] = {pl_engine_schema, r->recipe->schema};
     int n = r->recipe->schema ? 2 : 1;
     if (r->recipe->optims && !(tables[n++] = pl__optim_schema(&r->arena, r->recipe->optims)))
         return PL_ERR_MEMORY;
-    PL_TRY(pl_config_new(tables, n, &r->config));
-    pl_config_set_presets(r->config, preset_text, pl__unconst(r->recipe));
+    PL_TRY(pl_config_new(tables, n, out));
+    pl_config_set_presets(*out, preset_text, pl__unconst(r->recipe));
     return PL_OK;
+}
+
+static pl_status make_config(pl_run *r)
+{
+    return new_config(r, &r->config);
+}
+
+pl_status pl__run_config_copy(pl_run *r, pl_config **out)
+{
+    char *text;
+    PL_TRY(new_config(r, out));
+    PL_TRY(pl_config_print(r->config, &text));
+    pl_status rc = pl_config_load_text(*out, "the run's configuration", text, strlen(text));
+    pl_text_free(text);
+    return rc;
 }
 
 static bool is_file(const char *name)
@@ -211,22 +227,35 @@ static enum pl_compile_mode mode_of(const char *text)
                                                   : PL_MODE_DEFAULT;
 }
 
+void pl__run_target(pl_run *r)
+{
+    r->compile.device = pl_config_text(r->config, "device");
+    r->compile.mode = mode_of(pl_config_text(r->config, "compile.mode"));
+}
+
+static pl_status override(pl_run *r, const char *assignment)
+{
+    PL_TRY(pl_config_override(r->config, assignment));
+    return pl__phases_yield(r->config);
+}
+
 pl_status pl_run_open(const char *config, const char *const *overrides, int n, pl_run **out)
 {
     pl_run *r = pl_sys_alloc(sizeof *r);
     if (!r) return PL_ERR_MEMORY;
     r->compile = (pl_compile_opts)PL_COMPILE_INIT;
+    r->phase = -1;
     pl_status rc = is_file(config) ? open_file(r, config) : open_named(r, config);
-    for (int i = 0; i < n && rc == PL_OK; i++) rc = pl_config_override(r->config, overrides[i]);
+    for (int i = 0; i < n && rc == PL_OK; i++) rc = override(r, overrides[i]);
     if (rc == PL_OK) rc = pl_config_check(r->config);
+    if (rc == PL_OK) rc = pl__phases_read(r);
     if (rc == PL_OK && !(r->store = pl_store_new())) rc = PL_ERR_MEMORY;
     if (rc == PL_OK) rc = pl__stage_open(r);
     if (rc != PL_OK) {
         pl_run_free(r);
         return rc;
     }
-    r->compile.device = pl_config_text(r->config, "device");
-    r->compile.mode = mode_of(pl_config_text(r->config, "compile.mode"));
+    pl__run_target(r);
     int threads = (int)pl_config_int(r->config, "threads");
     if (threads) pl_pool_set_threads(threads);
     *out = r;
@@ -240,6 +269,7 @@ void pl_run_free(pl_run *r)
     pl_session_free(r->session);
     pl__turns_free(r);
     pl_store_free(r->store);
+    pl__phases_free(r);
     pl_config_free(r->config);
     pl_sys_free(r->stage);
     pl_sys_free(r->whole);
@@ -381,15 +411,10 @@ pl_status pl__run_build_parts(pl_run *r, int64_t parts)
     PL_TRY(drop_build(r));
     r->parts = parts;
     r->micro = pl_config_int(r->config, "batch") / (parts * pl__ranks(r));
-    pl_builder b = {.config = r->config,
-                    .store = r->store,
-                    .replay = r->replay,
-                    .batch = r->micro,
-                    .parts = parts};
-    PL_TRY(pl__ranks_prepare(r, parts, &b));
-    PL_TRY(pl__builder_run(&b, r->recipe));
     pl_optim unused;
-    PL_TRY(pl__turns_compile(r, &b));
+    pl_status rc = pl__variants_build(r);
+    if (rc != PL_OK) pl__turns_free(r);
+    PL_TRY(rc);
     PL_TRY(pl__optim_from_config(r->config, "optim", &unused, &r->plateau));
     pl_sys_trim();
     /* Compiled kernels are part of what a card holds. */
@@ -451,7 +476,7 @@ pl_run_split pl_run_split_get(const pl_run *r)
 
 double pl_run_predicted_ms(const pl_run *r)
 {
-    return pl__turns_predicted_ms(r);
+    return pl__turns_ms(r, r->turn, r->n_turns);
 }
 
 pl_run_memory pl_run_memory_get(const pl_run *r)
@@ -562,6 +587,8 @@ static pl_status start(pl_run *r)
     PL_TRY(pl__stage_slots(r));
     if (!r->resume && !pl_config_is_null(r->config, "init_from"))
         PL_TRY(pl_run_load_model(r, pl_config_text(r->config, "init_from"), false));
+    if (!r->resume && !r->replay) PL_TRY(pl__weights_load(r));
+    if (!r->resume && r->take_from) PL_TRY(pl__phase_take(r));
     if (r->replay) return PL_OK;
     return pl_supply_open(r);
 }
@@ -569,6 +596,7 @@ static pl_status start(pl_run *r)
 pl_status pl_run_start(pl_run *r)
 {
     PL_TRY(start(r));
+    PL_TRY(pl__phase_check_data(r));
     return r->resume ? pl__checkpoint_load(r, r->resume) : PL_OK;
 }
 
@@ -637,9 +665,9 @@ static void read_ahead(pl_run *r, const pl_turn *t, int64_t part)
         next = 0;
         t = pl__turn_next(r, t, &step);
     }
-    r->ahead = pl_supply_ready(r, step * r->parts + next) &&
-               read_part(r, t->run, step, next) == PL_OK &&
-               pl_session_send(r->session, t->run) == PL_OK;
+    pl_program *p = pl__variant_turns(r, pl_supply_bucket(r, step))[t - r->turn].run;
+    r->ahead = pl_supply_ready(r, step * r->parts + next) && read_part(r, p, step, next) == PL_OK &&
+               pl_session_send(r->session, p) == PL_OK;
 }
 
 static pl_status micro_step(pl_run *r, const pl_turn *t, int64_t part, pl_step_info *info)
@@ -693,13 +721,14 @@ pl_status pl_run_step(pl_run *r, pl_step_info *info)
     int64_t size = pl_supply_size(r, PL_SUBSET_TRAIN);
     uint64_t t0 = pl_sys_now_ns();
     memset(info, 0, sizeof *info);
+    pl__variant_select(r, pl_supply_bucket(r, r->steps_done));
     if (r->trace_nan) pl_session_watch(r->session, true);
     for (int i = 0; i < r->n_turns; i++)
         if (pl__turn_runs(&r->turn[i], r->steps_done))
             PL_TRY(take_turn(r, &r->turn[i], info));
     r->steps_done++;
-    info->step = r->steps_done;
-    info->epoch = size > 0 ? (double)(r->steps_done * r->parts * r->micro * pl__ranks(r)) / (double)size : 0;
+    info->step = pl_run_steps_done(r);
+    info->epoch = size > 0 ? (double)(r->steps_done * pl__run_batch(r)) / (double)size : 0;
     info->lr = scalar_output(r, updater(r), "lr");
     info->grad_norm = scalar_output(r, updater(r), "grad_norm");
     info->loss_scale = scalar_output(r, updater(r), "loss_scale");
@@ -720,6 +749,23 @@ static int64_t rows_at_once(int64_t micro, int64_t left)
     return k;
 }
 
+/* The samples of one bucket, of `total` in all: adds their share to the means. */
+static pl_status eval_bucket(pl_run *r, int bucket, int64_t total, pl_eval_info *info)
+{
+    pl_program *p = pl__variant_eval(r, bucket);
+    int64_t rows = pl_supply_eval_rows(r, bucket, total);
+    for (int64_t at = 0, k; at < rows; at += k) {
+        PL_FAIL_IF(r->stop && *r->stop, PL_ERR_STOPPED, "the evaluation was stopped");
+        k = rows_at_once(r->micro, rows - at);
+        PL_TRY(pl_supply_eval(r, bucket, at, k));
+        PL_TRY(pl_session_run(r->session, p));
+        PL_TRY(pl_session_wait(r->session));
+        for (int i = 0; i < info->n; i++)
+            info->value[i] += scalar_output(r, p, info->name[i]) * ((double)k / (double)total);
+    }
+    return PL_OK;
+}
+
 pl_status pl_run_eval(pl_run *r, pl_eval_info *info)
 {
     memset(info, 0, sizeof *info);
@@ -729,16 +775,7 @@ pl_status pl_run_eval(pl_run *r, pl_eval_info *info)
     int64_t batch = r->micro * r->parts, size = pl_supply_size(r, PL_SUBSET_EVAL);
     int64_t total = pl_config_int(r->config, "eval.batches") * batch;
     if (size > 0 && total > size) total = size;
-    for (int64_t at = 0, k; at < total; at += k) {
-        PL_FAIL_IF(r->stop && *r->stop, PL_ERR_STOPPED, "the evaluation was stopped");
-        k = rows_at_once(r->micro, total - at);
-        PL_TRY(pl_supply_eval(r, at, k));
-        PL_TRY(pl_session_run(r->session, r->eval));
-        PL_TRY(pl_session_wait(r->session));
-        for (int i = 0; i < info->n; i++)
-            info->value[i] +=
-                scalar_output(r, r->eval, info->name[i]) * ((double)k / (double)total);
-    }
+    for (int k = 0; k < pl__variant_count(r); k++) PL_TRY(eval_bucket(r, k, total, info));
     info->batches = (int)((total + batch - 1) / batch);
     info->samples = total;
     if (r->recipe->derive)

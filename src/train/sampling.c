@@ -4,7 +4,17 @@
  * permutation is a four-round Feistel network over the next even power of two, walked until it lands
  * inside the range: no table, O(1) memory for any size, any position reached at once (so resuming
  * needs no replay of the order).
+ *
+ * With buckets a batch is of one bucket, and each bucket is an endless stream of such epochs, cut into
+ * batches. The batches of epoch e are those whose first sample lies in pass e of their bucket:
+ *
+ *     bucket 0, 10 samples   |0123|4567|89 0|1234|5678|9 ...     epoch 0: 3 batches, epoch 1: 2
+ *     bucket 1,  3 samples   |012 0|12 01|2 012| ...              epoch 0: 1, epoch 1: 1, epoch 2: 1, epoch 3: 0
+ *
+ * How many begin before an epoch has a closed form, so a batch's epoch is found by bisection and its place
+ * in that epoch by the same permutation: no table, any position at once, nothing dropped or filled up.
  */
+#include "base/err.h"
 #include "train/train_int.h"
 
 static uint64_t mix(uint64_t x)
@@ -32,4 +42,48 @@ int64_t pl__sample_at(uint64_t seed, int64_t size, int64_t p)
         x = left << half | right;
     } while (x >= (uint64_t)size);
     return (int64_t)x;
+}
+
+/* ---- batches of several buckets -------------------------------------------------------------- */
+/* Batches of a bucket of n samples that begin before its sample `end`. */
+static int64_t begun(int64_t end, int64_t batch)
+{
+    return (end + batch - 1) / batch;
+}
+
+static int64_t begun_before(const pl_strata *s, int64_t epoch)
+{
+    int64_t sum = 0;
+    for (int k = 0; k < s->n; k++) sum += begun(epoch * s->size[k], s->batch);
+    return sum;
+}
+
+/* The epoch that batch `number` begins in: the last one before which no more than that have begun. */
+static int64_t epoch_of(const pl_strata *s, int64_t number)
+{
+    int64_t lo = 0, hi = 1;
+    while (begun_before(s, hi) <= number) hi *= 2;
+    while (lo + 1 < hi) {
+        int64_t mid = lo + (hi - lo) / 2;
+        if (begun_before(s, mid) <= number)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+pl_stratum pl__stratum_at(uint64_t seed, const pl_strata *s, int64_t number)
+{
+    int64_t epoch = epoch_of(s, number), first = begun_before(s, epoch);
+    int64_t count = begun_before(s, epoch + 1) - first;
+    /* A permutation of the epoch's batches, whatever their number in other epochs. */
+    int64_t at = pl__sample_at(seed ^ mix((uint64_t)epoch + 0xB0C5), count, number - first);
+    for (int k = 0; k < s->n; k++) {
+        int64_t from = begun(epoch * s->size[k], s->batch);
+        int64_t here = begun((epoch + 1) * s->size[k], s->batch) - from;
+        if (at < here) return (pl_stratum){k, from + at};
+        at -= here;
+    }
+    PL_BUG("batch %lld is in no bucket", (long long)number);
 }

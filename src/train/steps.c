@@ -61,14 +61,25 @@ pl_program *pl__turn_updater(const pl_turn *t)
     return t->apply ? t->apply : t->run;
 }
 
+static int list_turns(const pl_turn *turn, int n_turns, pl_program *eval, pl_program **out)
+{
+    int n = 0;
+    for (int i = 0; i < n_turns; i++) {
+        if (turn[i].run) out[n++] = turn[i].run;
+        if (turn[i].apply) out[n++] = turn[i].apply;
+    }
+    if (eval) out[n++] = eval;
+    return n;
+}
+
 int pl__run_programs(const pl_run *r, pl_program *out[PL_MAX_PROGRAMS])
 {
     int n = 0;
-    for (int i = 0; i < r->n_turns; i++) {
-        if (r->turn[i].run) out[n++] = r->turn[i].run;
-        if (r->turn[i].apply) out[n++] = r->turn[i].apply;
+    if (!r->n_variants) return list_turns(r->turn, r->n_turns, r->eval, out);
+    for (int k = 0; k < r->n_variants; k++) {
+        const pl_variant *v = &r->variants[k];
+        n += list_turns(v->turn, v->n_turns, v->eval, out + n);
     }
-    if (r->eval) out[n++] = r->eval;
     return n;
 }
 
@@ -77,6 +88,7 @@ void pl__turns_free(pl_run *r)
     pl_program *all[PL_MAX_PROGRAMS];
     int n = pl__run_programs(r, all);
     for (int i = 0; i < n; i++) pl_program_free(all[i]);
+    if (r->n_variants) pl__variants_free(r);
     memset(r->turn, 0, sizeof r->turn);
     r->n_turns = 0;
     r->train = r->apply = r->eval = NULL;
@@ -87,20 +99,24 @@ int pl_run_turn_count(const pl_run *r)
     return r->n_turns;
 }
 
-pl_run_turn pl_run_turn_at(const pl_run *r, int i)
+static pl_run_turn describe(const pl_turn *t)
 {
-    const pl_turn *t = &r->turn[i];
     double share = 1;
     if (t->when.every > 0) share = 1.0 / (double)t->when.every;
     if (t->when.but_every > 0) share *= 1 - 1.0 / (double)t->when.but_every;
     return (pl_run_turn){t->name ? t->name : "train", t->run, t->apply, share};
 }
 
-double pl__turns_predicted_ms(const pl_run *r)
+pl_run_turn pl_run_turn_at(const pl_run *r, int i)
+{
+    return describe(&r->turn[i]);
+}
+
+double pl__turns_ms(const pl_run *r, const pl_turn *turn, int n)
 {
     double ms = 0;
-    for (int i = 0; i < r->n_turns; i++) {
-        pl_run_turn t = pl_run_turn_at(r, i);
+    for (int i = 0; i < n; i++) {
+        pl_run_turn t = describe(&turn[i]);
         double once = (double)r->parts * pl_program_plan(t.run)->predicted_step_ms;
         if (t.apply) once += pl_program_plan(t.apply)->predicted_step_ms;
         ms += t.share * once;

@@ -28,7 +28,7 @@ static bool beats(const pl_config *c, double metric, double best)
 
 pl_verdict pl_run_judge(pl_run *r, const pl_eval_info *info)
 {
-    pl_verdict v = {.best = (double)NAN};
+    pl_verdict v = {.best = (double)NAN, .reached = pl__phase_reached(r, info)};
     int slot = pl_store_find(r->store, SLOT), i = 0;
     const char *metric = pl_config_text(r->config, "stop.metric");
     double s[N_NUMBERS];

@@ -7,6 +7,7 @@
 #include "rt/device.h"
 #include "train/dataset.h"
 #include "train/images.h"
+#include "train/texts.h"
 
 #include <math.h>
 #include <string.h>
@@ -20,14 +21,20 @@ typedef struct place {
     size_t at;
 } place;
 
-struct pl_supply {
-    pl_arena mem;
+/* A batch of one bucket in a buffer of the ring. */
+typedef struct layout {
     place *places; /* inputs of the training programs, by name */
     int n;
-    size_t samples_at, bytes; /* the numbers of the samples lie behind the inputs */
+    size_t samples_at; /* the numbers of the samples and their passes lie behind the inputs */
+} layout;
+
+struct pl_supply {
+    pl_arena mem;
+    layout *layouts; /* by bucket */
+    size_t bytes;    /* of the largest */
     int workers;
     pl_loader *loader; /* NULL: the caller reads */
-    int64_t *samples;  /* of the batch that the caller reads */
+    int64_t *samples, *passes; /* of the batch that the caller reads */
     int64_t held;      /* position whose buffer is kept for the programs that come; -1: none */
     void *buffer;      /* of it */
 };
@@ -39,13 +46,14 @@ static const pl_device *card_of(const pl_run *r)
     return dev && dev->apart ? dev : NULL;
 }
 
-/* The inputs of all training programs, each name once, into list[0..cap); returns how many there are, or
+/* The inputs of all training programs of a bucket, each name once, into list[0..cap); returns how many there are, or
  * -1 when a name stands for two types. */
-static int list_inputs(const pl_run *r, place *list, int cap)
+static int list_inputs(const pl_run *r, int bucket, place *list, int cap)
 {
     int n = 0;
+    const pl_turn *turn = pl__variant_turns(r, bucket);
     for (int t = 0; t < r->n_turns; t++) {
-        const pl_program *p = r->turn[t].run;
+        const pl_program *p = turn[t].run;
         for (int i = 0; i < pl_program_input_count(p); i++) {
             place new = {pl_program_input_name(p, i), pl_program_input_type(p, i), 0};
             int k = 0;
@@ -65,7 +73,7 @@ enum { MAX_INPUTS = 256 };
 static bool can_read_ahead(const pl_run *r)
 {
     place list[MAX_INPUTS];
-    int n = list_inputs(r, list, MAX_INPUTS);
+    int n = list_inputs(r, 0, list, MAX_INPUTS);
     return n >= 0 && n < MAX_INPUTS && (r->n_turns == 1 || r->parts == 1);
 }
 
@@ -96,14 +104,25 @@ static size_t aligned(size_t bytes)
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* Bytes of a batch buffer: every input, and the numbers of its samples. */
+/* Bytes of a batch buffer: every input, the numbers of its samples and their passes; of the largest bucket. */
 static size_t batch_bytes(const pl_run *r)
 {
     place list[MAX_INPUTS];
-    size_t sum = aligned((size_t)r->micro * sizeof(int64_t));
-    int n = list_inputs(r, list, MAX_INPUTS);
-    for (int i = 0; i < n; i++) sum += aligned(pl_type_bytes(&list[i].type));
-    return sum;
+    size_t most = 0;
+    for (int k = 0; k < pl__variant_count(r); k++) {
+        size_t sum = aligned(2 * (size_t)r->micro * sizeof(int64_t));
+        int n = list_inputs(r, k, list, MAX_INPUTS);
+        for (int i = 0; i < n; i++) sum += aligned(pl_type_bytes(&list[i].type));
+        if (sum > most) most = sum;
+    }
+    return most;
+}
+
+/* Threads that decode when the caller reads a batch by itself: for evaluation, and with data.workers=0. */
+static int callers_of(void)
+{
+    enum { MOST = 4 };
+    return pl_pool_threads() < MOST ? pl_pool_threads() : MOST;
 }
 
 uint64_t pl_supply_bytes(const pl_run *r)
@@ -111,7 +130,7 @@ uint64_t pl_supply_bytes(const pl_run *r)
     if (r->replay || !r->train || card_of(r)) return 0;
     int workers = workers_of(r);
     uint64_t bytes = workers ? pl_loader_bytes(workers, depth_of(r, workers), batch_bytes(r)) : 0;
-    return bytes + pl__images_bytes(r, workers + 1);
+    return bytes + pl__images_bytes(r, workers + callers_of());
 }
 
 /* ---- reading a batch --------------------------------------------------------------------- */
@@ -134,15 +153,15 @@ static void *find_session_input(void *ctx, const char *name, pl_type *type)
 
 /* Inputs of the training programs in a buffer of the ring. */
 typedef struct ring_inputs {
-    const pl_supply *input;
+    const layout *layout;
     char *buffer;
 } ring_inputs;
 
 static void *find_ring_input(void *ctx, const char *name, pl_type *type)
 {
     const ring_inputs *b = ctx;
-    for (int i = 0; i < b->input->n; i++) {
-        const place *p = &b->input->places[i];
+    for (int i = 0; i < b->layout->n; i++) {
+        const place *p = &b->layout->places[i];
         if (strcmp(p->name, name) != 0) continue;
         if (type) *type = p->type;
         return b->buffer + p->at;
@@ -154,18 +173,27 @@ int64_t pl_supply_size(pl_run *r, pl_subset subset)
 {
     if (r->images) return pl__images_size(r, subset);
     if (r->dataset) return pl_dataset_rows(r->dataset, subset);
-    return r->recipe->data_size ? r->recipe->data_size(r->data, subset) : 0;
+    if (r->texts && pl__prompts_wanted(r)) return pl__prompts_size(r, subset);
+    return pl__recipe_samples(r, subset);
 }
 
-static void choose_samples(pl_run *r, int64_t batch, int64_t *samples)
+int pl_supply_bucket(const pl_run *r, int64_t step)
+{
+    return r->n_variants && r->images ? pl__images_bucket(r, step) : 0;
+}
+
+/* The samples of training batch `number`, and how often each has come before. */
+static void choose_samples(pl_run *r, int64_t number, int64_t *samples, int64_t *passes)
 {
     uint64_t seed = (uint64_t)pl_config_int(r->config, "seed");
-    int64_t size = pl_supply_size(r, PL_SUBSET_TRAIN);
+    int64_t size = pl_supply_size(r, PL_SUBSET_TRAIN), first = pl__ranks_position(r, number, 0);
+    if (r->images) {
+        pl__images_choose(r, seed, number, samples, passes);
+        return;
+    }
     for (int64_t i = 0; i < r->micro; i++) {
-        int64_t p = pl__ranks_position(r, batch, i);
-        samples[i] = size <= 0   ? p
-                     : r->images ? pl__images_pick(r, seed, p)
-                                 : pl__sample_at(seed, size, p);
+        samples[i] = size <= 0 ? first + i : pl__sample_at(seed, size, first + i);
+        passes[i] = size <= 0 ? 0 : (first + i) / size;
     }
 }
 
@@ -196,59 +224,82 @@ static pl_status check_input(pl_run *r, pl_subset subset, const int64_t *samples
             (long long)(bad % row), name, (double)((const float *)x)[bad]);
 }
 
-/* Inputs of a program, or with NULL those of the ring. */
-static pl_status check_finite(pl_run *r, pl_subset subset, const pl_program *p,
-                              const int64_t *samples, pl_batch *batch)
+/* What is being read: a batch of one bucket, from where, to where. */
+typedef struct job {
+    pl_subset subset;
+    int bucket;
+    const int64_t *samples, *passes;
+    pl_batch *batch;
+    const pl_program *program; /* whose inputs these are; NULL: those of the ring */
+    int thread, n_threads;     /* of images that may work on it */
+} job;
+
+static pl_status check_finite(pl_run *r, const job *j)
 {
-    int n = p ? pl_program_input_count(p) : r->supply->n;
+    const layout *l = &r->supply->layouts[j->bucket];
+    int n = j->program ? pl_program_input_count(j->program) : l->n;
     for (int i = 0; i < n; i++) {
         pl_type t;
-        const char *name = p ? pl_program_input_name(p, i) : r->supply->places[i].name;
-        const void *x = pl_batch_input(batch, name, &t);
-        if (x) PL_TRY(check_input(r, subset, samples, name, &t, x));
+        const char *name = j->program ? pl_program_input_name(j->program, i) : l->places[i].name;
+        const void *x = pl_batch_input(j->batch, name, &t);
+        if (x) PL_TRY(check_input(r, j->subset, j->samples, name, &t, x));
     }
     return PL_OK;
 }
 
-/* number: of the batch, for the draws of views. p: as for check_finite. */
-static pl_status read_into(pl_run *r, pl_subset subset, const pl_program *p, int64_t number,
-                           const int64_t *samples, pl_batch *batch, int worker)
+static pl_status read_into(pl_run *r, const job *j)
 {
     int n = (int)r->micro;
-    if (r->images) return pl__images_read(r, subset, number, samples, batch, worker);
+    if (r->images) {
+        pl_images_job images = {j->subset, j->bucket, j->samples, j->passes, j->batch, j->thread,
+                                j->n_threads};
+        return pl__images_read(r, &images);
+    }
+    bool prompts = r->texts && pl__prompts_wanted(r);
     if (r->dataset) {
-        PL_TRY(pl_dataset_read(r->dataset, subset, samples, n, batch));
-    } else {
+        PL_TRY(pl_dataset_read(r->dataset, j->subset, j->samples, n, j->batch));
+    } else if (!prompts || r->recipe->data_read) {
         PL_FAIL_IF(!r->recipe->data_read, PL_ERR_CONFIG,
                    "recipe %s has no data of its own: set data.path", r->recipe->name);
-        PL_TRY(r->recipe->data_read(r->data, subset, samples, n, batch));
+        PL_TRY(r->recipe->data_read(r->data, j->subset, j->samples, n, j->batch));
     }
-    if (pl_config_bool(r->config, "data.allow_nonfinite")) return PL_OK;
-    return check_finite(r, subset, p, samples, batch);
+    if (prompts) PL_TRY(pl__prompts_read(r, j->subset, j->samples, n, j->batch));
+    return pl_config_bool(r->config, "data.allow_nonfinite") ? PL_OK : check_finite(r, j);
 }
 
 static pl_status fill_ring(void *ctx, int64_t number, void *buffer, int worker)
 {
     pl_run *r = ctx;
-    ring_inputs where = {r->supply, buffer};
+    int bucket = pl_supply_bucket(r, number / r->parts);
+    ring_inputs where = {&r->supply->layouts[bucket], buffer};
     pl_batch batch = {.find = find_ring_input, .find_ctx = &where};
-    int64_t *samples = (void *)((char *)buffer + r->supply->samples_at);
-    choose_samples(r, number, samples);
-    return read_into(r, PL_SUBSET_TRAIN, NULL, number, samples, &batch, worker);
+    int64_t *samples = (void *)((char *)buffer + where.layout->samples_at), *passes = samples + r->micro;
+    choose_samples(r, number, samples, passes);
+    return read_into(r, &(job){PL_SUBSET_TRAIN, bucket, samples, passes, &batch, NULL, worker, 1});
 }
 
 /* The samples of r->supply->samples into the program's inputs, by the caller. */
-static pl_status read_now(pl_run *r, pl_subset subset, pl_program *p, int64_t number)
+static pl_status read_now(pl_run *r, pl_subset subset, int bucket, pl_program *p)
 {
+    const pl_supply *s = r->supply;
     session_inputs where = {r->session, p};
     pl_batch batch = {.find = find_session_input, .find_ctx = &where};
-    return read_into(r, subset, p, number, r->supply->samples, &batch, r->supply->workers);
+    return read_into(r, &(job){subset, bucket, s->samples, s->passes, &batch, p, s->workers, callers_of()});
 }
 
-pl_status pl_supply_eval(pl_run *r, int64_t first, int64_t rows)
+int64_t pl_supply_eval_rows(const pl_run *r, int bucket, int64_t total)
 {
-    for (int64_t i = 0; i < r->micro; i++) r->supply->samples[i] = first + i % rows;
-    return read_now(r, PL_SUBSET_EVAL, r->eval, 0);
+    return r->n_variants && r->images ? pl__images_eval_rows(r, bucket, total) : total;
+}
+
+pl_status pl_supply_eval(pl_run *r, int bucket, int64_t first, int64_t rows)
+{
+    for (int64_t i = 0; i < r->micro; i++) {
+        int64_t at = first + i % rows;
+        r->supply->samples[i] = r->n_variants ? pl__images_eval_at(r, bucket, at) : at;
+        r->supply->passes[i] = 0;
+    }
+    return read_now(r, PL_SUBSET_EVAL, bucket, pl__variant_eval(r, bucket));
 }
 
 static void let_go(pl_supply *s)
@@ -269,13 +320,14 @@ static pl_status hold(pl_supply *s, int64_t number)
 pl_status pl_supply_read(pl_run *r, pl_program *p, int64_t number)
 {
     pl_supply *s = r->supply;
+    int bucket = pl_supply_bucket(r, number / r->parts);
     if (!s->loader) {
-        choose_samples(r, number, s->samples);
-        return read_now(r, PL_SUBSET_TRAIN, p, number);
+        choose_samples(r, number, s->samples, s->passes);
+        return read_now(r, PL_SUBSET_TRAIN, bucket, p);
     }
     PL_TRY(hold(s, number));
-    for (int i = 0; i < s->n; i++) {
-        const place *from = &s->places[i];
+    for (int i = 0; i < s->layouts[bucket].n; i++) {
+        const place *from = &s->layouts[bucket].places[i];
         void *to = pl_session_input(r->session, p, from->name, NULL);
         if (to) memcpy(to, (char *)s->buffer + from->at, pl_type_bytes(&from->type));
     }
@@ -292,17 +344,27 @@ bool pl_supply_ready(pl_run *r, int64_t number)
 }
 
 /* ---- opening ------------------------------------------------------------------------------ */
+static pl_status lay_out_bucket(pl_run *r, pl_supply *in, int bucket)
+{
+    layout *l = &in->layouts[bucket];
+    l->places = pl_arena_new(&in->mem, place, MAX_INPUTS);
+    if (!l->places) return PL_ERR_MEMORY;
+    l->n = list_inputs(r, bucket, l->places, MAX_INPUTS);
+    for (int i = 0; i < l->n; i++) {
+        l->places[i].at = l->samples_at;
+        l->samples_at += aligned(pl_type_bytes(&l->places[i].type));
+    }
+    return PL_OK;
+}
+
 static pl_status lay_out(pl_run *r, pl_supply *in)
 {
     in->held = -1;
-    in->places = pl_arena_new(&in->mem, place, MAX_INPUTS);
+    in->layouts = pl_arena_new(&in->mem, layout, pl__variant_count(r));
     in->samples = pl_arena_new(&in->mem, int64_t, r->micro);
-    if (!in->places || !in->samples) return PL_ERR_MEMORY;
-    in->n = list_inputs(r, in->places, MAX_INPUTS);
-    for (int i = 0; i < in->n; i++) {
-        in->places[i].at = in->samples_at;
-        in->samples_at += aligned(pl_type_bytes(&in->places[i].type));
-    }
+    in->passes = pl_arena_new(&in->mem, int64_t, r->micro);
+    if (!in->layouts || !in->samples || !in->passes) return PL_ERR_MEMORY;
+    for (int k = 0; k < pl__variant_count(r); k++) PL_TRY(lay_out_bucket(r, in, k));
     in->bytes = batch_bytes(r);
     return PL_OK;
 }
@@ -314,16 +376,16 @@ static pl_status open_source(pl_run *r)
     bool path = !pl_config_is_null(r->config, "data.path");
     PL_FAIL_IF(!path && strcmp(source, "auto") != 0 && strcmp(source, "synthetic") != 0,
                PL_ERR_CONFIG, "data.source=%s wants data.path", source);
-    if (pl__images_wanted(r)) return pl__images_open(r, r->supply->workers + 1);
+    PL_TRY(pl__texts_open(r));
+    if (pl__images_wanted(r)) return pl__images_open(r, r->supply->workers + callers_of());
+    PL_FAIL_IF(r->n_variants, PL_ERR_CONFIG, "data.buckets wants images: data.path names none");
     if (path && strcmp(source, "synthetic") != 0)
         return pl_dataset_open(pl_config_text(r->config, "data.path"),
                                pl_config_is_null(r->config, "data.fields")
                                    ? ""
                                    : pl_config_text(r->config, "data.fields"),
                                r->train, r->eval, &r->dataset);
-    if (r->recipe->data_open) PL_TRY(r->recipe->data_open(r->config, &r->data));
-    r->data_open = true;
-    return PL_OK;
+    return pl__recipe_data_open(r);
 }
 
 pl_status pl_supply_open(pl_run *r)
@@ -349,6 +411,7 @@ void pl_supply_close(pl_run *r)
     pl_supply *in = r->supply;
     if (in) pl_loader_free(in->loader); /* its workers read what is closed below */
     pl__images_close(r);
+    pl__texts_close(r);
     pl_dataset_close(r->dataset);
     if (r->data_open && r->recipe->data_close) r->recipe->data_close(r->data);
     if (in) pl_arena_release(&in->mem);

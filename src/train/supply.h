@@ -20,8 +20,13 @@ int64_t pl_supply_size(pl_run *r, pl_subset subset);
 /* Batch number `batch` (of r->micro samples) of the training stream into the inputs of a program. The
  * programs of a step read the same batch one after the other. */
 pl_status pl_supply_read(pl_run *r, pl_program *p, int64_t batch) PL_MUST_USE;
-/* Samples first to first + rows - 1 of the evaluation set, again and again until the batch is full. */
-pl_status pl_supply_eval(pl_run *r, int64_t first, int64_t rows) PL_MUST_USE;
+/* The bucket that a step's batch is of; 0 without buckets. */
+int pl_supply_bucket(const pl_run *r, int64_t step);
+/* How many of the first `total` evaluation samples are of a bucket. */
+int64_t pl_supply_eval_rows(const pl_run *r, int bucket, int64_t total);
+/* Of those, numbers first to first + rows - 1, again and again until the batch is full, into the inputs of
+ * the bucket's evaluation program. */
+pl_status pl_supply_eval(pl_run *r, int bucket, int64_t first, int64_t rows) PL_MUST_USE;
 /* Whether pl_supply_read of this training batch would not wait for a worker. */
 bool pl_supply_ready(pl_run *r, int64_t batch);
 /* Host memory that pl_supply_open will take; for planning, after build. */

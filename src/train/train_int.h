@@ -28,7 +28,7 @@ typedef struct pl_turn_draft {
     pl_grads grads;
 } pl_turn_draft;
 
-enum { PL_MAX_TURNS = 16, PL_MAX_PROGRAMS = 2 * PL_MAX_TURNS + 1 };
+enum { PL_MAX_TURNS = 16, PL_MAX_BUCKETS = 32, PL_MAX_PROGRAMS = PL_MAX_BUCKETS * (2 * PL_MAX_TURNS + 1) };
 
 struct pl_builder {
     const pl_config *config;
@@ -79,7 +79,31 @@ void pl__turn_terms(pl_run *r, const pl_turn *t, pl_step_info *info);
 /* The program that updates. */
 pl_program *pl__turn_updater(const pl_turn *t);
 /* Of a step in the mean: every program counts as often as it runs. */
-double pl__turns_predicted_ms(const pl_run *r);
+double pl__turns_ms(const pl_run *r, const pl_turn *turn, int n);
+
+/* ---- buckets.c: the programs of a step in every size of data.buckets ---- */
+typedef struct pl_variant {
+    int height, width;
+    pl_config *config; /* the run's with that size */
+    pl_turn turn[PL_MAX_TURNS];
+    int n_turns;
+    pl_program *train, *apply, *eval;
+} pl_variant;
+
+/* Builds and compiles the programs, of every bucket if there are any; r->micro and r->parts are set. */
+pl_status pl__variants_build(pl_run *r) PL_MUST_USE;
+void pl__variants_free(pl_run *r); /* not their programs */
+/* Makes the programs of bucket k the run's own; nothing without buckets. */
+void pl__variant_select(pl_run *r, int k);
+/* Without buckets there is one variant, 0: the run's own. */
+int pl__variant_count(const pl_run *r);
+const pl_turn *pl__variant_turns(const pl_run *r, int k);
+pl_program *pl__variant_train(const pl_run *r, int k);
+pl_program *pl__variant_eval(const pl_run *r, int k);
+/* The bucket that an image of that size belongs to. */
+int pl__bucket_nearest(const pl_run *r, int width, int height);
+/* run.c: a configuration with the same values; the caller frees it, on failure too. */
+pl_status pl__run_config_copy(pl_run *r, pl_config **out) PL_MUST_USE;
 
 /* The counter slot of keys stop.*, f64[3]: {evaluations seen, best, since the best}; made if absent. */
 int pl__stop_slot(pl_store *s);
@@ -109,8 +133,9 @@ pl_status pl__ranks_terms(pl_run *r, pl_step_info *info, double *bad) PL_MUST_US
 pl_status pl__ranks_least(pl_run *r, uint64_t *value) PL_MUST_USE;
 /* Position in the endless stream of sample i of this rank's part of micro-batch `number`. */
 int64_t pl__ranks_position(const pl_run *r, int64_t number, int64_t i);
-/* How many ranks the run is planned for. */
+/* How many ranks the run is planned for, and the samples of a step of all of them. */
 int64_t pl__ranks(const pl_run *r);
+int64_t pl__run_batch(const pl_run *r);
 
 struct pl_run {
     pl_arena arena; /* names */
@@ -129,13 +154,16 @@ struct pl_run {
     pl_spread spread[PL_MAX_TURNS];
     bool ranks_ready;          /* spread is known */
     const pl_nn_ranks *probed_as; /* of builds that are looked at; NULL */
+    pl_variant *variants; /* of every bucket; NULL: the programs above are the only ones */
+    int n_variants, now;  /* now: the variant that the programs above are of */
     const char *coupled;       /* why accumulate: auto does not split the batch; NULL */
     pl_session *session;
     pl_plateau plateau;
     const char *unfit; /* why no plan fits the budget; NULL */
-    void *data;                /* the recipe's, when data_open */
+    void *data;                /* what the recipe's data_read gets, when data_open */
     struct pl_dataset *dataset; /* arrays of data.path, else NULL */
     struct pl_images *images;   /* images of data.path, else NULL */
+    struct pl_texts *texts;     /* of data.prompts, else NULL */
     struct pl_supply *supply;
     bool data_open, replay;
     bool trace_nan; /* steps are watched */
@@ -146,7 +174,34 @@ struct pl_run {
     char *whole;      /* a card: room for one slot that files order otherwise; else NULL */
     const char *resume; /* checkpoint that pl_run_start goes on from, else NULL */
     const volatile int *stop; /* see pl_run_set_stop; NULL */
+    /* Phases of key `phases`: their own keys, and in their order with repetitions. */
+    pl_config **phase_keys;
+    int n_phase_keys;
+    pl_phase *phases;
+    int n_phases, phase;  /* phase: the one entered, -1 */
+    int64_t steps_before; /* of the phases before */
+    const char *take_from; /* folder that the phase before left, or NULL */
+    int taken, taken_of;   /* tensors of the model */
 };
+
+/* Device and mode of the configuration into the compiler's options. */
+void pl__run_target(pl_run *r);
+
+/* ---- phases.c ---- */
+/* Reads key `phases` and checks all of it. */
+pl_status pl__phases_read(pl_run *r) PL_MUST_USE;
+void pl__phases_free(pl_run *r);
+/* After an override: what it set holds in every phase, so phases that set it themselves do not any more. */
+pl_status pl__phases_yield(pl_config *c) PL_MUST_USE;
+/* pl_run_start's part: what the phase before left. The session is there. */
+pl_status pl__phase_take(pl_run *r) PL_MUST_USE;
+/* Are its rules possible with its data? They are open. */
+pl_status pl__phase_check_data(pl_run *r) PL_MUST_USE;
+/* Is the evaluation beyond the bound of the phase? */
+bool pl__phase_reached(const pl_run *r, const pl_eval_info *info);
+/* Whether the first n items of two lists of phases are the same; the item that the run's phase is of. */
+bool pl__phases_same(const pl_config *a, const pl_config *b, int n);
+int pl__phase_item(const pl_run *r);
 
 /* A const recipe as the untyped context of a callback that only reads it. */
 static inline void *pl__unconst(const pl_recipe *r)
@@ -154,9 +209,26 @@ static inline void *pl__unconst(const pl_recipe *r)
     return (void *)(uintptr_t)r;
 }
 
+/* generate.c: the recipe's own data, opened once; how many samples there are, 0: endless. */
+pl_status pl__recipe_data_open(pl_run *r) PL_MUST_USE;
+int64_t pl__recipe_samples(const pl_run *r, pl_subset subset);
+
 /* Sample number of position p of the endless stream of samples: each epoch is a permutation of
  * [0, size) that depends on seed and epoch only. */
 int64_t pl__sample_at(uint64_t seed, int64_t size, int64_t p);
+/* Buckets of so many samples, at least one of them not empty, in batches of `batch`. */
+typedef struct pl_strata {
+    const int64_t *size;
+    int n;
+    int64_t batch;
+} pl_strata;
+/* Batch `number` of the run: of which bucket, and which of that bucket's batches: it has the samples at
+ * positions [index * batch, (index + 1) * batch) of the bucket's own stream. */
+typedef struct pl_stratum {
+    int bucket;
+    int64_t index;
+} pl_stratum;
+pl_stratum pl__stratum_at(uint64_t seed, const pl_strata *s, int64_t number);
 
 /* The handle behind pl_batch_input: finds the memory of an input. */
 struct pl_batch {
@@ -186,6 +258,18 @@ pl_status pl__slots_write(pl_run *r, const char *path, bool model, pl_slot_test 
 /* partial: tensors that no slot wants are passed over. */
 pl_status pl__slots_read(pl_run *r, const char *path, bool model, pl_slot_test test,
                          bool partial) PL_MUST_USE;
+/* Those slots that the file has; *taken of *of. One with another shape is PL_ERR_FILE. */
+pl_status pl__slots_take(pl_run *r, const char *path, bool model, pl_slot_test test, int *taken,
+                         int *of) PL_MUST_USE;
+bool pl__slot_in_state(const pl_slot *s);
+
+/* A tensor of as many elements as the slot has; other floating types are converted. */
+struct pl_st_reader;
+struct pl_st_tensor;
+pl_status pl__slot_read(pl_run *r, const struct pl_st_reader *f, const struct pl_st_tensor *t, int slot,
+                        bool model) PL_MUST_USE;
+/* weights.c: the files that the recipe's `weights` keys name, into the slots that are there. */
+pl_status pl__weights_load(pl_run *r) PL_MUST_USE;
 
 /* Samples of the training set; 0 when they never end. */
 int64_t pl__run_samples(pl_run *r);

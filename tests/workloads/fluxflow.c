@@ -5,7 +5,8 @@
 const flux_config flux_full = {.lpips = true,
                                .gan = true,
                                .sizes = {.batch = 2,
-                                         .image = 256,
+                                         .height = 256,
+                                         .width = 256,
                                          .dim = 128,
                                          .scales = 4,
                                          .layers = 4,
@@ -14,7 +15,8 @@ const flux_config flux_full = {.lpips = true,
                                          .disc_base = 64,
                                          .disc_depth = 4,
                                          .vgg = {64, 128, 256, 512, 512},
-                                         .lpips_buffers = true},
+                                         .lpips_buffers = true,
+                                         .spade = true},
                                .lr = 5e-7,
                                .clip = 1,
                                .ema = 0.999,
@@ -25,9 +27,9 @@ const flux_config flux_full = {.lpips = true,
                                .lambda_lpips = 0.1,
                                .mse_weight = 0.1};
 #define TINY                                                                                   \
- .sizes = {.batch = 2, .image = 16, .dim = 32, .scales = 2, .layers = 1, .heads = 2,           \
+ .sizes = {.batch = 2, .height = 16, .width = 16, .dim = 32, .scales = 2, .layers = 1, .heads = 2,           \
            .rgb = {16, 8}, .disc_base = 8, .disc_depth = 2, .vgg = {8, 8, 16, 16, 16},         \
-           .lpips_buffers = true},                                                             \
+           .lpips_buffers = true, .spade = true},                                              \
  .lr = 1e-4, .clip = 1, .ema = 0.999, .kl_beta = 1e-4, .kl_warmup = 8, .r1_gamma = 5,          \
  .first_step = 2, .lambda_adv = 0.5, .lambda_lpips = 0.1, .mse_weight = 0.1
 const flux_config flux_tiny_vae = {TINY};
@@ -36,12 +38,12 @@ const flux_config flux_tiny_gan = {TINY, .lpips = true, .gan = true};
 /* ---- training steps --------------------------------------------------------------------- */
 static pl_val real_input(pl_nn *m, const flux_config *c)
 {
-    return pl_input(m->g, "real", PL_TYPE(PL_F32, c->sizes.batch, c->sizes.image, c->sizes.image, 3));
+    return pl_input(m->g, "real", PL_TYPE(PL_F32, c->sizes.batch, c->sizes.height, c->sizes.width, 3));
 }
 
 static pl_val eps_input(pl_nn *m, const flux_config *c, const char *name)
 {
-    int64_t side = c->sizes.image >> c->sizes.scales;
+    int64_t side = c->sizes.height >> c->sizes.scales;
     return pl_input(m->g, name, PL_TYPE(PL_F32, c->sizes.batch, side, side, c->sizes.dim));
 }
 
@@ -51,7 +53,7 @@ static void disc_step(pl_nn *m, const flux_config *c, bool penalise)
     pl_val real = real_input(m, c), mu, logvar;
     pl_val packed = flux_compressor(m, &c->sizes, real, eps_input(m, c, "eps_d"), &mu, &logvar);
     packed = pl_stop_gradient(g, packed); /* the penalty takes the condition as given */
-    pl_val fake = flux_expander(m, &c->sizes, packed), condition = flux_token_mean(m, &c->sizes, packed);
+    pl_val fake = flux_expander(m, &c->sizes, packed), condition = flux_token_mean(m, packed);
     pl_val on_real = flux_discriminator(m, &c->sizes, real, condition);
     pl_val r1 = penalise ? pl_loss_r1(g, on_real, real) : pl_fill(g, PL_RANK0(PL_F32), 0);
     pl_val loss = pl_loss_hinge_d(g, on_real, flux_discriminator(m, &c->sizes, fake, condition));
@@ -86,7 +88,7 @@ static pl_val kl_weight(pl_nn *m, const flux_config *c)
     pl_slot s = {.name = "optim.step", .type = PL_RANK0(PL_I64), .kind = PL_SLOT_COUNTER};
     pl_val step = pl_nn_read(m, pl_store_add(pl_graph_store(g), &s));
     step = pl_shift(g, step, (double)c->first_step);
-    return flux_kl_weight(g, step, c->kl_beta, c->kl_warmup);
+    return pl_cast(g, flux_kl_weight(g, step, c->kl_beta, c->kl_warmup), PL_F32);
 }
 
 void flux_generator(pl_nn *m, const void *config)
@@ -106,7 +108,7 @@ void flux_generator(pl_nn *m, const void *config)
     if (c->gan) {
         pl_val held = pl_stop_gradient(g, packed);
         pl_val logits =
-            flux_discriminator(m, &c->sizes, flux_expander(m, &c->sizes, held), flux_token_mean(m, &c->sizes, held));
+            flux_discriminator(m, &c->sizes, flux_expander(m, &c->sizes, held), flux_token_mean(m, held));
         raw[2] = pl_loss_hinge_g(g, logits);
         factor[2] = pl_fill(g, PL_RANK0(PL_F32), c->lambda_adv);
     }

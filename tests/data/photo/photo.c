@@ -3,7 +3,9 @@
 #include <plimsoll_recipe.h>
 
 static const pl_config_entry schema[] = {
-    {"side", PL_CONFIG_INT, "32", 8, 4096, NULL, "Sides of an image."},
+    {"height", PL_CONFIG_INT, "32", 8, 4096, NULL, "Of an image."},
+    {"width", PL_CONFIG_INT, "32", 8, 4096, NULL, "Of an image."},
+    {"positions", PL_CONFIG_BOOL, "false", 0, 0, NULL, "A weight for every pixel: they depend on the size."},
     {"classes", PL_CONFIG_INT, "4", 2, 4096, NULL, "Classes."},
     {"convs", PL_CONFIG_INT, "1", 0, 64, NULL, "Convolutions at full size: how much there is to compute."},
     {0},
@@ -23,8 +25,13 @@ static pl_val forward(pl_builder *b, pl_nn *m, pl_val x)
 
 static pl_val loss(pl_builder *b, pl_nn *m)
 {
-    int64_t n = pl_builder_batch(b), side = pl_config_int(pl_builder_config(b), "side");
-    pl_val x = pl_input(m->g, "image", PL_TYPE(PL_F32, n, side, side, 3));
+    const pl_config *c = pl_builder_config(b);
+    int64_t n = pl_builder_batch(b), height = pl_config_int(c, "height"), width = pl_config_int(c, "width");
+    pl_val x = pl_input(m->g, "image", PL_TYPE(PL_F32, n, height, width, 3));
+    if (pl_config_bool(c, "positions")) {
+        pl_val at = pl_nn_param(m, "positions", 3, (int64_t[]){height, width, 3}, (pl_nn_init){0});
+        x = pl_add(m->g, x, pl_broadcast(m->g, at, 4, (int64_t[]){n, height, width, 3}));
+    }
     pl_val label = pl_input(m->g, "class", PL_TYPE(PL_I32, n));
     return pl_loss_cross_entropy(m->g, forward(b, m, x), label);
 }
@@ -38,7 +45,7 @@ static pl_status build(pl_builder *b)
 }
 
 static const pl_image_input images[] = {{"image", -1, 1}, {NULL, 0, 0}};
-static const pl_image_feed feed = {.images = images, .label = "class"};
+static const pl_image_feed feed = {.images = images, .label = "class", .height = "height", .width = "width"};
 static const pl_preset presets[] = {
     {"small", "for tests", "batch: 4\ntrain: {steps: 10, log_every: 1}\neval: {batches: 1}\n"}, {NULL, NULL, NULL}};
 

@@ -1,0 +1,58 @@
+/* trainer.h - what the files of `plimsoll train` share: the run that is going on and how it is told. */
+#ifndef CLI_TRAINER_H
+#define CLI_TRAINER_H
+
+#include "monitor.h"
+#include "phases.h"
+#include "plimsoll_ranks.h"
+#include "run_folder.h"
+
+typedef struct trainer {
+    pl_run *run;  /* with phases: the one that is going on */
+    pl_run *list; /* no phase is entered in it; it is `run` where there are none */
+    pl_world *world; /* NULL: alone */
+    const cli_args *args;
+    const char *memory; /* --memory */
+    run_folder folder;
+    monitor monitor;
+    const char *name;
+    bool json, quiet, bar, fresh, trace_nan;
+    bool over;       /* a phase has ended the run */
+    bool begun;      /* log and configuration of the folder are open */
+    int largest;     /* number of the phase that takes most; -1 */
+    char handed[4096]; /* folder that phases leave their weights in */
+    pl_json *events; /* stdout with --json, else NULL */
+    int64_t from;    /* steps done before this process, or before this phase */
+    int64_t first;   /* steps done before this process */
+    int64_t evaluated; /* step of the last evaluation, -1 before */
+    double began, started, shown, data_ms, step_ms; /* seconds (began: this phase); sums since the last line */
+    int64_t steps, log_every, eval_every, since; /* steps: the last one of this phase */
+    char metric[64];            /* name of the recipe's metric, "" before the first evaluation */
+    double metric_first, metric_last;
+} trainer;
+
+double trainer_now(void);
+/* The phase that is going on; NULL without phases. */
+const pl_phase *trainer_phase(const trainer *t);
+/* Of this phase. */
+int64_t trainer_step(const trainer *t, int64_t step);
+
+/* ---- train_events.c: one object a line, and lines for people ---- */
+typedef struct eval_event {
+    int64_t step;
+    const pl_eval_info *info;
+} eval_event;
+pl_status emit_plan(trainer *t);
+pl_status emit_phase(trainer *t);
+pl_status emit_step(trainer *t, const pl_step_info *s);
+pl_status emit_eval(trainer *t, int64_t step, const pl_eval_info *e);
+pl_status emit_checkpoint(trainer *t, int64_t step);
+pl_status emit_end(trainer *t, int64_t steps);
+void clear_bar(const trainer *t);
+void show_bar(trainer *t, const pl_step_info *s);
+void show_line(trainer *t, const pl_step_info *s);
+void show_memory(trainer *t, int64_t step, bool asked);
+void show_eval(trainer *t, int64_t step, const pl_eval_info *e);
+void show_phase(trainer *t);
+
+#endif

@@ -1,0 +1,265 @@
+/* flow.c - the flow processor: tokens with noise, a text vector and a time to the velocity between
+ * noise and tokens.
+ *
+ *     tokens (B,T,D) ── linear ── 10 blocks ── linear ── velocity (B,T,D)
+ *     text (B,E) + time ── linear ── one text token, which every block attends to
+ *     first 4 tokens ── attention ── context, which gates the tokens before every block and grows by
+ *                                    their mean after it
+ *     what leaves the blocks, as a map ── convolutions ── mean ── added to the first 4 tokens
+ *
+ * A block: self-attention with rotary positions; cross-attention; four small networks ("pillars") give
+ * the points p0..p3 of a Bezier curve whose parameter is the token itself, and each block's points gate
+ * the next one's. Names of parameters are the authors'.
+ *
+ * Three things in the authors' code are not what they look like; compat keeps them:
+ *   - the curve takes five consecutive channels, but the parts are joined one after the other, so that a
+ *     curve's five numbers are five neighbours of one part: mended by interleaving the parts;
+ *   - rotary angles are laid out for neighbouring channels and applied to halves, which is no rotation;
+ *   - a time in 0..999 is multiplied by 999 and cut off, so that all but time 0 are time 999.
+ * Attention to one token has the weight 1 whatever the query is: queries and keys of the cross-attention have
+ * no gradient, and nothing is computed of them. Their parameters are there all the same.
+ */
+#include "fluxflow.h"
+
+enum { CONTEXT = 4, TIMES = 1000 };
+
+static const pl_nn_lin plain;
+static const pl_nn_norm affine;
+static const double curve_start[4] = {1e-8, 0.25, 0.75, 1};
+
+static pl_nn_lin xavier(void)
+{
+    return (pl_nn_lin){.init = pl_nn_xavier_uniform(1), .bias_init = pl_nn_constant(0)};
+}
+
+/* ---- context ---------------------------------------------------------------------------- */
+/* What the first token of a set says of the others, (B,D): one head of attention for 128 channels. */
+static pl_val mix_context(pl_nn *m, pl_val x)
+{
+    static const char *const names[3] = {"q_proj", "k_proj", "v_proj"};
+    pl_graph *g = m->g;
+    pl_type t = pl_val_type(g, x);
+    int64_t d = t.dim[2];
+    pl_val part[3];
+    pl_nn_push(m, "ctx_mixer");
+    pl_val cls = pl_nn_param(m, "cls", PL_DIMS(1, 1, d), pl_nn_constant(0));
+    cls = pl_broadcast(g, cls, PL_DIMS(t.dim[0], 1, d));
+    pl_val y = pl_nn_layer_norm(m, x, "norm_in", affine);
+    y = pl_concat(g, 2, (pl_val[]){cls, y}, 1);
+    for (int i = 0; i < 3; i++) part[i] = pl_nn_linear(m, y, names[i], d, xavier());
+    /* Only the first row leaves. */
+    part[0] = pl_slice(g, part[0], 1, 0, 1, 1);
+    y = pl_nn_attend(g, part[0], part[1], part[2], d < 128 ? 1 : (int)(d / 128));
+    y = pl_nn_layer_norm(m, pl_nn_linear(m, y, "out_proj", d, xavier()), "norm_out", affine);
+    pl_nn_pop(m);
+    return pl_reshape(g, y, PL_DIMS(t.dim[0], d));
+}
+
+/* x * sigmoid(linear(context)) + linear(context) */
+static pl_val inject(pl_nn *m, pl_val x, pl_val context)
+{
+    pl_graph *g = m->g;
+    int64_t d = pl_val_type(g, x).dim[2];
+    pl_nn_push(m, "context_injection");
+    pl_val gate = pl_sigmoid(g, pl_nn_linear(m, context, "gate.0", d, plain));
+    pl_val bias = pl_nn_linear(m, context, "bias", d, plain);
+    pl_nn_pop(m);
+    return pl_nn_film(g, x, gate, bias);
+}
+
+/* ---- blocks ----------------------------------------------------------------------------- */
+/* As the authors turn: channel i with channel i + D/2, by the angle of the pair that i is in. */
+static pl_val turn_halves(pl_graph *g, pl_val x, pl_val angles)
+{
+    pl_type t = pl_val_type(g, x);
+    int64_t n = t.dim[1], d = t.dim[3];
+    pl_val a = pl_cast(g, pl_reshape(g, angles, PL_DIMS(n, d / 2, 1)), t.dtype);
+    a = pl_reshape(g, pl_broadcast(g, a, PL_DIMS(n, d / 2, 2)), PL_DIMS(n, 1, d));
+    pl_val lo = pl_slice(g, x, 3, 0, d / 2, 1), hi = pl_slice(g, x, 3, d / 2, d, 1);
+    pl_val other = pl_concat(g, 2, (pl_val[]){pl_neg(g, hi), lo}, 3);
+    return pl_add(g, pl_mul(g, x, pl_cos(g, a)), pl_mul(g, other, pl_sin(g, a)));
+}
+
+static pl_val rotate(pl_nn *m, const flux_sizes *c, pl_val x, pl_val angles)
+{
+    pl_graph *g = m->g;
+    pl_type t = pl_val_type(g, x);
+    int heads = c->flow.heads;
+    x = pl_reshape(g, x, PL_DIMS(t.dim[0], t.dim[1], heads, t.dim[2] / heads));
+    x = c->compat ? turn_halves(g, x, angles) : pl_nn_rope(g, x, angles, false);
+    return pl_reshape(g, x, PL_DIMS(t.dim[0], t.dim[1], t.dim[2]));
+}
+
+static pl_val self_attention(pl_nn *m, const flux_sizes *c, pl_val x, pl_val angles)
+{
+    pl_graph *g = m->g;
+    int64_t d = c->flow.width;
+    pl_val kv[2];
+    pl_nn_push(m, "self_attn");
+    pl_val q = rotate(m, c, pl_nn_linear(m, x, "q_proj", d, xavier()), angles);
+    pl_split(g, pl_nn_linear(m, x, "kv_proj", 2 * d, xavier()), 2, 2, kv);
+    x = pl_nn_attend(g, q, rotate(m, c, kv[0], angles), kv[1], c->flow.heads);
+    x = pl_nn_linear(m, x, "out_proj", d, xavier());
+    pl_nn_pop(m);
+    return x;
+}
+
+/* To one token: its weight is 1. compat reads the query's parameters, so that they decay. */
+static pl_val cross_attention(pl_nn *m, const flux_sizes *c, pl_val x, pl_val text)
+{
+    int64_t d = c->flow.width;
+    pl_val kv[2];
+    pl_nn_push(m, "cross_attn");
+    pl_split(m->g, pl_nn_linear(m, text, "kv_proj", 2 * d, xavier()), 2, 2, kv);
+    if (c->compat) {
+        pl_nn_linear(m, x, "q_proj", d, xavier());
+    } else {
+        pl_nn_declare(m, "q_proj.weight", PL_DIMS(d, d), xavier().init);
+        pl_nn_declare(m, "q_proj.bias", PL_DIMS(d), pl_nn_constant(0));
+    }
+    pl_val y = pl_nn_linear(m, kv[1], "out_proj", d, xavier());
+    pl_nn_pop(m);
+    return y;
+}
+
+/* Three layers with SiLU after each. */
+static pl_val pillar(pl_nn *m, pl_val x, int which)
+{
+    int64_t d = pl_val_type(m->g, x).dim[2];
+    for (int i = 0; i < 3; i++)
+        x = pl_silu(m->g, pl_nn_linear(m, x, pl_nn_name(m, "p%d.%d.0", which, i), d, xavier()));
+    return x;
+}
+
+/* The curve through four points at the place x. */
+static pl_val curve(pl_nn *m, const flux_sizes *c, pl_val x, const pl_val p[4])
+{
+    pl_graph *g = m->g;
+    pl_type t = pl_val_type(g, x);
+    pl_val part[5] = {x, p[0], p[1], p[2], p[3]};
+    if (c->compat) return pl_bezier(g, pl_concat(g, 5, part, 2), false);
+    pl_val five = pl_stack(g, 5, part, 3);
+    return pl_bezier(g, pl_reshape(g, five, PL_DIMS(t.dim[0], t.dim[1], 5 * t.dim[2])), false);
+}
+
+/* What the blocks hand on. */
+typedef struct stream {
+    pl_val x, context, text, angles, point[4];
+} stream;
+
+static void block(pl_nn *m, const flux_sizes *c, stream *s, int i)
+{
+    pl_graph *g = m->g;
+    pl_nn_push(m, "transformer_blocks.%d", i);
+    pl_scope_checkpoint(g);
+    pl_val x = s->x;
+    x = pl_add(g, x, self_attention(m, c, pl_nn_layer_norm(m, x, "norm1", affine), s->angles));
+    x = pl_add(g, x, cross_attention(m, c, x, pl_nn_layer_norm(m, s->text, "norm2", affine)));
+    pl_val gate = pl_sigmoid(g, x);
+    for (int k = 0; k < 4; k++)
+        s->point[k] = pillar(m, i ? pl_mul(g, gate, s->point[k]) : gate, k);
+    pl_val h = pl_nn_layer_norm(m, x, "norm3", affine);
+    x = pl_add(g, x, pl_nn_linear(m, h, "ffn.0", c->flow.width, xavier()));
+    s->x = curve(m, c, x, s->point);
+    pl_nn_pop(m);
+    s->context = pl_add(g, s->context, pl_mean(g, s->x, PL_AXIS(1), false));
+}
+
+/* ---- ends ------------------------------------------------------------------------------- */
+static pl_val conv(pl_nn *m, pl_val x, const char *name, int64_t out, int kernel)
+{
+    return pl_nn_conv2d(m, x, name, out, (pl_nn_conv){.kernel = kernel, .pad = kernel / 2});
+}
+
+/* A vector (B,D) that the map of all tokens gives. */
+static pl_val closing_context(pl_nn *m, const flux_sizes *c, pl_val x)
+{
+    pl_graph *g = m->g;
+    int64_t d = c->flow.width, h = c->height >> c->scales, w = c->width >> c->scales;
+    x = conv(m, pl_reshape(g, x, PL_DIMS(c->batch, h, w, d)), "flow_predictor.0", d, 5);
+    x = conv(m, pl_nn_trainable_bezier(m, x, "flow_predictor.1", curve_start), "flow_predictor.2", d,
+             3);
+    x = conv(m, flux_with_coordinates(m, c, x), "context_final.0", d, 7);
+    return pl_nn_global_average(g, pl_nn_trainable_bezier(m, x, "context_final.1", curve_start));
+}
+
+/* v + row on the first tokens. */
+static pl_val add_to_first(pl_graph *g, pl_val v, pl_val row)
+{
+    pl_type t = pl_val_type(g, v);
+    int64_t k = t.dim[1] < CONTEXT ? t.dim[1] : CONTEXT;
+    pl_val first = pl_add(g, pl_slice(g, v, 1, 0, k, 1), pl_unsqueeze(g, row, 1));
+    if (k == t.dim[1]) return first;
+    return pl_concat(g, 2, (pl_val[]){first, pl_slice(g, v, 1, k, t.dim[1], 1)}, 1);
+}
+
+/* One token (B,1,D) of the text and of the time. */
+static pl_val text_token(pl_nn *m, const flux_sizes *c, pl_val text, pl_val t)
+{
+    pl_graph *g = m->g;
+    int64_t d = c->flow.width, wide = pl_val_type(g, text).dim[1];
+    pl_val last = pl_full_like(g, t, TIMES - 1);
+    if (c->compat) t = pl_min(g, pl_mul(g, t, last), last);
+    pl_val x = pl_nn_embedding(m, t, "time_embed.0", TIMES, d);
+    x = pl_nn_layer_norm(m, x, "time_embed.1", affine);
+    x = pl_nn_linear(m, pl_nn_trainable_bezier(m, x, "time_embed.2", curve_start), "time_embed.3", wide,
+                     plain);
+    return pl_unsqueeze(g, pl_nn_linear(m, pl_add(g, text, x), "text_proj", d, plain), 1);
+}
+
+pl_val flux_flow(pl_nn *m, const flux_sizes *c, pl_val tokens, pl_val text, pl_val t)
+{
+    pl_graph *g = m->g;
+    int64_t d = c->flow.width, n = pl_val_type(g, tokens).dim[1];
+    int64_t angle_width = d / c->flow.heads;
+    pl_nn_push(m, "flow_processor");
+    stream s = {.x = pl_nn_linear(m, tokens, "vae_to_dmodel", d, plain),
+                .angles = pl_nn_rope_angles(g, 1, &n, &angle_width, 10000)};
+    s.context = mix_context(m, pl_slice(g, s.x, 1, 0, n < CONTEXT ? n : CONTEXT, 1));
+    s.text = text_token(m, c, text, t);
+    for (int i = 0; i < c->flow.layers; i++) {
+        s.x = inject(m, s.x, s.context);
+        block(m, c, &s, i);
+    }
+    pl_val v = pl_nn_linear(m, s.x, "dmodel_to_vae", c->dim, plain);
+    pl_val row = pl_nn_linear(m, closing_context(m, c, s.x), "dmodel_to_vae", c->dim, plain);
+    v = add_to_first(g, v, row);
+    pl_nn_pop(m);
+    return v;
+}
+
+/* ---- noise ------------------------------------------------------------------------------ */
+/* A time in 0..999 for each number of [0,1): small ones are likelier, by the square of a cosine. */
+pl_val flux_flow_time(pl_graph *g, pl_val u)
+{
+    static const double quarter = 1.57079632679489661923;
+    int64_t n = pl_val_type(g, u).dim[0];
+    pl_val s = pl_scale(g, pl_iota(g, PL_TYPE(PL_F64, TIMES), 0), 1.0 / (TIMES - 1));
+    s = pl_scale(g, pl_shift(g, s, 0.008), quarter / 1.008);
+    pl_val below = pl_cumsum(g, pl_square(g, pl_cos(g, s)), 0, false);
+    pl_val total = pl_slice(g, below, 0, TIMES - 1, TIMES, 1);
+    pl_val at = pl_mul(g, pl_reshape(g, pl_cast(g, u, PL_F64), PL_DIMS(n, 1)), total);
+    pl_val passed = pl_cast(g, pl_ge(g, at, below), PL_I64);
+    pl_val t = pl_sum(g, passed, PL_AXIS(1), false);
+    return pl_min(g, t, pl_full_like(g, t, TIMES - 1));
+}
+
+/* Product of 1 - beta over the times up to t, beta rising from 1e-4 to 0.02: (B,1,1). */
+static pl_val signal_share(pl_graph *g, pl_val t)
+{
+    pl_val beta = pl_shift(g, pl_scale(g, pl_iota(g, PL_TYPE(PL_F64, TIMES), 0),
+                                       (0.02 - 1e-4) / (TIMES - 1)), 1e-4);
+    pl_val logs = pl_cumsum(g, pl_log(g, pl_shift(g, pl_neg(g, beta), 1)), 0, false);
+    pl_val a = pl_exp(g, pl_take(g, logs, t));
+    return pl_reshape(g, a, PL_DIMS(pl_val_type(g, t).dim[0], 1, 1));
+}
+
+void flux_flow_noised(pl_graph *g, pl_val x, pl_val noise, pl_val t, pl_val *noised, pl_val *velocity)
+{
+    pl_dtype dtype = pl_val_type(g, x).dtype;
+    pl_val a = signal_share(g, t);
+    pl_val rest = pl_cast(g, pl_sqrt(g, pl_shift(g, pl_neg(g, a), 1)), dtype);
+    a = pl_cast(g, pl_sqrt(g, a), dtype);
+    *noised = pl_add(g, pl_mul(g, a, x), pl_mul(g, rest, noise));
+    *velocity = pl_sub(g, pl_mul(g, a, noise), pl_mul(g, rest, x));
+}

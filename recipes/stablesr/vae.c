@@ -1,0 +1,183 @@
+/* vae.c - the autoencoder of Stable Diffusion: 8 times smaller, four channels (AutoencoderKL, f8).
+ *
+ * It is frozen and its encoder is all that training needs; the decoder exists for part: vae. Names are those
+ * of the published checkpoints. What the encoder gives are moments: the mean of a latent and the log of its
+ * variance, from which training draws anew each time.
+ */
+#include "stablesr.h"
+
+static const pl_nn_norm group = {.eps = 1e-6};
+
+static pl_nn_conv conv3(void)
+{
+    return (pl_nn_conv){.kernel = 3, .pad = 1};
+}
+
+static pl_nn_conv conv1(void)
+{
+    return (pl_nn_conv){.kernel = 1};
+}
+
+static int64_t channels(const pl_nn *m, pl_val x)
+{
+    pl_type t = pl_val_type(m->g, x);
+    return t.rank == 4 ? t.dim[3] : 0;
+}
+
+static pl_val norm_silu(pl_nn *m, pl_val x, const char *name)
+{
+    return pl_silu(m->g, pl_nn_group_norm(m, x, name, 32, group));
+}
+
+static pl_val block(pl_nn *m, pl_val x, int64_t out, const char *name)
+{
+    bool same = channels(m, x) == out;
+    pl_nn_push(m, "%s", name);
+    pl_scope_checkpoint(m->g);
+    pl_val h = pl_nn_conv2d(m, norm_silu(m, x, "norm1"), "conv1", out, conv3());
+    h = pl_nn_conv2d(m, norm_silu(m, h, "norm2"), "conv2", out, conv3());
+    if (!same) x = pl_nn_conv2d(m, x, "nin_shortcut", out, conv1());
+    pl_nn_pop(m);
+    return pl_add(m->g, x, h);
+}
+
+/* One head over all positions. */
+static pl_val attention(pl_nn *m, pl_val x, const char *name)
+{
+    pl_graph *g = m->g;
+    pl_type t = pl_val_type(g, x);
+    int64_t w = channels(m, x);
+    pl_nn_push(m, "%s", name);
+    pl_val h = pl_nn_group_norm(m, x, "norm", 32, group), part[3];
+    static const char *const names[] = {"q", "k", "v"};
+    for (int i = 0; i < 3; i++)
+        part[i] = pl_reshape(g, pl_nn_conv2d(m, h, names[i], w, conv1()), PL_DIMS(t.dim[0], -1, w));
+    h = pl_reshape(g, pl_nn_attend(g, part[0], part[1], part[2], 1), t.rank, t.dim);
+    h = pl_nn_conv2d(m, h, "proj_out", w, conv1());
+    pl_nn_pop(m);
+    return pl_add(g, x, h);
+}
+
+static pl_val middle(pl_nn *m, pl_val x)
+{
+    int64_t w = channels(m, x);
+    pl_nn_push(m, "mid");
+    x = block(m, x, w, "block_1");
+    x = attention(m, x, "attn_1");
+    x = block(m, x, w, "block_2");
+    pl_nn_pop(m);
+    return x;
+}
+
+/* Halves the sides: a row and a column of zeros behind, none before. */
+static pl_val downsample(pl_nn *m, pl_val x)
+{
+    x = pl_pad(m->g, pl_pad(m->g, x, 1, 0, 1, 0, 0), 2, 0, 1, 0, 0);
+    return pl_nn_conv2d(m, x, "downsample.conv", channels(m, x), (pl_nn_conv){.kernel = 3, .stride = 2});
+}
+
+pl_val sr_vae_moments(pl_nn *m, const sr_config *c, pl_val image)
+{
+    pl_nn_push(m, "vae");
+    pl_nn_push(m, "encoder");
+    pl_val h = pl_nn_conv2d(m, image, "conv_in", c->vae_width, conv3());
+    for (int i = 0; i < SR_VAE_LEVELS; i++) {
+        pl_nn_push(m, "down.%d", i);
+        for (int k = 0; k < 2; k++)
+            h = block(m, h, c->vae_mult[i] * c->vae_width, pl_nn_name(m, "block.%d", k));
+        if (i + 1 < SR_VAE_LEVELS) h = downsample(m, h);
+        pl_nn_pop(m);
+    }
+    h = norm_silu(m, middle(m, h), "norm_out");
+    h = pl_nn_conv2d(m, h, "conv_out", 8, conv3());
+    pl_nn_pop(m);
+    h = pl_nn_conv2d(m, h, "quant_conv", 8, conv1());
+    pl_nn_pop(m);
+    return h;
+}
+
+pl_val sr_vae_sample(pl_nn *m, pl_val moments, pl_val noise)
+{
+    pl_graph *g = m->g;
+    pl_val part[2];
+    pl_split(g, moments, 3, 2, part);
+    pl_val deviation = pl_exp(g, pl_scale(g, pl_clamp(g, part[1], -30, 20), 0.5));
+    return pl_scale(g, pl_add(g, part[0], pl_mul(g, deviation, noise)), SR_VAE_SCALE);
+}
+
+pl_val sr_vae_decode(pl_nn *m, const sr_config *c, pl_val z)
+{
+    pl_graph *g = m->g;
+    int64_t top = c->vae_mult[SR_VAE_LEVELS - 1] * c->vae_width;
+    pl_nn_push(m, "vae");
+    z = pl_nn_conv2d(m, pl_scale(g, z, 1 / SR_VAE_SCALE), "post_quant_conv", 4, conv1());
+    pl_nn_push(m, "decoder");
+    pl_val h = middle(m, pl_nn_conv2d(m, z, "conv_in", top, conv3()));
+    for (int i = SR_VAE_LEVELS - 1; i >= 0; i--) {
+        pl_nn_push(m, "up.%d", i);
+        for (int k = 0; k < 3; k++)
+            h = block(m, h, c->vae_mult[i] * c->vae_width, pl_nn_name(m, "block.%d", k));
+        if (i) h = pl_nn_conv2d(m, pl_nn_upsample_nearest(g, h, 2), "upsample.conv", channels(m, h), conv3());
+        pl_nn_pop(m);
+    }
+    h = pl_nn_conv2d(m, norm_silu(m, h, "norm_out"), "conv_out", 3, conv3());
+    pl_nn_pop(m);
+    pl_nn_pop(m);
+    return h;
+}
+
+/* ---- names of others -------------------------------------------------------------------- */
+static const pl_rename published[] = {
+    {"encoder.**", "vae.encoder.**"},
+    {"decoder.**", "vae.decoder.**"},
+    {"quant_conv.*", "vae.quant_conv.*"},
+    {"post_quant_conv.*", "vae.post_quant_conv.*"},
+    {NULL, NULL},
+};
+
+/* clang-format off */
+#define MIDDLE(part)                                                                                  \
+    {part ".mid_block.resnets.0.**",                "vae." part ".mid.block_1.**"},                   \
+    {part ".mid_block.resnets.1.**",                "vae." part ".mid.block_2.**"},                   \
+    {part ".mid_block.attentions.0.group_norm.*",   "vae." part ".mid.attn_1.norm.*"},                \
+    {part ".mid_block.attentions.0.to_q.*",         "vae." part ".mid.attn_1.q.*"},                   \
+    {part ".mid_block.attentions.0.to_k.*",         "vae." part ".mid.attn_1.k.*"},                   \
+    {part ".mid_block.attentions.0.to_v.*",         "vae." part ".mid.attn_1.v.*"},                   \
+    {part ".mid_block.attentions.0.to_out.0.*",     "vae." part ".mid.attn_1.proj_out.*"},            \
+    {part ".conv_norm_out.*",                       "vae." part ".norm_out.*"},                       \
+    {part ".conv_in.*",                             "vae." part ".conv_in.*"},                        \
+    {part ".conv_out.*",                            "vae." part ".conv_out.*"}
+#define UP(theirs, ours)                                                                              \
+    {"decoder.up_blocks." theirs ".resnets.*.conv_shortcut.*", "vae.decoder.up." ours ".block.*.nin_shortcut.*"}, \
+    {"decoder.up_blocks." theirs ".resnets.*.*.*",             "vae.decoder.up." ours ".block.*.*.*"},            \
+    {"decoder.up_blocks." theirs ".upsamplers.0.conv.*",       "vae.decoder.up." ours ".upsample.conv.*"}
+static const pl_rename diffusers[] = {
+    MIDDLE("encoder"),
+    MIDDLE("decoder"),
+    {"encoder.down_blocks.*.resnets.*.conv_shortcut.*", "vae.encoder.down.*.block.*.nin_shortcut.*"},
+    {"encoder.down_blocks.*.resnets.*.*.*",             "vae.encoder.down.*.block.*.*.*"},
+    {"encoder.down_blocks.*.downsamplers.0.conv.*",     "vae.encoder.down.*.downsample.conv.*"},
+    UP("0", "3"), UP("1", "2"), UP("2", "1"), UP("3", "0"),
+    {"quant_conv.*",                                    "vae.quant_conv.*"},
+    {"post_quant_conv.*",                               "vae.post_quant_conv.*"},
+    {NULL, NULL},
+};
+/* clang-format on */
+
+/* Training wants the encoder alone; whole checkpoints have the U-Net and the text encoder too. */
+static const pl_naming namings[] = {
+    {"published", NULL, published, "decoder.*,post_quant_conv.*,loss.*"},
+    {"diffusers", NULL, diffusers, "decoder.*,post_quant_conv.*"},
+    {"checkpoint", "first_stage_model.", published, "*,!first_stage_model.*,first_stage_model.decoder.*,"
+                                                    "first_stage_model.post_quant_conv.*"},
+    {NULL, NULL, NULL, NULL},
+};
+
+static const pl_rename context_names[] = {{"context", "context"}, {NULL, NULL}};
+static const pl_naming context_naming[] = {{"plain", NULL, context_names, NULL}, {NULL, NULL, NULL, NULL}};
+
+const pl_weights sr_weights[] = {
+    {"vae.weights", "vae.*", namings},
+    {"context_from", "context", context_naming},
+    {NULL, NULL, NULL},
+};

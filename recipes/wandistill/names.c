@@ -1,0 +1,56 @@
+/* names.c - how others call the teacher's weights: the files of diffusers and those of Wan itself. */
+#include "wandistill.h"
+
+/* clang-format off */
+static const pl_rename diffusers[] = {
+    {"patch_embedding.*",                            "teacher.patch.*"},
+    {"condition_embedder.text_embedder.linear_1.*",  "teacher.text.0.*"},
+    {"condition_embedder.text_embedder.linear_2.*",  "teacher.text.2.*"},
+    {"condition_embedder.time_embedder.linear_1.*",  "teacher.time.0.*"},
+    {"condition_embedder.time_embedder.linear_2.*",  "teacher.time.2.*"},
+    {"condition_embedder.time_proj.*",               "teacher.time6.*"},
+    {"blocks.*.scale_shift_table",                   "teacher.blocks.*.modulation"},
+    {"blocks.*.attn1.to_q.*",                        "teacher.blocks.*.self_attn.q.*"},
+    {"blocks.*.attn1.to_k.*",                        "teacher.blocks.*.self_attn.k.*"},
+    {"blocks.*.attn1.to_v.*",                        "teacher.blocks.*.self_attn.v.*"},
+    {"blocks.*.attn1.to_out.0.*",                    "teacher.blocks.*.self_attn.o.*"},
+    {"blocks.*.attn1.*.*",                           "teacher.blocks.*.self_attn.*.*"},
+    {"blocks.*.attn2.to_q.*",                        "teacher.blocks.*.cross_attn.q.*"},
+    {"blocks.*.attn2.to_k.*",                        "teacher.blocks.*.cross_attn.k.*"},
+    {"blocks.*.attn2.to_v.*",                        "teacher.blocks.*.cross_attn.v.*"},
+    {"blocks.*.attn2.to_out.0.*",                    "teacher.blocks.*.cross_attn.o.*"},
+    {"blocks.*.attn2.*.*",                           "teacher.blocks.*.cross_attn.*.*"},
+    {"blocks.*.norm2.*",                             "teacher.blocks.*.norm.*"},
+    {"blocks.*.ffn.net.0.proj.*",                    "teacher.blocks.*.ffn.0.*"},
+    {"blocks.*.ffn.net.2.*",                         "teacher.blocks.*.ffn.2.*"},
+    {"scale_shift_table",                            "teacher.modulation"},
+    {"proj_out.*",                                   "teacher.head.*"},
+    {NULL, NULL},
+};
+
+static const pl_rename native[] = {
+    {"patch_embedding.*",         "teacher.patch.*"},
+    {"text_embedding.*.*",        "teacher.text.*.*"},
+    {"time_embedding.*.*",        "teacher.time.*.*"},
+    {"time_projection.1.*",       "teacher.time6.*"},
+    {"blocks.*.modulation",       "teacher.blocks.*.modulation"},
+    {"blocks.*.self_attn.*.*",    "teacher.blocks.*.self_attn.*.*"},
+    {"blocks.*.cross_attn.*.*",   "teacher.blocks.*.cross_attn.*.*"},
+    {"blocks.*.norm3.*",          "teacher.blocks.*.norm.*"},
+    {"blocks.*.ffn.*.*",          "teacher.blocks.*.ffn.*.*"},
+    {"head.modulation",           "teacher.modulation"},
+    {"head.head.*",               "teacher.head.*"},
+    {NULL, NULL},
+};
+/* clang-format on */
+
+static const pl_naming namings[] = {
+    {"diffusers", NULL, diffusers, NULL},
+    {"native Wan", NULL, native, NULL},
+    {NULL, NULL, NULL, NULL},
+};
+
+const pl_weights wan_weights[] = {
+    {"teacher.weights", "teacher.*", namings},
+    {NULL, NULL, NULL},
+};

@@ -1,0 +1,138 @@
+/* init.c - the state before the first step: constants and random draws, slot by slot.
+ *
+ * An element is a function of (seed, name of its slot, index): not of the device, of the number of
+ * threads or of what else is in the store. Draws are made by the batch (cpu/draw.h), shifted and
+ * scaled in double, and rounded once. On a device that is apart zeros are filled there, the rest
+ * passes through the host's block part by part.
+ */
+#include "base/dtype.h"
+#include "base/pool.h"
+#include "cpu/draw.h"
+#include "rt/rt_int.h"
+
+#include <math.h>
+#include <string.h>
+#include <xxhash.h>
+
+enum { CHUNK = 1 << 16, AT_ONCE = 1024 }; /* elements a task, and of a task that are drawn together */
+
+typedef struct job {
+    void *base;
+    pl_dtype dtype;
+    pl_init init;
+    pl_draws from;
+    int64_t first, n; /* first: a multiple of AT_ONCE */
+} job;
+
+/* Scaled draws to the slot's type. */
+static void store(const job *j, int64_t at, int64_t n, const double *v)
+{
+    float *f = (float *)j->base + at;
+    uint16_t *h = (uint16_t *)j->base + at;
+    if (j->dtype == PL_F32)
+        for (int64_t i = 0; i < n; i++) f[i] = (float)v[i];
+    else if (j->dtype == PL_BF16)
+        for (int64_t i = 0; i < n; i++) h[i] = pl_f32_to_bf16((float)v[i]);
+    else
+        for (int64_t i = 0; i < n; i++) pl_elem_set(j->dtype, j->base, at + i, v[i]);
+}
+
+/* Rounding to the slot's type may reach b, which is outside [a, b): a stands in for it. */
+static void keep_below(const job *j, int64_t at, int64_t n, const double *v)
+{
+    /* Rounding moves a number by at most 2^-9 of it (bf16): what is further below b stays there. */
+    double near = j->init.b - fmax(fabs(j->init.a), fabs(j->init.b)) * 0x1p-7;
+    for (int64_t i = 0; i < n; i++)
+        if (v[i] >= near && pl_elem_get(j->dtype, j->base, at + i) >= j->init.b)
+            pl_elem_set(j->dtype, j->base, at + i, j->init.a);
+}
+
+static void draw_part(const job *j, int64_t at, int64_t n)
+{
+    float drawn[AT_ONCE];
+    double v[AT_ONCE];
+    bool normal = j->init.kind == PL_INIT_NORMAL;
+    double scale = normal ? j->init.b : j->init.b - j->init.a;
+    pl_draw_run(&j->from, j->first + at, n, drawn);
+    for (int64_t i = 0; i < n; i++) v[i] = j->init.a + scale * (double)drawn[i];
+    store(j, at, n, v);
+    if (!normal && j->init.a < j->init.b) keep_below(j, at, n, v);
+}
+
+static void fill_chunk(void *ctx, int64_t task, int worker)
+{
+    const job *j = ctx;
+    (void)worker;
+    int64_t end = (task + 1) * CHUNK < j->n ? (task + 1) * CHUNK : j->n;
+    for (int64_t at = task * CHUNK; at < end; at += AT_ONCE) {
+        int64_t n = end - at < AT_ONCE ? end - at : AT_ONCE;
+        if (j->init.kind != PL_INIT_CONST)
+            draw_part(j, at, n);
+        else
+            for (int64_t i = 0; i < n; i++) pl_elem_set(j->dtype, j->base, at + i, j->init.a);
+    }
+}
+
+/* Elements [first, first + n) of a slot, at base. */
+static void init_part(const pl_slot *slot, uint64_t seed, int64_t first, int64_t n, void *base)
+{
+    uint64_t h = XXH64(slot->name, strlen(slot->name), 0);
+    job j = {.base = base,
+             .dtype = slot->type.dtype,
+             .init = slot->init,
+             .from = {.seed = seed ^ (h & 0xffffffff00000000u),
+                      .stream = (uint32_t)h,
+                      .normal = slot->init.kind == PL_INIT_NORMAL,
+                      .dtype = PL_F32}, /* all bits: what is drawn is rounded after scaling */
+             .first = first,
+             .n = n};
+    pl_pool_for((n + CHUNK - 1) / CHUNK, fill_chunk, &j);
+}
+
+static bool is_zero(const pl_init *init)
+{
+    return init->kind == PL_INIT_CONST && init->a == 0 && !signbit(init->a);
+}
+
+/* The elements of the whole slot that lie here: from *first on, so many. A part beyond the slot's end
+ * stays zero. */
+static int64_t elems_here(const pl_slot *slot, int64_t *first)
+{
+    int64_t n = pl_type_elems(&slot->type), all = pl_type_elems(pl_slot_type(slot));
+    *first = slot->shards ? slot->shard * n : 0;
+    int64_t left = all - *first;
+    return left < 0 ? 0 : left < n ? left : n;
+}
+
+static pl_status init_apart(pl_session *s, int i, uint64_t seed)
+{
+    const pl_slot *slot = pl_store_slot(s->store, i);
+    size_t elem = pl_dtype_bytes(slot->type.dtype);
+    char *to = s->state + s->slot_at[i];
+    int64_t begin, all = elems_here(slot, &begin), part = (int64_t)(s->bounce_bytes / elem);
+    if (is_zero(&slot->init) && all > 0) {
+        s->dev->fill(to, 0, (size_t)all * elem);
+        return PL_OK;
+    }
+    for (int64_t first = 0; first < all; first += part) {
+        int64_t n = all - first < part ? all - first : part;
+        if (first == 0 || slot->init.kind != PL_INIT_CONST) init_part(slot, seed, begin + first, n, s->bounce);
+        PL_TRY(s->dev->write(to + (size_t)first * elem, s->bounce, (size_t)n * elem));
+    }
+    return PL_OK;
+}
+
+pl_status pl_session_init(pl_session *s, uint64_t seed)
+{
+    for (int i = 0; i < s->n_slots; i++) {
+        const pl_slot *slot = pl_store_slot(s->store, i);
+        int64_t first, n = elems_here(slot, &first);
+        if (n < pl_type_elems(&slot->type))
+            s->dev->fill(s->state + s->slot_at[i], 0, pl_type_bytes(&slot->type));
+        if (s->dev->apart)
+            PL_TRY(init_apart(s, i, seed));
+        else
+            init_part(slot, seed, first, n, s->state + s->slot_at[i]);
+    }
+    return PL_OK;
+}
