@@ -8,7 +8,7 @@
  * second one leaves at once; checkpoints are whole at any instant.
  */
 #include "plan_view.h"
-#include "trainer.h"
+#include "ranks.h"
 
 #include <errno.h>
 #include <math.h>
@@ -17,7 +17,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t stop_asked; /* the signal's number */
+static volatile sig_atomic_t stop_asked; /* the signal's number; of several ranks, any one's */
+static volatile int stop_agreed;          /* the same, when all ranks know of it */
 static volatile sig_atomic_t save_asked, memory_asked;
 
 static void ask_stop(int signal_number)
@@ -61,8 +62,18 @@ static void note_metric(trainer *t, int64_t step, const pl_eval_info *e)
 static pl_status save(trainer *t, bool must)
 {
     int64_t step = pl_run_steps_done(t->run), before = t->folder.saved;
+    bool saved = false;
     save_asked = 0;
+    if (ranks_follows(t)) {
+        pl_status served = ranks_serve(t, &saved);
+        if (saved) t->folder.saved = step;
+        return served;
+    }
     pl_status rc = folder_save(&t->folder, t->run, t->evaluated == step);
+    if (t->world) {
+        pl_status told = pl_run_served(t->run, rc == PL_OK && t->folder.saved == step);
+        if (told != PL_OK) return told;
+    }
     if (rc == PL_OK && t->folder.saved == before) return PL_OK;
     if (rc == PL_OK) return emit_checkpoint(t, step);
     if (must || rc != PL_ERR_IO) return rc;
@@ -127,6 +138,7 @@ static pl_status evaluate(trainer *t, int64_t step)
     if (rc == PL_OK) rc = monitor_eval(&t->monitor, step, &e);
     if (rc == PL_OK && trained) rc = folder_judge(&t->folder, step, &e, &best);
     t->evaluated = step;
+    if (rc == PL_OK) rc = ranks_agree(t, &(int){0}, &best);
     return rc == PL_OK && best ? save(t, false) : rc;
 }
 
@@ -155,8 +167,12 @@ static pl_status one_step(trainer *t)
     rc = emit_step(t, &s);
     if (rc == PL_OK) rc = monitor_step(&t->monitor, &s);
     if (rc == PL_OK && eval_due(t, s.step)) rc = evaluate(t, s.step);
-    if (rc == PL_OK && save_due(t, s.step)) rc = save(t, false);
-    return rc;
+    if (rc != PL_OK) return rc;
+    bool due = save_due(t, s.step);
+    stop_agreed = stop_asked;
+    rc = ranks_agree(t, &stop_agreed, &due);
+    if (stop_agreed) stop_asked = stop_agreed;
+    return rc == PL_OK && due ? save(t, false) : rc;
 }
 
 /* The evaluation at the end comes after the last checkpoint, unless it was due then anyway: a run that
@@ -171,10 +187,11 @@ static pl_status loop(trainer *t)
     if (eval_due(t, t->from) && t->evaluated != t->from) rc = evaluate(t, t->from);
     t->began = trainer_now();
     t->shown = -1;
-    while (rc == PL_OK && pl_run_steps_done(t->run) < t->steps && !stop_asked) rc = one_step(t);
+    while (rc == PL_OK && pl_run_steps_done(t->run) < t->steps && !(t->world ? stop_agreed : stop_asked))
+        rc = one_step(t);
     clear_bar(t);
     if (rc == PL_OK) rc = save(t, true);
-    bool done = rc == PL_OK && !stop_asked;
+    bool done = rc == PL_OK && !(t->world ? stop_agreed : stop_asked);
     if (done && t->evaluated != t->steps) rc = evaluate(t, t->steps);
     return rc;
 }
@@ -215,7 +232,13 @@ static pl_status save_model(trainer *t)
 static pl_status finish(trainer *t)
 {
     int64_t done = pl_run_steps_done(t->run);
-    pl_status rc = t->folder.path && !stop_asked ? save_model(t) : PL_OK;
+    bool stopped = t->world ? stop_agreed : stop_asked, served;
+    pl_status rc = PL_OK;
+    if (!stopped && ranks_follows(t))
+        rc = ranks_serve(t, &served);
+    else if (!stopped && t->folder.path)
+        rc = save_model(t);
+    if (rc == PL_OK && !stopped && t->world && !ranks_follows(t)) rc = pl_run_served(t->run, true);
     if (rc == PL_OK) rc = emit_end(t, done);
     if (rc == PL_OK && !t->json && !t->quiet) tell_end(t, done);
     return rc;
@@ -303,7 +326,7 @@ static void take_settings(trainer *t)
     t->eval_every = pl_config_int(c, "eval.every");
     t->since = 0;
     t->data_ms = t->step_ms = 0;
-    pl_run_set_stop(t->run, &stop_asked);
+    if (!t->world) pl_run_set_stop(t->run, &stop_asked);
 }
 
 static int train_whole(trainer *t)
@@ -311,6 +334,8 @@ static int train_whole(trainer *t)
     take_settings(t);
     pl_status rc = folder_enter(&t->folder, t->run, t->folder.dir[0] != 0);
     if (rc != PL_OK) return pl_status_exit_code(rc);
+    rc = ranks_take_folder(t);
+    if (rc != PL_OK) return cli_fail(rc);
     if (t->folder.finished) return already_done(t);
     rc = train(t);
     if (rc == PL_OK) rc = finish(t);
@@ -453,6 +478,10 @@ static int run_training(trainer *t)
     if (rc == PL_OK) rc = find_phase(t, &phase);
     if (rc != PL_OK) return pl_status_exit_code(rc);
     if (pl_run_phase_count(t->list) == 0) return train_whole(t);
+    if (t->world) {
+        cli_error("phases: a run of several ranks has none; train its phases one by one (init_from)");
+        return 2;
+    }
     if ((rc = open_handed(t)) != PL_OK) return pl_status_exit_code(rc);
     code = run_phases(t, phase);
     close_handed(t);
@@ -532,6 +561,7 @@ int cmd_train(int argc, char **argv)
     listen(SIGUSR1, ask_save);
     listen(SIGUSR2, ask_memory);
     signal(SIGXFSZ, SIG_IGN); /* a file at its limit is an error of the write */
+    if (t.world && !t.quiet && !t.json) ranks_table(&t);
     int code = run_training(&t);
     pl_json_free(t.events);
     monitor_close(&t.monitor);

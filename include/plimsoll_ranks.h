@@ -38,6 +38,12 @@ PL_API int pl_world_size(const pl_world *w); /* 1 of NULL */
 /* Ranks on this rank's machine, and which of them it is. */
 PL_API int pl_world_local_size(const pl_world *w);
 PL_API int pl_world_local_rank(const pl_world *w);
+typedef struct pl_rank_info {
+    const char *host; /* the world's */
+    int pid, threads;
+    uint64_t memory_bytes; /* of its machine */
+} pl_rank_info;
+PL_API void pl_world_info(const pl_world *w, int rank, pl_rank_info *out);
 /* How many ranks a launcher has started, before joining; 1 without one. */
 PL_API pl_status pl_world_launched(int *size) PL_MUST_USE;
 /* `bytes` of every rank, in the order of ranks, into all. Every rank calls it. */
@@ -52,6 +58,12 @@ typedef struct pl_run_traffic {
     uint64_t all_reduce, reduce_scatter, all_gather, broadcast, control;
 } pl_run_traffic;
 PL_API pl_run_traffic pl_run_traffic_get(const pl_run *r);
+/* Saving is rank 0's; the others serve it meanwhile, until it calls pl_run_served. *well is what it says
+ * then. */
+PL_API pl_status pl_run_serve(pl_run *r, bool *well) PL_MUST_USE;
+PL_API pl_status pl_run_served(pl_run *r, bool well) PL_MUST_USE;
+/* Rank 0's data in place of all others'. */
+PL_API pl_status pl_world_tell(pl_world *w, void *data, size_t bytes) PL_MUST_USE;
 /* Between steps, by every rank: bits that any rank has set come back set on all of them. */
 PL_API pl_status pl_run_agree(pl_run *r, uint64_t *bits) PL_MUST_USE;
 

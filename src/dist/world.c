@@ -142,6 +142,12 @@ int pl_world_local_size(const pl_world *w)
     return w ? w->local_size : 1;
 }
 
+void pl_world_info(const pl_world *w, int rank, pl_rank_info *out)
+{
+    const pl_member *m = &w->member[rank];
+    *out = (pl_rank_info){m->host, m->pid, m->threads, m->memory_bytes};
+}
+
 struct pl_comm *pl_world_comm(pl_world *w)
 {
     return w ? &w->comm : NULL;

@@ -200,6 +200,15 @@ pl_status pl__ranks_terms(pl_run *r, pl_step_info *info, double *bad)
     return PL_OK;
 }
 
+pl_status pl__ranks_sum(pl_run *r, double *value, int n)
+{
+    double sum[PL_MAX_METRICS] = {0};
+    if (!r->world || n == 0) return PL_OK;
+    PL_TRY(gather(r, value, n, add, sum));
+    memcpy(value, sum, (size_t)n * sizeof *sum);
+    return PL_OK;
+}
+
 pl_status pl__ranks_least(pl_run *r, uint64_t *value)
 {
     double own = (double)*value, least = own;

@@ -754,10 +754,12 @@ static pl_status eval_bucket(pl_run *r, int bucket, int64_t total, pl_eval_info 
 {
     pl_program *p = pl__variant_eval(r, bucket);
     int64_t rows = pl_supply_eval_rows(r, bucket, total);
-    for (int64_t at = 0, k; at < rows; at += k) {
+    int64_t number = 0, ranks = pl__ranks(r); /* ranks take turns; all run the program equally often */
+    for (int64_t at = 0, k; at < rows || number % ranks; at += k, number++) {
         PL_FAIL_IF(r->stop && *r->stop, PL_ERR_STOPPED, "the evaluation was stopped");
-        k = rows_at_once(r->micro, rows - at);
-        PL_TRY(pl_supply_eval(r, bucket, at, k));
+        k = at < rows ? rows_at_once(r->micro, rows - at) : 0;
+        if (number % ranks != r->ranks.rank) continue;
+        PL_TRY(pl_supply_eval(r, bucket, k ? at : 0, k ? k : 1));
         PL_TRY(pl_session_run(r->session, p));
         PL_TRY(pl_session_wait(r->session));
         for (int i = 0; i < info->n; i++)
@@ -772,10 +774,11 @@ pl_status pl_run_eval(pl_run *r, pl_eval_info *info)
     if (!r->eval) return PL_OK;
     for (int i = 0; i < pl_program_output_count(r->eval) && i < PL_MAX_METRICS; i++)
         info->name[info->n++] = pl_program_output_name(r->eval, i);
-    int64_t batch = r->micro * r->parts, size = pl_supply_size(r, PL_SUBSET_EVAL);
+    int64_t batch = pl__run_batch(r), size = pl_supply_size(r, PL_SUBSET_EVAL);
     int64_t total = pl_config_int(r->config, "eval.batches") * batch;
     if (size > 0 && total > size) total = size;
     for (int k = 0; k < pl__variant_count(r); k++) PL_TRY(eval_bucket(r, k, total, info));
+    PL_TRY(pl__ranks_sum(r, info->value, info->n));
     info->batches = (int)((total + batch - 1) / batch);
     info->samples = total;
     if (r->recipe->derive)

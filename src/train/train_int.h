@@ -129,10 +129,26 @@ pl_status pl__ranks_configure(pl_run *r) PL_MUST_USE;
 pl_status pl__ranks_prepare(pl_run *r, int64_t parts, pl_builder *b) PL_MUST_USE;
 /* Means over ranks of the step's scalars. *bad: how many values any rank found not finite. */
 pl_status pl__ranks_terms(pl_run *r, pl_step_info *info, double *bad) PL_MUST_USE;
+/* n numbers, at most PL_MAX_METRICS, become their sums over ranks. */
+pl_status pl__ranks_sum(pl_run *r, double *value, int n) PL_MUST_USE;
 /* The least of all ranks' numbers. */
 pl_status pl__ranks_least(pl_run *r, uint64_t *value) PL_MUST_USE;
 /* Position in the endless stream of sample i of this rank's part of micro-batch `number`. */
 int64_t pl__ranks_position(const pl_run *r, int64_t number, int64_t i);
+/* ---- rank_files.c ---- */
+struct pl_checkpoint;
+struct pl_st_reader;
+struct pl_st_tensor;
+/* Rank 0, while the others serve: all of a slot that ranks share. */
+pl_status pl__ranks_fetch(pl_run *r, int slot, char *whole) PL_MUST_USE;
+/* Of the state, what every rank has. */
+bool pl__slot_in_state_file(const pl_slot *s);
+/* Every rank's parts of shared state into dir; their files are added to c. */
+pl_status pl__ranks_save_parts(pl_run *r, const char *dir, struct pl_checkpoint *c) PL_MUST_USE;
+/* The state of a checkpoint of any number of ranks. */
+pl_status pl__ranks_read_state(pl_run *r, const char *dir, const struct pl_checkpoint *c) PL_MUST_USE;
+/* The elements of a slot's value that lie here: from *first on, so many. */
+int64_t pl__slot_range(const pl_slot *s, int64_t *first);
 /* How many ranks the run is planned for, and the samples of a step of all of them. */
 int64_t pl__ranks(const pl_run *r);
 int64_t pl__run_batch(const pl_run *r);
