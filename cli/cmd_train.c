@@ -64,6 +64,7 @@ static pl_status save(trainer *t, bool must)
     int64_t step = pl_run_steps_done(t->run), before = t->folder.saved;
     bool saved = false;
     save_asked = 0;
+    pl_world_doing(t->world, "saving", step);
     if (ranks_follows(t)) {
         pl_status served = ranks_serve(t, &saved);
         if (saved) t->folder.saved = step;
@@ -122,6 +123,7 @@ static pl_status evaluate(trainer *t, int64_t step)
     pl_eval_info e;
     bool best = false, trained = trainer_step(t, step) > 0;
     if (!pl_run_eval_program(t->run)) return PL_OK;
+    pl_world_doing(t->world, "evaluating", step);
     pl_status rc = pl_run_eval(t->run, &e);
     if (rc == PL_ERR_STOPPED) return PL_OK;
     if (rc == PL_OK) rc = check_reach(t, &e);
@@ -156,6 +158,7 @@ static bool save_due(const trainer *t, int64_t step)
 static pl_status one_step(trainer *t)
 {
     pl_step_info s;
+    pl_world_doing(t->world, "training", pl_run_steps_done(t->run) + 1);
     pl_status rc = pl_run_step(t->run, &s);
     if (rc != PL_OK) return rc;
     show_line(t, &s);
@@ -312,6 +315,7 @@ static pl_status train(trainer *t)
 /* The exit code of a run that was not finished, or was. */
 static int exit_code(const trainer *t, pl_status rc)
 {
+    if (rc != PL_OK && t->world) pl_world_fail(t->world, pl_status_exit_code(rc), pl_error_text());
     if (rc != PL_OK)
         return t->folder.told || t->monitor.failed ? pl_status_exit_code(rc) : cli_fail(rc);
     if (!stop_asked) return 0;
@@ -333,9 +337,9 @@ static int train_whole(trainer *t)
 {
     take_settings(t);
     pl_status rc = folder_enter(&t->folder, t->run, t->folder.dir[0] != 0);
-    if (rc != PL_OK) return pl_status_exit_code(rc);
-    rc = ranks_take_folder(t);
-    if (rc != PL_OK) return cli_fail(rc);
+    t->folder.told = rc != PL_OK;
+    if (rc == PL_OK) rc = ranks_take_folder(t);
+    if (rc != PL_OK) return exit_code(t, rc);
     if (t->folder.finished) return already_done(t);
     rc = train(t);
     if (rc == PL_OK) rc = finish(t);
@@ -476,6 +480,7 @@ static int run_training(trainer *t)
     int phase = 0, code;
     pl_status rc = folder_lock(&t->folder, t->fresh);
     if (rc == PL_OK) rc = find_phase(t, &phase);
+    if (rc != PL_OK && t->world) pl_world_fail(t->world, pl_status_exit_code(rc), pl_error_text());
     if (rc != PL_OK) return pl_status_exit_code(rc);
     if (pl_run_phase_count(t->list) == 0) return train_whole(t);
     if (t->world) {
@@ -497,6 +502,18 @@ static bool only_planned(const pl_run *run)
     cli_error("%s is %s: plimsoll plan can use it, plimsoll devices tells what this machine can train on",
               device, info.why_not);
     return true;
+}
+
+/* Starts ranks, if this process is to; returns its exit code then, else -1. */
+static int start_ranks(const char *text, char **argv)
+{
+    int code, ranks = text ? atoi(text) : 1;
+    if (text && ranks < 1) {
+        cli_error("--ranks wants a number of processes, not \"%s\"", text);
+        return 2;
+    }
+    pl_status rc = pl_ranks_start(ranks, argv - 1, &code); /* argv begins with the command's name */
+    return rc == PL_OK ? code : cli_fail(rc);
 }
 
 int cmd_train(int argc, char **argv)
@@ -526,6 +543,8 @@ int cmd_train(int argc, char **argv)
               "  plimsoll train my.yaml --memory 6GB\n", &a);
     cli_want(&a, 1, 1, "train", "one configuration");
     cli_override(&a, "device", device, device_key, sizeof device_key);
+    int started = print_config ? -1 : start_ranks(ranks, argv);
+    if (started >= 0) return started;
     pl_status rc = print_config ? PL_OK : pl_world_open(&t.world);
     if (rc != PL_OK) return cli_fail(rc);
     if (t.world) {
@@ -541,7 +560,9 @@ int cmd_train(int argc, char **argv)
     }
     rc = plan_open(&a, memory, &t.list);
     if (rc == PL_OK) rc = pl_run_join(t.list, t.world);
+    if (rc != PL_OK) pl_world_fail(t.world, pl_status_exit_code(rc), pl_error_text());
     if (rc != PL_OK) return cli_fail(rc);
+    pl_world_set_limit(t.world, pl_config_duration(pl_run_config(t.list), "rank_timeout"));
     if (print_config) return plan_print_config(t.list);
     if (only_planned(t.list)) {
         pl_run_free(t.list);
@@ -568,6 +589,6 @@ int cmd_train(int argc, char **argv)
     folder_close(&t.folder);
     if (t.run != t.list) pl_run_free(t.run);
     pl_run_free(t.list);
-    pl_world_close(t.world);
+    pl_world_close(t.world, code);
     return code;
 }

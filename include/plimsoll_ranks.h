@@ -28,11 +28,25 @@ typedef enum pl_shard {
 
 typedef struct pl_world pl_world;
 
+/* Called first by a program that ranks run: starts `ranks` of it on this machine by mpirun when that many
+ * are asked for and no launcher has started this one, or for torchrun, which makes no world of its own.
+ * *code is then what the process is to exit with; -1: it is a rank, or alone, and goes on. argv: of main. */
+PL_API pl_status pl_ranks_start(int ranks, char **argv, int *code) PL_MUST_USE;
+/* The same, whatever started this process. */
+PL_API pl_status pl_ranks_launch(int ranks, char **argv, int *code) PL_MUST_USE;
+
 /* Joins the world of the launcher that started this process; *out is NULL when there is none, or when
  * the world has one rank. Once in a process. */
 PL_API pl_status pl_world_open(pl_world **out) PL_MUST_USE;
-/* Every rank calls it, when all its runs are freed; NULL is fine. */
-PL_API void pl_world_close(pl_world *w);
+/* Every rank calls it, when all its runs are freed, with the code that it exits with; NULL is fine. */
+PL_API void pl_world_close(pl_world *w, int code);
+/* This rank has failed: all ranks end, the text is what is said last, and the process exits with the code
+ * (others with the same: they failed with it). Returns only where there is no control channel. */
+PL_API void pl_world_fail(pl_world *w, int code, const char *text);
+/* A rank that is not heard of for so long ends the world; 10 s. Every rank sets it. */
+PL_API void pl_world_set_limit(pl_world *w, double seconds);
+/* What this rank does now, for whoever waits for it; static text. */
+PL_API void pl_world_doing(pl_world *w, const char *phase, int64_t step);
 PL_API int pl_world_rank(const pl_world *w); /* 0 of NULL */
 PL_API int pl_world_size(const pl_world *w); /* 1 of NULL */
 /* Ranks on this rank's machine, and which of them it is. */

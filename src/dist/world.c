@@ -76,6 +76,35 @@ static pl_status meet(pl_world *w)
     return pl_world_share(w, &own, sizeof own, w->member);
 }
 
+/* ---- the control channel ---------------------------------------------------------------- */
+static void say_doing(void *ctx, char *out, size_t cap)
+{
+    const pl_world *w = ctx;
+    const char *phase = w->phase, *op = w->comm.op, *name = w->comm.name;
+    snprintf(out, cap, "%s at step %lld, %s %s (exchange %llu)", phase ? phase : "its start", (long long)w->step,
+             op ? op : "no exchange", name ? name : "", (unsigned long long)w->comm.calls);
+}
+
+/* The process that started the ranks has the hub, or else rank 0 makes one and tells where. */
+static pl_status open_line(pl_world *w)
+{
+    const char *given = getenv("PLIMSOLL_CONTROL");
+    pl_control_at at;
+    memset(&at, 0, sizeof at);
+    bool known = given && pl_control_parse(given, &at);
+    if (!known) {
+        if (w->comm.rank == 0) PL_TRY(pl_hub_new(w->comm.size, &w->hub));
+        if (w->hub) pl_hub_where(w->hub, &at);
+        pl_control_at *all = pl_sys_alloc((size_t)w->comm.size * sizeof *all);
+        if (!all) return PL_ERR_MEMORY;
+        pl_status rc = pl_world_share(w, &at, sizeof at, all);
+        at = all[0];
+        pl_sys_free(all);
+        PL_TRY(rc);
+    }
+    return pl_line_open(&at, w->comm.rank, w->member[w->comm.rank].host, w->hub, say_doing, w, &w->line);
+}
+
 static pl_status join(pl_world *w)
 {
     PL_TRY(pl_mpi_load(&w->mpi));
@@ -87,7 +116,8 @@ static pl_status join(pl_world *w)
     if (!w->comm.send) return PL_ERR_MEMORY;
     w->comm.recv = w->comm.send + n;
     w->mpi->local(&w->comm, &w->local_rank, &w->local_size);
-    return meet(w);
+    PL_TRY(meet(w));
+    return open_line(w);
 }
 
 pl_status pl_world_launched(int *size)
@@ -112,10 +142,30 @@ pl_status pl_world_open(pl_world **out)
     return rc;
 }
 
-void pl_world_close(pl_world *w)
+void pl_world_set_limit(pl_world *w, double seconds)
+{
+    if (!w || !w->line) return;
+    pl_line_set_limit(w->line, seconds);
+}
+
+void pl_world_doing(pl_world *w, const char *phase, int64_t step)
+{
+    if (!w) return;
+    w->phase = phase;
+    w->step = step;
+}
+
+void pl_world_fail(pl_world *w, int code, const char *text)
+{
+    if (w && w->line) pl_line_fail(w->line, code, text);
+}
+
+void pl_world_close(pl_world *w, int code)
 {
     if (!w) return;
     if (w->comm.self) w->mpi->close(&w->comm);
+    pl_line_close(w->line, w->comm.size, code);
+    pl_hub_free(w->hub);
     pl_sys_free(w->comm.send);
     pl_sys_free(w->member);
     pl_sys_free(w);

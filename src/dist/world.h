@@ -2,6 +2,7 @@
 #ifndef PL_DIST_WORLD_H
 #define PL_DIST_WORLD_H
 
+#include "dist/control.h"
 #include "dist/env.h"
 #include "dist/mpi_plugin.h"
 #include "plimsoll_ranks.h"
@@ -21,6 +22,10 @@ struct pl_world {
     pl_rank_env env;
     int local_rank, local_size;
     pl_member *member; /* size of them */
+    pl_hub *hub;       /* when it is this process's */
+    pl_line *line;     /* NULL: none (tests) */
+    const char *volatile phase; /* "saving", "evaluating", ...; static text */
+    volatile int64_t step;
 };
 
 /* The plug-in's file, or PL_ERR_PEER that says what is missing. */

@@ -7,12 +7,14 @@
  */
 #include "dist/world.h"
 #include "base/pool.h"
+#include "base/sys.h"
 #include "ir/graph.h"
 #include "train/train_int.h"
 
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 int64_t pl__ranks(const pl_run *r)
 {
@@ -159,6 +161,69 @@ pl_status pl__ranks_prepare(pl_run *r, int64_t parts, pl_builder *b)
     r->ranks_ready = true;
     b->ranks = &r->ranks;
     b->spread = r->spread;
+    return PL_OK;
+}
+
+/* ---- the same everywhere ----------------------------------------------------------------- */
+static uint64_t hash_program(void)
+{
+    char *data;
+    size_t n;
+    uint64_t h = 0;
+    if (pl_sys_read_file("/proc/self/exe", (size_t)1 << 30, &data, &n) != PL_OK) return 0;
+    h = XXH64(data, n, 0);
+    pl_sys_free(data);
+    return h;
+}
+
+static uint64_t hash_config(const pl_run *r)
+{
+    char *text;
+    if (pl_config_print(r->config, &text) != PL_OK) return 0;
+    uint64_t h = XXH64(text, strlen(text), 0);
+    pl_text_free(text);
+    return h;
+}
+
+/* Order and memory; what a plan has of one rank only (where its part begins) is not in it. */
+static uint64_t hash_plan(const pl_run *r)
+{
+    pl_program *programs[PL_MAX_PROGRAMS];
+    int n = pl__run_programs(r, programs);
+    uint64_t h = 0;
+    for (int i = 0; i < n; i++) {
+        const pl_plan_info *p = pl_program_plan(programs[i]);
+        uint64_t sizes[2] = {p->arena_bytes, p->state_bytes};
+        h = XXH64(sizes, sizeof sizes, h);
+        for (int k = 0; k < p->steps; k++) {
+            const char *label = pl_program_step_label(programs[i], k);
+            h = XXH64(label, strlen(label), h);
+        }
+    }
+    return h;
+}
+
+pl_status pl__ranks_check(pl_run *r)
+{
+    static const char *const what[] = {"program", "configuration", "plan", "data set"};
+    uint64_t own[4], *all;
+    if (!r->world) return PL_OK;
+    int n = pl_world_size(r->world), bad = 0, kind = 0;
+    own[0] = hash_program();
+    own[1] = hash_config(r);
+    own[2] = hash_plan(r);
+    own[3] = (uint64_t)pl__run_samples(r);
+    all = pl_sys_alloc((size_t)n * sizeof own);
+    if (!all) return PL_ERR_MEMORY;
+    pl_status rc = pl_world_share(r->world, own, sizeof own, all);
+    for (int i = n - 1; rc == PL_OK && i > 0; i--)
+        for (int k = 3; k >= 0; k--)
+            if (all[4 * i + k] != all[k]) bad = i, kind = k;
+    pl_sys_free(all);
+    PL_TRY(rc);
+    const char *host = bad && r->world->member ? r->world->member[bad].host : "";
+    PL_FAIL_IF(bad, PL_ERR_CONFIG, "rank %d%s%s has another %s than rank 0: all ranks must run the same",
+               bad, host[0] ? " on " : "", host, what[kind]);
     return PL_OK;
 }
 

@@ -597,6 +597,7 @@ pl_status pl_run_start(pl_run *r)
 {
     PL_TRY(start(r));
     PL_TRY(pl__phase_check_data(r));
+    PL_TRY(pl__ranks_check(r));
     return r->resume ? pl__checkpoint_load(r, r->resume) : PL_OK;
 }
 

@@ -129,6 +129,8 @@ pl_status pl__ranks_configure(pl_run *r) PL_MUST_USE;
 pl_status pl__ranks_prepare(pl_run *r, int64_t parts, pl_builder *b) PL_MUST_USE;
 /* Means over ranks of the step's scalars. *bad: how many values any rank found not finite. */
 pl_status pl__ranks_terms(pl_run *r, pl_step_info *info, double *bad) PL_MUST_USE;
+/* Fails, on all ranks alike, when one has another program, configuration, plan or data than rank 0. */
+pl_status pl__ranks_check(pl_run *r) PL_MUST_USE;
 /* n numbers, at most PL_MAX_METRICS, become their sums over ranks. */
 pl_status pl__ranks_sum(pl_run *r, double *value, int n) PL_MUST_USE;
 /* The least of all ranks' numbers. */
