@@ -78,6 +78,14 @@ PL_API pl_status pl_run_serve(pl_run *r, bool *well) PL_MUST_USE;
 PL_API pl_status pl_run_served(pl_run *r, bool well) PL_MUST_USE;
 /* Rank 0's data in place of all others'. */
 PL_API pl_status pl_world_tell(pl_world *w, void *data, size_t bytes) PL_MUST_USE;
+/* What a step is expected to exchange: bytes that a rank sends, the time that takes, and how much of it
+ * nothing is computed meanwhile. After pl_run_build. */
+typedef struct pl_run_links {
+    double bytes, ms, wait_ms;
+    pl_shard shard; /* what the plan shares: shard: auto chooses */
+} pl_run_links;
+PL_API pl_run_links pl_run_links_get(const pl_run *r);
+PL_API const char *pl_shard_name(pl_shard s);
 /* Between steps, by every rank: bits that any rank has set come back set on all of them. */
 PL_API pl_status pl_run_agree(pl_run *r, uint64_t *bits) PL_MUST_USE;
 

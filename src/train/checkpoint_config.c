@@ -17,7 +17,7 @@ static const rule rules[] = {
     {"train.steps,train.log_every,checkpoint.*,eval.every,eval.batches", PL_CHANGE_FREE},
     {"memory,checkpointing,checkpoint_scopes,recipe,init_from,data.allow_nonfinite", PL_CHANGE_FREE},
     {"data.workers,data.prefetch,log.*,monitor.*", PL_CHANGE_FREE},
-    {"distributed,shard,gradient_bucket,rank_timeout", PL_CHANGE_FREE},
+    {"distributed,shard,gradient_bucket,rank_timeout,link", PL_CHANGE_FREE},
     {"threads,device,compile.mode,accumulate,ranks", PL_CHANGE_ROUND},
     {"optim.lr,optim.weight_decay,optim.betas,optim.eps,optim.momentum", PL_CHANGE_ONWARD},
     {"schedule.*,clip.*,loss_scale.*,ema.decay,stop.*", PL_CHANGE_ONWARD},

@@ -32,11 +32,12 @@ int64_t pl__ranks_position(const pl_run *r, int64_t number, int64_t i)
 }
 
 /* ---- keys ------------------------------------------------------------------------------- */
+static const char *const shard_names[] = {"none", "optimizer", "gradients", "weights"};
+
 static pl_shard shard_of(const char *name)
 {
-    static const char *const names[] = {"none", "optimizer", "gradients", "weights"};
     for (int i = 0; i < 4; i++)
-        if (strcmp(names[i], name) == 0) return (pl_shard)i;
+        if (strcmp(shard_names[i], name) == 0) return (pl_shard)i;
     return PL_SHARD_NONE;
 }
 
@@ -78,7 +79,18 @@ pl_status pl__ranks_configure(pl_run *r)
                              .sync_norm = pl_config_bool(r->config, "sync_batch_norm"),
                              .bucket_bytes = (uint64_t)pl_config_size(r->config, "gradient_bucket")};
     r->compile.comm = pl_world_comm(r->world);
+    r->compile.link = pl_config_is_null(r->config, "link") ? NULL : pl_config_text(r->config, "link");
     return PL_OK;
+}
+
+/* shard: auto: the next kind of sharing, when the plan does not fit and there is one. */
+bool pl__ranks_share_more(pl_run *r)
+{
+    bool automatic = strcmp(pl_config_text(r->config, "shard"), "auto") == 0;
+    if (!automatic || pl__ranks(r) == 1 || r->ranks.shard == PL_SHARD_WEIGHTS) return false;
+    if (pl_run_memory_get(r).fits) return false;
+    r->ranks.shard = (pl_shard)(r->ranks.shard + 1);
+    return true;
 }
 
 /* ---- draws over samples ----------------------------------------------------------------- */
@@ -290,6 +302,31 @@ pl_status pl_run_agree(pl_run *r, uint64_t *bits)
     PL_TRY(pl_world_share(r->world, &own, sizeof own, r->stage));
     for (int i = 0; i < pl_world_size(r->world); i++) *bits |= ((const uint64_t *)(const void *)r->stage)[i];
     return PL_OK;
+}
+
+static void add_links(pl_run_links *sum, const pl_program *program, double times)
+{
+    const pl_plan_info *p = program ? pl_program_plan(program) : NULL;
+    if (!p) return;
+    sum->bytes += times * p->link_bytes;
+    sum->ms += times * p->link_ms;
+    sum->wait_ms += times * p->wait_ms;
+}
+
+pl_run_links pl_run_links_get(const pl_run *r)
+{
+    pl_run_links sum = {.shard = r->ranks.shard};
+    for (int i = 0; i < r->n_turns; i++) {
+        pl_run_turn t = pl_run_turn_at(r, i);
+        add_links(&sum, t.run, t.share * (double)r->parts);
+        add_links(&sum, t.apply, t.share);
+    }
+    return sum;
+}
+
+const char *pl_shard_name(pl_shard s)
+{
+    return shard_names[s];
 }
 
 pl_run_traffic pl_run_traffic_get(const pl_run *r)

@@ -375,6 +375,17 @@ static void settle(pl_run *r)
     pl_sys_trim();
 }
 
+/* Room with the whole margin and with the least, and whether the plan fits: of all ranks the least, so
+ * that they make the same plan. */
+static pl_status look_at_room(pl_run *r, uint64_t room[3])
+{
+    room[0] = arena_room(r, margin_of(r, false));
+    room[1] = arena_room(r, margin_of(r, true));
+    room[2] = pl_run_memory_get(r).fits;
+    for (int i = 0; i < 3; i++) PL_TRY(pl__ranks_least(r, &room[i]));
+    return PL_OK;
+}
+
 /* Planning itself takes memory, so what is left is measured again after it. A plan is taken only with
  * the whole margin: the part of it that a budget may shrink is for what changes between this look and
  * the next one. Where no plan leaves the whole margin, a plan that leaves the least does. */
@@ -382,13 +393,17 @@ static pl_status fit_budget(pl_run *r)
 {
     if (!budget_of(r)) return PL_OK;
     pl_status rc = PL_OK;
-    for (int round = 0; round < 4 && arena_of(r, false) > arena_room(r, margin_of(r, false)); round++) {
-        rc = fit_arena(r, arena_room(r, margin_of(r, false)));
+    for (int round = 0; round < 4; round++) {
+        uint64_t room[3];
+        PL_TRY(look_at_room(r, room));
+        if (arena_of(r, false) <= room[0]) break;
+        rc = fit_arena(r, room[0]);
         bool tight = rc == PL_ERR_FIT;
-        if (tight && !pl_run_memory_get(r).fits) rc = fit_arena(r, arena_room(r, margin_of(r, true)));
+        if (tight && !room[2]) rc = fit_arena(r, room[1]);
         else if (tight) rc = PL_OK;
         settle(r);
-        if (rc != PL_OK || (tight && pl_run_memory_get(r).fits)) break;
+        PL_TRY(look_at_room(r, room));
+        if (rc != PL_OK || (tight && room[2])) break;
     }
     if (rc != PL_ERR_FIT) return rc;
     r->unfit = pl_arena_strdup(&r->arena, pl_error_text());
@@ -440,7 +455,8 @@ pl_status pl_run_build(pl_run *r)
     int64_t parts;
     PL_TRY(pl__ranks_configure(r));
     PL_TRY(pl__accumulate_asked(r->config, &parts));
-    PL_TRY(parts ? build_asked(r, parts) : pl__run_build_auto(r));
+    do PL_TRY(parts ? build_asked(r, parts) : pl__run_build_auto(r));
+    while (pl__ranks_share_more(r));
     if (!pl_run_memory_get(r).fits) PL_TRY(pl_run_find_minimum(r));
     return PL_OK;
 }

@@ -34,6 +34,8 @@ const pl_config_entry pl_engine_schema[] = {
      "BatchNorm's statistics are of all ranks' samples, not of a rank's own."},
     {"gradient_bucket", PL_CONFIG_SIZE, "4MiB", 1, 1e12, NULL,
      "Gradients are reduced over ranks in runs of about this size."},
+    {"link", PL_CONFIG_TEXT, "null", 0, 0, NULL,
+     "What joins ranks, for predicted times: nvlink, pcie4, ib, eth, ..., or nvlink/8+ib."},
     {"rank_timeout", PL_CONFIG_DURATION, "10s", 1, 1e6, NULL,
      "A rank that is not heard of for so long ends the run on all ranks."},
     {"init_from", PL_CONFIG_TEXT, "null", 0, 0, NULL, "Model file to start from (safetensors)."},

@@ -124,6 +124,8 @@ pl_status pl__run_build_parts(pl_run *r, int64_t parts) PL_MUST_USE;
 /* ---- ranks.c ---- */
 /* Keys of ranks, into r->ranks; the world has joined if it does. */
 pl_status pl__ranks_configure(pl_run *r) PL_MUST_USE;
+/* shard: auto: whether the run is to be built again, sharing more. */
+bool pl__ranks_share_more(pl_run *r);
 /* Finds the axes of draws over samples; fails when samples of different ranks would couple, other than
  * through BatchNorm. Sets b's ranks and spread. */
 pl_status pl__ranks_prepare(pl_run *r, int64_t parts, pl_builder *b) PL_MUST_USE;
