@@ -32,6 +32,8 @@ struct pl_hub {
     int listening, ranks, n_peers;
     peer *peers; /* in the order of arrival; twice as many as ranks */
     pl_control_at at;
+    char missing[512];
+    uint64_t first; /* when the first rank came */
     uint64_t limit, born, beat, ended; /* ns; ended: 0 while the world goes on */
     volatile int n_left;
     int code, code_left;               /* code_left: the worst that a rank left with */
@@ -168,6 +170,7 @@ static void take_hello(pl_hub *h, peer *p, const char *text)
     }
     snprintf(p->host, sizeof p->host, "%s", host);
     p->known = true;
+    if (!h->first) h->first = pl_sys_now_ns();
     if (send(p->fd, "beat\n", 5, MSG_NOSIGNAL) < 0) return;
 }
 
@@ -217,12 +220,15 @@ static void accept_peer(pl_hub *h)
 {
     int fd = accept4(h->listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) return;
-    if (h->n_peers == 2 * h->ranks) {
+    int i = 0; /* the seat of one that went before it said who it was, or a new one */
+    while (i < h->n_peers && (h->peers[i].known || h->peers[i].fd >= 0)) i++;
+    if (i == 2 * h->ranks) {
         close(fd);
         return;
     }
+    if (i == h->n_peers) h->n_peers++;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
-    h->peers[h->n_peers++] = (peer){.fd = fd, .rank = -1, .heard = pl_sys_now_ns()};
+    h->peers[i] = (peer){.fd = fd, .rank = -1, .heard = pl_sys_now_ns()};
 }
 
 /* ---- tending ---------------------------------------------------------------------------- */
@@ -240,9 +246,15 @@ static void check_silence(pl_hub *h, uint64_t now)
         close(p->fd); /* it will not leave by itself */
         p->fd = -1;
     }
-    if (!h->ended && here < h->ranks && now - h->born > (uint64_t)ARRIVE_MS * 1000000u) {
-        snprintf(what, sizeof what, "%d of %d ranks have come within %d s", here, h->ranks, ARRIVE_MS / 1000);
-        pl_hub_fail(h, 8, what);
+    uint64_t since = here ? h->first : h->born, patience = here ? h->limit : (uint64_t)ARRIVE_MS * 1000000u;
+    if (!h->ended && here < h->ranks && now - since > patience) {
+        snprintf(h->missing, sizeof h->missing, "%d of %d ranks have come within %.0f s; missing:", here, h->ranks,
+                 1e-9 * (double)patience);
+        for (int i = 0; i < h->ranks; i++) {
+            size_t used = strlen(h->missing);
+            if (!pl_hub_pid(h, i)) snprintf(h->missing + used, sizeof h->missing - used, " %d", i);
+        }
+        pl_hub_fail(h, 8, h->missing);
     }
 }
 

@@ -16,7 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { BEAT_MS = 250, CONNECT_MS = 1500, TRIES = 20 };
+enum { BEAT_MS = 250, CONNECT_MS = 5000, TRIES = 20 };
 
 struct pl_line {
     int fd, rank;

@@ -85,29 +85,42 @@ static void say_doing(void *ctx, char *out, size_t cap)
              op ? op : "no exchange", name ? name : "", (unsigned long long)w->comm.calls);
 }
 
-/* The process that started the ranks has the hub, or else rank 0 makes one and tells where. */
-static pl_status open_line(pl_world *w)
+static pl_status open_line(pl_world *w, const pl_control_at *at)
+{
+    char host[PL_HOST_BYTES] = "";
+    if (gethostname(host, sizeof host - 1) != 0) snprintf(host, sizeof host, "unknown");
+    return pl_line_open(at, w->env.rank, host, w->hub, say_doing, w, &w->line);
+}
+
+/* The process that started the ranks has the hub: they are heard of before they enter MPI, which waits
+ * for all of them. */
+static pl_status find_hub(pl_world *w)
 {
     const char *given = getenv("PLIMSOLL_CONTROL");
     pl_control_at at;
+    return given && pl_control_parse(given, &at) ? open_line(w, &at) : PL_OK;
+}
+
+/* Nobody has: rank 0 makes one and tells where. */
+static pl_status make_hub(pl_world *w)
+{
+    pl_control_at at;
+    if (w->line) return PL_OK;
     memset(&at, 0, sizeof at);
-    bool known = given && pl_control_parse(given, &at);
-    if (!known) {
-        if (w->comm.rank == 0) PL_TRY(pl_hub_new(w->comm.size, &w->hub));
-        if (w->hub) pl_hub_where(w->hub, &at);
-        pl_control_at *all = pl_sys_alloc((size_t)w->comm.size * sizeof *all);
-        if (!all) return PL_ERR_MEMORY;
-        pl_status rc = pl_world_share(w, &at, sizeof at, all);
-        at = all[0];
-        pl_sys_free(all);
-        PL_TRY(rc);
-    }
-    return pl_line_open(&at, w->comm.rank, w->member[w->comm.rank].host, w->hub, say_doing, w, &w->line);
+    if (w->comm.rank == 0) PL_TRY(pl_hub_new(w->comm.size, &w->hub));
+    if (w->hub) pl_hub_where(w->hub, &at);
+    pl_control_at *all = pl_sys_alloc((size_t)w->comm.size * sizeof *all);
+    if (!all) return PL_ERR_MEMORY;
+    pl_status rc = pl_world_share(w, &at, sizeof at, all);
+    at = all[0];
+    pl_sys_free(all);
+    return rc == PL_OK ? open_line(w, &at) : rc;
 }
 
 static pl_status join(pl_world *w)
 {
     PL_TRY(pl_mpi_load(&w->mpi));
+    PL_TRY(find_hub(w));
     const char *why = w->mpi->open(&w->comm);
     PL_FAIL_IF(why, PL_ERR_PEER, "MPI cannot be entered: %s", why);
     PL_TRY(check_size(w));
@@ -117,7 +130,8 @@ static pl_status join(pl_world *w)
     w->comm.recv = w->comm.send + n;
     w->mpi->local(&w->comm, &w->local_rank, &w->local_size);
     PL_TRY(meet(w));
-    return open_line(w);
+    PL_TRY(make_hub(w));
+    return pl_async_open(&w->comm);
 }
 
 pl_status pl_world_launched(int *size)
@@ -163,6 +177,7 @@ void pl_world_fail(pl_world *w, int code, const char *text)
 void pl_world_close(pl_world *w, int code)
 {
     if (!w) return;
+    pl_async_close(&w->comm);
     if (w->comm.self) w->mpi->close(&w->comm);
     pl_line_close(w->line, w->comm.size, code);
     pl_hub_free(w->hub);

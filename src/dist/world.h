@@ -28,6 +28,9 @@ struct pl_world {
     volatile int64_t step;
 };
 
+/* async.c: a thread for the communicator's exchanges. */
+pl_status pl_async_open(pl_comm *c) PL_MUST_USE;
+void pl_async_close(pl_comm *c);
 /* The plug-in's file, or PL_ERR_PEER that says what is missing. */
 pl_status pl_mpi_load(const pl_mpi_plugin_info **out) PL_MUST_USE;
 

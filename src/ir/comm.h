@@ -27,6 +27,14 @@ enum pl_traffic {
     PL_N_TRAFFIC
 };
 
+/* A thread that makes exchanges while the caller computes, in the order in which they were given. */
+typedef struct pl_async {
+    /* Begins fn(arg); the caller waits first when too many are under way. */
+    void (*start)(struct pl_async *a, pl_status (*fn)(const void *arg), const void *arg);
+    /* Waits until all have ended but for the last `left`. The first failure of any, with its message. */
+    pl_status (*wait)(struct pl_async *a, uint32_t left);
+} pl_async;
+
 typedef struct pl_comm pl_comm;
 struct pl_comm {
     int rank, size;
@@ -37,6 +45,7 @@ struct pl_comm {
     volatile uint64_t calls;                 /* exchanges begun */
     uint64_t sent_bytes[PL_N_TRAFFIC];       /* to other ranks */
     void *self;                              /* the engine's */
+    pl_async *async;                         /* NULL: exchanges are made where they stand */
 };
 
 /* One exchange, counted. */
