@@ -12,6 +12,7 @@
 #include "train/train_int.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -91,6 +92,20 @@ bool pl__ranks_share_more(pl_run *r)
     if (pl_run_memory_get(r).fits) return false;
     r->ranks.shard = (pl_shard)(r->ranks.shard + 1);
     return true;
+}
+
+const char *pl__ranks_device(pl_run *r)
+{
+    const char *device = pl_config_text(r->config, "device");
+    enum { MOST = 64 };
+    pl_device_info info[MOST];
+    int cards = 0;
+    if (pl_world_local_size(r->world) < 2 || strcmp(device, "cuda") != 0) return device;
+    int n = pl_device_list(info, MOST);
+    for (int i = 0; i < n && i < MOST; i++) cards += strncmp(info[i].name, "cuda", 4) == 0;
+    if (cards < 2) return device;
+    snprintf(r->card, sizeof r->card, "cuda:%d", pl_world_local_rank(r->world) % cards);
+    return r->card;
 }
 
 /* ---- draws over samples ----------------------------------------------------------------- */

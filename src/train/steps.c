@@ -199,7 +199,7 @@ static pl_status compile_turn(pl_run *r, pl_turn_draft *d, const pl_compile_opts
 
 static pl_status compile_all(pl_run *r, pl_builder *b)
 {
-    r->compile.device = pl_config_text(r->config, "device");
+    r->compile.device = pl__ranks_device(r);
     PL_TRY(mark_segments(r, b));
     r->compile.precision = precision_of(r->config);
     pl_compile_opts forward = r->compile; /* nothing goes backward in it: no segments */

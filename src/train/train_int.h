@@ -124,6 +124,9 @@ pl_status pl__run_build_parts(pl_run *r, int64_t parts) PL_MUST_USE;
 /* ---- ranks.c ---- */
 /* Keys of ranks, into r->ranks; the world has joined if it does. */
 pl_status pl__ranks_configure(pl_run *r) PL_MUST_USE;
+/* Where this rank computes: of a machine's cards the one of its number, again from the first when there
+ * are more ranks than cards. */
+const char *pl__ranks_device(pl_run *r);
 /* shard: auto: whether the run is to be built again, sharing more. */
 bool pl__ranks_share_more(pl_run *r);
 /* Finds the axes of draws over samples; fails when samples of different ranks would couple, other than
@@ -172,6 +175,7 @@ struct pl_run {
     pl_world *world;           /* NULL: alone */
     pl_nn_ranks ranks;         /* as configured; ranks.ranks is at least 1 */
     pl_spread spread[PL_MAX_TURNS];
+    char card[16];             /* of ranks that have several cards among them */
     bool ranks_ready;          /* spread is known */
     const pl_nn_ranks *probed_as; /* of builds that are looked at; NULL */
     pl_variant *variants; /* of every bucket; NULL: the programs above are the only ones */
