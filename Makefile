@@ -32,7 +32,7 @@ CFLAGS_ALL := -std=c11 -D_GNU_SOURCE $(OPT) $(WARN) -fno-common -fPIC -fvisibili
 KERNEL := -O3 -fno-trapping-math
 LIBS   := -ldnnl -lfyaml -ljansson -lxxhash -l:libgomp.so.1 -lpthread -ldl -lm
 
-LIB_SRC  := $(filter-out src/cuda/%,$(wildcard src/*/*.c)) $(wildcard recipes/*/*.c)
+LIB_SRC  := $(filter-out src/cuda/% src/mpi/%,$(wildcard src/*/*.c)) $(wildcard recipes/*/*.c)
 ISA_SRC  := $(filter %.isa.c,$(LIB_SRC))
 PLAIN    := $(filter-out %.isa.c,$(LIB_SRC))
 CLI_SRC  := $(wildcard cli/*.c)
@@ -76,7 +76,15 @@ NVCC_FLAGS := -std=c++17 -O3 -lineinfo -fmad=false -Xcompiler -fPIC,-ffp-contrac
 CUDA_LIBS  := -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -lcublasLt -lcudnn -lnvrtc \
  -lpthread -ldl -lrt -lm -lstdc++
 
-all: $(BUILD)/plimsoll $(if $(SAN),,$(PLUGIN))
+# The MPI plug-in, where mpicc is found: several ranks need it, one does not.
+MPICC   ?= $(shell command -v mpicc)
+ifneq ($(MPICC),)
+MPI_PLUGIN := $(BUILD)/libplimsoll_mpi.so
+MPI_CFLAGS := $(patsubst -I%,-isystem %,$(filter -I%,$(shell $(MPICC) --showme:compile 2>/dev/null || $(MPICC) -compile_info)))
+MPI_LIBS   := $(filter -L% -l% -Wl%,$(shell $(MPICC) --showme:link 2>/dev/null || $(MPICC) -link_info))
+endif
+
+all: $(BUILD)/plimsoll $(MPI_PLUGIN) $(if $(SAN),,$(PLUGIN))
 
 $(BUILD)/libplimsoll.a: $(LIB_OBJ)
 	@rm -f $@
@@ -123,6 +131,15 @@ $(BUILD)/fake/%/libcuda.so.1: | build/deps.ok
 $(BUILD)/pl_test: $(TEST_OBJ) $(SIM_OBJ) $(BUILD)/libplimsoll.a | $(FAKES)
 	@echo "  link $@"
 	@$(CC) $(LSAN) -rdynamic -o $@ $(TEST_OBJ) $(SIM_OBJ) -Wl,--whole-archive $(BUILD)/libplimsoll.a -Wl,--no-whole-archive $(LIBS)
+
+$(BUILD)/libplimsoll_mpi.so: $(BUILD)/src/mpi/mpi.o
+	@echo "  link $@"
+	@$(CC) $(LSAN) -shared -o $@ $^ $(MPI_LIBS)
+
+$(BUILD)/src/mpi/%.o: src/mpi/%.c | build/deps.ok
+	@mkdir -p $(@D)
+	@echo "  cc $<"
+	@$(CC) $(CFLAGS_ALL) $(MPI_CFLAGS) -c -o $@ $<
 
 # To preload: where the main thread's time goes (bench/pl_sampler.c).
 $(BUILD)/pl_sampler.so: $(BUILD)/bench/pl_sampler.o
@@ -233,7 +250,7 @@ install: all ## copy program, headers, library and documents under PREFIX (/usr/
 	install -m 755 $(BUILD)/plimsoll $(DESTDIR)$(PREFIX)/bin/
 	install -m 644 include/plimsoll*.h $(DESTDIR)$(PREFIX)/include/
 	install -m 644 $(BUILD)/libplimsoll.a $(DESTDIR)$(PREFIX)/lib/
-	$(if $(PLUGIN),install -d $(DESTDIR)$(PREFIX)/lib/plimsoll && install -m 755 $(PLUGIN) $(DESTDIR)$(PREFIX)/lib/plimsoll/)
+	$(if $(PLUGIN)$(MPI_PLUGIN),install -d $(DESTDIR)$(PREFIX)/lib/plimsoll && install -m 755 $(PLUGIN) $(MPI_PLUGIN) $(DESTDIR)$(PREFIX)/lib/plimsoll/)
 	install -m 644 LICENSE README.md docs/*.* $(DESTDIR)$(PREFIX)/share/doc/plimsoll/
 
 clean: ## remove everything that was built
@@ -242,5 +259,5 @@ clean: ## remove everything that was built
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
 
--include $(wildcard $(BUILD)/bench/*.d $(BUILD)/tests/cuda/*.d) $(CUDA_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(SIM_OBJ:.o=.d)
+-include $(wildcard $(BUILD)/bench/*.d $(BUILD)/tests/cuda/*.d $(BUILD)/src/mpi/*.d) $(CUDA_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(SIM_OBJ:.o=.d)
 .PHONY: all deps demo test check-all test-cuda bench-cuda carry bench install clean help

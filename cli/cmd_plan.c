@@ -192,12 +192,16 @@ int cmd_plan(int argc, char **argv)
     bool json = false, print_config = false, largest = false, explained = false, compare = false;
     bool measure = false;
     const char *memory = NULL, *timeline = NULL, *csv = NULL, *out = NULL, *capacity = NULL;
+    char ranks_key[32], link_key[96];
+    const char *ranks = NULL, *link = NULL;
     char device_key[96];
     const char *phase = NULL, *device = NULL, *snapshot = NULL, *sweep = NULL, *trace = NULL, *budget = NULL, *seconds = NULL;
     cli_args a;
     const cli_option options[] = {
         {"--memory", "SIZE", &memory, "budget of the whole process, e.g. 2GiB (= memory=SIZE)"},
         {"--device", "NAME", &device, "plan for a card that is not here: t4, rtx4090, h100, ... (= device=NAME)"},
+        {"--ranks", "N", &ranks, "plan for one of N processes that share the batch (= ranks=N)"},
+        {"--link", "NAME", &link, "what joins them: nvlink, pcie4, ib, eth, nvlink/8+ib (= link=NAME)"},
         {"--measure", NULL, &measure, "first time this network's kernels here, in a few steps"},
         {"--json", NULL, &json, "one JSON object"},
         {"--explain", NULL, &explained, "what fusion and micro-batches save, too (further plans)"},
@@ -228,6 +232,7 @@ int cmd_plan(int argc, char **argv)
               "  plimsoll plan cloud/full --compare\n"
               "  plimsoll plan cloud/full --largest-batch --memory 16GB\n"
               "  plimsoll plan cloud/full --device t4\n"
+              "  plimsoll plan wandistill/full batch=64 --ranks 64 --device h100 --link nvlink/8+ib shard=weights\n"
               "  plimsoll plan cloud/demo --measure\n"
               "  plimsoll plan --csv buffers.csv --out offsets.csv\n", &a);
     if (csv) {
@@ -248,6 +253,8 @@ int cmd_plan(int argc, char **argv)
     }
     cli_want(&a, 1, 1, "plan", "one configuration");
     cli_override(&a, "device", device, device_key, sizeof device_key);
+    cli_override(&a, "ranks", ranks, ranks_key, sizeof ranks_key);
+    cli_override(&a, "link", link, link_key, sizeof link_key);
     a.argv = argv - 1; /* main's own: the program's name stands before the command's */
     phases_answer(&a, memory);
     if (measure) {

@@ -8,7 +8,7 @@
  * second one leaves at once; checkpoints are whole at any instant.
  */
 #include "plan_view.h"
-#include "trainer.h"
+#include "ranks.h"
 
 #include <errno.h>
 #include <math.h>
@@ -17,7 +17,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t stop_asked; /* the signal's number */
+static volatile sig_atomic_t stop_asked; /* the signal's number; of several ranks, any one's */
+static volatile int stop_agreed;          /* the same, when all ranks know of it */
 static volatile sig_atomic_t save_asked, memory_asked;
 
 bool trainer_stopped(void)
@@ -66,8 +67,19 @@ static void note_metric(trainer *t, int64_t step, const pl_eval_info *e)
 static pl_status save(trainer *t, bool must)
 {
     int64_t step = pl_run_steps_done(t->run), before = t->folder.saved;
+    bool saved = false;
     save_asked = 0;
+    pl_world_doing(t->world, "saving", step);
+    if (ranks_follows(t)) {
+        pl_status served = ranks_serve(t, &saved);
+        if (saved) t->folder.saved = step;
+        return served;
+    }
     pl_status rc = folder_save(&t->folder, t->run, t->evaluated == step);
+    if (t->world) {
+        pl_status told = pl_run_served(t->run, rc == PL_OK && t->folder.saved == step);
+        if (told != PL_OK) return told;
+    }
     if (rc == PL_OK && t->folder.saved == before) return PL_OK;
     if (rc == PL_OK) return emit_checkpoint(t, step);
     if (must || rc != PL_ERR_IO) return rc;
@@ -116,6 +128,7 @@ static pl_status evaluate(trainer *t, int64_t step)
     pl_eval_info e;
     bool best = false, trained = trainer_step(t, step) > 0;
     if (!pl_run_eval_program(t->run)) return PL_OK;
+    pl_world_doing(t->world, "evaluating", step);
     pl_status rc = pl_run_eval(t->run, &e);
     if (rc == PL_ERR_STOPPED) return PL_OK;
     if (rc == PL_OK) rc = check_reach(t, &e);
@@ -132,6 +145,7 @@ static pl_status evaluate(trainer *t, int64_t step)
     if (rc == PL_OK) rc = monitor_eval(&t->monitor, step, &e);
     if (rc == PL_OK && trained) rc = folder_judge(&t->folder, step, &e, &best);
     t->evaluated = step;
+    if (rc == PL_OK) rc = ranks_agree(t, &(int){0}, &best);
     return rc == PL_OK && best ? save(t, false) : rc;
 }
 
@@ -172,6 +186,7 @@ static bool save_due(const trainer *t, int64_t step)
 static pl_status one_step(trainer *t)
 {
     pl_step_info s;
+    pl_world_doing(t->world, "training", pl_run_steps_done(t->run) + 1);
     pl_status rc = pl_run_step(t->run, &s);
     if (rc != PL_OK) return rc;
     show_line(t, &s);
@@ -184,8 +199,12 @@ static pl_status one_step(trainer *t)
     if (rc == PL_OK) rc = monitor_step(&t->monitor, &s);
     if (rc == PL_OK && eval_due(t, s.step)) rc = evaluate(t, s.step);
     if (rc == PL_OK && pictures_due(t, s.step)) rc = make_pictures(t, s.step);
-    if (rc == PL_OK && save_due(t, s.step)) rc = save(t, false);
-    return rc;
+    if (rc != PL_OK) return rc;
+    bool due = save_due(t, s.step);
+    stop_agreed = stop_asked;
+    rc = ranks_agree(t, &stop_agreed, &due);
+    if (stop_agreed) stop_asked = stop_agreed;
+    return rc == PL_OK && due ? save(t, false) : rc;
 }
 
 /* The evaluation at the end comes after the last checkpoint, unless it was due then anyway: a run that
@@ -202,10 +221,11 @@ static pl_status loop(trainer *t)
     t->began = trainer_now();
     if (t->from == t->first) t->started = t->began - t->before_s; /* planning is no part of the run's time */
     t->shown = -1;
-    while (rc == PL_OK && pl_run_steps_done(t->run) < t->steps && !stop_asked) rc = one_step(t);
+    while (rc == PL_OK && pl_run_steps_done(t->run) < t->steps && !(t->world ? stop_agreed : stop_asked))
+        rc = one_step(t);
     clear_bar(t);
     if (rc == PL_OK) rc = save(t, true);
-    bool done = rc == PL_OK && !stop_asked;
+    bool done = rc == PL_OK && !(t->world ? stop_agreed : stop_asked);
     if (done && t->evaluated != t->steps) rc = evaluate(t, t->steps);
     return rc;
 }
@@ -246,7 +266,13 @@ static pl_status save_model(trainer *t)
 pl_status trainer_finish(trainer *t)
 {
     int64_t done = pl_run_steps_done(t->run);
-    pl_status rc = t->folder.path && !stop_asked ? save_model(t) : PL_OK;
+    bool stopped = t->world ? stop_agreed : stop_asked, served;
+    pl_status rc = PL_OK;
+    if (!stopped && ranks_follows(t))
+        rc = ranks_serve(t, &served);
+    else if (!stopped && t->folder.path)
+        rc = save_model(t);
+    if (rc == PL_OK && !stopped && t->world && !ranks_follows(t)) rc = pl_run_served(t->run, true);
     if (rc == PL_OK) rc = emit_end(t, done);
     if (rc == PL_OK && !t->json && !t->quiet) tell_end(t, done);
     return rc;
@@ -329,6 +355,7 @@ pl_status trainer_train(trainer *t)
 /* The exit code of a run that was not finished, or was. */
 int trainer_code(const trainer *t, pl_status rc)
 {
+    if (rc != PL_OK && t->world) pl_world_fail(t->world, pl_status_exit_code(rc), pl_error_text());
     if (rc != PL_OK)
         return t->folder.told || t->monitor.failed ? pl_status_exit_code(rc) : cli_fail(rc);
     if (!stop_asked) return 0;
@@ -345,14 +372,16 @@ void trainer_settings(trainer *t)
     t->pictured = -1;
     t->since = 0;
     t->data_ms = t->step_ms = 0;
-    pl_run_set_stop(t->run, &stop_asked);
+    if (!t->world) pl_run_set_stop(t->run, &stop_asked);
 }
 
 static int train_whole(trainer *t)
 {
     trainer_settings(t);
     pl_status rc = folder_enter(&t->folder, t->run, t->folder.dir[0] != 0);
-    if (rc != PL_OK) return pl_status_exit_code(rc);
+    t->folder.told = rc != PL_OK;
+    if (rc == PL_OK) rc = ranks_take_folder(t);
+    if (rc != PL_OK) return trainer_code(t, rc);
     if (t->folder.finished) return trainer_done(t);
     rc = trainer_train(t);
     if (rc == PL_OK) rc = trainer_finish(t);
@@ -364,8 +393,14 @@ static int run_training(trainer *t)
     phases_continue(t);
     pl_status rc = folder_lock(&t->folder, t->fresh);
     if (rc == PL_OK) rc = phases_find(t);
+    if (rc != PL_OK && t->world) pl_world_fail(t->world, pl_status_exit_code(rc), pl_error_text());
     if (rc != PL_OK) return pl_status_exit_code(rc);
-    return pl_run_phase_count(t->list) ? train_phases(t) : train_whole(t);
+    if (pl_run_phase_count(t->list) == 0) return train_whole(t);
+    if (t->world) {
+        cli_error("phases: a run of several ranks has none; train its phases one by one (init_from)");
+        return 2;
+    }
+    return train_phases(t);
 }
 
 /* Better said before a plan is made than after. */
@@ -379,17 +414,30 @@ static bool only_planned(const pl_run *run)
     return true;
 }
 
+/* Starts ranks, if this process is to; returns its exit code then, else -1. */
+static int start_ranks(const char *text, char **argv)
+{
+    int code, ranks = text ? atoi(text) : 1;
+    if (text && ranks < 1) {
+        cli_error("--ranks wants a number of processes, not \"%s\"", text);
+        return 2;
+    }
+    pl_status rc = pl_ranks_start(ranks, argv - 1, &code); /* argv begins with the command's name */
+    return rc == PL_OK ? code : cli_fail(rc);
+}
+
 int cmd_train(int argc, char **argv)
 {
     trainer t = {.largest = -1, .first = -1};
-    char device_key[96];
-    const char *memory = NULL, *device = NULL;
+    char device_key[96], ranks_key[32];
+    const char *memory = NULL, *device = NULL, *ranks = NULL;
     bool print_config = false;
     cli_args a;
     const cli_option options[] = {
         {"--out", "RUN", &t.folder.path, "the run's folder; a run that is in it goes on"},
         {"--memory", "SIZE", &memory, "budget of the whole process, e.g. 2GiB (= memory=SIZE)"},
         {"--device", "NAME", &device, "where to train (= device=NAME)"},
+        {"--ranks", "N", &ranks, "train in N processes of this machine (= ranks=N, started by mpirun)"},
         {"--fresh", NULL, &t.fresh, "begin anew: removes the run that is in RUN"},
         {"--json", NULL, &t.json, "one JSON object a line on stdout"},
         {"--quiet", NULL, &t.quiet, "print errors only"},
@@ -407,8 +455,26 @@ int cmd_train(int argc, char **argv)
     cli_override(&a, "device", device, device_key, sizeof device_key);
     a.argv = argv - 1; /* main's own: the program's name stands before the command's */
     phases_answer(&a, memory);
-    pl_status rc = plan_open(&a, memory, &t.list);
+    int started = print_config ? -1 : start_ranks(ranks, argv);
+    if (started >= 0) return started;
+    pl_status rc = print_config ? PL_OK : pl_world_open(&t.world);
     if (rc != PL_OK) return cli_fail(rc);
+    if (t.world) {
+        snprintf(ranks_key, sizeof ranks_key, "ranks=%d", pl_world_size(t.world));
+        a.overrides[a.n_overrides++] = ranks_key;
+    } else {
+        cli_override(&a, "ranks", ranks, ranks_key, sizeof ranks_key);
+    }
+    if (pl_world_rank(t.world) > 0) {
+        t.quiet = true;
+        t.json = false;
+        t.folder.path = NULL;
+    }
+    rc = plan_open(&a, memory, &t.list);
+    if (rc == PL_OK) rc = pl_run_join(t.list, t.world);
+    if (rc != PL_OK) pl_world_fail(t.world, pl_status_exit_code(rc), pl_error_text());
+    if (rc != PL_OK) return cli_fail(rc);
+    pl_world_set_limit(t.world, pl_config_duration(pl_run_config(t.list), "rank_timeout"));
     if (print_config) return plan_print_config(t.list);
     if (only_planned(t.list)) {
         pl_run_free(t.list);
@@ -428,11 +494,13 @@ int cmd_train(int argc, char **argv)
     listen(SIGUSR1, ask_save);
     listen(SIGUSR2, ask_memory);
     signal(SIGXFSZ, SIG_IGN); /* a file at its limit is an error of the write */
+    if (t.world && !t.quiet && !t.json) ranks_table(&t);
     int code = run_training(&t);
     pl_json_free(t.events);
     monitor_close(&t.monitor);
     folder_close(&t.folder);
     if (t.run != t.list) pl_run_free(t.run);
     pl_run_free(t.list);
+    pl_world_close(t.world, code);
     return code;
 }

@@ -6,6 +6,7 @@
  * adds to those above it. Every figure is that of a plan, none an estimate. Peak: who is alive where
  * most bytes are, and the fullest steps around.
  */
+#include "plimsoll_ranks.h"
 #include "plan_view.h"
 
 #include <stdlib.h>
@@ -297,6 +298,21 @@ static void buckets_json(const pl_run *run, pl_json *j)
     if (n) pl_json_end(j);
 }
 
+/* What one of several ranks sends and waits for. */
+static void print_links(const pl_run *run, const pl_run_split *split, FILE *out)
+{
+    pl_run_links l = pl_run_links_get(run);
+    double ms = pl_run_predicted_ms(run);
+    fprintf(out, "This is the plan of one of %lld ranks, which have each %s%s%s. A rank sends %s a step in %s, of\n"
+            "which %s wait: %.1f %% of a step computes.\n\n", (long long)split->ranks,
+            l.shard == PL_SHARD_NONE ? "everything" : "their part of ",
+            l.shard == PL_SHARD_NONE ? "" : l.shard == PL_SHARD_OPTIMIZER ? "the optimizer's state"
+                                        : l.shard == PL_SHARD_GRADIENTS   ? "optimizer and gradients"
+                                                                          : "optimizer, gradients and weights",
+            "", cli_bytes((uint64_t)l.bytes), cli_ms(l.ms), cli_ms(l.wait_ms),
+            ms > 0 ? 100 * (ms - l.wait_ms) / ms : 100.0);
+}
+
 /* ---- the whole -------------------------------------------------------------------------- */
 void plan_print(const pl_run *run, const char *name, const plan_mean *mean, int n, FILE *out)
 {
@@ -308,6 +324,7 @@ void plan_print(const pl_run *run, const char *name, const plan_mean *mean, int 
             name, pl_run_phase(run) < 0 ? "" : ", phase ",
             pl_run_phase(run) < 0 ? "" : pl_run_phase_at(run, pl_run_phase(run))->name, cli_plain(out), cli_count(pl_run_parameters(run, false)),
             (long long)split.effective, (long long)split.micro, (long long)split.accumulate);
+    if (split.ranks > 1) print_links(run, &split, out);
     if (split.coupled)
         fprintf(out, "accumulate: auto does not split the batch, its samples couple: %s\n\n",
                 split.coupled);
@@ -360,6 +377,14 @@ void plan_json(const pl_run *run, pl_json *j)
     pl_json_int(j, "micro_batch", split.micro);
     pl_json_int(j, "accumulate", split.accumulate);
     pl_json_int(j, "effective_batch", split.effective);
+    pl_json_int(j, "ranks", split.ranks);
+    if (split.ranks > 1) {
+        pl_run_links l = pl_run_links_get(run);
+        pl_json_string(j, "shard", pl_shard_name(l.shard));
+        pl_json_float(j, "link_bytes", l.bytes);
+        pl_json_float(j, "link_ms", l.ms);
+        pl_json_float(j, "link_wait_ms", l.wait_ms);
+    }
     pl_json_int(j, "parameters", pl_run_parameters(run, false));
     pl_json_int(j, "trainable", pl_run_parameters(run, true));
     pl_json_int(j, "nodes", p->nodes);

@@ -4,11 +4,13 @@
 
 #include "monitor.h"
 #include "phases.h"
+#include "plimsoll_ranks.h"
 #include "run_folder.h"
 
 typedef struct trainer {
     pl_run *run;  /* with phases: the one that is going on */
     pl_run *list; /* no phase is entered in it; it is `run` where there are none */
+    pl_world *world; /* NULL: alone */
     const cli_args *args;
     const char *memory; /* --memory */
     run_folder folder;

@@ -160,7 +160,16 @@ typedef struct pl_slot {
     pl_file_layout layout;
     bool trainable;
     bool decay; /* weight decay applies (false for slots put in a no-decay group) */
+    /* A slot that ranks share: this rank has elements [shard*n, shard*n + n) of `whole`, row-major, zeros
+     * past its end, where n is the elements of type (one dimension). shards is 0 for others. */
+    int32_t shards, shard;
+    pl_type whole;
 } pl_slot;
+/* The type of a slot's value, on however many ranks it lies. */
+static inline const pl_type *pl_slot_type(const pl_slot *s)
+{
+    return s->shards ? &s->whole : &s->type;
+}
 
 PL_API pl_store *pl_store_new(void);
 PL_API void pl_store_free(pl_store *s);
@@ -267,6 +276,8 @@ typedef struct pl_compile_opts {
         PL_MODE_MAX_AUTOTUNE,    /* and algorithms chosen by timing */
         PL_MODE_EAGER            /* launch by launch, for debugging */
     } mode;
+    const char *link;     /* what joins ranks, for predicted times: "nvlink", "nvlink/8+ib"; NULL: by device */
+    struct pl_comm *comm; /* the other ranks (pl_world_comm); NULL: there are none */
 } pl_compile_opts;
 #define PL_COMPILE_INIT {.struct_size = sizeof(pl_compile_opts), .device = "cpu"}
 
@@ -297,7 +308,9 @@ typedef struct pl_plan_info {
     uint64_t no_reuse_bytes;   /* sum of all buffers: what a program without planning would take */
     uint64_t components[PL_N_COMPONENTS]; /* bytes alive at the peak, by kind; state included */
     uint64_t minimum_bytes;    /* smallest arena that a plan was found for; 0 = not looked for */
-    double predicted_step_ms;  /* with what is computed again */
+    double predicted_step_ms;  /* with what is computed again, and what exchanges are waited for */
+    double link_ms, wait_ms;   /* exchanges between ranks; what of it nothing is computed meanwhile */
+    double link_bytes;         /* that a rank sends */
     double recompute_ratio;    /* time of what is computed again / time of the step */
     double plan_ms;
     double time_share[PL_N_TIME_SOURCES]; /* of predicted_step_ms; sum 1 */

@@ -6,6 +6,7 @@
  *     RUN/checkpoints/step-00000120/         one checkpoint:
  *         model.safetensors                    weights, PyTorch's names and layouts
  *         state.safetensors                    everything else that a step changes, in our layout
+ *         part-00000-of-00004.safetensors ...  of it, what ranks share: one file a rank
  *         config.yaml                          the configuration it was written under
  *         manifest.json                        position, notes, sizes and checksums; written last
  *     RUN/best -> checkpoints/step-...       with checkpoint.best
@@ -26,6 +27,7 @@ extern "C" {
 
 /* ---- one checkpoint --------------------------------------------------------------------- */
 #define PL_MAX_NOTES 64
+#define PL_MAX_PARTS 1024 /* files of ranks that share state, one each */
 
 /* What manifest.json says. Of a checkpoint to be written, the caller sets log_bytes, evaluated and
  * notes. */
@@ -45,7 +47,7 @@ typedef struct pl_checkpoint {
     struct {
         char name[32];
         uint64_t bytes, hash; /* XXH64 */
-    } file[4];
+    } file[4 + PL_MAX_PARTS];
     int n_files;
     struct {
         char key[48];

@@ -182,6 +182,17 @@ PL_API pl_val pl_random_permutation(pl_graph *g, pl_val key, int64_t n); /* i32[
 PL_API pl_val pl_dropout(pl_graph *g, pl_val x, pl_val key, double p);
 PL_API pl_val pl_dropout_channels(pl_graph *g, pl_val x, pl_val key, double p);
 
+/* ---- across ranks --------------------------------------------------------------------------
+ * Ranks are processes that run the same graph on other samples. Each call is one exchange that all
+ * ranks take part in; name tells it apart from others (two of the same value and name are one). With one
+ * rank they are x itself. Gradients are those of the sum over ranks. */
+PL_API pl_val pl_all_reduce(pl_graph *g, pl_val x, int ranks, const char *name); /* sum over ranks */
+/* Rows [rank*k, rank*k + k) of the sum of x [ranks*k, ..]. */
+PL_API pl_val pl_reduce_scatter(pl_graph *g, pl_val x, int ranks, const char *name);
+/* x [k, ..] of all ranks, one after the other: [ranks*k, ..]. */
+PL_API pl_val pl_all_gather(pl_graph *g, pl_val x, int ranks, const char *name);
+PL_API pl_val pl_broadcast_from(pl_graph *g, pl_val x, int ranks, int root, const char *name);
+
 /* ---- fused ------------------------------------------------------------------------------ */
 /* softmax(q k^T * scale) v over tokens, without storing the probabilities. q [B, N, H, D],
  * k, v [B, M, H, D]; scale 0 reads as 1/sqrt(D). */

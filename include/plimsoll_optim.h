@@ -117,6 +117,7 @@ typedef struct pl_grads {
     int n;
     int *slot;
     pl_val *param, *grad;
+    bool reduced; /* sums over ranks already */
 } pl_grads;
 
 typedef struct pl_optim_report {

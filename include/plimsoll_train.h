@@ -117,10 +117,11 @@ PL_API pl_run_memory pl_run_memory_get(const pl_run *r);
  * memory that the driver says it holds. */
 PL_API uint64_t pl_run_used_bytes(pl_run *r);
 PL_API uint64_t pl_run_peak_used_bytes(pl_run *r);
-/* How a step's batch is split: effective = micro * accumulate, key `batch`, whatever the plan. */
+/* How a step's batch is split: effective = micro * accumulate * ranks, key `batch`, whatever the plan. */
 typedef struct pl_run_split {
     int64_t micro, accumulate, effective;
     const char *coupled; /* why accumulate: auto does not split it; NULL */
+    int64_t ranks;       /* effective = micro * accumulate * ranks */
 } pl_run_split;
 PL_API pl_run_split pl_run_split_get(const pl_run *r);
 /* Of a whole step: every micro-batch and the update. */

@@ -56,7 +56,7 @@ static pl_status analyse(model_fn model, int64_t batch, int64_t parts, pl_batch_
     pl_status rc = build(model, batch, &a);
     if (rc == PL_OK) {
         rc = build(model, batch / parts, &b);
-        if (rc == PL_OK) rc = pl_batch_analyse(a.g, b.g, batch, parts, a.goals, a.n, r);
+        if (rc == PL_OK) rc = pl_batch_analyse(a.g, b.g, batch, parts, false, a.goals, a.n, r);
         release(&b);
     }
     release(&a);
@@ -469,8 +469,8 @@ TEST(batch_wants_one_program)
     pl_batch_report r;
     CHECK_OK(build(mlp, 8, &a));
     CHECK_OK(build(convolutions, 4, &b));
-    pl_status other = pl_batch_analyse(a.g, b.g, 8, 2, a.goals, a.n, &r);
-    pl_status odd = pl_batch_analyse(a.g, a.g, 8, 3, a.goals, a.n, &r);
+    pl_status other = pl_batch_analyse(a.g, b.g, 8, 2, false, a.goals, a.n, &r);
+    pl_status odd = pl_batch_analyse(a.g, a.g, 8, 3, false, a.goals, a.n, &r);
     release(&a);
     release(&b);
     CHECK_INT(other, PL_ERR_GRAPH);

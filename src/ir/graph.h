@@ -35,6 +35,14 @@ typedef struct pl_node_rec {
     bool backward;   /* made by reverse mode */
 } pl_node_rec;
 
+/* A graph that several ranks run, each on its samples. A draw over the samples (draw_axis[stream] - 1 is
+ * their axis, 0 if there is none) is this rank's part of the draw over the samples of all ranks. */
+typedef struct pl_spread {
+    int ranks, rank;
+    const int8_t *draw_axis;
+    uint32_t n_draws;
+} pl_spread;
+
 typedef struct pl_scope_rec {
     const char *path; /* "model.layer1" */
     uint32_t parent;
@@ -54,6 +62,7 @@ struct pl_graph {
     uint32_t scope;      /* current */
     bool backward;       /* nodes being made are reverse mode's */
     uint32_t n_streams;  /* random streams handed out */
+    const pl_spread *spread; /* borrowed; NULL: one rank runs it */
     pl_status status;    /* first error; building does nothing once set */
     char error[512];
 };

@@ -21,6 +21,7 @@ typedef struct pl_call {
     void *work;       /* scratch of the bytes that prepare asked for */
     void *prep;       /* what prepare returned */
     int32_t n_in, n_out;
+    struct pl_comm *comm; /* ir/comm.h: the other ranks; NULL when there are none */
 } pl_call;
 
 typedef struct pl_kernel {

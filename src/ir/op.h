@@ -61,7 +61,8 @@ typedef enum pl_work {
     PL_WORK_MOVE,
     PL_WORK_PRODUCT,
     PL_WORK_CONV, /* m positions, n and k channels times taps; a gradient as the product it is */
-    PL_WORK_ATTENTION
+    PL_WORK_ATTENTION,
+    PL_WORK_LINK /* between ranks: m bytes sent by each, n messages in a row, k ranks */
 } pl_work;
 typedef struct pl_cost {
     double flops;
@@ -98,7 +99,8 @@ enum pl_op_flags {
     PL_OP_COUPLES = 1 << 7,  /* mixes along any axis in a way the batch analysis cannot see */
     PL_OP_RANDOM = 1 << 8,   /* draws numbers; a pure function of its inputs all the same */
     PL_OP_NO_GRAD = 1 << 9,  /* gradient is zero by definition (compare, argmax, stop_gradient) */
-    PL_OP_DRAW = 1 << 10     /* element i is draw i of a stream (base/rng.h): drawing() */
+    PL_OP_DRAW = 1 << 10,    /* element i is draw i of a stream (base/rng.h): drawing() */
+    PL_OP_RANKS = 1 << 11    /* runs on all ranks at once: same calls, same order everywhere */
 };
 
 /* What mixed precision (pass/precision.c) does with an op that is made in f32. Maps and reductions

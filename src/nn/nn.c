@@ -127,6 +127,7 @@ int pl__nn_slot(pl_nn *m, const char *name, pl_type type, pl_slot_kind kind, pl_
     if (layout) slot.layout = *layout;
     slot.trainable = kind == PL_SLOT_PARAM && !m->frozen;
     slot.decay = kind == PL_SLOT_PARAM;
+    if (kind == PL_SLOT_PARAM && pl__nn_shares(m, &type)) pl__nn_share(s->ranks, &slot);
     return pl__nn_slot_named(m, &slot);
 }
 
@@ -152,8 +153,11 @@ pl_val pl_nn_read(pl_nn *m, int slot)
     if (slot < 0) return PL_NO_VAL;
     pl_nn_entry *e = pl__nn_entry(m, slot);
     if (!e) return PL_NO_VAL;
-    if (!pl_val_ok(e->now)) e->now = pl_state(m->g, slot);
-    return e->now;
+    if (pl_val_ok(e->now)) return e->now;
+    const pl_slot *s = pl_store_slot(pl_graph_store(m->g), slot);
+    pl_val now = s->shards ? pl__nn_gathered(m, s, pl__nn_read_part(m, slot)) : pl_state(m->g, slot);
+    e = pl__nn_entry(m, slot);
+    return e->now = now;
 }
 
 void pl_nn_update(pl_nn *m, int slot, pl_val v)
@@ -277,7 +281,11 @@ pl_status pl_nn_finish(pl_nn *m)
         if (e->averaged)
             pl_nn_update(m, slot,
                          moved(g, e->now, pl_scale(g, e->sum, 1.0 / e->calls), e->momentum));
-        if (e->changed) pl_assign(g, slot, e->now);
+    }
+    pl__nn_settle_buffers(m);
+    for (int slot = 0; slot < s->n_entries; slot++) {
+        const pl_nn_entry *e = &s->entries[slot];
+        if (e->changed) pl_assign(g, slot, pl_val_ok(e->part) ? e->part : e->now);
     }
     /* What only looks leaves the key to training, whose draws do not depend on how often it is looked. */
     if (pl_val_ok(s->key) && !s->key_given && m->training) {
@@ -336,7 +344,7 @@ int64_t pl_nn_count(const pl_store *s, const char *pattern, bool trainable_only)
         const pl_slot *slot = pl_store_slot(s, i);
         if (slot->kind == PL_SLOT_PARAM && (slot->trainable || !trainable_only) &&
             pl_nn_match(pattern, slot->name))
-            n += pl_type_elems(&slot->type);
+            n += pl_type_elems(pl_slot_type(slot));
     }
     return n;
 }

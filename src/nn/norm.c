@@ -116,6 +116,20 @@ pl_val pl_nn_rms_norm(pl_nn *m, pl_val x, const char *name, pl_nn_norm o)
     return pl_cast(g, y, own);
 }
 
+/* Moments of all ranks' samples, n each, from those of this rank's: the mean of means, and the mean of
+ * variances plus the variance of means. Returns how many samples those are. */
+static int64_t world_moments(pl_nn *m, int ranks, int64_t n, pl_val *mean, pl_val *var)
+{
+    pl_graph *g = m->g;
+    const char *path = m->state->path;
+    double share = 1.0 / ranks;
+    pl_val center = pl_scale(g, pl__nn_over_ranks(m, *mean, pl_nn_name(m, "%s.mean", path)), share);
+    pl_val spread = pl_add(g, *var, pl_square(g, pl_sub(g, *mean, center)));
+    *var = pl_scale(g, pl__nn_over_ranks(m, spread, pl_nn_name(m, "%s.var", path)), share);
+    *mean = center;
+    return n * ranks;
+}
+
 pl_val pl_nn_batch_norm(pl_nn *m, pl_val x, const char *name, pl_nn_norm o)
 {
     if (!pl_val_ok(x)) return x;
@@ -133,10 +147,12 @@ pl_val pl_nn_batch_norm(pl_nn *m, pl_val x, const char *name, pl_nn_norm o)
     int count_slot = pl_nn_buffer(m, "num_batches_tracked", PL_RANK0(PL_I64),
                                   (pl_init){PL_INIT_CONST, 0, 0});
     pl_val mean = pl_nn_read(m, mean_slot), var = pl_nn_read(m, var_slot);
-    if (m->training) {
+    const pl_nn_ranks *ranks = pl__nn_ranks(m);
+    if (m->training && !(ranks && ranks->blind_norm)) {
         uint32_t axes = 0;
         for (int i = 0; i + 1 < t.rank; i++) axes |= PL_AXIS(i);
         pl_moments(g, x, axes, false, &mean, &var);
+        if (ranks && ranks->sync_norm) n = world_moments(m, ranks->ranks, n, &mean, &var);
         double momentum = o.momentum > 0 ? o.momentum : 0.1;
         pl__nn_statistic(m, mean_slot, mean, momentum);
         pl__nn_statistic(m, var_slot, pl_scale(g, var, (double)n / (double)(n - 1)), momentum);

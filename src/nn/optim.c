@@ -66,21 +66,54 @@ void pl_optim_gradients(pl_nn *m, pl_val loss, const pl_optim *o, pl_grads *out)
     pl_grad(m->g, loss, out->param, out->n, out->grad);
 }
 
-/* A slot that goes with a parameter: "<prefix>.<param>", of its shape. */
-static int companion(pl_nn *m, const char *prefix, int param, pl_slot_kind kind)
+/* Whether ranks share what goes with parameters from this kind of sharding on. */
+static bool shares(const pl_nn *m, pl_shard from)
+{
+    const pl_nn_ranks *r = pl__nn_ranks(m);
+    return r && r->ranks > 1 && r->shard >= from;
+}
+
+/* A slot that goes with a parameter: "<prefix>.<param>", of its shape, in parts where ranks share such
+ * slots. */
+static int companion(pl_nn *m, const char *prefix, int param, pl_shard from)
 {
     const pl_slot *p = pl_store_slot(pl_graph_store(m->g), param);
-    pl_slot s = {.type = p->type, .kind = kind, .layout = p->layout};
+    pl_slot s = {.type = *pl_slot_type(p), .kind = PL_SLOT_OPTIMIZER, .layout = p->layout};
     s.name = pl_nn_name(m, "%s.%s", prefix, p->name);
     if (s.type.dtype != PL_F64) s.type.dtype = PL_F32;
+    if (shares(m, from)) pl__nn_share(pl__nn_ranks(m), &s);
     return pl__nn_slot_named(m, &s);
+}
+
+/* A companion's value as the update sees it: of the whole parameter, or of this rank's part. */
+static pl_val read_companion(pl_nn *m, int slot)
+{
+    bool part = slot >= 0 && pl_store_slot(pl_graph_store(m->g), slot)->shards;
+    return part ? pl__nn_read_part(m, slot) : pl_nn_read(m, slot);
+}
+
+static void set_companion(pl_nn *m, int slot, pl_val v)
+{
+    bool part = slot >= 0 && pl_store_slot(pl_graph_store(m->g), slot)->shards;
+    if (part)
+        pl__nn_update_part(m, slot, v);
+    else
+        pl_nn_update(m, slot, v);
 }
 
 void pl_optim_accumulate(pl_nn *m, const pl_grads *grads)
 {
-    for (int i = 0; i < grads->n; i++) {
-        int slot = companion(m, "accum", grads->slot[i], PL_SLOT_OPTIMIZER);
-        pl_nn_update(m, slot, pl_add(m->g, pl_nn_read(m, slot), grads->grad[i]));
+    pl_grads own = *grads;
+    if (shares(m, PL_SHARD_GRADIENTS)) {
+        if (!grads_new(m, grads->n, &own)) return;
+        memcpy(own.slot, grads->slot, (size_t)grads->n * sizeof *own.slot);
+        memcpy(own.grad, grads->grad, (size_t)grads->n * sizeof *own.grad);
+        own.n = grads->n;
+        pl__nn_reduce(m, &own, true);
+    }
+    for (int i = 0; i < own.n; i++) {
+        int slot = companion(m, "accum", own.slot[i], PL_SHARD_GRADIENTS);
+        set_companion(m, slot, pl_add(m->g, read_companion(m, slot), own.grad[i]));
     }
 }
 
@@ -94,12 +127,13 @@ void pl_optim_accumulated(pl_nn *m, const pl_optim *o, pl_grads *out)
         if (!wanted(p, o)) continue;
         int slot = pl_store_find(store, pl_nn_name(m, "accum.%s", p->name));
         if (slot < 0) continue;
-        pl_val sum = pl_nn_read(m, slot);
+        pl_val sum = read_companion(m, slot);
         out->slot[out->n] = i;
         out->param[out->n] = pl_nn_read(m, i);
         out->grad[out->n++] = sum;
-        pl_nn_update(m, slot, pl_full_like(m->g, sum, 0));
+        set_companion(m, slot, pl_full_like(m->g, sum, 0));
     }
+    out->reduced = shares(m, PL_SHARD_GRADIENTS);
 }
 
 /* ---- update ----------------------------------------------------------------------------- */
@@ -110,6 +144,9 @@ typedef struct update {
     pl_val scale;    /* multiplies gradients */
     pl_val keep;     /* bool: the step counts; none when it always does */
     pl_val first;    /* bool: this is the first update */
+    bool parts;      /* each rank updates its part of every parameter */
+    int n_new, *slot; /* parts: of parameters that every rank has whole, their new parts */
+    pl_val *new_part;
 } update;
 
 static pl_val scalar(pl_graph *g, double v)
@@ -118,40 +155,41 @@ static pl_val scalar(pl_graph *g, double v)
 }
 
 /* Square root of the sum of squares of all gradients, f32. */
-static pl_val global_norm(pl_graph *g, const pl_grads *grads)
+static pl_val global_norm(pl_nn *m, const pl_grads *grads, bool parts)
 {
+    pl_graph *g = m->g;
     pl_val total = PL_NO_VAL;
     for (int i = 0; i < grads->n; i++) {
         pl_val s =
             pl_sum(g, pl_square(g, pl_cast(g, grads->grad[i], PL_F32)), PL_AXES_ALL, false);
         total = i ? pl_add(g, total, s) : s;
     }
-    return pl_sqrt(g, total);
+    return pl_sqrt(g, parts ? pl__nn_over_ranks(m, total, "gradient norm") : total);
 }
 
 /* The slot takes what an update op made, which is what it had when the step is skipped. */
 static void set(const update *u, int slot, pl_val v)
 {
-    if (slot >= 0) pl_nn_update(u->m, slot, v);
+    if (slot >= 0) set_companion(u->m, slot, v);
 }
 
 /* The slot takes v, or keeps what it has when the step is skipped. */
 static void put(const update *u, int slot, pl_val v)
 {
     if (slot < 0) return;
-    if (pl_val_ok(u->keep)) v = pl_select(u->m->g, u->keep, v, pl_nn_read(u->m, slot));
-    pl_nn_update(u->m, slot, v);
+    if (pl_val_ok(u->keep)) v = pl_select(u->m->g, u->keep, v, read_companion(u->m, slot));
+    set_companion(u->m, slot, v);
 }
 
 static int moment(const update *u, const char *which, int param)
 {
     return companion(u->m, pl_nn_name(u->m, "%s.%s", u->o->name, which), param,
-                     PL_SLOT_OPTIMIZER);
+                     PL_SHARD_OPTIMIZER);
 }
 
 static pl_val read_or_none(const update *u, int slot)
 {
-    return slot < 0 ? PL_NO_VAL : pl_nn_read(u->m, slot);
+    return slot < 0 ? PL_NO_VAL : read_companion(u->m, slot);
 }
 
 static pl_val adam(const update *u, int p, pl_val w, pl_val grad, double decay)
@@ -204,12 +242,12 @@ static pl_val rmsprop(const update *u, int p, pl_val w, pl_val grad, double deca
 }
 
 /* ema*d + w*(1-d); before the first update the average is the weight itself. */
-static void average(const update *u, int param, pl_val old)
+static void average(const update *u, int param, pl_val old, pl_val now)
 {
     pl_nn *m = u->m;
     pl_graph *g = m->g;
-    int slot = companion(m, "ema", param, PL_SLOT_OPTIMIZER);
-    pl_val ema = pl_nn_read(m, slot), now = pl_nn_read(m, param);
+    int slot = companion(m, "ema", param, PL_SHARD_OPTIMIZER);
+    pl_val ema = read_companion(m, slot);
     pl_dtype dtype = pl_val_type(g, ema).dtype;
     ema = pl_select(g, u->first, pl_cast(g, old, dtype), ema);
     ema = pl_add(g, pl_scale(g, ema, u->o->ema),
@@ -217,7 +255,18 @@ static void average(const update *u, int param, pl_val old)
     put(u, slot, ema);
 }
 
-static void update_one(const update *u, int param, pl_val old, pl_val grad)
+/* The parameter's new value, or this rank's part of it. */
+static void set_param(update *u, int param, pl_val v)
+{
+    if (u->parts && !pl_store_slot(pl_graph_store(u->m->g), param)->shards) {
+        u->slot[u->n_new] = param;
+        u->new_part[u->n_new++] = v;
+    } else {
+        set(u, param, v);
+    }
+}
+
+static void update_one(update *u, int param, pl_val old, pl_val grad)
 {
     static pl_val (*const rules[PL_OPTIM_N_KINDS])(const update *, int, pl_val, pl_val,
                                                    double) = {
@@ -225,8 +274,10 @@ static void update_one(const update *u, int param, pl_val old, pl_val grad)
         [PL_OPTIM_LION] = lion, [PL_OPTIM_RMSPROP] = rmsprop,
     };
     bool decays = pl_store_slot(pl_graph_store(u->m->g), param)->decay;
-    set(u, param, rules[u->o->kind](u, param, old, grad, decays ? u->o->weight_decay : 0));
-    if (u->o->ema > 0) average(u, param, old);
+    if (u->parts) old = pl__nn_read_part(u->m, param);
+    pl_val now = rules[u->o->kind](u, param, old, grad, decays ? u->o->weight_decay : 0);
+    set_param(u, param, now);
+    if (u->o->ema > 0) average(u, param, old, now);
 }
 
 /* The factor on gradients, and the flag of a step that counts. */
@@ -237,7 +288,7 @@ static void gradient_scale(update *u, const pl_grads *grads, pl_optim_report *r)
     u->scale = scalar(g, 1);
     if (pl_val_ok(o->loss_scale)) u->scale = pl_reciprocal(g, o->loss_scale);
     if (o->clip_norm <= 0 && !o->skip_nonfinite) return;
-    r->grad_norm = pl_mul(g, global_norm(g, grads), u->scale);
+    r->grad_norm = pl_mul(g, global_norm(u->m, grads, u->parts), u->scale);
     if (o->clip_norm > 0) {
         pl_val c = pl_div(g, scalar(g, o->clip_norm), pl_shift(g, r->grad_norm, 1e-6));
         u->scale = pl_mul(g, u->scale, pl_min(g, c, scalar(g, 1)));
@@ -248,18 +299,39 @@ static void gradient_scale(update *u, const pl_grads *grads, pl_optim_report *r)
     u->scale = pl_mul(g, u->scale, pl_shift(g, pl_scale(g, r->grad_norm, 0), 1));
 }
 
-void pl_optim_update(pl_nn *m, const pl_grads *grads, const pl_optim *o,
+/* Sums over ranks in place of this rank's gradients, in a list of its own. */
+static bool reduced(pl_nn *m, const pl_grads *grads, bool parts, pl_grads *out)
+{
+    if (!grads_new(m, grads->n, out)) return false;
+    memcpy(out->slot, grads->slot, (size_t)grads->n * sizeof *out->slot);
+    memcpy(out->param, grads->param, (size_t)grads->n * sizeof *out->param);
+    memcpy(out->grad, grads->grad, (size_t)grads->n * sizeof *out->grad);
+    out->n = grads->n;
+    if (!grads->reduced) pl__nn_reduce(m, out, parts);
+    return true;
+}
+
+void pl_optim_update(pl_nn *m, const pl_grads *given, const pl_optim *o,
                      pl_optim_report *report)
 {
+    pl_grads own, *grads = &own;
     pl_graph *g = m->g;
     pl_optim_report r = {PL_NO_VAL, PL_NO_VAL, PL_NO_VAL, PL_NO_VAL};
-    if ((unsigned)o->kind >= PL_OPTIM_N_KINDS || grads->n == 0) {
+    if ((unsigned)o->kind >= PL_OPTIM_N_KINDS || given->n == 0) {
         pl_nn_fail(m, PL_ERR_CONFIG, "no optimiser %d, or nothing to update", (int)o->kind);
         if (report) *report = r;
         return;
     }
+    update u = {.m = m, .o = o, .parts = shares(m, PL_SHARD_OPTIMIZER)};
+    if (!reduced(m, given, u.parts, &own)) {
+        if (report) *report = r;
+        return;
+    }
+    pl_grads parts; /* room for the list of new parts */
+    if (!grads_new(m, own.n, &parts)) return;
+    u.slot = parts.slot;
+    u.new_part = parts.grad;
     pl_scope_push(g, o->name);
-    update u = {.m = m, .o = o};
     gradient_scale(&u, grads, &r);
     pl_slot counter = {.name = pl_nn_name(m, "%s.step", o->name),
                        .type = PL_RANK0(PL_I64),
@@ -271,6 +343,7 @@ void pl_optim_update(pl_nn *m, const pl_grads *grads, const pl_optim *o,
     u.first = pl_eq(g, done, pl_full_like(g, done, 0));
     for (int i = 0; i < grads->n; i++)
         update_one(&u, grads->slot[i], grads->param[i], grads->grad[i]);
+    pl__nn_update_gathered(m, u.n_new, u.slot, u.new_part);
     put(&u, step_slot, u.step);
     pl_scope_pop(g);
     if (report) *report = r;

@@ -159,6 +159,12 @@ typedef struct pl_optim_attr {
     bool decoupled, nesterov;
 } pl_optim_attr;
 
+/* ---- collective.c -------------------------------------------------------------------------- */
+typedef struct pl_collective_attr {
+    int64_t ranks, root; /* root: broadcast_from */
+    const char *name;    /* what is moved, for messages; nodes of other names are other nodes */
+} pl_collective_attr;
+
 /* ---- attention.c --------------------------------------------------------------------------- */
 typedef struct pl_attention_attr {
     double scale; /* 0: 1/sqrt(D) */

@@ -281,6 +281,8 @@ pl_val pl_rng_key(pl_graph *g)
     return pl_state(g, pl_store_add(g->store, &slot));
 }
 
+/* Of several ranks each has its samples' part of the draw that one rank would make for all of them;
+ * a group that reads it makes that part only. */
 static pl_val draw(pl_graph *g, const pl_op *op, pl_val key, const pl_type *t)
 {
     if (!pl_val_ok(key)) return PL_NO_VAL;
@@ -290,7 +292,13 @@ static pl_val draw(pl_graph *g, const pl_op *op, pl_val key, const pl_type *t)
     a.shape.n = t->rank;
     memcpy(a.shape.v, t->dim, sizeof a.shape.v);
     a.stream = pl_graph_next_stream(g);
-    return pl_build1(g, op, &a, 1, &key);
+    const pl_spread *s = g->spread;
+    int axis = s && (uint64_t)a.stream < s->n_draws ? s->draw_axis[a.stream] - 1 : -1;
+    if (axis < 0 || axis >= t->rank) return pl_build1(g, op, &a, 1, &key);
+    int64_t own = t->dim[axis];
+    a.shape.v[axis] = own * s->ranks;
+    pl_val all = pl_build1(g, op, &a, 1, &key);
+    return pl_slice(g, all, axis, s->rank * own, (s->rank + 1) * own, 1);
 }
 
 pl_val pl_random_uniform(pl_graph *g, pl_val key, pl_type type)

@@ -53,6 +53,7 @@ typedef struct step {
 typedef struct walk {
     const pl_graph *g, *h;
     int64_t batch, parts;
+    bool at_once; /* by ranks: parts draw the same numbers, state changes once */
     tag *tags;   /* by value */
     bool *need;  /* by node: a goal depends on it */
     pl_type *types[4];
@@ -225,6 +226,10 @@ static const char *source_rule(walk *w, bool is_state)
 static const char *random_rule(walk *w)
 {
     step *s = &w->s;
+    if (w->at_once && out_axis(w, 0) == NO_AXIS) {
+        s->out[0] = (tag){NONE, false, 0, 1};
+        return NULL;
+    }
     if (s->op->flags & PL_OP_COUPLES) return "it orders the samples, or draws once for all of them";
     for (int k = 0; k < s->whole.n_out; k++) {
         int axis = out_axis(w, k);
@@ -642,21 +647,23 @@ static pl_status walk_new(walk *w, pl_arena *a)
 }
 
 pl_status pl_batch_analyse(const pl_graph *whole, const pl_graph *part, int64_t batch,
-                           int64_t parts, const pl_val *goals, int n_goals, pl_batch_report *out)
+                           int64_t parts, bool at_once, const pl_val *goals, int n_goals,
+                           pl_batch_report *out)
 {
     memset(out, 0, sizeof *out);
     PL_FAIL_IF(parts < 2 || batch < 1 || batch % parts, PL_ERR_ARG,
                "a batch of %lld in %lld parts", (long long)batch, (long long)parts);
     PL_TRY(same_program(whole, part));
     pl_arena scratch = PL_ARENA_INIT;
-    walk w = {.g = whole, .h = part, .batch = batch, .parts = parts, .report = out};
+    walk w = {.g = whole, .h = part, .batch = batch, .parts = parts, .at_once = at_once,
+              .report = out};
     pl_status rc = walk_new(&w, &scratch);
     if (rc == PL_OK) {
         mark_needed(&w, goals, n_goals);
         for (uint32_t n = 1; n < whole->n_nodes; n++) {
             const pl_node_rec *r = pl_node_get(whole, n);
             int slot = r->op->flags & PL_OP_EFFECT ? pl_node_slot(whole, n) : -1;
-            if (slot >= 0 && pl_store_slot(whole->store, slot)->kind != PL_SLOT_COUNTER)
+            if (slot >= 0 && !at_once && pl_store_slot(whole->store, slot)->kind != PL_SLOT_COUNTER)
                 add_cause(&w, n, "state of the model would change with every micro-batch");
             else if (w.need[n])
                 visit(&w, n);

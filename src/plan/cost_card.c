@@ -99,9 +99,10 @@ double pl_card_ns(const pl_card *card, const pl_cost *c, pl_dtype dtype, bool tf
     static const double reach[] = {[PL_WORK_MOVE] = 0.5,
                                    [PL_WORK_PRODUCT] = 0.75,
                                    [PL_WORK_CONV] = 0.6,
-                                   [PL_WORK_ATTENTION] = 0.45};
+                                   [PL_WORK_ATTENTION] = 0.45,
+                                   [PL_WORK_LINK] = 0.5};
     if (c->flops <= 0 && c->bytes <= 0) return 0;
-    double rate = c->work == PL_WORK_MOVE ? card->f32 : rate_of(card, dtype, tf32);
+    double rate = c->work == PL_WORK_MOVE || c->work == PL_WORK_LINK ? card->f32 : rate_of(card, dtype, tf32);
     if (c->work == PL_WORK_PRODUCT || c->work == PL_WORK_CONV) rate *= product_share(card, c);
     double compute = c->flops / (rate * reach[c->work]), move = c->bytes / (PL_CARD_MOVES * card->bandwidth);
     return pl_card_fixed_ns(card, c) + 1e9 * fmax(compute, move);
@@ -111,7 +112,7 @@ uint64_t pl_card_workspace(const pl_cost *c, pl_dtype dtype)
 {
     /* Partial sums of a split product, in f32; convolutions also turn operands around. */
     enum { MOST = 32 << 20 };
-    if (c->work == PL_WORK_MOVE) return 0;
+    if (c->work == PL_WORK_MOVE || c->work == PL_WORK_LINK) return 0;
     double bytes = c->work == PL_WORK_ATTENTION ? 4 * c->flops / (2 * c->n * c->k + 1) : 4 * 4 * c->m * c->n;
     if (c->work == PL_WORK_CONV) bytes = fmax(bytes, 2 * (double)pl_dtype_bytes(dtype) * c->n * c->k);
     return (uint64_t)fmin(bytes, MOST) / 256 * 256;

@@ -429,6 +429,27 @@ static void try_all(search *x, uint32_t *base, uint32_t *topo, pl_arena *mem, ui
     wander(x, walk, p->opts->seed);
 }
 
+/* Exchanges between ranks begin as soon as what they send exists, where that does not raise the peak: so
+ * they run beside what is computed meanwhile. All ranks have the same order, whatever it is. */
+static void hoist_exchanges(search *x)
+{
+    const pl_problem *p = x->p;
+    for (uint32_t i = 0; i < p->n_tasks; i++) {
+        const pl_unit *u = &p->units->unit[p->unit[x->best[i]]];
+        bool exchange = u->kind == PL_UNIT_KERNEL && (pl_node_get(p->g, u->nodes[0])->op->flags & PL_OP_RANKS);
+        uint32_t t = x->best[i], to = 0;
+        if (!exchange) continue;
+        for (uint32_t k = 0; k < p->n_tasks; k++) x->pos[x->best[k]] = k;
+        for (uint32_t e = p->preds.start[t]; e < p->preds.start[t + 1]; e++)
+            if (x->pos[p->preds.list[e]] + 1 > to) to = x->pos[p->preds.list[e]] + 1;
+        if (to >= i) continue;
+        memcpy(x->tmp, x->best, p->n_tasks * sizeof *x->tmp);
+        move_task(x->tmp, i, to);
+        pl_life_replay(p, x->tmp, x->peak, &x->life);
+        if (x->life.peak <= x->peak) memcpy(x->best, x->tmp, p->n_tasks * sizeof *x->tmp);
+    }
+}
+
 /* The peak of an order in which every output has bytes of its own. */
 static pl_status peak_without_takes(const pl_problem *p, const uint32_t *order, pl_arena *mem,
                                     uint64_t *peak)
@@ -461,6 +482,7 @@ pl_status pl_order_search(const pl_problem *p, uint32_t *order, const char **nam
     }
     if (rc == PL_OK) {
         if (!p->opts->program_order && p->n_tasks) try_all(&x, base, topo, &scratch, needs);
+        if (!p->opts->program_order) hoist_exchanges(&x);
         *name = x.name;
     }
     pl_arena_release(&scratch);

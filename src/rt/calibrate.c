@@ -140,6 +140,7 @@ static const pl_card *card_of(const pl_device *dev)
 
 static double estimate_ns(const pl_program *p, uint32_t unit)
 {
+    if (p->cost[unit].work == PL_WORK_LINK) return pl_link_ns(&p->link, &p->cost[unit]);
     const pl_card *card = card_of(p->dev);
     const pl_call *call = &p->call[unit];
     pl_dtype dtype = call->n_in ? call->in_type[0].dtype : PL_F32;
@@ -154,7 +155,7 @@ static pl_status time_unit(pl_program *p, pl_time_table *t, uint32_t unit, doubl
     p->time_source[unit] = PL_TIME_ESTIMATED;
     *ns = 0;
     if (p->base_units->unit[unit].kind == PL_UNIT_VIEW) return PL_OK;
-    if (pl_time_table_count(t)) {
+    if (pl_time_table_count(t) && p->cost[unit].work != PL_WORK_LINK) {
         PL_TRY(describe(p, unit, &s));
         p->time_source[unit] = PL_TIME_MEASURED;
         if (pl_time_table_find(t, s.unit, s.kind, ns)) return PL_OK;
@@ -283,6 +284,7 @@ static pl_status put_program(pl_measure *m, int which, pl_time_table *t, int *un
     for (uint32_t j = 0; j < p->plan->n_order; j++) {
         uint32_t unit = pl_base_unit(p, p->plan->order[j]);
         double ns = median(of->takes + (size_t)j * (size_t)m->most, of->n), sum = s[unit].ns;
+        if (p->cost[unit].work == PL_WORK_LINK) continue; /* of others' doing, mostly */
         if (count[unit] == 0) PL_TRY(describe(p, unit, &s[unit]));
         s[unit].ns = sum + ns;
         count[unit]++;

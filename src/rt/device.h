@@ -32,6 +32,8 @@ typedef struct pl_launch {
     const void *from;
     void *to;
     size_t bytes;
+    uint32_t exchange; /* 1 + its number among the program's exchanges between ranks; 0: it is none */
+    uint32_t after;    /* so many exchanges must have ended before it may begin */
 } pl_launch;
 
 /* One value that a run moves between a host block (or the stage) and the arena. */

@@ -3,6 +3,7 @@
 
 #include "base/sys.h"
 #include "cpu/group.h"
+#include "ir/comm.h"
 #include "pass/fuse.h"
 
 #include <string.h>
@@ -70,8 +71,40 @@ static pl_status run_one(const pl_launch *l)
     return PL_OK;
 }
 
+static pl_status run_exchange(const void *launch)
+{
+    const pl_launch *l = launch;
+    return l->exec->kernel->run(&l->call);
+}
+
+/* Exchanges go to the communicator's thread; what needs the bytes of one waits for it. */
+static pl_status run_beside(const pl_launch *l, uint32_t n, pl_async *a, uint32_t *failed)
+{
+    uint32_t begun = l[0].exchange ? l[0].exchange - 1 : l[0].after, done = begun;
+    pl_status rc = PL_OK;
+    for (uint32_t i = 0; i < n && rc == PL_OK; i++) {
+        *failed = i;
+        if (l[i].after > done && l[i].after <= begun) {
+            rc = a->wait(a, begun - l[i].after);
+            done = l[i].after;
+        }
+        if (rc == PL_OK && l[i].exchange) {
+            a->start(a, run_exchange, &l[i]);
+            begun = l[i].exchange;
+        } else if (rc == PL_OK) {
+            rc = run_one(&l[i]);
+        }
+    }
+    pl_status last = a->wait(a, 0);
+    return rc == PL_OK ? last : rc;
+}
+
 static pl_status cpu_run(const pl_launch *l, uint32_t n, uint64_t *ns, uint32_t *failed)
 {
+    pl_async *a = NULL;
+    for (uint32_t i = 0; i < n && !a && !ns; i++)
+        if (l[i].exchange && l[i].call.comm) a = l[i].call.comm->async;
+    if (a) return run_beside(l, n, a, failed);
     for (uint32_t i = 0; i < n; i++) {
         uint64_t begin = ns ? pl_sys_now_ns() : 0;
         pl_status rc = run_one(&l[i]);

@@ -94,16 +94,26 @@ static bool is_zero(const pl_init *init)
     return init->kind == PL_INIT_CONST && init->a == 0 && !signbit(init->a);
 }
 
+/* The elements of the whole slot that lie here: from *first on, so many. A part beyond the slot's end
+ * stays zero. */
+static int64_t elems_here(const pl_slot *slot, int64_t *first)
+{
+    int64_t n = pl_type_elems(&slot->type), all = pl_type_elems(pl_slot_type(slot));
+    *first = slot->shards ? slot->shard * n : 0;
+    int64_t left = all - *first;
+    return left < 0 ? 0 : left < n ? left : n;
+}
+
 static pl_status init_apart(pl_session *s, int i, uint64_t seed)
 {
     const pl_slot *slot = pl_store_slot(s->store, i);
     size_t elem = pl_dtype_bytes(slot->type.dtype);
     char *to = s->state + s->slot_at[i];
-    int64_t all = pl_type_elems(&slot->type), part = (int64_t)(s->bounce_bytes / elem);
+    int64_t begin, all = elems_here(slot, &begin), part = (int64_t)(s->bounce_bytes / elem);
     if (is_zero(&slot->init) && all > 0) return s->dev->fill(to, 0, (size_t)all * elem);
     for (int64_t first = 0; first < all; first += part) {
         int64_t n = all - first < part ? all - first : part;
-        if (first == 0 || slot->init.kind != PL_INIT_CONST) init_part(slot, seed, first, n, s->bounce);
+        if (first == 0 || slot->init.kind != PL_INIT_CONST) init_part(slot, seed, begin + first, n, s->bounce);
         PL_TRY(s->dev->write(to + (size_t)first * elem, s->bounce, (size_t)n * elem));
     }
     return PL_OK;
@@ -113,10 +123,13 @@ pl_status pl_session_init(pl_session *s, uint64_t seed)
 {
     for (int i = 0; i < s->n_slots; i++) {
         const pl_slot *slot = pl_store_slot(s->store, i);
+        int64_t first, n = elems_here(slot, &first);
+        if (n < pl_type_elems(&slot->type))
+            s->dev->fill(s->state + s->slot_at[i], 0, pl_type_bytes(&slot->type));
         if (s->dev->apart)
             PL_TRY(init_apart(s, i, seed));
         else
-            init_part(slot, seed, 0, pl_type_elems(&slot->type), s->state + s->slot_at[i]);
+            init_part(slot, seed, first, n, s->state + s->slot_at[i]);
     }
     return PL_OK;
 }

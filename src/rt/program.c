@@ -36,7 +36,8 @@ static pl_status fill_call(pl_program *p, uint32_t unit)
     for (uint32_t i = 0; i < a.n_in; i++) in[i] = *pl_type_of(p->base_graph, a.in[i]);
     for (uint32_t k = 0; k < a.n_out; k++) out[k] = *pl_type_of(p->base_graph, pl_arg_out(&a, k));
     p->call[unit] = (pl_call){
-        .in_type = in, .out_type = out, .n_in = (int32_t)a.n_in, .n_out = (int32_t)a.n_out};
+        .in_type = in, .out_type = out, .n_in = (int32_t)a.n_in, .n_out = (int32_t)a.n_out,
+        .comm = p->opts.comm};
     if (u->kind == PL_UNIT_KERNEL) p->call[unit].attr = pl_node_get(p->base_graph, u->nodes[0])->attr;
     return PL_OK;
 }
@@ -109,6 +110,44 @@ static double predict(const pl_program *p, double *again)
     return sum;
 }
 
+/* The value whose bytes a view shows. */
+static uint32_t seen_through(const pl_program *p, uint32_t val)
+{
+    for (uint32_t u; (u = p->units->unit_of[val]) && p->units->unit[u - 1].kind == PL_UNIT_VIEW;)
+        val = p->units->unit[u - 1].in[0];
+    return val;
+}
+
+/* Exchanges run beside what does not need them, one after the other; a unit that reads the result of one
+ * waits for it. Returns the ms until both are done, with the exchanges' own in info. */
+static pl_status predict_links(const pl_program *p, pl_plan_info *info, double *ms)
+{
+    pl_arena mem = PL_ARENA_INIT;
+    double *ready = pl_arena_new(&mem, double, p->g->n_vals + 1), computed = 0, linked = 0;
+    info->link_ms = info->link_bytes = 0;
+    for (uint32_t i = 0; ready && i < p->plan->n_order; i++) {
+        uint32_t unit = p->plan->order[i], base = pl_base_unit(p, unit);
+        bool link = p->cost[base].work == PL_WORK_LINK;
+        double cost = p->base.cost_ns[base] / 1e6, begin = computed;
+        pl_unit_args a = pl_unit_args_of(p->g, &p->units->unit[unit]);
+        for (uint32_t k = 0; k < a.n_in; k++) {
+            double at = ready[seen_through(p, a.in[k])];
+            begin = at > begin ? at : begin;
+        }
+        if (link && linked > begin) begin = linked;
+        *(link ? &linked : &computed) = begin + cost;
+        for (uint32_t k = 0; link && k < a.n_out; k++) ready[pl_arg_out(&a, k)] = begin + cost;
+        if (!link) continue;
+        info->link_ms += cost;
+        info->link_bytes += p->cost[base].m;
+    }
+    if (linked > computed) computed = linked;
+    for (uint32_t i = 0; i < p->plan->n_copies; i++) computed += pl_copy_ns(p, p->plan->copies[i].bytes) / 1e6;
+    pl_arena_release(&mem);
+    *ms = computed;
+    return ready ? PL_OK : PL_ERR_MEMORY;
+}
+
 /* The plan that computes everything once, whatever runs. */
 static void fill_keep_all(const pl_program *p, pl_plan_info *info)
 {
@@ -127,9 +166,9 @@ static void fill_keep_all(const pl_program *p, pl_plan_info *info)
 }
 
 /* Where the step's time is known from. */
-static void share_sources(const pl_program *p, pl_plan_info *info)
+static void share_sources(const pl_program *p, pl_plan_info *info, double ms)
 {
-    double *share = info->time_share, total = info->predicted_step_ms * 1e6;
+    double *share = info->time_share, total = ms * 1e6;
     for (int i = 0; i < PL_N_TIME_SOURCES; i++) share[i] = 0;
     for (uint32_t i = 0; i < p->plan->n_order; i++) {
         uint32_t unit = pl_base_unit(p, p->plan->order[i]);
@@ -139,7 +178,14 @@ static void share_sources(const pl_program *p, pl_plan_info *info)
         share[PL_TIME_ESTIMATED] += pl_copy_ns(p, p->plan->copies[i].bytes) / total;
 }
 
-static void fill_info(pl_program *p)
+static bool has_links(const pl_program *p)
+{
+    for (uint32_t i = 0; i < p->base_units->n; i++)
+        if (p->cost[i].work == PL_WORK_LINK) return true;
+    return false;
+}
+
+static pl_status fill_info(pl_program *p)
 {
     const pl_plan *plan = p->plan;
     pl_plan_info *info = &p->info;
@@ -155,9 +201,14 @@ static void fill_info(pl_program *p)
     info->steps = (int32_t)plan->n_steps;
     info->peak_step = plan->peak_step;
     info->peak_node = p->step_label[plan->peak_step];
-    info->predicted_step_ms = predict(p, &again);
-    share_sources(p, info);
-    info->recompute_ratio = again > 0 ? again / info->predicted_step_ms : 0;
+    double sum = predict(p, &again);
+    share_sources(p, info, sum);
+    info->predicted_step_ms = sum;
+    info->recompute_ratio = again > 0 ? again / sum : 0;
+    if (!has_links(p)) return PL_OK;
+    PL_TRY(predict_links(p, info, &info->predicted_step_ms));
+    info->wait_ms = info->predicted_step_ms - (sum - info->link_ms);
+    return PL_OK;
 }
 
 static pl_status make_units(pl_program *p)
@@ -205,8 +256,7 @@ static pl_status adopt(pl_program *p, pl_fitted *fitted)
     p->plan = fitted ? fitted->plan : p->keep_all;
     PL_TRY(list_inputs(p));
     PL_TRY(label_steps(p));
-    fill_info(p);
-    return PL_OK;
+    return fill_info(p);
 }
 
 /* ---- budgets ---------------------------------------------------------------------------- */
@@ -306,6 +356,7 @@ static pl_status compile(pl_program *p)
     pl_device_mode mode = {p->opts.precision == PL_PRECISION_TF32,
                            p->opts.mode == PL_MODE_MAX_AUTOTUNE};
     if (p->dev->set_mode) p->dev->set_mode(&mode);
+    PL_TRY(pl_link_parse(p->opts.link ? p->opts.link : p->dev->gpu ? "nvlink" : "shm", &p->link));
     pl_pass_opts passes = pass_opts(p);
     PL_TRY(pl_passes_run(&p->base_graph, &passes));
     PL_TRY(make_units(p));
@@ -327,7 +378,7 @@ pl_status pl_compile(pl_graph *g, const pl_compile_opts *o, pl_program **out)
     if (o) memcpy(&opts, o, o->struct_size < sizeof opts ? o->struct_size : sizeof opts);
     p->opts = opts;
     pl_status rc = compile(p);
-    p->opts.device = NULL; /* the caller's text */
+    p->opts.device = p->opts.link = NULL; /* the caller's texts */
     if (rc != PL_OK) {
         pl_program_free(p);
         return rc;

@@ -2,6 +2,7 @@
 #ifndef PL_RT_RT_INT_H
 #define PL_RT_RT_INT_H
 
+#include "plan/cost_link.h"
 #include "plan/fit.h"
 #include "rt/device.h"
 
@@ -29,6 +30,7 @@ struct pl_program {
     pl_cost *cost;     /* per base unit */
     uint8_t *time_source;          /* per base unit: enum pl_time_source of base.cost_ns */
     double copy_ns, copy_ns_byte; /* of a copy */
+    pl_link link; /* what joins ranks */
     uint32_t *inputs; /* input nodes */
     int n_inputs;
     const char **step_label; /* per step */

@@ -57,6 +57,57 @@ static pl_status list_deaths(pl_session *s, pl_bound *b)
     return PL_OK;
 }
 
+/* ---- exchanges beside computing ---------------------------------------------------------- */
+/* Whether a launch touches bytes [lo, hi). */
+static bool touches(const pl_launch *l, const char *lo, const char *hi)
+{
+    const pl_call *c = &l->call;
+    if (!l->exec) {
+        const char *from = l->from, *to = l->to;
+        return (from < hi && from + l->bytes > lo) || (to < hi && to + l->bytes > lo);
+    }
+    for (int i = 0; i < c->n_in; i++) {
+        const char *at = c->in[i];
+        if (at && at < hi && at + pl_type_bytes(&c->in_type[i]) > lo) return true;
+    }
+    for (int k = 0; k < c->n_out; k++) {
+        const char *at = c->out[k];
+        if (at && at < hi && at + pl_type_bytes(&c->out_type[k]) > lo) return true;
+    }
+    const char *work = c->work;
+    return work && work < hi && work + l->exec->work_bytes > lo;
+}
+
+static bool conflict(const pl_launch *x, const pl_launch *l)
+{
+    const pl_call *c = &x->call;
+    const char *in = c->in[0], *out = c->out[0], *work = c->work;
+    return touches(l, in, in + pl_type_bytes(&c->in_type[0])) ||
+           touches(l, out, out + pl_type_bytes(&c->out_type[0])) ||
+           (work && touches(l, work, work + x->exec->work_bytes));
+}
+
+static bool is_exchange(const pl_program *p, uint32_t step)
+{
+    return step < p->plan->n_order && p->cost[pl_base_unit(p, p->plan->order[step])].work == PL_WORK_LINK;
+}
+
+/* Numbers the exchanges, and tells each launch how many of them must have ended before it: those whose
+ * bytes it touches. They end in their order. */
+static void order_exchanges(const pl_program *p, pl_bound *b)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < b->n_launch; i++) {
+        if (!is_exchange(p, i)) continue;
+        b->launch[i].exchange = ++n;
+        for (uint32_t k = i + 1; k < b->n_launch; k++)
+            if (!is_exchange(p, k) && conflict(&b->launch[i], &b->launch[k])) {
+                b->launch[k].after = n; /* later ones wait for it too, through this one */
+                break;
+            }
+    }
+}
+
 static pl_status bind_program(pl_session *s, pl_program *p, pl_bound *b)
 {
     const pl_plan *plan = p->plan;
@@ -70,6 +121,7 @@ static pl_status bind_program(pl_session *s, pl_program *p, pl_bound *b)
         b->launch[plan->n_order + i] = (pl_launch){.from = pl_session_address(s, &plan->copies[i].from),
                                                    .to = pl_session_address(s, &plan->copies[i].to),
                                                    .bytes = plan->copies[i].bytes};
+    order_exchanges(p, b);
     return p->opts.poison ? list_deaths(s, b) : PL_OK;
 }
 

@@ -90,6 +90,7 @@ static pl_status build_one(pl_run *r, const pl_config *c)
                     .encode = r->encode,
                     .batch = r->micro,
                     .parts = r->parts};
+    PL_TRY(pl__ranks_prepare(r, r->parts, &b));
     PL_TRY(pl__builder_run(&b, r->recipe));
     return pl__turns_compile(r, &b);
 }

@@ -43,12 +43,15 @@ pl_nn *pl_builder_eval(pl_builder *b)
 }
 
 /* ---- programs --------------------------------------------------------------------------- */
-static bool draft_new(const pl_builder *b, bool training, pl_draft *d)
+static bool draft_new(pl_builder *b, bool training, const pl_spread *spread, pl_draft *d)
 {
     d->g = pl_graph_new(b->store);
     d->m = d->g ? pl_nn_new(d->g, training) : NULL;
-    if (d->m && b->f64) d->m->dtype = PL_F64;
-    return d->m != NULL;
+    if (!d->m) return false;
+    if (b->f64) d->m->dtype = PL_F64;
+    d->g->spread = spread;
+    pl__nn_set_ranks(d->m, b->ranks);
+    return true;
 }
 
 static void draft_free(pl_draft *d)
@@ -60,9 +63,10 @@ static void draft_free(pl_draft *d)
 
 static bool turn_new(pl_builder *b, const char *name, pl_when when)
 {
+    const pl_spread *spread = b->spread ? &b->spread[b->n_turns] : NULL;
     pl_turn_draft *t = &b->turn[b->n_turns++];
-    bool ok = draft_new(b, true, &t->run) &&
-              (b->parts == 1 || draft_new(b, true, &t->apply));
+    bool ok = draft_new(b, true, spread, &t->run) &&
+              (b->parts == 1 || draft_new(b, true, NULL, &t->apply));
     t->name = ok && name ? pl_nn_name(t->run.m, "%s", name) : NULL;
     t->when = when;
     return ok;
@@ -348,7 +352,8 @@ void pl_builder_minimise_with(pl_builder *b, pl_nn *m, pl_val loss, const pl_gro
     pl_loss_scale scale = scale_from_config(b->config);
     if (scaled) o.loss_scale = pl_loss_scale_read(m, &scale);
     o.skip_nonfinite = scaled;
-    pl_val share = b->parts > 1 ? pl_scale(m->g, loss, 1.0 / (double)b->parts) : loss;
+    int64_t shares = b->parts * (b->ranks ? b->ranks->ranks : 1);
+    pl_val share = shares > 1 ? pl_scale(m->g, loss, 1.0 / (double)shares) : loss;
     pl_optim_gradients(m, share, &o, &t->grads);
     check_owner(b, m, &t->grads, name);
     t->section = pl_nn_name(m, "%s", name);
@@ -393,7 +398,7 @@ static pl_status turn_finish(const pl_turn_draft *t, const pl_recipe *recipe)
 /* All contexts are there before the recipe's code runs, so that it has nothing to check. */
 static pl_status build(pl_builder *b, const pl_recipe *recipe)
 {
-    bool ok = turn_new(b, NULL, (pl_when){0}) && draft_new(b, false, &b->eval);
+    bool ok = turn_new(b, NULL, (pl_when){0}) && draft_new(b, false, NULL, &b->eval);
     PL_FAIL_IF(!ok, PL_ERR_MEMORY, "no memory for the programs");
     PL_TRY(recipe->build(b));
     if (!b->wants_eval) draft_free(&b->eval);
@@ -411,7 +416,7 @@ static pl_status build(pl_builder *b, const pl_recipe *recipe)
 static pl_status build_encoder(pl_builder *b, const pl_recipe *recipe)
 {
     b->n_turns = 1;
-    PL_FAIL_IF(!draft_new(b, false, &b->turn[0].run), PL_ERR_MEMORY, "no memory for the encoder");
+    PL_FAIL_IF(!draft_new(b, false, NULL, &b->turn[0].run), PL_ERR_MEMORY, "no memory for the encoder");
     PL_TRY(recipe->encoder->build(b, b->turn[0].run.m));
     return pl_nn_finish(b->turn[0].run.m);
 }

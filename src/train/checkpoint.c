@@ -88,7 +88,8 @@ static pl_status save_files(pl_run *r, const char *dir, pl_checkpoint *c)
 {
     char path[PL_PATH_BYTES];
     PL_TRY(save_slots(r, dir, "model.safetensors", true, pl__slot_in_model, c));
-    PL_TRY(save_slots(r, dir, "state.safetensors", false, pl__slot_in_state, c));
+    PL_TRY(save_slots(r, dir, "state.safetensors", false, pl__slot_in_state_file, c));
+    PL_TRY(pl__ranks_save_parts(r, dir, c));
     PL_TRY(save_config(r, dir, c));
     PL_TRY(pl__path(path, dir, "manifest.json"));
     return pl__manifest_write(path, c);
@@ -174,6 +175,7 @@ void pl__checkpoint_remove(const char *dir)
     char path[PL_PATH_BYTES];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (pl__path(path, dir, names[i]) == PL_OK) unlink(path);
+    pl__remove_matching(dir, "part-*-of-*.safetensors");
     pl__remove_matching(dir, "*.tmp-*");
     rmdir(dir);
 }
@@ -202,8 +204,7 @@ pl_status pl__checkpoint_load(pl_run *r, const char *dir)
                (long long)pl__run_samples(r));
     PL_TRY(pl__path(path, dir, "model.safetensors"));
     PL_TRY(pl__slots_read(r, path, true, pl__slot_in_model, false));
-    PL_TRY(pl__path(path, dir, "state.safetensors"));
-    PL_TRY(pl__slots_read(r, path, false, pl__slot_in_state, false));
+    PL_TRY(pl__ranks_read_state(r, dir, &c));
     r->steps_done = c.phase_step;
     r->steps_before = c.step - c.phase_step;
     r->ahead = false;

@@ -17,7 +17,8 @@ static const rule rules[] = {
     {"train.steps,train.log_every,checkpoint.*,eval.every,eval.batches", PL_CHANGE_FREE},
     {"memory,checkpointing,checkpoint_scopes,recipe,init_from,data.allow_nonfinite", PL_CHANGE_FREE},
     {"data.workers,data.prefetch,log.*,monitor.*,sample.*", PL_CHANGE_FREE},
-    {"threads,device,compile.mode,accumulate", PL_CHANGE_ROUND},
+    {"distributed,shard,gradient_bucket,rank_timeout,link", PL_CHANGE_FREE},
+    {"threads,device,compile.mode,accumulate,ranks", PL_CHANGE_ROUND},
     {"optim.lr,optim.weight_decay,optim.betas,optim.eps,optim.momentum", PL_CHANGE_ONWARD},
     {"schedule.*,clip.*,loss_scale.*,ema.decay,stop.*", PL_CHANGE_ONWARD},
 };
@@ -37,7 +38,7 @@ static void compare_key(void *ctx, const char *key, const char *old_value, const
     pl_change change = PL_CHANGE_REFUSED;
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (pl_nn_match(rules[i].keys, key)) change = rules[i].change;
-    if (c->coupled && strcmp(key, "accumulate") == 0) change = PL_CHANGE_REFUSED;
+    if (c->coupled && pl_nn_match("accumulate,ranks", key)) change = PL_CHANGE_REFUSED;
     if (c->phases_done && strcmp(key, "phases") == 0) change = PL_CHANGE_ONWARD;
     c->refused += change == PL_CHANGE_REFUSED;
     if (c->each) c->each(c->ctx, key, old_value, new_value, change);

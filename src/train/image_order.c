@@ -98,7 +98,7 @@ static pl_stratum stratum_of(const pl_run *r, int64_t step)
     const struct pl_images *m = r->images;
     uint64_t seed = (uint64_t)pl_config_int(r->config, "seed");
     if (!m->cumulated) {
-        pl_strata s = {m->size, r->n_variants, r->micro * r->parts};
+        pl_strata s = {m->size, r->n_variants, pl__run_batch(r)};
         return pl__stratum_at(seed, &s, step);
     }
     int64_t n = pl_image_set_size(m->set, false), at = draw_between(m, 0, n, drawn(seed, BATCHES, step));
@@ -118,9 +118,9 @@ static void choose_in_bucket(const pl_run *r, uint64_t seed, int64_t number, int
     const struct pl_images *m = r->images;
     pl_stratum s = stratum_of(r, number / r->parts);
     int64_t first = m->first[0][s.bucket], size = m->size[s.bucket];
-    int64_t from = (s.index * r->parts + number % r->parts) * r->micro;
+    int64_t from = pl__ranks_position(r, s.index * r->parts + number % r->parts, 0);
     for (int64_t i = 0; i < r->micro; i++) {
-        int64_t p = from + i, all = number * r->micro + i;
+        int64_t p = from + i, all = pl__ranks_position(r, number, i);
         int64_t at = m->cumulated ? draw_between(m, first, first + size, drawn(seed, SAMPLES, all))
                                   : first + pl__sample_at(seed + (uint64_t)s.bucket, size, p);
         samples[i] = m->order[0][at];
@@ -138,8 +138,8 @@ void pl__images_choose(const pl_run *r, uint64_t seed, int64_t number, int64_t *
         return;
     }
     for (int64_t i = 0; i < r->micro; i++) {
-        int64_t p = pl_pool_source(seed, pl_config_int(r->config, "data.pool"), r->micro * r->parts,
-                                   number * r->micro + i);
+        int64_t p = pl_pool_source(seed, pl_config_int(r->config, "data.pool"), pl__run_batch(r),
+                                   pl__ranks_position(r, number, i));
         bool weighted = pl_image_set_weighted(set);
         samples[i] = weighted ? pl_image_set_draw(set, drawn(seed, SAMPLES, p)) : pl__sample_at(seed, size, p);
         /* Drawn with replacement, a sample comes more than once an epoch: the position tells them apart. */

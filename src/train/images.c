@@ -199,7 +199,7 @@ static void close_makers(pl_run *r)
 /* ---- opening -------------------------------------------------------------------------------- */
 static pl_status check_pool(const pl_run *r)
 {
-    int64_t pool = pl_config_int(r->config, "data.pool"), batch = r->micro * r->parts;
+    int64_t pool = pl_config_int(r->config, "data.pool"), batch = pl__run_batch(r);
     if (!pool) return PL_OK;
     PL_FAIL_IF(r->n_variants, PL_ERR_CONFIG, "data.pool and data.buckets do not go together");
     PL_FAIL_IF(batch > PL_POOL_BATCH || pool < batch, PL_ERR_CONFIG,

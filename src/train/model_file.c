@@ -21,8 +21,9 @@ typedef struct layout_walk {
 static layout_walk walk_of(const pl_slot *slot)
 {
     const pl_file_layout *l = &slot->layout;
-    int32_t rank = l->view_rank ? l->view_rank : slot->type.rank;
-    const int64_t *dim = l->view_rank ? l->view : slot->type.dim;
+    const pl_type *type = pl_slot_type(slot);
+    int32_t rank = l->view_rank ? l->view_rank : type->rank;
+    const int64_t *dim = l->view_rank ? l->view : type->dim;
     int64_t ours[PL_MAX_RANK], stride = 1, file_dim[PL_MAX_RANK];
     for (int i = rank - 1; i >= 0; i--) {
         ours[i] = stride;
@@ -118,8 +119,9 @@ pl_status pl__stage_slots(pl_run *r)
     size_t most = 0;
     for (int i = 0; i < pl_store_count(r->store); i++) {
         const pl_slot *s = pl_store_slot(r->store, i);
-        bool passes = pl__slot_in_model(s) && !same_order(s) && !pl_session_slot(r->session, i);
-        if (passes && pl_type_bytes(&s->type) > most) most = pl_type_bytes(&s->type);
+        bool passes = pl__slot_in_model(s) &&
+                      (s->shards || (!same_order(s) && !pl_session_slot(r->session, i)));
+        if (passes && pl_type_bytes(pl_slot_type(s)) > most) most = pl_type_bytes(pl_slot_type(s));
     }
     if (!most || r->whole) return PL_OK;
     r->whole = pl_sys_alloc(most);
@@ -129,7 +131,12 @@ pl_status pl__stage_slots(pl_run *r)
 /* ---- saving ----------------------------------------------------------------------------- */
 static pl_status write_ordered(pl_run *r, pl_st_writer *w, int k, int slot)
 {
-    size_t bytes = pl_type_bytes(&pl_store_slot(r->store, slot)->type);
+    const pl_slot *s = pl_store_slot(r->store, slot);
+    size_t bytes = pl_type_bytes(pl_slot_type(s));
+    if (s->shards) {
+        PL_TRY(pl__ranks_fetch(r, slot, r->whole));
+        return pl_st_writer_write(w, k, r->whole, bytes);
+    }
     const char *ours = pl_session_slot(r->session, slot);
     if (ours) return pl_st_writer_write(w, k, ours, bytes);
     for (size_t at = 0; at < bytes;) {
@@ -145,9 +152,11 @@ static pl_status write_walked(pl_run *r, pl_st_writer *w, int k, int slot)
 {
     const pl_slot *s = pl_store_slot(r->store, slot);
     size_t size = pl_dtype_bytes(s->type.dtype);
-    int64_t elems = pl_type_elems(&s->type), chunk = (int64_t)(PL_STAGE_BYTES / size);
-    char *ours = pl_session_slot(r->session, slot);
-    if (!ours) {
+    int64_t elems = pl_type_elems(pl_slot_type(s)), chunk = (int64_t)(PL_STAGE_BYTES / size);
+    char *ours = s->shards ? r->whole : pl_session_slot(r->session, slot);
+    if (s->shards) {
+        PL_TRY(pl__ranks_fetch(r, slot, ours));
+    } else if (!ours) {
         ours = r->whole;
         PL_TRY(pl_session_read_slot(r->session, slot, 0, ours, pl_type_bytes(&s->type)));
     }
@@ -161,7 +170,7 @@ static pl_status write_walked(pl_run *r, pl_st_writer *w, int k, int slot)
 
 static pl_type type_in(const pl_slot *s, bool model)
 {
-    return model ? pl__slot_file_type(s) : s->type;
+    return model ? pl__slot_file_type(s) : *pl_slot_type(s);
 }
 
 static pl_status declare_slots(pl_run *r, pl_st_writer *w, bool model, pl_slot_test test, int *slots,
@@ -246,25 +255,27 @@ static pl_status read_part(pl_run *r, const pl_st_reader *f, const pl_st_tensor 
 static pl_status read_walked(pl_run *r, const pl_st_reader *f, const pl_st_tensor *t, int slot)
 {
     const pl_slot *s = pl_store_slot(r->store, slot);
-    int64_t elems = pl_type_elems(&s->type), chunk = chunk_of(t, s);
-    char *there = pl_session_slot(r->session, slot), *ours = there ? there : r->whole;
+    int64_t elems = pl_type_elems(pl_slot_type(s)), chunk = chunk_of(t, s);
+    char *there = s->shards ? NULL : pl_session_slot(r->session, slot), *ours = there ? there : r->whole;
     for (int64_t at = 0; at < elems; at += chunk) {
         int64_t n = elems - at < chunk ? elems - at : chunk;
         PL_TRY(read_part(r, f, t, s, at, n));
         copy_walk(s, at, n, r->stage, ours, false);
     }
     if (there) return PL_OK;
-    return pl_session_write_slot(r->session, slot, 0, ours, pl_type_bytes(&s->type));
+    int64_t first, n = pl__slot_range(s, &first);
+    size_t size = pl_dtype_bytes(s->type.dtype);
+    return n ? pl_session_write_slot(r->session, slot, 0, ours + (size_t)first * size, (size_t)n * size) : PL_OK;
 }
 
 static pl_status read_ordered(pl_run *r, const pl_st_reader *f, const pl_st_tensor *t, int slot)
 {
     const pl_slot *s = pl_store_slot(r->store, slot);
     size_t size = pl_dtype_bytes(s->type.dtype);
-    int64_t elems = pl_type_elems(&s->type), chunk = chunk_of(t, s);
+    int64_t first, elems = pl__slot_range(s, &first), chunk = chunk_of(t, s);
     for (int64_t at = 0; at < elems; at += chunk) {
         int64_t n = elems - at < chunk ? elems - at : chunk;
-        PL_TRY(read_part(r, f, t, s, at, n));
+        PL_TRY(read_part(r, f, t, s, first + at, n));
         PL_TRY(pl_session_write_slot(r->session, slot, (size_t)at * size, r->stage, (size_t)n * size));
     }
     return PL_OK;

@@ -324,7 +324,7 @@ int64_t pl_run_last_step(const pl_run *r)
     const pl_phase *p = r->phase < 0 ? NULL : &r->phases[r->phase];
     if (p && p->epochs > 0 && r->session) {
         int64_t size = pl__run_samples((pl_run *)(uintptr_t)r);
-        double n = ceil(p->epochs * (double)size / (double)(r->micro * r->parts) - 1e-9);
+        double n = ceil(p->epochs * (double)size / (double)pl__run_batch(r) - 1e-9);
         if (n < 1) n = 1;
         if (n < (double)steps) steps = (int64_t)n;
     }

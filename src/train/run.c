@@ -382,6 +382,17 @@ static void settle(pl_run *r)
     pl_sys_trim();
 }
 
+/* Room with the whole margin and with the least, and whether the plan fits: of all ranks the least, so
+ * that they make the same plan. */
+static pl_status look_at_room(pl_run *r, uint64_t room[3])
+{
+    room[0] = arena_room(r, margin_of(r, false));
+    room[1] = arena_room(r, margin_of(r, true));
+    room[2] = pl_run_memory_get(r).fits;
+    for (int i = 0; i < 3; i++) PL_TRY(pl__ranks_least(r, &room[i]));
+    return PL_OK;
+}
+
 /* Planning itself takes memory, so what is left is measured again after it. A plan is taken only with
  * the whole margin: the part of it that a budget may shrink is for what changes between this look and
  * the next one. Where no plan leaves the whole margin, a plan that leaves the least does. */
@@ -389,13 +400,17 @@ static pl_status fit_budget(pl_run *r)
 {
     if (!budget_of(r)) return PL_OK;
     pl_status rc = PL_OK;
-    for (int round = 0; round < 4 && arena_of(r, false) > arena_room(r, margin_of(r, false)); round++) {
-        rc = fit_arena(r, arena_room(r, margin_of(r, false)));
+    for (int round = 0; round < 4; round++) {
+        uint64_t room[3];
+        PL_TRY(look_at_room(r, room));
+        if (arena_of(r, false) <= room[0]) break;
+        rc = fit_arena(r, room[0]);
         bool tight = rc == PL_ERR_FIT;
-        if (tight && !pl_run_memory_get(r).fits) rc = fit_arena(r, arena_room(r, margin_of(r, true)));
+        if (tight && !room[2]) rc = fit_arena(r, room[1]);
         else if (tight) rc = PL_OK;
         settle(r);
-        if (rc != PL_OK || (tight && pl_run_memory_get(r).fits)) break;
+        PL_TRY(look_at_room(r, room));
+        if (rc != PL_OK || (tight && room[2])) break;
     }
     if (rc != PL_ERR_FIT) return rc;
     r->unfit = pl_arena_strdup(&r->arena, pl_error_text());
@@ -417,7 +432,7 @@ pl_status pl__run_build_parts(pl_run *r, int64_t parts)
 {
     PL_TRY(drop_build(r));
     r->parts = parts;
-    r->micro = pl_config_int(r->config, "batch") / parts;
+    r->micro = pl_config_int(r->config, "batch") / (parts * pl__ranks(r));
     pl_optim unused;
     pl_status rc = pl__variants_build(r);
     if (rc != PL_OK) pl__turns_free(r);
@@ -455,11 +470,15 @@ static pl_status build_as_before(pl_run *r, bool *fits)
 pl_status pl_run_build(pl_run *r)
 {
     int64_t parts;
+    PL_TRY(pl__ranks_configure(r));
     PL_TRY(pl__accumulate_asked(r->config, &parts));
     if (r->encode) parts = 1;
     bool fits = false;
     if (!parts && r->resume_parts) PL_TRY(build_as_before(r, &fits));
-    if (!fits) PL_TRY(parts ? build_asked(r, parts) : pl__run_build_auto(r));
+    if (!fits) {
+        do PL_TRY(parts ? build_asked(r, parts) : pl__run_build_auto(r));
+        while (pl__ranks_share_more(r));
+    }
     if (!pl_run_memory_get(r).fits) PL_TRY(pl_run_find_minimum(r));
     return PL_OK;
 }
@@ -490,7 +509,7 @@ const pl_program *pl_run_apply_program(const pl_run *r)
 
 pl_run_split pl_run_split_get(const pl_run *r)
 {
-    return (pl_run_split){r->micro, r->parts, r->micro * r->parts, r->coupled};
+    return (pl_run_split){r->micro, r->parts, r->micro * r->parts * pl__ranks(r), r->coupled, pl__ranks(r)};
 }
 
 double pl_run_predicted_ms(const pl_run *r)
@@ -619,6 +638,7 @@ pl_status pl_run_start(pl_run *r)
 {
     PL_TRY(start(r));
     PL_TRY(pl__phase_check_data(r));
+    PL_TRY(pl__ranks_check(r));
     return r->resume ? pl__checkpoint_load(r, r->resume) : PL_OK;
 }
 
@@ -644,7 +664,7 @@ static pl_program *updater(const pl_run *r)
 
 /* A model may hide its NaNs from the loss (nan_to_num); the gradient's norm, where it is computed,
  * shows them. */
-static pl_status check_numbers(pl_run *r, const pl_step_info *info)
+static pl_status check_numbers(pl_run *r, const pl_step_info *info, double bad)
 {
     pl_type t;
     if (info->skipped) {
@@ -655,7 +675,6 @@ static pl_status check_numbers(pl_run *r, const pl_step_info *info)
                    (long long)info->step, info->loss_scale, info->loss, info->lr);
         return PL_OK;
     }
-    double bad = scalar_output(r, r->train, "nonfinite");
     PL_FAIL_IF(bad > 0, PL_ERR_NUMERIC,
                "step %lld: %.0f of the network's outputs are not finite; lower optim.lr (now %g) or "
                "set clip.norm",
@@ -764,13 +783,15 @@ pl_status pl_run_step(pl_run *r, pl_step_info *info)
             PL_TRY(take_turn(r, &r->turn[i], info));
     r->steps_done++;
     info->step = pl_run_steps_done(r);
-    info->epoch = size > 0 ? (double)(r->steps_done * r->parts * r->micro) / (double)size : 0;
+    info->epoch = size > 0 ? (double)(r->steps_done * pl__run_batch(r)) / (double)size : 0;
     info->lr = scalar_output(r, updater(r), "lr");
     info->grad_norm = scalar_output(r, updater(r), "grad_norm");
     info->loss_scale = scalar_output(r, updater(r), "loss_scale");
     info->skipped = scalar_output(r, updater(r), "skipped") > 0;
     info->step_ms = 1e-6 * (double)(pl_sys_now_ns() - t0);
-    pl_status rc = check_numbers(r, info);
+    double bad = scalar_output(r, r->train, "nonfinite");
+    PL_TRY(pl__ranks_terms(r, info, &bad));
+    pl_status rc = check_numbers(r, info, bad);
     return r->trace_nan ? trace_numbers(r, info, rc) : rc;
 }
 
@@ -788,13 +809,15 @@ static pl_status eval_bucket(pl_run *r, int bucket, int64_t total, pl_eval_info 
 {
     pl_program *p = pl__variant_eval(r, bucket);
     int64_t rows = pl_supply_eval_rows(r, bucket, total);
-    for (int64_t at = 0, k; at < rows; at += k) {
+    int64_t number = 0, ranks = pl__ranks(r); /* ranks take turns; all run the program equally often */
+    for (int64_t at = 0, k; at < rows || number % ranks; at += k, number++) {
         PL_FAIL_IF(r->stop && *r->stop, PL_ERR_STOPPED, "the evaluation was stopped");
-        k = rows_at_once(r->micro, rows - at);
-        if (at == 0) PL_TRY(pl_supply_eval(r, bucket, at, k));
+        k = at < rows ? rows_at_once(r->micro, rows - at) : 0;
+        if (number % ranks != r->ranks.rank) continue;
+        if (ranks > 1 || at == 0) PL_TRY(pl_supply_eval(r, bucket, k ? at : 0, k ? k : 1));
         PL_TRY(pl_session_run(r->session, p));
-        /* A card works on this batch while the next is read. */
-        int64_t left = rows - at - k;
+        /* A card works on this batch while the next is read; ranks read what is their turn. */
+        int64_t left = ranks == 1 ? rows - at - k : 0;
         if (card_of(r) && left) PL_TRY(pl_supply_eval(r, bucket, at + k, rows_at_once(r->micro, left)));
         PL_TRY(pl_session_wait(r->session));
         for (int i = 0; i < info->n; i++)
@@ -810,10 +833,11 @@ pl_status pl_run_eval(pl_run *r, pl_eval_info *info)
     if (!r->eval) return PL_OK;
     for (int i = 0; i < pl_program_output_count(r->eval) && i < PL_MAX_METRICS; i++)
         info->name[info->n++] = pl_program_output_name(r->eval, i);
-    int64_t batch = r->micro * r->parts, size = pl_supply_size(r, PL_SUBSET_EVAL);
+    int64_t batch = pl__run_batch(r), size = pl_supply_size(r, PL_SUBSET_EVAL);
     int64_t total = pl_config_int(r->config, "eval.batches") * batch;
     if (size > 0 && total > size) total = size;
     for (int k = 0; k < pl__variant_count(r); k++) PL_TRY(eval_bucket(r, k, total, info));
+    PL_TRY(pl__ranks_sum(r, info->value, info->n));
     info->batches = (int)((total + batch - 1) / batch);
     info->samples = total;
     if (r->recipe->derive)

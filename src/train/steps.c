@@ -257,7 +257,7 @@ static pl_status compile_both(pl_run *r, pl_builder *b, const pl_compile_opts *f
 
 static pl_status compile_all(pl_run *r, pl_builder *b)
 {
-    r->compile.device = pl_config_text(r->config, "device");
+    r->compile.device = pl__ranks_device(r);
     PL_TRY(mark_segments(r, b));
     r->compile.precision = precision_of(r->config);
     pl_compile_opts forward = r->compile; /* nothing goes backward in it: no segments */

@@ -211,7 +211,7 @@ int pl_supply_bucket(const pl_run *r, int64_t step)
 static void choose_samples(pl_run *r, int64_t number, int64_t *samples, int64_t *passes)
 {
     uint64_t seed = (uint64_t)pl_config_int(r->config, "seed");
-    int64_t size = pl_supply_size(r, PL_SUBSET_TRAIN), first = number * r->micro;
+    int64_t size = pl_supply_size(r, PL_SUBSET_TRAIN), first = pl__ranks_position(r, number, 0);
     if (r->images) {
         pl__images_choose(r, seed, number, samples, passes);
         return;

@@ -3,6 +3,8 @@
 #define PL_TRAIN_TRAIN_INT_H
 
 #include "base/arena.h"
+#include "ir/graph.h"
+#include "nn/nn.h"
 #include "plimsoll_optim.h"
 #include "plimsoll_train.h"
 
@@ -47,6 +49,8 @@ struct pl_builder {
     pl_draft eval, sample; /* sample: once it is asked for */
     pl_picture_out picture[PL_MAX_PICTURES];
     int n_pictures;
+    const pl_nn_ranks *ranks;  /* NULL: one */
+    const pl_spread *spread;   /* of each turn; NULL: one rank */
     bool probe;  /* built to be looked at: no update, goals instead */
     bool replay; /* draws are inputs; gradients are outputs */
     bool f64;    /* parameters made by the layers are f64 */
@@ -127,10 +131,52 @@ pl_status pl__accumulate_asked(const pl_config *c, int64_t *parts) PL_MUST_USE;
 /* Do samples couple, so that so many micro-batches are not the batch? *why is NULL when it is proven
  * that they do not, else a text in the run's arena that names the op. */
 pl_status pl__run_couples(pl_run *r, int64_t parts, const char **why) PL_MUST_USE;
+/* The recipe built to be looked at, without updates, over a store of its own. */
+pl_status pl__probe(pl_run *r, int64_t batch, pl_builder *b) PL_MUST_USE;
+void pl__probe_release(pl_builder *b);
 /* accumulate: auto: builds for the number of micro-batches that fits and is fastest. */
 pl_status pl__run_build_auto(pl_run *r) PL_MUST_USE;
 /* Builds, compiles and fits for a given number of micro-batches; again if need be. */
 pl_status pl__run_build_parts(pl_run *r, int64_t parts) PL_MUST_USE;
+
+/* ---- ranks.c ---- */
+/* Keys of ranks, into r->ranks; the world has joined if it does. */
+pl_status pl__ranks_configure(pl_run *r) PL_MUST_USE;
+/* Where this rank computes: of a machine's cards the one of its number, again from the first when there
+ * are more ranks than cards. */
+const char *pl__ranks_device(pl_run *r);
+/* shard: auto: whether the run is to be built again, sharing more. */
+bool pl__ranks_share_more(pl_run *r);
+/* Finds the axes of draws over samples; fails when samples of different ranks would couple, other than
+ * through BatchNorm. Sets b's ranks and spread. */
+pl_status pl__ranks_prepare(pl_run *r, int64_t parts, pl_builder *b) PL_MUST_USE;
+/* Means over ranks of the step's scalars. *bad: how many values any rank found not finite. */
+pl_status pl__ranks_terms(pl_run *r, pl_step_info *info, double *bad) PL_MUST_USE;
+/* Fails, on all ranks alike, when one has another program, configuration, plan or data than rank 0. */
+pl_status pl__ranks_check(pl_run *r) PL_MUST_USE;
+/* n numbers, at most PL_MAX_METRICS, become their sums over ranks. */
+pl_status pl__ranks_sum(pl_run *r, double *value, int n) PL_MUST_USE;
+/* The least of all ranks' numbers. */
+pl_status pl__ranks_least(pl_run *r, uint64_t *value) PL_MUST_USE;
+/* Position in the endless stream of sample i of this rank's part of micro-batch `number`. */
+int64_t pl__ranks_position(const pl_run *r, int64_t number, int64_t i);
+/* ---- rank_files.c ---- */
+struct pl_checkpoint;
+struct pl_st_reader;
+struct pl_st_tensor;
+/* Rank 0, while the others serve: all of a slot that ranks share. */
+pl_status pl__ranks_fetch(pl_run *r, int slot, char *whole) PL_MUST_USE;
+/* Of the state, what every rank has. */
+bool pl__slot_in_state_file(const pl_slot *s);
+/* Every rank's parts of shared state into dir; their files are added to c. */
+pl_status pl__ranks_save_parts(pl_run *r, const char *dir, struct pl_checkpoint *c) PL_MUST_USE;
+/* The state of a checkpoint of any number of ranks. */
+pl_status pl__ranks_read_state(pl_run *r, const char *dir, const struct pl_checkpoint *c) PL_MUST_USE;
+/* The elements of a slot's value that lie here: from *first on, so many. */
+int64_t pl__slot_range(const pl_slot *s, int64_t *first);
+/* How many ranks the run is planned for, and the samples of a step of all of them. */
+int64_t pl__ranks(const pl_run *r);
+int64_t pl__run_batch(const pl_run *r);
 
 struct pl_run {
     pl_arena arena; /* names */
@@ -147,9 +193,15 @@ struct pl_run {
     pl_picture_out picture[PL_MAX_PICTURES];
     int n_pictures;
     uint8_t *grids; /* of all pictures, one after the other */
+    int64_t micro, parts;      /* batch = micro * parts * ranks */
+    pl_world *world;           /* NULL: alone */
+    pl_nn_ranks ranks;         /* as configured; ranks.ranks is at least 1 */
+    pl_spread spread[PL_MAX_TURNS];
+    char card[16];             /* of ranks that have several cards among them */
+    bool ranks_ready;          /* spread is known */
+    const pl_nn_ranks *probed_as; /* of builds that are looked at; NULL */
     pl_variant *variants; /* of every bucket; NULL: the programs above are the only ones */
     int n_variants, now;  /* now: the variant that the programs above are of */
-    int64_t micro, parts;      /* batch = micro * parts */
     const char *coupled;       /* why accumulate: auto does not split the batch; NULL */
     pl_session *session;
     pl_plateau plateau;

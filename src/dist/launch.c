@@ -1,0 +1,214 @@
+/* launch.c - starting ranks on this machine: mpirun does it, this process is the hub and speaks last.
+ *
+ * mpirun gets a process group of its own, so that Ctrl-C reaches this process alone: signals go to the
+ * ranks through the control channel, and they stop at the end of a step, all at the same one.
+ */
+#include "dist/control.h"
+#include "dist/env.h"
+#include "plimsoll_ranks.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static volatile sig_atomic_t asked, times; /* the signal, and how often: handlers have nothing else */
+
+static void note_signal(int signal_number)
+{
+    asked = signal_number;
+    times = times + 1;
+}
+
+/* What mpirun is to know, unless the user's environment says otherwise. Ranks share cores: they must not
+ * be bound to one each, nor spin while they wait. */
+static void set_environment(const pl_control_at *at)
+{
+    static const char *const rows[][2] = {
+        {"OMPI_MCA_rmaps_base_oversubscribe", "1"}, {"OMPI_MCA_hwloc_base_binding_policy", "none"},
+        {"OMPI_MCA_mpi_yield_when_idle", "1"},      {"OMPI_MCA_orte_execute_quiet", "1"},
+        {"OMPI_MCA_btl_vader_single_copy_mechanism", "none"},
+    };
+    static const char *const torch[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
+    char text[128];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) setenv(rows[i][0], rows[i][1], 0);
+    for (size_t i = 0; i < sizeof torch / sizeof *torch; i++) unsetenv(torch[i]);
+    if (getuid() == 0) {
+        setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
+        setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
+    }
+    pl_control_print(at, text, sizeof text);
+    setenv("PLIMSOLL_CONTROL", text, 1);
+}
+
+static pl_status start(int ranks, char **argv, pid_t *out)
+{
+    char count[16], self[4096];
+    enum { MOST = 256 };
+    char *args[MOST];
+    int n = 0;
+    ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
+    PL_FAIL_IF(len <= 0, PL_ERR_PEER, "this program cannot find itself");
+    self[len] = 0;
+    snprintf(count, sizeof count, "%d", ranks);
+    args[n++] = (char[]){"mpirun"};
+    args[n++] = (char[]){"-n"};
+    args[n++] = count;
+    args[n++] = self;
+    for (int i = 1; argv[i] && n < MOST - 1; i++) args[n++] = argv[i];
+    args[n] = NULL;
+    pid_t pid = fork();
+    PL_FAIL_IF(pid < 0, PL_ERR_PEER, "cannot start mpirun: %s", strerror(errno));
+    if (pid == 0) {
+        setpgid(0, 0);
+        execvp("mpirun", args);
+        _exit(127);
+    }
+    *out = pid;
+    return PL_OK;
+}
+
+/* Ranks that do not end by themselves, stopped ones above all; mpirun ends when they have. */
+static void kill_ranks(const pl_hub *hub, int ranks)
+{
+    for (int i = 0; i < ranks; i++)
+        if (pl_hub_pid(hub, i) > 0) kill(pl_hub_pid(hub, i), SIGKILL);
+}
+
+static int wait_for(pid_t pid, int milliseconds)
+{
+    int status = 0;
+    for (int i = 0; i < milliseconds / 10; i++) {
+        if (waitpid(pid, &status, WNOHANG) == pid) return status;
+        usleep(10000);
+    }
+    kill(-pid, SIGKILL);
+    waitpid(pid, &status, 0);
+    return status;
+}
+
+/* Until the world ends; *status is mpirun's once it is gone, -1 before. */
+static void look_after(pl_hub *hub, pid_t pid, int *status)
+{
+    int seen = 0, state;
+    bool over = false;
+    *status = -1;
+    while (!over) {
+        over = pl_hub_tend(hub, 50);
+        if (times > seen) {
+            if (times == 1) pl_hub_stop(hub, (int)asked);
+            if (times > 1) pl_hub_fail(hub, 128 + (int)asked, "stopped by a second signal, nothing was saved");
+            seen = times;
+        }
+        if (*status < 0 && waitpid(pid, &state, WNOHANG) == pid) {
+            *status = state;
+            for (int i = 0; i < 20 && !over; i++) over = pl_hub_tend(hub, 10); /* last words */
+            int code;
+            bool silent = !over && !pl_hub_verdict(hub, &code)[0];
+            int own = WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
+            if (silent)
+                pl_hub_fail(hub, own && own < 127 ? own : 8,
+                            own == 127 ? "mpirun is not found: install openmpi-bin, or start the ranks yourself"
+                                       : "the ranks ended before they had met");
+            over = true;
+        }
+    }
+}
+
+pl_status pl_ranks_launch(int ranks, char **argv, int *code)
+{
+    pl_hub *hub;
+    pid_t pid;
+    int status;
+    PL_TRY(pl_hub_new(ranks, &hub));
+    pl_control_at at;
+    pl_hub_where(hub, &at);
+    set_environment(&at);
+    struct sigaction action = {.sa_handler = note_signal, .sa_flags = SA_RESTART};
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    for (int i = 0; i < 3; i++) sigaction(signals[i], &action, NULL);
+    pl_status rc = start(ranks, argv, &pid);
+    if (rc == PL_OK) {
+        look_after(hub, pid, &status);
+        const char *verdict = pl_hub_verdict(hub, code);
+        if (verdict[0]) kill_ranks(hub, ranks);
+        if (status < 0) status = wait_for(pid, verdict[0] ? 3000 : 20000);
+        if (!verdict[0] && *code == 0 && status != 0) *code = WIFEXITED(status) ? WEXITSTATUS(status) : 8;
+        if (verdict[0]) fprintf(stderr, "plimsoll: %s\n", verdict);
+    }
+    pl_hub_free(hub);
+    return rc;
+}
+
+/* ---- torchrun --------------------------------------------------------------------------- */
+/* The name of a socket that the processes of one torchrun share on a machine. */
+static socklen_t torch_name(struct sockaddr_un *at)
+{
+    const char *id = getenv("TORCHELASTIC_RUN_ID"), *port = getenv("MASTER_PORT");
+    const char *again = getenv("TORCHELASTIC_RESTART_COUNT");
+    memset(at, 0, sizeof *at);
+    at->sun_family = AF_UNIX;
+    int n = snprintf(at->sun_path + 1, sizeof at->sun_path - 1, "plimsoll-%s-%s-%s", id ? id : "", port ? port : "",
+                     again ? again : "");
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+}
+
+/* Rank 0 of torchrun starts the world by mpirun; the others wait for its exit code. */
+static pl_status lead(int ranks, char **argv, int *code)
+{
+    struct sockaddr_un at;
+    socklen_t n = torch_name(&at);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    PL_FAIL_IF(fd < 0 || bind(fd, (struct sockaddr *)&at, n) != 0 || listen(fd, 1024) != 0, PL_ERR_PEER,
+               "torchrun's ranks cannot meet: %s", strerror(errno));
+    PL_TRY(pl_ranks_launch(ranks, argv, code));
+    for (int i = 1; i < ranks; i++) {
+        int peer = accept(fd, NULL, NULL);
+        unsigned char byte = (unsigned char)*code;
+        if (peer >= 0 && send(peer, &byte, 1, MSG_NOSIGNAL) < 0) continue;
+        if (peer >= 0) close(peer);
+    }
+    close(fd);
+    return PL_OK;
+}
+
+static pl_status follow(int *code)
+{
+    struct sockaddr_un at;
+    socklen_t n = torch_name(&at);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    unsigned char byte;
+    for (int i = 0; i < 300 && fd >= 0; i++) {
+        if (connect(fd, (struct sockaddr *)&at, n) == 0) {
+            *code = recv(fd, &byte, 1, 0) == 1 ? byte : 8;
+            close(fd);
+            return PL_OK;
+        }
+        usleep(100000);
+    }
+    PL_FAIL(PL_ERR_PEER, "rank 0 of torchrun has not come");
+}
+
+pl_status pl_ranks_start(int asked_ranks, char **argv, int *code)
+{
+    pl_rank_env env;
+    *code = -1;
+    PL_TRY(pl_rank_env_read(&env));
+    if (env.launcher && strcmp(env.launcher, "torchrun") == 0 && env.size > 1) {
+        PL_FAIL_IF(env.local_size != env.size, PL_ERR_PEER,
+                   "torchrun has started %d ranks on this machine of %d: across machines, start them with mpirun "
+                   "or srun", env.local_size, env.size);
+        return env.rank == 0 ? lead(env.size, argv, code) : follow(code);
+    }
+    if (env.launcher) {
+        PL_FAIL_IF(asked_ranks > 1 && env.size != asked_ranks, PL_ERR_ARG, "--ranks %d, and %s has started %d",
+                   asked_ranks, env.launcher, env.size);
+        return PL_OK;
+    }
+    return asked_ranks > 1 ? pl_ranks_launch(asked_ranks, argv, code) : PL_OK;
+}

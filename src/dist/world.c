@@ -1,0 +1,232 @@
+/* world.c - joining the world that a launcher made; see plimsoll_ranks.h. */
+#include "dist/world.h"
+
+#include "base/pool.h"
+#include "base/sys.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PLUGIN "libplimsoll_mpi.so"
+
+/* ---- the plug-in ------------------------------------------------------------------------ */
+/* The n-th place to look at; false when there is no such place. */
+static bool place(int n, char *path, size_t cap)
+{
+    const char *given = getenv("PLIMSOLL_MPI");
+    char self[4096];
+    if (given && given[0]) {
+        snprintf(path, cap, "%s", given);
+        return n == 0;
+    }
+    ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (len <= 0) return false;
+    self[len] = 0;
+    char *slash = strrchr(self, '/');
+    if (!slash) return false;
+    *slash = 0;
+    snprintf(path, cap, n == 0 ? "%s/" PLUGIN : "%s/../lib/plimsoll/" PLUGIN, self);
+    return n < 2;
+}
+
+/* MPI opens plug-ins of its own, which look for its symbols: hence global. */
+pl_status pl_mpi_load(const pl_mpi_plugin_info **out)
+{
+    char path[4200];
+    for (int n = 0; place(n, path, sizeof path); n++) {
+        if (access(path, R_OK) != 0) continue;
+        void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+        PL_FAIL_IF(!library, PL_ERR_PEER, "the MPI plug-in cannot be loaded: %s", dlerror());
+        const pl_mpi_plugin_info *info = dlsym(library, "pl_mpi_plugin");
+        PL_FAIL_IF(!info || info->abi != PL_MPI_ABI || strcmp(info->version, PL_VERSION_STRING) != 0,
+                   PL_ERR_PEER, "%s belongs to another version of this program: build both from the same "
+                   "sources", path);
+        *out = info;
+        return PL_OK;
+    }
+    PL_FAIL(PL_ERR_PEER, "several ranks need MPI, and " PLUGIN " is missing beside the program: install "
+            "libopenmpi-dev and openmpi-bin, and build again");
+}
+
+/* ---- joining ---------------------------------------------------------------------------- */
+static pl_status check_size(const pl_world *w)
+{
+    PL_FAIL_IF(w->comm.size != w->env.size || w->comm.rank != w->env.rank, PL_ERR_PEER,
+               "%s started %d ranks, MPI sees %d of them: %s", w->env.launcher, w->env.size, w->comm.size,
+               strcmp(w->env.launcher, "srun") == 0 ? "try srun --mpi=pmix (srun --mpi=list shows what "
+                                                      "there is), or mpirun"
+                                                    : "start them with the mpirun of the MPI that this "
+                                                      "program was built with");
+    return PL_OK;
+}
+
+static pl_status meet(pl_world *w)
+{
+    pl_member own;
+    memset(&own, 0, sizeof own);
+    if (gethostname(own.host, sizeof own.host - 1) != 0) snprintf(own.host, sizeof own.host, "unknown");
+    own.pid = (int32_t)getpid();
+    own.threads = pl_pool_threads();
+    own.memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    w->member = pl_sys_alloc((size_t)w->comm.size * sizeof *w->member);
+    if (!w->member) return PL_ERR_MEMORY;
+    return pl_world_share(w, &own, sizeof own, w->member);
+}
+
+/* ---- the control channel ---------------------------------------------------------------- */
+static void say_doing(void *ctx, char *out, size_t cap)
+{
+    const pl_world *w = ctx;
+    const char *phase = w->phase, *op = w->comm.op, *name = w->comm.name;
+    snprintf(out, cap, "%s at step %lld, %s %s (exchange %llu)", phase ? phase : "its start", (long long)w->step,
+             op ? op : "no exchange", name ? name : "", (unsigned long long)w->comm.calls);
+}
+
+static pl_status open_line(pl_world *w, const pl_control_at *at)
+{
+    char host[PL_HOST_BYTES] = "";
+    if (gethostname(host, sizeof host - 1) != 0) snprintf(host, sizeof host, "unknown");
+    return pl_line_open(at, w->env.rank, host, w->hub, say_doing, w, &w->line);
+}
+
+/* The process that started the ranks has the hub: they are heard of before they enter MPI, which waits
+ * for all of them. */
+static pl_status find_hub(pl_world *w)
+{
+    const char *given = getenv("PLIMSOLL_CONTROL");
+    pl_control_at at;
+    return given && pl_control_parse(given, &at) ? open_line(w, &at) : PL_OK;
+}
+
+/* Nobody has: rank 0 makes one and tells where. */
+static pl_status make_hub(pl_world *w)
+{
+    pl_control_at at;
+    if (w->line) return PL_OK;
+    memset(&at, 0, sizeof at);
+    if (w->comm.rank == 0) PL_TRY(pl_hub_new(w->comm.size, &w->hub));
+    if (w->hub) pl_hub_where(w->hub, &at);
+    pl_control_at *all = pl_sys_alloc((size_t)w->comm.size * sizeof *all);
+    if (!all) return PL_ERR_MEMORY;
+    pl_status rc = pl_world_share(w, &at, sizeof at, all);
+    at = all[0];
+    pl_sys_free(all);
+    return rc == PL_OK ? open_line(w, &at) : rc;
+}
+
+static pl_status join(pl_world *w)
+{
+    PL_TRY(pl_mpi_load(&w->mpi));
+    PL_TRY(find_hub(w));
+    const char *why = w->mpi->open(&w->comm);
+    PL_FAIL_IF(why, PL_ERR_PEER, "MPI cannot be entered: %s", why);
+    PL_TRY(check_size(w));
+    size_t n = (size_t)w->comm.size;
+    w->comm.send = pl_sys_alloc(2 * n * sizeof *w->comm.send);
+    if (!w->comm.send) return PL_ERR_MEMORY;
+    w->comm.recv = w->comm.send + n;
+    w->mpi->local(&w->comm, &w->local_rank, &w->local_size);
+    PL_TRY(meet(w));
+    PL_TRY(make_hub(w));
+    return pl_async_open(&w->comm);
+}
+
+pl_status pl_world_launched(int *size)
+{
+    pl_rank_env env;
+    PL_TRY(pl_rank_env_read(&env));
+    *size = env.size;
+    return PL_OK;
+}
+
+pl_status pl_world_open(pl_world **out)
+{
+    pl_rank_env env;
+    *out = NULL;
+    PL_TRY(pl_rank_env_read(&env));
+    if (env.size == 1) return PL_OK;
+    pl_world *w = pl_sys_alloc(sizeof *w);
+    if (!w) return PL_ERR_MEMORY;
+    w->env = env;
+    pl_status rc = join(w);
+    if (rc == PL_OK) *out = w;
+    return rc;
+}
+
+void pl_world_set_limit(pl_world *w, double seconds)
+{
+    if (!w || !w->line) return;
+    pl_line_set_limit(w->line, seconds);
+}
+
+void pl_world_doing(pl_world *w, const char *phase, int64_t step)
+{
+    if (!w) return;
+    w->phase = phase;
+    w->step = step;
+}
+
+void pl_world_fail(pl_world *w, int code, const char *text)
+{
+    if (w && w->line) pl_line_fail(w->line, code, text);
+}
+
+void pl_world_close(pl_world *w, int code)
+{
+    if (!w) return;
+    pl_async_close(&w->comm);
+    if (w->comm.self) w->mpi->close(&w->comm);
+    pl_line_close(w->line, w->comm.size, code);
+    pl_hub_free(w->hub);
+    pl_sys_free(w->comm.send);
+    pl_sys_free(w->member);
+    pl_sys_free(w);
+}
+
+/* ---- reading ---------------------------------------------------------------------------- */
+int pl_world_rank(const pl_world *w)
+{
+    return w ? w->comm.rank : 0;
+}
+
+int pl_world_size(const pl_world *w)
+{
+    return w ? w->comm.size : 1;
+}
+
+int pl_world_local_rank(const pl_world *w)
+{
+    return w ? w->local_rank : 0;
+}
+
+int pl_world_local_size(const pl_world *w)
+{
+    return w ? w->local_size : 1;
+}
+
+void pl_world_info(const pl_world *w, int rank, pl_rank_info *out)
+{
+    const pl_member *m = &w->member[rank];
+    *out = (pl_rank_info){m->host, m->pid, m->threads, m->memory_bytes};
+}
+
+struct pl_comm *pl_world_comm(pl_world *w)
+{
+    return w ? &w->comm : NULL;
+}
+
+pl_status pl_world_share(pl_world *w, const void *own, size_t bytes, void *all)
+{
+    pl_comm *c = &w->comm;
+    memcpy((char *)all + (size_t)c->rank * bytes, own, bytes);
+    for (int r = 0; r < c->size; r++) {
+        c->send[r] = (pl_parcel){(char *)all + (size_t)c->rank * bytes, bytes};
+        c->recv[r] = (pl_parcel){(char *)all + (size_t)r * bytes, bytes};
+    }
+    c->op = "agreement";
+    c->name = "";
+    return pl_comm_exchange(c, PL_TRAFFIC_CONTROL);
+}

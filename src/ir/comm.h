@@ -1,0 +1,60 @@
+/* comm.h - how ranks reach each other: one primitive that collectives are made of.
+ *
+ * A world of `size` processes runs the same list of calls. A kernel that needs the others fills `send`
+ * and `recv`, one parcel a rank, and calls exchange: what it put into send[r] arrives in rank r's
+ * recv[own rank]. All arithmetic is the kernel's own, in the order of ranks, so sums do not depend on
+ * which message came first. The engine below (MPI, memory shared by threads in tests) only moves bytes.
+ *
+ * Valid C++ too: device code includes it.
+ */
+#ifndef PL_IR_COMM_H
+#define PL_IR_COMM_H
+
+#include "plimsoll.h"
+
+typedef struct pl_parcel {
+    void *at;
+    size_t bytes;
+} pl_parcel;
+
+/* What the bytes of a rank were sent for. */
+enum pl_traffic {
+    PL_TRAFFIC_ALL_REDUCE,
+    PL_TRAFFIC_REDUCE_SCATTER,
+    PL_TRAFFIC_ALL_GATHER,
+    PL_TRAFFIC_BROADCAST,
+    PL_TRAFFIC_CONTROL, /* agreements between steps, checks at the start, checkpoints */
+    PL_N_TRAFFIC
+};
+
+/* A thread that makes exchanges while the caller computes, in the order in which they were given. */
+typedef struct pl_async {
+    /* Begins fn(arg); the caller waits first when too many are under way. */
+    void (*start)(struct pl_async *a, pl_status (*fn)(const void *arg), const void *arg);
+    /* Waits until all have ended but for the last `left`. The first failure of any, with its message. */
+    pl_status (*wait)(struct pl_async *a, uint32_t left);
+} pl_async;
+
+typedef struct pl_comm pl_comm;
+struct pl_comm {
+    int rank, size;
+    pl_parcel *send, *recv; /* size entries each; the entry of the rank itself is not looked at */
+    /* Every rank calls it; returns when all its parcels are there and those it sent may be changed. */
+    pl_status (*exchange)(pl_comm *c);
+    const char *volatile op, *volatile name; /* what is being exchanged, for whoever watches */
+    volatile uint64_t calls;                 /* exchanges begun */
+    uint64_t sent_bytes[PL_N_TRAFFIC];       /* to other ranks */
+    void *self;                              /* the engine's */
+    pl_async *async;                         /* NULL: exchanges are made where they stand */
+};
+
+/* One exchange, counted. */
+static inline pl_status pl_comm_exchange(pl_comm *c, enum pl_traffic kind)
+{
+    for (int r = 0; r < c->size; r++)
+        if (r != c->rank) c->sent_bytes[kind] += c->send[r].bytes;
+    c->calls = c->calls + 1;
+    return c->exchange(c);
+}
+
+#endif

@@ -1,0 +1,26 @@
+/* cost_link.h - what joins ranks, as numbers, and what an exchange is believed to take on it.
+ *
+ * A world may have two levels: "nvlink" alone, or "nvlink/8+ib", eight ranks of a machine joined by the
+ * first and machines by the second, every rank with a connection of its own.
+ */
+#ifndef PL_PLAN_COST_LINK_H
+#define PL_PLAN_COST_LINK_H
+
+#include "ir/op.h"
+
+typedef struct pl_link_level {
+    double bandwidth;  /* bytes a second that a rank sends and receives */
+    double latency_ns; /* of a message to a neighbour */
+} pl_link_level;
+
+typedef struct pl_link {
+    pl_link_level inner, outer;
+    int per_node; /* ranks that the inner level joins; 0: all */
+} pl_link;
+
+/* PL_ERR_CONFIG lists the names. */
+pl_status pl_link_parse(const char *text, pl_link *out) PL_MUST_USE;
+/* Nanoseconds of a unit whose work is PL_WORK_LINK. */
+double pl_link_ns(const pl_link *l, const pl_cost *c);
+
+#endif
