@@ -47,7 +47,7 @@ TEST_OBJ := $(TEST_SRC:%.c=$(BUILD)/%.o)
 # C++ for the simulator of tests/cudasim.
 SIM_CXX ?= $(if $(filter clang%,$(notdir $(CC))),$(subst clang,clang++,$(CC)),g++)
 SIM_SRC := $(shell grep -l '"cuda/\(launch\|merge\).h"' src/cuda/*.cu) $(wildcard tests/cudasim/*.cpp)
-SIM_C   := src/cuda/many.c src/cuda/conv.c src/cuda/attention.c $(wildcard tests/cudasim/*.c)
+SIM_C   := src/cuda/many.c src/cuda/conv.c src/cuda/conv_product.c src/cuda/matmul.c src/cuda/attention.c $(wildcard tests/cudasim/*.c)
 SIM_OBJ := $(SIM_SRC:%=$(BUILD)/cudasim/%.o) $(SIM_C:%=$(BUILD)/cudasim/%.o)
 SIM_FLAGS := -x c++ -std=c++17 -O1 -g -D_GNU_SOURCE -fPIC -fvisibility=hidden -ffp-contract=off \
  -fno-math-errno -fno-exceptions -fno-rtti -fno-threadsafe-statics -Wall -Wextra -Wshadow \
@@ -106,11 +106,29 @@ $(BUILD)/bench/pl_predict.o: CFLAGS_ALL += -Itests
 
 # The text of generated kernels needs no CUDA; the rest of src/cuda is the plug-in's.
 TEXT_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/cuda/codegen*.c))
+$(BUILD)/pl_cuda_products: $(BUILD)/bench/pl_cuda_products.o $(BUILD)/libplimsoll.a
+	@echo "  link $@"
+	@$(CC) $(LSAN) -rdynamic -o $@ $(BUILD)/bench/pl_cuda_products.o -Wl,--whole-archive $(BUILD)/libplimsoll.a -Wl,--no-whole-archive $(LIBS)
+
 $(BUILD)/pl_cuda_groups: $(BUILD)/bench/pl_cuda_groups.o $(TEXT_OBJ) $(BUILD)/libplimsoll.a
 	@echo "  link $@"
 	@$(CC) $(LSAN) -rdynamic -o $@ $(BUILD)/bench/pl_cuda_groups.o $(TEXT_OBJ) -Wl,--whole-archive $(BUILD)/libplimsoll.a -Wl,--no-whole-archive $(LIBS)
 
-$(BUILD)/pl_test: $(TEST_OBJ) $(SIM_OBJ) $(BUILD)/libplimsoll.a
+# A driver, a management library and a plug-in for tests of what happens around a card (tests/fake). all/ has
+# the first two, driver/ only the first.
+FAKES := $(addprefix $(BUILD)/fake/,libplimsoll_cuda.so all/libnvidia-ml.so.1 all/libcuda.so.1 driver/libcuda.so.1)
+$(BUILD)/fake/libplimsoll_cuda.so: tests/fake/plugin.c src/cuda/watch.c src/cuda/device_int.h src/rt/device.h | build/deps.ok
+	@mkdir -p $(@D)
+	@echo "  link $@"
+	@$(CC) $(filter-out -MMD -MP,$(CFLAGS_ALL)) $(LSAN) -Itests/cudasim -shared -o $@ tests/fake/plugin.c src/cuda/watch.c -ldl
+$(BUILD)/fake/all/libnvidia-ml.so.1: tests/fake/nvml.c | build/deps.ok
+	@mkdir -p $(@D)
+	@$(CC) $(filter-out -MMD -MP -fsanitize% -fno-sanitize%,$(CFLAGS_ALL)) -shared -o $@ $<
+$(BUILD)/fake/%/libcuda.so.1: | build/deps.ok
+	@mkdir -p $(@D)
+	@echo 'int pl_fake_driver;' | $(CC) -x c -fPIC -shared -o $@ -
+
+$(BUILD)/pl_test: $(TEST_OBJ) $(SIM_OBJ) $(BUILD)/libplimsoll.a | $(FAKES)
 	@echo "  link $@"
 	@$(CC) $(LSAN) -rdynamic -o $@ $(TEST_OBJ) $(SIM_OBJ) -Wl,--whole-archive $(BUILD)/libplimsoll.a -Wl,--no-whole-archive $(LIBS)
 
@@ -143,8 +161,8 @@ $(BUILD)/src/cuda/%.o: src/cuda/%.c | build/deps.ok
 	@$(CC) $(CFLAGS_ALL) -isystem $(CUDA_HOME)/include -c -o $@ $<
 
 # Library kernels on a card, without the rest of the plug-in: tests/cuda/probe_lib.c.
-PROBE_LIB := $(addprefix $(BUILD)/src/cuda/,$(addsuffix .o,lib choice matmul conv conv_plan attention \
- bias.cu conv_direct.cu conv_thin.cu conv_thin_mma.cu depthwise.cu attention_plain.cu attention_mma.cu attention_f32.cu))
+PROBE_LIB := $(addprefix $(BUILD)/src/cuda/,$(addsuffix .o,lib choice matmul conv conv_plan conv_product attention \
+ tail.cu columns.cu conv_direct.cu conv_thin.cu conv_thin_mma.cu depthwise.cu attention_plain.cu attention_mma.cu attention_f32.cu))
 $(BUILD)/tests/cuda/%.o: tests/cuda/%.c | build/deps.ok
 	@mkdir -p $(@D)
 	@echo "  cc $<"
@@ -176,7 +194,7 @@ $(BUILD)/%.o: %.c | build/deps.ok
 $(BUILD)/cudasim/%.c.o: %.c | build/deps.ok
 	@mkdir -p $(@D)
 	@echo "  cc $< (simulator)"
-	@$(CC) $(CFLAGS_ALL) -Itests/cudasim -c -o $@ $<
+	@$(CC) $(CFLAGS_ALL) -Itests/cudasim -Itests -c -o $@ $<
 
 $(BUILD)/cli/page.o: cli/page.html
 $(BUILD)/cli/report_html.o: cli/report.html
@@ -204,6 +222,8 @@ check-all: ## both compilers, sanitizers, long tests, fuzzers, headers (an hour)
 	@tools/deps --check
 	@tools/layers
 	@tools/headers
+	@tools/cuda-calls
+	$(if $(PLUGIN),$(MAKE) DEV=1 CUDA_ARCHS=all BUILD=build/all-cards build/all-cards/libplimsoll_cuda.so)
 	$(MAKE) DEV=1 CC=gcc BUILD=build/dev-gcc build/dev-gcc/plimsoll build/dev-gcc/pl_test
 	$(MAKE) DEV=1 CC=clang BUILD=build/dev-clang build/dev-clang/plimsoll build/dev-clang/pl_test
 	$(MAKE) test PL_TEST_LONG=1
@@ -219,7 +239,7 @@ test-cuda: all $(BUILD)/pl_test ## the tests that need an NVIDIA card: every op,
 bench-cuda: all $(BUILD)/pl_step ## a step on an NVIDIA card beside PyTorch's: time, memory, first step
 	@bench/cuda.sh $(BUILD)
 
-carry: all $(BUILD)/pl_test $(BUILD)/pl_bench $(BUILD)/pl_profile $(BUILD)/pl_step $(BUILD)/pl_cuda_groups $(BUILD)/pl_sampler.so ## build/carry: what another machine with a card needs to test and bench
+carry: all $(BUILD)/pl_test $(BUILD)/pl_bench $(BUILD)/pl_profile $(BUILD)/pl_step $(BUILD)/pl_cuda_groups $(BUILD)/pl_sampler.so $(BUILD)/pl_cuda_products ## build/carry: what another machine with a card needs to test and bench
 	@tools/carry $(BUILD)
 
 bench: all $(BUILD)/pl_bench ## time the engine against PyTorch (where it is installed)

@@ -2,17 +2,23 @@
 
 Ours (bench/pl_step.c) runs in new processes: first with an empty cache of compiled kernels, then with
 what that run left, then with algorithms chosen by timing. Each PyTorch mode is a process of its own with
-an empty cache, and is given up when it takes longer than its share of the time.
+an empty cache, and is given up when it takes longer than its share of the time; a mode with autotuning has a
+limit of its own, and with --peer-cache it keeps what it compiled, so that a second call can finish what the
+first could not (its time to the first step is then no cold one and is left out).
+
+Results are kept in a file (--results), a line for each run, and a run that is repeated replaces its line: a
+call may do one workload and one mode, and --table prints what all calls have gathered.
 
 A step's time is the card's own, its inputs made beforehand, the median of the steps after a warm-up of
 three; the spread is their minimum and maximum. Ours uploads its inputs in every step: "wall ms" is a step
 of a row of steps with that and everything else; PyTorch's inputs lie on the card. "first step s": ours is
 counted from the start of the process, planning and the card's start-up included; PyTorch's from the call of
 the first step, without building the model. Memory: ours is the plan (arena and state), and what the driver
-says the process holds, context and libraries included; PyTorch's are its peak allocated and peak reserved
-bytes, without context and libraries.
+says the process holds, context and libraries included; PyTorch's are its peak reserved bytes, without context
+and libraries, and what the driver says the card holds at the end.
 """
 import argparse
+import csv
 import json
 import os
 import shutil
@@ -22,18 +28,26 @@ import sys
 import tempfile
 import time
 
-# Peer's workload: our configuration at full and at toy size, and the peer's modes. The first one's precision
-# is the authors' own.
+# Peer's workload: our configuration at full and at toy size, what of it is as the peer has it, and the peer's
+# modes. The first mode's precision is the authors' own.
 CLOUD = "fp16-eager,fp16-default,fp16-eager-ckpt,fp16-max-autotune,bf16-default,tf32-default,fp32-eager"
 LGT = "bf16-eager,bf16-default,bf16-eager-ckpt,bf16-max-autotune,fp32-eager"
-FLUX = "fp32-eager,fp32-default,fp32-eager-ckpt,tf32-eager,bf16-eager"
+PLAIN = "fp32-eager,fp32-default,fp32-eager-ckpt,fp32-max-autotune,bf16-default"
 WORKLOADS = {
-    "cloud": ("cloud/full", "cloud/tiny", CLOUD),
-    "cloud-small": ("cloud/memory_optimized", "cloud/tiny", CLOUD),
-    "lgt": ("lgt/full", "lgt/tiny", LGT),
-    "fluxflow-vae+gan+lpips": ("fluxflow/full", "fluxflow/peer", FLUX),
+    "cloud": ("cloud/full", "cloud/tiny", [], CLOUD),
+    "cloud-small": ("cloud/memory_optimized", "cloud/tiny", [], CLOUD),
+    "lgt": ("lgt/full", "lgt/tiny", [], LGT),
+    "wandistill": ("wandistill/full", "wandistill/tiny", [], PLAIN),
+    "stablesr-full": ("stablesr/full", "stablesr/tiny", [], PLAIN),
+    "stablesr-edge-after": ("stablesr/edge_after", None, ["batch=2"], PLAIN),
+    "stablesr-edge-before": ("stablesr/edge_before", None, ["batch=2", "memory=null"], PLAIN),
+    "fluxflow-vae+gan+lpips": ("fluxflow/full", "fluxflow/peer", ["image=256"], PLAIN),
 }
+FIVE = ["cloud", "lgt", "wandistill", "stablesr-full", "fluxflow-vae+gan+lpips"]
+OURS = ["cold", "warm", "max-autotune", "blocks"]
 MIB = 1 << 20
+COLUMNS = ["workload", "side", "precision", "run", "ms", "min", "max", "wall", "first", "planned", "held", "reserved",
+           "mapped", "why", "steps"]
 
 
 def last_json(text):
@@ -61,103 +75,182 @@ def run(command, limit, **env):
     return result, None
 
 
-def ours(args, workload, precision, keys, cache):
-    config = WORKLOADS[workload][args.scale == "tiny"]
-    command = [os.path.join(args.build, "pl_step"), config, str(args.steps), f"device={args.device}",
-               f"precision={precision}", *keys, *args.set]
-    r, why = run(command, min(120, left(args)), PLIMSOLL_CACHE=cache)
+def ours(args, workload, precision, name, cache):
+    full, tiny, keys, _ = WORKLOADS[workload]
+    keys = [] if args.scale == "tiny" else list(keys)
+    keys += {"max-autotune": ["compile.mode=max-autotune"], "blocks": ["checkpointing=blocks"]}.get(name, [])
+    command = [os.path.join(args.build, "pl_step"), tiny if args.scale == "tiny" else full, str(args.steps),
+               f"device={args.device}", f"precision={precision}", *keys, *args.set]
+    r, why = run(command, min(180, left(args)), PLIMSOLL_CACHE=cache)
     return r and {"ms": r["device_ms"], "min": r["device_min"], "max": r["device_max"], "wall": r["wall_ms"],
                   "first": r["first_s"], "planned": (r["arena_bytes"] + r["state_bytes"]) / MIB,
-                  "held": r["used_bytes"] / MIB}, why
+                  "mapped": (r["mapped_bytes"] + r["state_bytes"]) / MIB, "held": r["used_bytes"] / MIB,
+                  "steps": r["steps"]}, why
 
 
-def peer(args, workload, mode, limit):
+def peer(args, workload, mode):
+    tuned = "max-autotune" in mode
+    limit = min(args.tune_limit if tuned else args.mode_limit, left(args))
     command = [sys.executable, "bench/peers/bench.py", "--workload", workload, "--modes", mode, "--steps", str(args.steps),
                "--warmup", "3", "--device", args.device, "--scale", args.scale]
-    cache = tempfile.mkdtemp(prefix="inductor-")
-    r, why = run(command, limit, TORCHINDUCTOR_CACHE_DIR=cache)
-    shutil.rmtree(cache, ignore_errors=True)
+    kept = os.path.join(args.peer_cache, f"{workload}-{mode}") if tuned and args.peer_cache else None
+    warm = kept and os.path.isdir(kept)
+    cache = kept or tempfile.mkdtemp(prefix="inductor-")
+    r, why = run(command, limit, TORCHINDUCTOR_CACHE_DIR=cache, TRITON_CACHE_DIR=os.path.join(cache, "triton"))
+    if not kept:
+        shutil.rmtree(cache, ignore_errors=True)
     if r and "error" in r:
         r, why = None, "fails: " + str(r["error"])[:120].replace("|", "/").replace("\n", " ")
-    return r and {"ms": r["step_ms"], "min": r["step_ms_min"], "max": r["step_ms_max"], "wall": None,
-                  "first": r["first_step_s"], "planned": r.get("peak_alloc_mib"), "held": r.get("peak_reserved_mib")}, why
+    return r and {"ms": r["step_ms"], "min": r["step_ms_min"], "max": r["step_ms_max"],
+                  "first": None if warm else r["first_step_s"], "planned": r.get("peak_alloc_mib"),
+                  "reserved": r.get("peak_reserved_mib"), "held": r.get("held_mib"), "steps": r["steps"]}, why
 
 
 def left(args):
     return args.limit - (time.perf_counter() - args.begin)
 
 
-def row(*cells):
+# ------------------------------------------------------------------ results
+
+def key_of(r):
+    return tuple(r[c] for c in ("workload", "side", "precision", "run"))
+
+
+def load(path):
+    if not path or not os.path.exists(path):
+        return {}
+    with open(path, newline="") as f:
+        rows = [{c: row.get(c, "") for c in COLUMNS} for row in csv.DictReader(f)]
+    for r in rows:
+        for c in COLUMNS[4:13]:
+            r[c] = float(r[c]) if r[c] else None
+    return {key_of(r): r for r in rows}
+
+
+def save(path, results):
+    if not path:
+        return
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    with open(path + ".tmp", "w", newline="") as f:
+        out = csv.DictWriter(f, COLUMNS)
+        out.writeheader()
+        for r in results.values():
+            out.writerow({c: "" if r.get(c) is None else r[c] if isinstance(r[c], str) else f"{r[c]:.6g}" for c in COLUMNS})
+    os.replace(path + ".tmp", path)
+
+
+def note(args, results, workload, side, precision, name, r, why):
+    """A run that gave nothing does not replace one that did."""
+    row = {c: None for c in COLUMNS} | dict(workload=workload, side=side, precision=precision, run=name, why=why or "") | (r or {})
+    old = results.get(key_of(row))
+    if r or not old or old["ms"] is None:
+        results[key_of(row)] = row
+    save(args.results, results)
+    show(row)
+
+
+# ------------------------------------------------------------------ tables
+
+def line(*cells):
     print("| " + " | ".join(str(c) for c in cells) + " |", flush=True)
 
 
-def show(workload, name, r, why):
-    if not r:
-        return row(workload, name, why, "", "", "", "", "")
+def head():
+    line("workload", "run", "step ms", "min - max", "wall ms", "first step s", "planned / allocated MiB",
+         "reserved MiB", "held MiB")
+    line(*["---"] * 2, *["---:"] * 7)
+
+
+def show(r):
+    name = f"{r['side']} {r['precision']} {r['run']}"
+    if r["ms"] is None:
+        return line(r["workload"], name, r["why"], *[""] * 6)
     number = lambda v, form: "" if v is None else format(v, form)
-    row(workload, name, f"{r['ms']:.2f}", f"{r['min']:.2f} - {r['max']:.2f}", number(r["wall"], ".2f"),
-        f"{r['first']:.1f}", number(r["planned"], ",.0f"), number(r["held"], ",.0f"))
+    line(r["workload"], name, f"{r['ms']:.2f}", f"{r['min']:.2f} - {r['max']:.2f}", number(r["wall"], ".2f"),
+         number(r["first"], ".1f"), number(r["planned"], ",.0f"), number(r["reserved"], ",.0f"), number(r["held"], ",.0f"))
 
 
-def compare(workload, precision, mine, theirs):
+def compare(results, workload):
     """Our best beside the fastest PyTorch mode of the same precision and choice of checkpoints."""
-    for ckpt, word in ((False, ""), (True, " with checkpoints")):
-        a = [r for name, r in mine.items() if ("blocks" in name) == ckpt]
-        b = [(r["ms"], mode, r) for mode, r in theirs.items()
-             if mode.startswith(precision + "-") and mode.endswith("ckpt") == ckpt]
-        if not a or not b:
+    rows = [r for r in results.values() if r["workload"] == workload and r["ms"] is not None]
+    for precision in dict.fromkeys(r["precision"] for r in rows):
+        for again, word in ((False, ""), (True, " with checkpoints")):
+            of = lambda side: [r for r in rows if r["side"] == side and r["precision"] == precision and
+                               (r["run"] == "blocks" or r["run"].endswith("ckpt")) == again]
+            mine, theirs = of("Plimsoll"), of("PyTorch")
+            if not mine or not theirs:
+                continue
+            a, b = (min(x, key=lambda r: r["ms"]) for x in (mine, theirs))
+            text = f"{workload} {precision}{word}: {a['ms']:.2f} ms, {a['ms'] / b['ms']:.2f} of PyTorch {b['run']}"
+            if b["reserved"]:
+                text += f"; holds {a['held']:,.0f} MiB, {a['held'] / b['reserved']:.2f} of what it reserves"
+            if b["held"]:
+                text += f", {a['held'] / b['held']:.2f} of what its process holds"
+            yield text
+
+
+def words(results):
+    for workload in dict.fromkeys(r["workload"] for r in results.values()):
+        yield from compare(results, workload)
+
+
+# ------------------------------------------------------------------ what is asked for
+
+def run_ours(args, results, workload, modes):
+    for precision in dict.fromkeys(m.split("-")[0] for m in modes):
+        names = OURS if precision == modes[0].split("-")[0] else OURS[:2]
+        if f"{precision}-eager-ckpt" not in modes and args.ours == "all":
+            names = [n for n in names if n != "blocks"]
+        if args.ours != "all":
+            names = args.ours.split(",")
+        cache = tempfile.mkdtemp(prefix="plimsoll-bench-")
+        for name in names:
+            r, why = ours(args, workload, precision, name, cache)
+            note(args, results, workload, "Plimsoll", precision, name, r, why)
+        shutil.rmtree(cache, ignore_errors=True)
+
+
+def run_peers(args, results, workload, modes):
+    for mode in modes:
+        precision, name = mode.split("-", 1)
+        if left(args) < 15:
+            note(args, results, workload, "PyTorch", precision, name, None, "n/a (no time left)")
             continue
-        best, (_, mode, r) = min(a, key=lambda x: x["ms"]), min(b)
-        text = f"{workload} {precision}{word}: {best['ms']:.2f} ms, {best['ms'] / r['ms']:.2f} of PyTorch {mode}"
-        if r["held"]:
-            text += f"; holds {best['held']:,.0f} MiB, {best['held'] / r['held']:.2f} of what it reserves"
-        yield text
+        r, why = peer(args, workload, mode)
+        note(args, results, workload, "PyTorch", precision, name, r, why)
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("workloads", nargs="*", default=["cloud"])
+    p.add_argument("workloads", nargs="*", help=", ".join(WORKLOADS) + "; none: the five")
     p.add_argument("--build", default="build/release")
     p.add_argument("--steps", type=int, default=20)
     p.add_argument("--modes", default="", help="PyTorch's, in this order, e.g. " + CLOUD)
     p.add_argument("--peer", choices=("yes", "no"), default="yes")
+    p.add_argument("--ours", default="all", help="all, none, or some of " + ",".join(OURS))
     p.add_argument("--limit", type=float, default=280, help="seconds for everything")
     p.add_argument("--mode-limit", type=float, default=130, help="seconds for one PyTorch mode")
+    p.add_argument("--tune-limit", type=float, default=900, help="seconds for a PyTorch mode with autotuning")
+    p.add_argument("--peer-cache", help="where modes with autotuning keep what they compile")
+    p.add_argument("--results", help="FILE.csv that the results are merged into")
+    p.add_argument("--table", action="store_true", help="only prints what the file has")
     p.add_argument("--device", default="cuda")
     p.add_argument("--scale", choices=("full", "tiny"), default="full")
     p.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for our runs")
     args = p.parse_args()
     args.begin = time.perf_counter()
-    row("workload", "run", "step ms", "min - max", "wall ms", "first step s", "planned / allocated MiB",
-        "held / reserved MiB")
-    row(*["---"] * 2, *["---:"] * 6)
-    words = []
-    for workload in args.workloads:
-        modes = (args.modes or WORKLOADS[workload][2]).split(",")
-        mine, theirs = {}, {}
-        for precision in dict.fromkeys(m.split("-")[0] for m in modes):
-            runs = [("cold", []), ("warm", []), ("max-autotune", ["compile.mode=max-autotune"])]
-            if any(m == f"{precision}-eager-ckpt" for m in modes):
-                runs.append(("blocks computed again", ["checkpointing=blocks"]))
-            cache = tempfile.mkdtemp(prefix="plimsoll-bench-")
-            for name, keys in runs if precision == modes[0].split("-")[0] else runs[:2]:
-                r, why = ours(args, workload, precision, keys, cache)
-                show(workload, f"Plimsoll {precision} {name}", r, why)
-                if r:
-                    mine.setdefault(precision, {})[name] = r
-            shutil.rmtree(cache, ignore_errors=True)
-        for mode in modes if args.peer == "yes" else []:
-            limit = min(args.mode_limit, left(args))
-            if left(args) < 15:
-                show(workload, "PyTorch " + mode, None, "n/a (no time left)")
-                continue
-            r, why = peer(args, workload, mode, limit)
-            show(workload, "PyTorch " + mode, r, why)
-            if r:
-                theirs[mode] = r
-        for precision, r in mine.items():
-            words += compare(workload, precision, r, theirs)
-    print("\n" + "\n".join(words) + f"\n{time.perf_counter() - args.begin:.0f} s")
+    results = load(args.results)
+    head()
+    if args.table:
+        for r in results.values():
+            show(r)
+    for workload in [] if args.table else args.workloads or FIVE:
+        modes = (args.modes or WORKLOADS[workload][3]).split(",")
+        if args.ours != "none":
+            run_ours(args, results, workload, modes)
+        if args.peer == "yes":
+            run_peers(args, results, workload, modes)
+    print("\n" + "\n".join(words(results)) + f"\n{time.perf_counter() - args.begin:.0f} s")
 
 
 if __name__ == "__main__":

@@ -39,12 +39,14 @@ static int64_t count(const char *option, const char *text)
 int cmd_generate(int argc, char **argv)
 {
     const char *out = NULL, *samples = NULL, *eval_samples = NULL;
+    bool raw = false;
     shown s = {.percent = -1};
     cli_args a;
     const cli_option options[] = {
         {"--out", "DIR", &out, "folder to write train/INPUT.npy and eval/INPUT.npy into"},
         {"--samples", "N", &samples, "training samples (default: all the recipe has)"},
         {"--eval-samples", "N", &eval_samples, "evaluation samples (default: all)"},
+        {"--raw", NULL, &raw, "pictures as PNG with captions, or prompts and embeddings, instead of arrays"},
         {"--quiet", NULL, &s.quiet, "print errors only"},
         {NULL, NULL, NULL, NULL},
     };
@@ -64,7 +66,8 @@ int cmd_generate(int argc, char **argv)
     pl_run *run = NULL;
     pl_status rc = pl_run_open(a.positional[0], a.overrides, a.n_overrides, &run);
     if (rc == PL_OK) rc = pl_run_build(run);
-    if (rc == PL_OK) rc = pl_run_generate(run, out, n, m, progress, &s);
+    if (rc == PL_OK && raw) rc = pl_run_generate_raw(run, out, n, m, progress, &s);
+    if (rc == PL_OK && !raw) rc = pl_run_generate(run, out, n, m, progress, &s);
     pl_run_free(run);
     if (rc != PL_OK) return cli_fail(rc);
     if (!s.quiet) printf("%s\n", out);

@@ -56,8 +56,8 @@ static bool print_checkpoint(const char *dir, const char *mark)
         printf("  %s%s  damaged: %s%s\n", cli_red(stdout), dir, pl_error_text(), cli_plain(stdout));
         return false;
     }
-    printf("  %s  step %s, %s, written %s%s\n", dir, cli_count(c.step), cli_bytes(c.bytes), c.written,
-           mark);
+    printf("  %s  step %s%s%s, %s, written %s%s\n", dir, cli_count(c.step), c.phase < 0 ? "" : ", phase ",
+           c.phase_name, cli_bytes(c.bytes), c.written, mark);
     return true;
 }
 
@@ -68,6 +68,9 @@ static int inspect_checkpoint(const char *dir)
     if (rc != PL_OK) return cli_fail(rc);
     printf("checkpoint of recipe %s: %s steps done, every file as written\n", c.recipe,
            cli_count(c.step));
+    if (c.phase >= 0)
+        printf("  in phase %s (number %d), of which %s steps are done\n", c.phase_name, c.phase,
+               cli_count(c.phase_step));
     printf("  written %s by version %s on %s with %d threads\n", c.written, c.version, c.device,
            c.threads);
     printf("  training samples %s, micro-batches of a step %lld\n",

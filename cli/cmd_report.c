@@ -89,7 +89,10 @@ static void add_event(report *r, json_t *e, int64_t *in)
         add_step(r, e, in);
     } else if (strcmp(name, "eval") == 0) {
         json_object_del(e, "event");
+        json_object_del(e, "phase");
         json_array_append(r->evals, e);
+    } else if (strcmp(name, "sample") == 0) {
+        json_array_append(r->samples, e);
     } else if (strcmp(name, "end") == 0) {
         json_decref(r->end);
         r->end = json_incref(e);
@@ -132,8 +135,9 @@ bool report_read(report *r, const char *dir)
         return false;
     }
     r->evals = json_array();
+    r->samples = json_array();
     r->row = calloc(ROWS + 1, sizeof *r->row);
-    return r->evals && r->row && read_log(r);
+    return r->evals && r->samples && r->row && read_log(r);
 }
 
 void report_release(report *r)
@@ -143,7 +147,29 @@ void report_release(report *r)
     free(r->row);
     json_decref(r->plan);
     json_decref(r->evals);
+    json_decref(r->samples);
     json_decref(r->end);
+}
+
+bool report_shows(const report *r, size_t i, char *file, size_t cap)
+{
+    enum { SHOWN = 4 };
+    const json_t *one = json_array_get(r->samples, i);
+    const char *name = json_string_value(json_object_get(one, "name"));
+    const char *path = json_string_value(json_object_get(one, "path"));
+    const char *slash = path ? strrchr(path, '/') : NULL;
+    size_t n = 0, at = 0;
+    if (!name || !slash) return false;
+    for (size_t k = 0; k < json_array_size(r->samples); k++) {
+        const char *other = json_string_value(json_object_get(json_array_get(r->samples, k), "name"));
+        if (!other || strcmp(other, name) != 0) continue;
+        if (k < i) at++;
+        n++;
+    }
+    bool shown = n <= SHOWN;
+    for (size_t k = 0; k < SHOWN; k++) shown |= at == k * (n - 1) / (SHOWN - 1);
+    snprintf(file, cap, "samples%s", slash);
+    return shown;
 }
 
 /* ---- the command ------------------------------------------------------------------------ */

@@ -150,6 +150,35 @@ static bool eval_due(const trainer *t, int64_t step)
     return own == 0 || (t->eval_every && own % t->eval_every == 0);
 }
 
+static pl_status show_picture(void *ctx, const pl_sheet *g)
+{
+    trainer *t = ctx;
+    char path[4400];
+    int64_t step = pl_run_steps_done(t->run);
+    pl_status rc = monitor_picture(&t->monitor, step, g, path, sizeof path);
+    return rc == PL_OK ? emit_picture(t, step, g->name, path) : rc;
+}
+
+static pl_status skip_picture(void *ctx, const pl_sheet *g)
+{
+    (void)ctx, (void)g;
+    return PL_OK;
+}
+
+/* Pictures have nowhere to go without a folder. */
+static pl_status make_pictures(trainer *t, int64_t step)
+{
+    if (!(t->folder.path || t->shown_by_0) || !pl_run_sample_program(t->run) || t->pictured == step) return PL_OK;
+    t->pictured = step;
+    pl_status rc = pl_run_sample(t->run, t->shown_by_0 ? skip_picture : show_picture, t);
+    return rc == PL_OK && !t->shown_by_0 ? monitor_pictures_end(&t->monitor, step) : rc;
+}
+
+static bool pictures_due(const trainer *t, int64_t step)
+{
+    return t->sample_every && (trainer_step(t, step) % t->sample_every == 0 || step == t->steps);
+}
+
 static bool save_due(const trainer *t, int64_t step)
 {
     return save_asked || folder_due(&t->folder, step, trainer_step(t, step));
@@ -170,6 +199,7 @@ static pl_status one_step(trainer *t)
     rc = emit_step(t, &s);
     if (rc == PL_OK) rc = monitor_step(&t->monitor, &s);
     if (rc == PL_OK && eval_due(t, s.step)) rc = evaluate(t, s.step);
+    if (rc == PL_OK && pictures_due(t, s.step)) rc = make_pictures(t, s.step);
     if (rc != PL_OK) return rc;
     bool due = save_due(t, s.step);
     stop_agreed = stop_asked;
@@ -188,7 +218,9 @@ static pl_status loop(trainer *t)
     t->evaluated = goes_on && t->folder.last.evaluated ? t->from : -1;
     t->metric_first = pl_checkpoint_noted(&t->folder.last, "metric.first", (double)NAN);
     if (eval_due(t, t->from) && t->evaluated != t->from) rc = evaluate(t, t->from);
+    if (rc == PL_OK && !goes_on && t->sample_every) rc = make_pictures(t, t->from);
     t->began = trainer_now();
+    if (t->from == t->first) t->started = t->began; /* planning is no part of the run's time */
     t->shown = -1;
     while (rc == PL_OK && pl_run_steps_done(t->run) < t->steps && !(t->world ? stop_agreed : stop_asked))
         rc = one_step(t);
@@ -288,6 +320,15 @@ static pl_status open_monitor(trainer *t)
     return rc;
 }
 
+static void tell_going_on(const trainer *t)
+{
+    long long now = pl_run_split_get(t->run).accumulate, then = t->folder.last.accumulate;
+    fprintf(stderr, "going on from %s\n", t->folder.dir);
+    if (now != then)
+        cli_error("note: the batch was split into %lld, now into %lld: sums may be rounded otherwise "
+                  "(accumulate=%lld gives the same bits)", then, now, then);
+}
+
 static pl_status train(trainer *t)
 {
     pl_status rc = pl_run_build(t->run);
@@ -298,7 +339,7 @@ static pl_status train(trainer *t)
         plan_print(t->run, t->name, NULL, 0, stderr);
         fputc('\n', stderr);
     }
-    if (told && going_on) fprintf(stderr, "going on from %s\n", t->folder.dir);
+    if (told && going_on) tell_going_on(t);
     rc = open_files(t);
     if (rc == PL_OK) rc = pl_run_start(t->run);
     t->from = pl_run_steps_done(t->run);
@@ -328,6 +369,8 @@ static void take_settings(trainer *t)
     const pl_config *c = pl_run_config(t->run);
     t->log_every = pl_config_int(c, "train.log_every");
     t->eval_every = pl_config_int(c, "eval.every");
+    t->sample_every = pl_config_int(c, "sample.every");
+    t->pictured = -1;
     t->since = 0;
     t->data_ms = t->step_ms = 0;
     if (!t->world) pl_run_set_stop(t->run, &stop_asked);

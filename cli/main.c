@@ -13,6 +13,7 @@ static const cli_command commands[] = {
     {"report", "what a run did, as a page or a document", cmd_report},
     {"replay", "compare with a PyTorch program, number by number", cmd_replay},
     {"generate", "write a recipe's samples as a data set on disk", cmd_generate},
+    {"cache", "run a recipe's frozen encoder once over a data set", cmd_cache},
     {"inspect", "look into a configuration, a program or a model file", cmd_inspect},
     {"devices", "what this machine can train on", cmd_devices},
     {"recipes", "the networks and presets that are built in", cmd_recipes},

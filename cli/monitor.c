@@ -15,6 +15,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -136,6 +137,25 @@ pl_status monitor_eval(monitor *m, int64_t step, const pl_eval_info *e)
     }
     fputc('\n', m->evals);
     if (fflush(m->evals) != 0) return fail_write(m, "eval.csv");
+    return pl_events_write(m->events, step);
+}
+
+/* ---- pictures --------------------------------------------------------------------------- */
+pl_status monitor_picture(monitor *m, int64_t step, const pl_sheet *g, char *path, size_t cap)
+{
+    char tag[128];
+    snprintf(path, cap, "%s/samples", m->dir);
+    if (mkdir(path, 0777) != 0 && errno != EEXIST) return fail_write(m, "samples");
+    snprintf(path, cap, "%s/samples/%08lld-%s.png", m->dir, (long long)step, g->name);
+    pl_status rc = pl_png_save(path, g->width, g->height, g->channels, g->pixels);
+    if (rc != PL_OK) return rc;
+    snprintf(tag, sizeof tag, "samples/%s", g->name);
+    pl_events_image(m->events, tag, g->width, g->height, g->channels, g->pixels);
+    return PL_OK;
+}
+
+pl_status monitor_pictures_end(monitor *m, int64_t step)
+{
     return pl_events_write(m->events, step);
 }
 

@@ -35,7 +35,7 @@ static const pl_program *widest(const pl_run *run)
         pl_run_turn t = pl_run_turn_at(run, i);
         best = wider(wider(best, t.run), t.apply);
     }
-    return wider(best, eval);
+    return wider(wider(best, eval), pl_run_sample_program(run));
 }
 
 double plan_keep_all_ms(const pl_run *run)
@@ -330,7 +330,9 @@ void plan_print(const pl_run *run, const char *name, const plan_mean *mean, int 
                 split.coupled);
     if (program != pl_run_train_program(run))
         fprintf(out, "The %s program takes most; this is its plan.\n\n",
-                program == pl_run_eval_program(run) ? "evaluation" : "update");
+                program == pl_run_eval_program(run)     ? "evaluation"
+                : program == pl_run_sample_program(run) ? "sampling"
+                                                        : "update");
     print_parts(run, p, &m, out);
     print_buckets(run, out);
     if (n) plan_means_print(mean, n, out);

@@ -44,6 +44,40 @@ static void put_string(FILE *f, const char *key, const char *text)
     json_decref(s);
 }
 
+static void put_base64(FILE *f, FILE *in)
+{
+    static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    unsigned char b[3];
+    for (size_t n; (n = fread(b, 1, 3, in)) > 0;) {
+        unsigned v = (unsigned)b[0] << 16 | (n > 1 ? (unsigned)b[1] << 8 : 0) | (n > 2 ? b[2] : 0);
+        for (int i = 0; i < 4; i++) fputc((size_t)i <= n ? digit[v >> (18 - 6 * i) & 63] : '=', f);
+    }
+}
+
+/* Pictures stand in the page itself; one that is gone is left out. */
+static void put_samples(FILE *f, const report *r)
+{
+    bool any = false;
+    fprintf(f, "\"samples\":[");
+    for (size_t i = 0; i < json_array_size(r->samples); i++) {
+        json_t *one = json_array_get(r->samples, i);
+        char file[512], path[4700];
+        if (!report_shows(r, i, file, sizeof file)) continue;
+        snprintf(path, sizeof path, "%.4000s/%s", r->dir, file);
+        FILE *in = fopen(path, "rbe");
+        if (!in) continue;
+        fprintf(f, "%s{", any ? ",\n" : "");
+        put_json(f, "step", json_object_get(one, "step"));
+        put_json(f, "name", json_object_get(one, "name"));
+        fprintf(f, "\"png\":\"");
+        put_base64(f, in);
+        fprintf(f, "\"}");
+        fclose(in);
+        any = true;
+    }
+    fprintf(f, "],\n");
+}
+
 static void put_rows(FILE *f, const report *r)
 {
     fprintf(f, "\"rows\":[");
@@ -69,6 +103,7 @@ void report_html(const report *r, FILE *f)
     put_string(f, "config", r->config);
     put_json(f, "evals", r->evals);
     put_json(f, "end", r->end);
+    put_samples(f, r);
     fprintf(f, "\"stride\":%lld,\"steps\":%lld,\"checkpoints\":%lld,\"used\":[%llu,%llu,%llu],\n",
             (long long)r->stride, (long long)r->steps, (long long)r->checkpoints,
             (unsigned long long)r->used_first, (unsigned long long)r->used_last,

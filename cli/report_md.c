@@ -170,6 +170,19 @@ static void put_evals(const report *r, FILE *f)
             fprintf(f, "| %s | %.6g | %.6g |\n", key, num(first, key), json_number_value(v));
 }
 
+static void put_samples(const report *r, FILE *f)
+{
+    char file[512];
+    bool any = false;
+    for (size_t i = 0; i < json_array_size(r->samples); i++) {
+        const json_t *one = json_array_get(r->samples, i);
+        if (!report_shows(r, i, file, sizeof file)) continue;
+        if (!any) fprintf(f, "\n## Samples\n\n");
+        fprintf(f, "![%s at step %.0f](%s)\n", text(one, "name"), num(one, "step"), file);
+        any = true;
+    }
+}
+
 void report_markdown(const report *r, FILE *f)
 {
     fprintf(f, "# Memory optimisation: %s\n\n%s. Device: %s, %s. Plimsoll %s.\n", text(r->plan, "name"),
@@ -180,6 +193,7 @@ void report_markdown(const report *r, FILE *f)
     put_means(r, f);
     put_peak(r, f);
     put_evals(r, f);
+    put_samples(r, f);
     fprintf(f, "\n## If it has to be smaller\n\nIn this order; the first two train the same:\n\n"
                "1. `memory=SIZE`: more is computed again; the smallest that works is %s.\n"
                "2. `accumulate=auto`: the batch in smaller parts (not with BatchNorm, which couples samples).\n"

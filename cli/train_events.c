@@ -106,6 +106,15 @@ static void checkpoint_members(const trainer *t, pl_json *j, const void *what)
     pl_json_int(j, "step", step);
 }
 
+static void picture_members(const trainer *t, pl_json *j, const void *what)
+{
+    const picture_event *p = what;
+    pl_json_int(j, "step", p->step);
+    put_phase(t, j);
+    pl_json_string(j, "name", p->name);
+    pl_json_string(j, "path", p->path);
+}
+
 static void end_members(const trainer *t, pl_json *j, const void *what)
 {
     pl_json_int(j, "steps", *(const int64_t *)what);
@@ -137,6 +146,11 @@ pl_status emit_eval(trainer *t, int64_t step, const pl_eval_info *e)
 pl_status emit_checkpoint(trainer *t, int64_t step)
 {
     return emit(t, "checkpoint", checkpoint_members, &step);
+}
+
+pl_status emit_picture(trainer *t, int64_t step, const char *name, const char *path)
+{
+    return emit(t, "sample", picture_members, &(picture_event){step, name, path});
 }
 
 pl_status emit_end(trainer *t, int64_t steps)

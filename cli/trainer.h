@@ -11,6 +11,7 @@ typedef struct trainer {
     pl_run *run;  /* with phases: the one that is going on */
     pl_run *list; /* no phase is entered in it; it is `run` where there are none */
     pl_world *world; /* NULL: alone */
+    bool shown_by_0; /* this rank makes pictures along with rank 0, which has the folder */
     const cli_args *args;
     const char *memory; /* --memory */
     run_folder folder;
@@ -25,7 +26,9 @@ typedef struct trainer {
     int64_t from;    /* steps done before this process, or before this phase */
     int64_t first;   /* steps done before this process */
     int64_t evaluated; /* step of the last evaluation, -1 before */
-    double began, started, shown, data_ms, step_ms; /* seconds (began: this phase); sums since the last line */
+    double began, started; /* seconds: of this phase, of the first one here */
+    double shown, data_ms, step_ms; /* seconds; sums since the last line */
+    int64_t sample_every, pictured; /* pictured: step of the last pictures, -1 before */
     int64_t steps, log_every, eval_every, since; /* steps: the last one of this phase */
     char metric[64];            /* name of the recipe's metric, "" before the first evaluation */
     double metric_first, metric_last;
@@ -38,6 +41,10 @@ const pl_phase *trainer_phase(const trainer *t);
 int64_t trainer_step(const trainer *t, int64_t step);
 
 /* ---- train_events.c: one object a line, and lines for people ---- */
+typedef struct picture_event {
+    int64_t step;
+    const char *name, *path;
+} picture_event;
 typedef struct eval_event {
     int64_t step;
     const pl_eval_info *info;
@@ -47,6 +54,7 @@ pl_status emit_phase(trainer *t);
 pl_status emit_step(trainer *t, const pl_step_info *s);
 pl_status emit_eval(trainer *t, int64_t step, const pl_eval_info *e);
 pl_status emit_checkpoint(trainer *t, int64_t step);
+pl_status emit_picture(trainer *t, int64_t step, const char *name, const char *path);
 pl_status emit_end(trainer *t, int64_t steps);
 void clear_bar(const trainer *t);
 void show_bar(trainer *t, const pl_step_info *s);

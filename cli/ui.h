@@ -94,6 +94,7 @@ int cmd_inspect(int argc, char **argv);
 int cmd_devices(int argc, char **argv);
 int cmd_recipes(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
+int cmd_cache(int argc, char **argv);
 int cmd_new(int argc, char **argv);
 
 #endif

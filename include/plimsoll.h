@@ -69,6 +69,8 @@ PL_API const char *pl_status_name(pl_status s); /* "ERR_SHAPE" */
 PL_API const char *pl_status_text(pl_status s); /* "shapes or types do not agree" */
 PL_API int pl_status_exit_code(pl_status s);
 PL_API const char *pl_error_text(void); /* last failure on this thread, "" if none */
+/* For recipes: makes the text the last failure and returns code. */
+PL_API pl_status pl_fail(pl_status code, const char *fmt, ...) PL_PRINTF(2, 3);
 PL_API const char *pl_version(void);
 
 /* ---- dtypes and shapes ---------------------------------------------------------------------
@@ -380,6 +382,7 @@ PL_API const char *pl_program_input_name(const pl_program *p, int i);
 PL_API pl_type pl_program_input_type(const pl_program *p, int i); /* i in [0, count) */
 PL_API int pl_program_output_count(const pl_program *p);
 PL_API const char *pl_program_output_name(const pl_program *p, int i);
+PL_API pl_type pl_program_output_type(const pl_program *p, int i); /* i in [0, count) */
 /* All inputs of the program's next run are written and stay as they are: a graphics card may fetch
  * them while it still works on the last one. Never needed. */
 PL_API pl_status pl_session_send(pl_session *s, const pl_program *p) PL_MUST_USE;

@@ -72,7 +72,8 @@ PL_API pl_status pl_checkpoint_verify(const char *dir, pl_checkpoint *out) PL_MU
 /* Writes the started run's state as the checkpoint `dir` and fills c. On failure nothing is left of
  * it; when the disk is full the message says how many bytes are missing. */
 PL_API pl_status pl_checkpoint_save(pl_run *r, const char *dir, pl_checkpoint *c) PL_MUST_USE;
-/* pl_run_start is to go on from this checkpoint, whose files were verified. Call it before. */
+/* pl_run_start is to go on from this checkpoint, whose files were verified. Call it before pl_run_build,
+ * which splits the batch as it was split (accumulate: auto). */
 PL_API pl_status pl_run_resume(pl_run *r, const char *dir) PL_MUST_USE;
 /* Steps done since the first start, over all phases; before pl_run_start those of earlier phases only. */
 PL_API int64_t pl_run_steps_done(const pl_run *r);

@@ -29,6 +29,9 @@ PL_API void pl_events_scalar(pl_events *e, const char *tag, double value);
 /* Rows of width * channels bytes, top row first; channels: 1 grey, 3 RGB, 4 RGBA. */
 PL_API void pl_events_image(pl_events *e, const char *tag, int width, int height, int channels,
                             const uint8_t *pixels);
+/* The same picture as a PNG file, whole or not at all. */
+PL_API pl_status pl_png_save(const char *path, int width, int height, int channels,
+                             const uint8_t *pixels) PL_MUST_USE;
 /* Writes what was gathered as of this step; nothing gathered, nothing written. */
 PL_API pl_status pl_events_write(pl_events *e, int64_t step) PL_MUST_USE;
 

@@ -45,8 +45,8 @@ typedef struct pl_nn {
 /* NULL when out of memory. One context a graph: it caches the value of every slot it reads. */
 PL_API pl_nn *pl_nn_new(pl_graph *g, bool training);
 PL_API void pl_nn_free(pl_nn *m);
-/* Assigns everything that was chained (pl_nn_update), advances the random key if it was read,
- * and returns the first error of context or graph. Call it once, after the model and the
+/* Assigns everything that was chained (pl_nn_update), advances the random key if it was read and the
+ * context is one of training, and returns the first error of context or graph. Call it once, after the model and the
  * optimiser. */
 PL_API pl_status pl_nn_finish(pl_nn *m) PL_MUST_USE;
 /* Records an error of model code; the first one is kept. Returns PL_NO_VAL. */
@@ -191,13 +191,13 @@ typedef struct pl_nn_sinusoid {
                           differ in rounding only */
     double period; /* 0: 10000 */
 } pl_nn_sinusoid;
-/* t [B] (any dtype) to f32 [B, dim]: cos and sin of t * period^(-k/half), k < half = dim/2. */
+/* t [B] (any dtype) to f32 (f64 when t is) [B, dim]: cos and sin of t * period^(-k/half), k < half = dim/2. */
 PL_API pl_val pl_nn_time_features(pl_graph *g, pl_val t, int64_t dim, pl_nn_sinusoid o);
-/* [h*w, dim] f32: sin y, cos y, sin x, cos x, dim/4 each, frequencies 10000^(-k/(dim/4)). */
-PL_API pl_val pl_nn_position_2d(pl_graph *g, int64_t h, int64_t w, int64_t dim);
-/* Rotation angles [n_0*n_1*.., sum of width/2] f32 of a grid: axis i turns width[i] channels,
+/* [h*w, dim], f32 or f64: sin y, cos y, sin x, cos x, dim/4 each, frequencies 10000^(-k/(dim/4)). */
+PL_API pl_val pl_nn_position_2d(pl_graph *g, pl_dtype dtype, int64_t h, int64_t w, int64_t dim);
+/* Rotation angles [n_0*n_1*.., sum of width/2], f32 or f64, of a grid: axis i turns width[i] channels,
  * frequencies base^(-2k/width[i]). */
-PL_API pl_val pl_nn_rope_angles(pl_graph *g, int axes, const int64_t *size,
+PL_API pl_val pl_nn_rope_angles(pl_graph *g, pl_dtype dtype, int axes, const int64_t *size,
                                 const int64_t *width, double base);
 /* Rotates channel pairs of x [B,N,H,D] by angles [N,D/2]: neighbours (2i, 2i+1), or with
  * half_split (i, i+D/2). */

@@ -36,6 +36,14 @@ PL_API pl_nn *pl_builder_train(pl_builder *b);
  * averaged over the evaluation batches and reported under their names. */
 PL_API pl_nn *pl_builder_eval(pl_builder *b);
 PL_API int64_t pl_builder_batch(const pl_builder *b); /* samples a run: the micro-batch */
+/* The sampling program, without gradients over the same weights, whose pictures `plimsoll train` writes every
+ * sample.every steps; NULL unless that key asks for it. Its inputs are some of the evaluation program's, with
+ * the first samples of that set in them, or there are none. Its draws (pl_draw_*) are the same every time; it
+ * may not change any state. */
+PL_API pl_nn *pl_builder_sample(pl_builder *b);
+/* A picture of it for each sample: [batch,H,W,C] or [batch,C,H,W], C 3 or 1; low is black, high is white.
+ * (where both could be meant, the first). sample.count of them are put side by side. */
+PL_API void pl_builder_picture(pl_builder *b, const char *name, pl_val v, float low, float high);
 
 /* An output of the training program named "nonfinite" stops the run when it is above 0: for models
  * that hide a blow-up from their loss (nan_to_num). A loss that is not finite always does.
@@ -65,9 +73,11 @@ PL_API pl_nn *pl_builder_program(pl_builder *b, const char *name, pl_when when);
 
 /* What a program trains: slots by pattern (pl_nn_match; NULL: all), with the optimiser, schedule,
  * clipping and averages of one section of the configuration: "optim" (NULL) is the engine's own, others
- * are named by pl_recipe.optims. Two sections never train the same slot. */
+ * are named by pl_recipe.optims. Two sections never train the same slot. updates: of the section in
+ * a step, when several programs use it: its schedule then moves once a step; 0 reads as 1. */
 typedef struct pl_group {
     const char *slots, *optim;
+    int64_t updates;
 } pl_group;
 /* As pl_builder_minimise, for the training program or one of pl_builder_program. */
 PL_API void pl_builder_minimise_with(pl_builder *b, pl_nn *m, pl_val loss, const pl_group *group);
@@ -128,7 +138,8 @@ typedef struct pl_image_feed {
     const char *text;
     pl_status (*encode)(const pl_config *c, const char *caption, void *row, const pl_type *row_type);
     /* Configuration keys that are the images' height and width, for data.buckets: build is called once for
-     * every bucket, with its size under these keys. One key for both: square buckets only. NULL: none. */
+     * every bucket, with its size under these keys. One key for both: square buckets only. NULL: none. A
+     * width of 0 is the height. */
     const char *height, *width;
     /* Inputs that are made of the picture (or of its sample alone), ends with NULL; NULL: none. They may
      * include those of `images`, which are written first. Each reading thread has a state. make is a pure
@@ -138,6 +149,10 @@ typedef struct pl_image_feed {
     pl_status (*make_open)(const pl_config *c, int w, int h, void **state);
     void (*make_close)(void *state);
     pl_status (*make)(void *state, const pl_picture *p, pl_batch *batch, int row);
+    /* Optional, for `generate --raw`: a sample of the recipe's own as people keep such data: a picture (3 bytes
+     * a pixel; NULL when there are no `images`) and a line of text, which may stay empty. */
+    pl_status (*draw)(const pl_config *c, pl_subset subset, int64_t sample, int w, int h, uint8_t *rgb,
+                      char *caption, size_t cap);
 } pl_image_feed;
 
 /* A frozen part in front of the model whose outputs are computed once (`plimsoll cache`) and kept on disk.
@@ -231,6 +246,8 @@ typedef struct pl_recipe {
     const pl_encoder *encoder;
     /* Optional, ends with {NULL}: files with weights of frozen parts. */
     const pl_weights *weights;
+    /* Optional: memory that data_open takes, where it is worth a place in the plan. */
+    uint64_t (*data_bytes)(const pl_config *c);
 } pl_recipe;
 
 typedef const pl_recipe *(*pl_recipe_entry_fn)(void);

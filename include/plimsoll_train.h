@@ -173,6 +173,26 @@ typedef void (*pl_progress_fn)(void *ctx, pl_subset subset, int64_t done, int64_
 PL_API pl_status pl_run_generate(pl_run *r, const char *dir, int64_t samples, int64_t eval_samples,
                                  pl_progress_fn progress, void *ctx) PL_MUST_USE;
 
+/* ---- a cache of what the recipe's frozen encoder gives (docs/DATA.md) -----------------------
+ * Between opening and building: the run's only program is then the encoder, and data.cache the folder
+ * that is written. */
+PL_API pl_status pl_run_encode_only(pl_run *r) PL_MUST_USE;
+/* Whether the cache that is there already is what this configuration gives; if not, why. Before
+ * building, if wanted. */
+PL_API pl_status pl_run_cache_fresh(pl_run *r, bool *fresh, char *why, size_t cap) PL_MUST_USE;
+/* Runs the encoder over all samples and writes what it gives. After pl_run_start. progress may be NULL. */
+typedef struct pl_cache_info {
+    int64_t samples, eval_samples;
+    uint64_t bytes;
+    int files;
+} pl_cache_info;
+PL_API pl_status pl_run_cache(pl_run *r, pl_progress_fn progress, void *ctx, pl_cache_info *info) PL_MUST_USE;
+
+/* The same as pictures in folders (DIR/train/000000.png, with .txt), or prompts and their embeddings
+ * (DIR/prompts.txt, DIR/embeddings.npy), for recipes that have pl_image_feed.draw. */
+PL_API pl_status pl_run_generate_raw(pl_run *r, const char *dir, int64_t samples, int64_t eval_samples,
+                                     pl_progress_fn progress, void *ctx) PL_MUST_USE;
+
 /* Means of the evaluation program's outputs over the first eval.batches batches, or over the whole set
  * where it is smaller; a last batch that is not full counts by its samples. */
 typedef struct pl_eval_info {
@@ -191,6 +211,15 @@ typedef struct pl_verdict {
     double best;
 } pl_verdict;
 PL_API pl_verdict pl_run_judge(pl_run *r, const pl_eval_info *info);
+/* Keys sample.*: runs the recipe's sampling program, if it has one, and shows each of its pictures: sample.count
+ * of them in one, as bytes. Pixels (rows of width * channels, the top one first) are the run's until the next call. */
+typedef struct pl_sheet {
+    const char *name;
+    int width, height, channels; /* 1 grey, 3 RGB */
+    const uint8_t *pixels;
+} pl_sheet;
+PL_API pl_status pl_run_sample(pl_run *r, pl_status (*each)(void *ctx, const pl_sheet *g), void *ctx) PL_MUST_USE;
+PL_API const pl_program *pl_run_sample_program(const pl_run *r); /* NULL if there is none */
 /* Feeds an evaluation metric to the plateau schedule; true when the learning rate was lowered. */
 PL_API bool pl_run_plateau(pl_run *r, double metric);
 

@@ -225,3 +225,18 @@ const char *cli_bad_log(const char *run, int64_t n)
     snprintf(why, sizeof why, "ends before step %lld of %lld", (long long)next, (long long)n);
     return next == n + 1 ? NULL : why;
 }
+
+void cli_losses(const char *run, char *to, size_t cap)
+{
+    char path[512];
+    size_t used = 0;
+    snprintf(path, sizeof path, "%s/%s/log.jsonl", pl_test_dir(), run);
+    to[0] = 0;
+    for (const char *at = cli_read(path); (at = strstr(at, "\"loss\":")); at++) {
+        size_t n = strcspn(at, ",}");
+        if (used + n + 2 > cap) break;
+        memcpy(to + used, at, n);
+        used += n;
+        to[used] = 0;
+    }
+}

@@ -3,6 +3,7 @@
 #define PL_TEST_CLI_RUN_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef struct cli_result {
@@ -49,5 +50,8 @@ const char *cli_bad_log(const char *run, int64_t n);
     "cloud/tiny batch=2 frames=1 height=8 width=8 'model.channels=[2, 2, 2]' "               \
     "'model.dense=[4, 4]' model.film_hidden=4 eval.batches=1 data.samples=32 "               \
     "data.eval_samples=8 "
+
+/* The losses in the log of a run below the test's folder, one after the other, as text. */
+void cli_losses(const char *run, char *to, size_t cap);
 
 #endif

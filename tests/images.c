@@ -1,12 +1,16 @@
 /* images.c - see images.h. */
 #include "images.h"
 
+#include "base/sys.h"
+
 #include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 /* Fine detail, as a photograph has; -9 to 9. */
 static double grain(int x, int y, int seed)
@@ -160,6 +164,76 @@ void image_png(const uint8_t *px, int w, int h, int colour, int bits, int say_w,
     *n = (size_t)(p - *out);
     free(raw);
     free(z);
+}
+
+/* `n` zeros as a zlib stream of n / 158 bytes: one literal, then copies of 258 bytes from one back, each the 13 bits
+ * 11000101 00000 of the fixed code. */
+static uint8_t *zeros_packed(size_t n, size_t *len)
+{
+    size_t copies = (n - 1) / 258;
+    uint8_t *z = calloc(copies * 13 / 8 + 32, 1), *p = z + 2;
+    uint64_t at = 0;
+    z[0] = 0x78;
+    z[1] = 0x9c;
+#define BIT(b) (p[at / 8] |= (uint8_t)((b) << at % 8), at++)
+    BIT(1), BIT(1), BIT(0);                                /* the last block, fixed codes */
+    for (int i = 7; i >= 0; i--) BIT(0x30 >> i & 1);       /* literal 0 */
+    for (size_t k = 0; k < copies; k++)
+        for (int i = 12; i >= 0; i--) BIT(0xC5 << 5 >> i & 1);
+    for (int i = 0; i < 7; i++) BIT(0); /* end */
+#undef BIT
+    n = copies * 258 + 1;
+    p += (at + 7) / 8;
+    put32(p, (uint32_t)(n % 65521) << 16 | 1);
+    *len = (size_t)(p + 4 - z);
+    return z;
+}
+
+void image_png_zeros(int w, int h, size_t zeros, bool in_profile, uint8_t **out, size_t *n)
+{
+    uint8_t *p, head[13] = {0}, small[200] = {0}, *fine;
+    size_t z_n, fine_n;
+    uint8_t *z = zeros_packed(zeros, &z_n);
+    fine = stored(small, sizeof small, &fine_n);
+    *out = p = malloc(z_n + fine_n + 256);
+    memcpy(p, "\x89PNG\r\n\x1a\n", 8);
+    p += 8;
+    put32(head, (uint32_t)w);
+    put32(head + 4, (uint32_t)h);
+    head[8] = 8;
+    head[9] = 2;
+    put_chunk(&p, "IHDR", head, 13);
+    if (in_profile) {
+        uint8_t *profile = malloc(z_n + 8);
+        memcpy(profile, "name\0\0", 6);
+        memcpy(profile + 6, z, z_n);
+        put_chunk(&p, "iCCP", profile, z_n + 6);
+        free(profile);
+    }
+    put_chunk(&p, "IDAT", in_profile ? fine : z, in_profile ? fine_n : z_n);
+    put_chunk(&p, "IEND", NULL, 0);
+    *n = (size_t)(p - *out);
+    free(z);
+    free(fine);
+}
+
+size_t image_growth(void (*fn)(void *ctx), void *ctx)
+{
+    int fd[2];
+    size_t growth = SIZE_MAX;
+    if (pipe(fd) != 0) return growth;
+    pid_t pid = fork();
+    if (pid == 0) {
+        size_t before = pl_sys_peak_rss_bytes();
+        fn(ctx);
+        size_t by = pl_sys_peak_rss_bytes() - before;
+        _exit(write(fd[1], &by, sizeof by) == sizeof by ? 0 : 1);
+    }
+    close(fd[1]);
+    if (pid > 0 && read(fd[0], &growth, sizeof growth) != sizeof growth) growth = SIZE_MAX;
+    close(fd[0]);
+    if (pid > 0) waitpid(pid, NULL, 0);
+    return growth;
 }
 
 /* ---- files --------------------------------------------------------------------------------- */

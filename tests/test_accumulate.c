@@ -4,7 +4,7 @@
 #include "base/pool.h"
 #include "base/sys.h"
 #include "cli_run.h"
-#include "plimsoll_train.h"
+#include "plimsoll_checkpoint.h"
 #include "rt/refit.h"
 #include "small_run.h"
 #include "test.h"
@@ -373,4 +373,47 @@ TEST(accumulate_largest_batch)
     CHECK_INT(cli_run("$P plan %s batch=%lld --memory 400MB", common, largest * 21 / 20 + 1).code, 3);
     CHECK_INT(cli_run("$P plan %s --largest-batch --memory 1MB", common).code, 3);
     CHECK_INT(cli_run("$P plan %s --largest-batch", common).code, 2);
+}
+
+/* Weights after `steps` steps, of a run that goes on from `dir` (NULL: begins); saves there at the end if asked. */
+static pl_status go_on(const char *accumulate, const char *dir, int steps, const char *save, float *weight,
+                       int64_t *split)
+{
+    const char *overrides[] = {"batch=16", "norm=group", accumulate};
+    pl_run *run = NULL;
+    pl_step_info info;
+    pl_checkpoint c = {0};
+    pl_status rc = open_run(overrides, 3, &run);
+    if (rc == PL_OK && dir) rc = pl_run_resume(run, dir);
+    if (rc == PL_OK) rc = pl_run_build(run);
+    if (rc == PL_OK) rc = pl__stage_open(run);
+    if (rc == PL_OK) rc = pl_run_start(run);
+    for (int i = 0; i < steps && rc == PL_OK; i++) rc = pl_run_step(run, &info);
+    if (rc == PL_OK && save) rc = pl_checkpoint_save(run, save, &c);
+    if (rc == PL_OK) {
+        int slot = 0;
+        while (pl_store_slot(run->store, slot)->kind != PL_SLOT_PARAM) slot++;
+        memcpy(weight, pl_session_slot(run->session, slot), 4 * sizeof *weight);
+        *split = pl_run_split_get(run).accumulate;
+    }
+    pl_run_free(run);
+    return rc;
+}
+
+/* A run that goes on splits its batch as before, though auto would choose otherwise now. */
+TEST(accumulate_auto_stays)
+{
+    char dir[512];
+    float whole[4], parts[4];
+    int64_t split = 0, k;
+    snprintf(dir, sizeof dir, "%s/c", pl_test_dir());
+    CHECK_OK(go_on("accumulate=auto", NULL, 1, NULL, whole, &k));
+    CHECK_INT(k, 1);
+    CHECK_OK(go_on("accumulate=4", NULL, 5, NULL, whole, &k));
+    CHECK_OK(go_on("accumulate=4", NULL, 2, dir, parts, &k));
+    CHECK_OK(go_on("accumulate=auto", dir, 3, NULL, parts, &split));
+    CHECK_INT(split, 4);
+    CHECK(memcmp(whole, parts, sizeof whole) == 0);
+    CHECK_OK(go_on("accumulate=2", dir, 3, NULL, parts, &split));
+    CHECK_INT(split, 2);
 }

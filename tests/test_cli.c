@@ -23,7 +23,7 @@ static char *in_dir(const char *name)
 TEST(cli_help_shows_examples)
 {
     WANT_BIN();
-    static const char *const commands[] = {"plan",    "train",   "replay", "generate",
+    static const char *const commands[] = {"plan",    "train",   "replay", "generate", "cache",
                                            "inspect", "devices", "recipes", "new"};
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         cli_result r = cli_run("$P %s --help", commands[i]);

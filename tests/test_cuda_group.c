@@ -95,7 +95,10 @@ static memory memory_new(const pl_graph *g)
         snprintf(name, sizeof name, "v%u", r->out);
         m.at[r->out] = block(pl_type_bytes(pl_type_of(g, r->out)));
         m.own[r->out] = true;
-        fill_input(7, name, pl_type_of(g, r->out), m.at[r->out]);
+        const pl_type *t = pl_type_of(g, r->out);
+        fill_input(7, name, t, m.at[r->out]);
+        for (int64_t i = 0; t->dtype == PL_U8 && i < pl_type_elems(t); i++) /* small indices */
+            ((uint8_t *)m.at[r->out])[i] = (uint8_t)((i * 7 + i / 3) % 4);
     }
     return m;
 }
@@ -573,12 +576,41 @@ static void pooled(pl_graph *g, pl_dtype d, int64_t n, int64_t w, int64_t c)
     pl_output(g, "each", pl_sum(g, pl_mul(g, t, f32(g, x)), axes, false));
 }
 
+/* The gradient of a pool with its indices stored; sums over an image and over all images. */
+static void indexed(pl_graph *g, pl_dtype d, int64_t n, int64_t w, int64_t c)
+{
+    pl_type whole = PL_TYPE(PL_U8, n, 4, 2, w, 2, c);
+    pl_val at = pl_input(g, "at", PL_TYPE(PL_U8, n, 4, 1, w, 1, c));
+    pl_val dy = f32(g, pl_input(g, "dy", PL_TYPE(d, n, 4, 1, w, 1, c)));
+    pl_val x = f32(g, pl_input(g, "x", PL_TYPE(d, n, 4, 2, w, 2, c)));
+    pl_val k = pl_add(g, pl_iota(g, whole, 4), pl_add(g, pl_iota(g, whole, 2), pl_iota(g, whole, 2)));
+    pl_val hit = pl_eq(g, at, k);
+    pl_val t = pl_select(g, hit, pl_mul(g, dy, pl_full_like(g, x, 1)), pl_full_like(g, x, 0));
+    t = pl_add(g, t, x);
+    uint32_t axes = PL_AXIS(1) | PL_AXIS(2) | PL_AXIS(3) | PL_AXIS(4);
+    pl_output(g, "all", pl_sum(g, t, axes | PL_AXIS(0), false));
+    pl_output(g, "each", pl_sum(g, pl_mul(g, t, x), axes, false));
+    pl_output(g, "same", pl_cast(g, pl_eq(g, at, pl_full_like(g, at, 1)), PL_U8));
+}
+
+/* Rows inside, and beside them sums of columns over all rows, over some, and over a flat view. */
+static void beside(pl_graph *g, pl_dtype d, int64_t a, int64_t n, int64_t c)
+{
+    pl_val x = pl_input(g, "x", PL_TYPE(d, a, n, c)), y = pl_input(g, "y", PL_TYPE(d, a, n, c)), rstd;
+    layer_norm(g, x, y);
+    pl_val z = pl_mul(g, norm(g, x, PL_AXIS(-1), &rstd), f32(g, y));
+    pl_output(g, "each", pl_sum(g, z, PL_AXIS(1), false));
+    pl_output(g, "most", pl_max_over(g, z, PL_AXIS(0) | PL_AXIS(1), false));
+    pl_output(g, "flat", pl_sum(g, pl_reshape(g, z, PL_DIMS(a * n, c)), PL_AXIS(0), false));
+    pl_output(g, "zy", pl_cast(g, z, d));
+}
+
 TEST(cuda_group_corners)
 {
-    job jobs[16];
+    job jobs[24];
     int n = 0;
     memset(jobs, 0, sizeof jobs);
-    for (int i = 0; i < 16; i++) {
+    for (int i = 0; i < 24; i++) {
         jobs[i].store = pl_store_new();
         jobs[i].g = pl_graph_new(jobs[i].store);
         jobs[i].name = "corner";
@@ -589,6 +621,8 @@ TEST(cuda_group_corners)
     long_rows(jobs[n++].g, 65537);
     tall(jobs[n++].g, 3, 1500, 12);
     pooled(jobs[n++].g, PL_F16, 2, 70, 16);
+    indexed(jobs[n++].g, PL_F16, 2, 257, 8);
+    beside(jobs[n++].g, PL_F32, 3, 50, 132);
     if (pl_test_long()) {
         pooled(jobs[n++].g, PL_F32, 3, 5, 12);
         pooled(jobs[n++].g, PL_BF16, 2, 300, 6);
@@ -599,9 +633,66 @@ TEST(cuda_group_corners)
         long_rows(jobs[n++].g, 140000);
         tall(jobs[n++].g, 2, 900, 5);
         tall(jobs[n++].g, 40, 3, 256);
+        tall(jobs[n++].g, 3, 4099, 4);
+        beside(jobs[n++].g, PL_BF16, 2, 320, 256);
+        beside(jobs[n++].g, PL_F16, 1, 71, 1024);
+        indexed(jobs[n++].g, PL_F32, 3, 259, 4);
     }
-    for (int i = n; i < 16; i++) job_free(&jobs[i]);
+    for (int i = n; i < 24; i++) job_free(&jobs[i]);
     check_jobs(jobs, n);
+}
+
+/* What a group reads it reads once: sums over other dims are one walk with a fold for each, and
+ * columns of rows that are used are added up beside. */
+static void two_sums(pl_graph *g, int64_t n, int64_t rows)
+{
+    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, n, rows, 12));
+    pl_output(g, "each", pl_sum(g, pl_square(g, x), PL_AXIS(1), false));
+    pl_output(g, "all", pl_sum(g, pl_exp(g, x), PL_AXIS(0) | PL_AXIS(1), false));
+}
+
+static void rows_and_columns(pl_graph *g, int64_t n, int64_t c)
+{
+    pl_val p = pl_softmax(g, pl_input(g, "x", PL_TYPE(PL_F32, n, c)), -1);
+    pl_output(g, "p", p);
+    pl_output(g, "sum", pl_sum(g, p, PL_AXIS(0), false));
+}
+
+TEST(cuda_group_one_walk)
+{
+    static const struct {
+        void (*make)(pl_graph *g, int64_t a, int64_t b);
+        int64_t a, b;
+        uint32_t kernels;
+    } want[] = {{two_sums, 3, 4097, 3},
+                {two_sums, 3, 4095, 4},
+                {rows_and_columns, 300, 256, 2},
+                {rows_and_columns, 300, 2048, 3}};
+    for (int i = 0; i < 4; i++) {
+        pl_store *store = pl_store_new();
+        pl_graph *g = pl_graph_new(store);
+        want[i].make(g, want[i].a, want[i].b);
+        pl_fuse_opts o = PL_FUSE_OPTS_CUDA(NULL);
+        pl_units *u = NULL;
+        pl_arena a = PL_ARENA_INIT;
+        CHECK_OK(pl_graph_status(g));
+        CHECK_OK(pl_passes_run(&g, &(pl_pass_opts){.open = true}));
+        CHECK_OK(pl_fuse(g, &o, &u));
+        uint32_t kernels = 0, groups = 0;
+        for (uint32_t k = 0; k < u->n; k++) {
+            pl_code code;
+            if (u->unit[k].kind != PL_UNIT_GROUP) continue;
+            CHECK_OK(pl_code_make(g, &u->unit[k], &a, &code));
+            kernels += code.n_kernels;
+            groups++;
+        }
+        CHECK_INT(groups, 1);
+        CHECK_INT(kernels, want[i].kernels);
+        pl_arena_release(&a);
+        pl_units_free(u);
+        pl_graph_free(g);
+        pl_store_free(store);
+    }
 }
 
 /* A sum over nothing is 0, a mean of nothing NaN; nothing to write is no kernel. */

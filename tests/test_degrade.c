@@ -112,7 +112,7 @@ TEST(degrade_sharpen_is_an_unsharp_mask)
     double *s = malloc(N * sizeof *s), *mask = malloc(N * sizeof *mask), *low = malloc(N * sizeof *low);
     double worst = 0, changed = 0;
     for (int i = 0; i < N; i++) /* a bright bar, and a slope that is not to be sharpened */
-        s[i] = src[i] = (float)(0.3 + 0.002 * (i / 3 % W) + (i / 3 % W > 15 && i / 3 % W < 19 ? 0.35 : 0));
+        s[i] = (double)(src[i] = (float)(0.3 + 0.002 * (i / 3 % W) + (i / 3 % W > 15 && i / 3 % W < 19 ? 0.35 : 0)));
     pl_sharpen(src, W, H, dst, pad);
     for (int i = 0; i < N; i++) {
         low[i] = plain_gauss51(s, W, H, i / 3 % W, i / 3 / W, i % 3);

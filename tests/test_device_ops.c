@@ -65,8 +65,8 @@ static char *take(place *w, size_t bytes)
 
 static void fill(place *w, char *p, int byte, size_t bytes)
 {
-    if (bytes) w->dev->fill(p, byte, bytes);
-    w->dev->fill(p + bytes, 0x3c, GUARD);
+    if (bytes) CHECK_OK(w->dev->fill(p, byte, bytes));
+    CHECK_OK(w->dev->fill(p + bytes, 0x3c, GUARD));
 }
 
 static bool intact(place *w, const char *p, size_t bytes)

@@ -72,7 +72,7 @@ TEST(docs_config_is_complete)
 TEST(docs_commands_are_complete)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
-    static const char *const commands[] = {"plan",    "train",   "report",  "replay", "generate",
+    static const char *const commands[] = {"plan",    "train",   "report",  "replay", "generate", "cache",
                                            "inspect", "devices", "recipes", "new"};
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         cli_result r = cli_run("$P %s --help", commands[i]);

@@ -48,7 +48,7 @@ static pl_val batch_norm_part(pl_nn *m, pl_val x)
 
 static pl_val angles(pl_graph *g)
 {
-    return pl_nn_rope_angles(g, 1, (const int64_t[]){5}, (const int64_t[]){8}, 10000);
+    return pl_nn_rope_angles(g, PL_F32, 1, (const int64_t[]){5}, (const int64_t[]){8}, 10000);
 }
 
 /* A constant with the numbers that Python's make(label) has. */
@@ -100,7 +100,7 @@ LAYER(rope_half, pl_nn_rope(g, x, angles(g), true))
 LAYER(time_cos_first, pl_nn_time_features(g, x, 8, (pl_nn_sinusoid){0}))
 LAYER(time_sin_first,
       pl_nn_time_features(g, x, 8, (pl_nn_sinusoid){.sin_first = true, .last_is_full = true}))
-LAYER(position_2d, pl_add(g, pl_nn_position_2d(g, 3, 5, 8), pl_scale(g, x, 0)))
+LAYER(position_2d, pl_add(g, pl_nn_position_2d(g, PL_F32, 3, 5, 8), pl_scale(g, x, 0)))
 LAYER(linspace, pl_add(g, pl_nn_linspace(g, PL_F32, -1, 1, 7), pl_scale(g, x, 0)))
 LAYER(film, film(m, x, y))
 LAYER(mse, pl_loss_mse(g, x, y))

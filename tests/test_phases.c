@@ -1,5 +1,6 @@
 /* test_phases.c - runs of several phases: settings of each, what is handed on, what ends one, resuming. */
 #include "cli_run.h"
+#include "images.h"
 #include "plimsoll_checkpoint.h"
 #include "small_run.h"
 #include "test.h"
@@ -86,6 +87,7 @@ TEST(phases_are_runs_of_their_own)
     CHECK(strstr(cli_read(in_dir("a/metrics.csv")), ",main\n"));
     CHECK(strncmp(cli_read(in_dir("a/phases/main/eval.csv")), "step,", 5) == 0);
     CHECK(strstr(cli_read(in_dir("a/phases/main/eval.csv")), "\n11,"));
+    CHECK(strstr(cli_read(in_dir("a/phases/main/eval.csv")), "\n6,")); /* before its first step */
     /* Without a folder the weights pass through a temporary one, of which nothing stays. */
     CHECK_RUN(cli_run("mkdir -p %s/tmp && TMPDIR=%s/tmp $P train %s/c.yaml", d, d, d), 0,
               "49 of 49 tensors are those that pre left");
@@ -119,24 +121,76 @@ TEST(phases_begin_where_they_are_told)
     CHECK_MSG(strcmp(r.out, "5\n2\n") == 0, "%s%s", r.out, r.err);
 }
 
+/* A recipe whose second layer is there when its key says so, trained by an optimiser of its own. */
+static pl_status parts_build(pl_builder *b)
+{
+    pl_nn *m = pl_builder_train(b);
+    pl_type t = PL_TYPE(PL_F32, pl_builder_batch(b), 2);
+    const pl_config *c = pl_builder_config(b);
+    pl_val x = pl_nn_linear(m, pl_input(m->g, "x", t), "one", 2, (pl_nn_lin){0});
+    if (pl_config_bool(c, "two")) x = pl_nn_linear(m, x, "two", pl_config_int(c, "width"), (pl_nn_lin){0});
+    pl_val y = pl_broadcast(m->g, pl_mean(m->g, pl_input(m->g, "y", t), PL_AXIS(1), true),
+                            PL_DIMS(pl_builder_batch(b), pl_val_type(m->g, x).dim[1]));
+    pl_builder_minimise(b, pl_loss_mse(m->g, x, y));
+    return PL_OK;
+}
+
+static float first_weight(pl_run *r, const char *name)
+{
+    int slot = pl_store_find(r->store, name);
+    return slot < 0 ? -1 : *(const float *)pl_session_slot(r->session, slot);
+}
+
 /* A phase may have other parts: what both have is handed on, the rest begins anew; shapes must agree. */
 TEST(phases_hand_on_by_name)
 {
-    WANT_BIN();
-    const char *d = pl_test_dir();
-    CHECK(cli_write(in_dir("f.yaml"), "recipe: fluxflow\nextends: fluxflow/tiny\nbatch: 1\nphases:\n"
-                                      "  - {name: vae, until.steps: 1, set: {gan.on: false, lpips.on: false}}\n"
-                                      "  - {name: gan, until.steps: 1}\n"));
-    cli_result r = cli_run("$P train %s/f.yaml --json --out %s/f", d, d);
-    json_t *j = event_of(r.out, "phase", 1);
-    int64_t taken = number_of(j, "taken"), of = number_of(j, "tensors");
-    CHECK_MSG(r.code == 0 && taken > 0 && taken < of, "%lld of %lld; %s", (long long)taken, (long long)of, r.err);
-    json_decref(j);
-    /* It goes on with a recipe that has several optimisers, too. */
-    CHECK_RUN(cli_run("$P train %s/f.yaml phases.gan.until.steps=2 --out %s/f", d, d), 0, "steps 3 to 3");
-    CHECK(write_config("  - {name: a, until.steps: 2}\n"
-                       "  - {name: b, until.steps: 2, set: {model.channels: [2, 2, 3]}}\n"));
-    CHECK_RUN(cli_run("$P train %s/c.yaml --quiet", d), 6, "the model wants");
+    static const pl_config_entry schema[] = {
+        {"two", PL_CONFIG_BOOL, "true", 0, 0, NULL, "The second layer."},
+        {"width", PL_CONFIG_INT, "2", 1, 9, NULL, "Its width."}, {0}};
+    static const char *const optims[] = {"optim_d", NULL};
+    static const pl_recipe recipe = {.abi = PL_RECIPE_ABI, .name = "parts", .schema = schema,
+                                     .build = parts_build, .data_read = small_run_noise, .optims = optims};
+    const char *keys[] = {"phases=[{set: {two: false}}, {}, {set: {width: 3}}, {set: {optim_d.lr: 3}}]", "batch=4"};
+    char dir[512];
+    float left = 0, fresh = 0;
+    snprintf(dir, sizeof dir, "%s/left", pl_test_dir());
+    for (int i = 0; i < 4; i++) {
+        pl_run *r = NULL;
+        pl_step_info info;
+        int taken, of, refused;
+        CHECK_OK(small_run_open(&recipe, keys, 2, &r));
+        CHECK_OK(pl__stage_open(r));
+        CHECK_OK(pl_run_enter(r, i, 3 * i));
+        CHECK_INT(pl_run_phase_at(r, i)->start, i - 1);
+        if (i) CHECK_OK(pl_run_take_over(r, dir));
+        CHECK_OK(pl_run_build(r));
+        pl_status rc = pl_run_start(r);
+        if (i == 2) {
+            CHECK_MSG(rc == PL_ERR_FILE && strstr(pl_error_text(), "two.weight") &&
+                          strstr(pl_error_text(), "the model wants"), "%s", pl_error_text());
+            pl_run_free(r);
+            continue;
+        }
+        CHECK_OK(rc);
+        pl_run_taken(r, &taken, &of);
+        CHECK_INT(taken, i == 1 ? 2 : i == 3 ? 4 : 0);
+        CHECK_INT(of, i ? 4 : 0);
+        if (i == 0) fresh = first_weight(r, "one.weight");
+        if (i == 1) CHECK(first_weight(r, "one.weight") == left && left != fresh);
+        for (int k = 0; k < 3; k++) CHECK_OK(pl_run_step(r, &info));
+        CHECK_INT(info.step, 3 * i + 3);
+        left = first_weight(r, "one.weight");
+        CHECK_OK(pl_run_hand_on(r, dir, NULL));
+        /* What a recipe's further optimisers add to the configuration is compared, too. */
+        pl_checkpoint c = {0};
+        char save[600];
+        snprintf(save, sizeof save, "%s-%d", dir, i);
+        CHECK_OK(pl_checkpoint_save(r, save, &c));
+        CHECK(c.step == 3 * i + 3 && c.phase_step == 3 && c.phase == i);
+        CHECK_OK(pl_checkpoint_compare(r, save, NULL, NULL, &refused));
+        CHECK_INT(refused, 0);
+        pl_run_free(r);
+    }
 }
 
 /* ---- what ends a phase ------------------------------------------------------------------ */
@@ -147,7 +201,8 @@ TEST(phases_end_by_rule)
     CHECK(write_config("  - {name: a, until: {steps: 20, reach: \"mae_km < 1000\"}, set: {eval.every: 3}}\n"
                        "  - {name: b, until: {steps: 20, patience: 2}, set: {eval.every: 2, stop.metric: mae_km, "
                        "stop.mode: max, stop.threshold: 1}}\n"
-                       "  - {name: c, until: {epochs: 0.5}}\n"));
+                       "  - {name: c, until: {epochs: 0.5, reach: \"mae_km > 1000\", patience: 2}, state: all, set: "
+                       "{eval.every: 3, stop.metric: mae_km, stop.mode: max, stop.threshold: 1}}\n"));
     CHECK_RUN(cli_run("$P train %s/c.yaml --out %s/a", d, d), 0,
               "mae_km is below 1000: the phase ends at step 3 of 20");
     json_t *b = event_of(cli_read(in_dir("a/log.jsonl")), "phase", 1);
@@ -156,7 +211,7 @@ TEST(phases_end_by_rule)
     CHECK(number_of(b, "step") == 3 && number_of(b, "last_step") == 23);
     /* The first evaluation of b is its best, two more bring nothing: steps 5, 7 and 9. */
     CHECK_MSG(number_of(c, "step") == 9, "b ended at step %lld", (long long)number_of(c, "step"));
-    /* Half of 32 samples in batches of 2. */
+    /* Half of 32 samples in batches of 2. What b waited for is no concern of c, though it takes b's state. */
     CHECK(number_of(c, "last_step") == 17 && number_of(end, "steps") == 17);
     json_decref(b);
     json_decref(c);
@@ -165,6 +220,8 @@ TEST(phases_end_by_rule)
               "the run ends at step 9 of 23");
     CHECK(cli_run("test -e %s/b/model.safetensors -a ! -e %s/b/phases/c", d, d).code == 0);
     CHECK_RUN(cli_run("$P train %s/c.yaml phases.b.on_stop=end --out %s/b", d, d), 0, "is finished");
+    CHECK_RUN(cli_run("$P train %s/c.yaml 'phases.a.until.reach=mae_km > -1' train.steps=4", d), 0,
+              "mae_km is above -1: the phase ends at step 3 of 4");
     CHECK_RUN(cli_run("$P train %s/c.yaml 'phases.a.until.reach=mae < 1' --quiet", d), 2,
               "until.reach: the evaluation has no \"mae\"");
 }
@@ -244,6 +301,22 @@ TEST(phases_leave_their_best)
     CHECK(cli_same("a/model.safetensors", b));
 }
 
+/* A checkpoint of a phase knows nothing of the best one of the phase before. */
+TEST(phases_best_is_their_own)
+{
+    WANT_BIN();
+    const char *d = pl_test_dir();
+    char command[1024];
+    /* The mean of the targets is the same in every evaluation: the first of a phase stays its best. */
+    CHECK(write_config("  - {name: a, until.steps: 4, set: {eval.every: 2, checkpoint.best: mean_km}}\n"
+                       "  - {name: b, until.steps: 40, set: {eval.every: 40, checkpoint.best: mean_km}}\n"));
+    snprintf(command, sizeof command, "exec $P train %s/c.yaml train.log_every=1 --out %s/a", d, d);
+    CHECK_RUN(cli_run_signal(command, "phase=b step=5/", SIGTERM), 75, "stopped at step");
+    CHECK(cli_run("test ! -e %s/a/best", d).code == 0);
+    CHECK_RUN(cli_run("$P train %s/c.yaml --quiet --out %s/a && readlink %s/a/best | grep -q 00000044", d, d, d), 0,
+              "");
+}
+
 /* ---- the command line ------------------------------------------------------------------- */
 TEST(phases_overrides)
 {
@@ -262,6 +335,7 @@ TEST(phases_overrides)
         {"batch=8", "{name: main, until.steps: 5, set: {optim: {lr: 0.01}}}"},
         {"optim.lr=8", "set: {batch: 4, optim: {}}"},
         {"train.steps=3", "[{name: pre, until: {}}, {name: main, set: {"},
+        {"'phases.pre.set.optim.frozen=a.*, b.*'", "set.optim.frozen: \"a.*, b.*\"}"},
         {"batch=8 phases.main.set.batch=2", "set: {optim: {lr: 0.01}, batch: 2}"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -405,6 +479,7 @@ TEST(phases_stop_and_go_on)
     CHECK_RUN(cli_run("$P train %s/c.yaml --quiet --out %s/a", d, d), 0, "");
     snprintf(command, sizeof command, "exec $P train %s/c.yaml train.log_every=1 --out %s/b", d, d);
     CHECK_RUN(cli_run_signal(command, "step=3/", SIGTERM), 75, "stopped at step");
+    CHECK(strstr(cli_run("$P inspect %s/b", d).out, ", phase pre, "));
     CHECK_RUN(cli_run_signal(command, "phase=main step=", SIGTERM), 75, "going on from");
     CHECK_RUN(cli_run("$P train %s/c.yaml --out %s/b", d, d), 0, "phase main");
     CHECK(cli_same("a/model.safetensors", "b/model.safetensors"));
@@ -433,4 +508,155 @@ TEST(phases_change_on_the_way)
     CHECK(cli_same("a/model.safetensors", "b/model.safetensors"));
     CHECK_RUN(cli_run("$P train %s/c.yaml phases=null train.steps=1 --quiet --out %s/p", d, d), 0, "");
     CHECK_RUN(cli_run("$P train %s/c.yaml --out %s/p", d, d), 2, "is a run without phases");
+}
+
+/* ---- folds ------------------------------------------------------------------------------- */
+enum { FOLDED = 11 };
+static struct {
+    int train[FOLDED], eval[FOLDED], other; /* how often each sample was read; of another set */
+} reads;
+
+static pl_status folded_read(void *data, pl_subset subset, const int64_t *sample, int n, pl_batch *batch)
+{
+    /* Only the evaluation program has the input "which". */
+    bool eval = pl_batch_input(batch, "which", NULL) != NULL;
+    for (int i = 0; i < n; i++) (eval ? reads.eval : reads.train)[sample[i]]++;
+    reads.other += subset != PL_SUBSET_TRAIN;
+    float *which = pl_batch_input(batch, "which", NULL);
+    for (int i = 0; which && i < n; i++) which[i] = (float)sample[i];
+    return small_run_noise(data, subset, sample, n, batch);
+}
+
+static int64_t folded_size(void *data, pl_subset subset)
+{
+    (void)data;
+    return subset == PL_SUBSET_TRAIN ? FOLDED : 5;
+}
+
+static pl_status folded_build(pl_builder *b)
+{
+    PL_TRY(endless_build(b));
+    pl_nn *e = pl_builder_eval(b);
+    pl_type t = PL_TYPE(PL_F32, pl_builder_batch(b), 2);
+    pl_val x = pl_nn_linear(e, pl_input(e->g, "x", t), "fc", 2, (pl_nn_lin){0});
+    pl_output(e->g, "loss", pl_loss_mse(e->g, x, pl_input(e->g, "y", t)));
+    pl_output(e->g, "which", pl_mean(e->g, pl_input(e->g, "which", PL_TYPE(PL_F32, pl_builder_batch(b))),
+                                     PL_AXIS(0), false));
+    return PL_OK;
+}
+
+/* Every sample is left out of training in one fold, and evaluated in that one alone. */
+TEST(phases_folds_part_the_data)
+{
+    static const pl_config_entry schema[] = {{0}};
+    static const pl_recipe recipe = {.abi = PL_RECIPE_ABI, .name = "folded", .schema = schema,
+                                     .build = folded_build, .data_size = folded_size, .data_read = folded_read};
+    const char *keys[] = {"phases=[{name: loo, folds: 4, until: {steps: 16}}]", "batch=3"};
+    int left_out[FOLDED] = {0};
+    for (int fold = 0; fold < 4; fold++) {
+        pl_run *r = NULL;
+        pl_step_info info;
+        pl_eval_info e;
+        CHECK_OK(small_run_open(&recipe, keys, 2, &r));
+        CHECK_INT(pl_run_phase_count(r), 4);
+        CHECK_OK(pl_run_enter(r, fold, 0));
+        CHECK_OK(pl_run_build(r));
+        memset(&reads, 0, sizeof reads);
+        CHECK_OK(pl_run_start(r));
+        for (int i = 0; i < 16; i++) CHECK_OK(pl_run_step(r, &info));
+        CHECK_OK(pl_run_eval(r, &e));
+        int n = 0;
+        double sum = 0;
+        for (int i = 0; i < FOLDED; i++) {
+            CHECK_MSG((reads.train[i] > 0) != (reads.eval[i] > 0), "fold %d: sample %d: %d and %d reads", fold, i,
+                      reads.train[i], reads.eval[i]);
+            left_out[i] += reads.eval[i] > 0;
+            n += reads.eval[i] > 0;
+            sum += reads.eval[i] > 0 ? i : 0;
+        }
+        CHECK(reads.other == 0 && e.samples == n && n == (fold < 3 ? 3 : 2));
+        CHECK_NEAR(e.value[1], sum / n, 1e-5);
+        CHECK_NEAR(info.epoch, 48.0 / (FOLDED - n), 1e-9);
+        pl_run_free(r);
+    }
+    for (int i = 0; i < FOLDED; i++) CHECK_INT(left_out[i], 1);
+    static const struct {
+        const char *keys[2], *want;
+    } bad[] = {{{"data.folds=1", "seed=0"}, "at least 2 parts"},
+               {{"data.folds=4", "data.fold=4"}, "which are 0 to 3"},
+               {{"data.folds=12", "seed=0"}, "some would be empty"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        pl_run *r = NULL;
+        CHECK_OK(small_run_open(&recipe, bad[i].keys, 2, &r));
+        CHECK_OK(pl_run_build(r));
+        CHECK_INT(pl_run_start(r), PL_ERR_CONFIG);
+        CHECK_MSG(strstr(pl_error_text(), bad[i].want), "%s", pl_error_text());
+        pl_run_free(r);
+    }
+}
+
+static pl_status pictures_build(pl_builder *b)
+{
+    int64_t n = pl_builder_batch(b);
+    pl_nn *m[2] = {pl_builder_train(b), pl_builder_eval(b)};
+    for (int i = 0; i < 2; i++) {
+        pl_graph *g = m[i]->g;
+        pl_val x = pl_reshape(g, pl_input(g, "x", PL_TYPE(PL_F32, n, 8, 8, 3)), PL_DIMS(n, 192));
+        pl_val label = pl_input(g, "label", PL_TYPE(PL_F32, n));
+        pl_val y = pl_squeeze(g, pl_nn_linear(m[i], x, "fc", 1, (pl_nn_lin){0}), 1);
+        pl_val loss = pl_loss_mse(g, y, label);
+        pl_output(g, "label", pl_mean(g, label, PL_AXIS(0), false));
+        pl_val middle = pl_full_like(g, label, 1);
+        pl_output(g, "middle", pl_mean(g, pl_cast(g, pl_eq(g, label, middle), PL_F32), PL_AXIS(0), false));
+        if (i) pl_output(g, "loss", loss);
+        else pl_builder_minimise(b, loss);
+    }
+    return PL_OK;
+}
+
+/* Twelve pictures in three classes: three parts are the three classes. */
+TEST(phases_folds_part_pictures)
+{
+    static const pl_config_entry schema[] = {{0}};
+    static const pl_image_input inputs[] = {{"x", 0, 1}, {NULL, 0, 0}};
+    static const pl_image_feed feed = {.images = inputs, .label = "label"};
+    static const pl_recipe recipe = {.abi = PL_RECIPE_ABI, .name = "pictures", .schema = schema,
+                                     .build = pictures_build, .images = &feed};
+    char path[600];
+    snprintf(path, sizeof path, "data.path=%s/set", pl_test_dir());
+    if (!image_folder(path + 10, 12, 3, 16, 16, 0)) SKIP("libturbojpeg is not here");
+    for (int balance = 0; balance < 2; balance++) {
+        const char *keys[] = {path, "batch=2", "data.folds=3", "data.fold=1", "data.workers=0",
+                              balance ? "data.balance=true" : "data.balance=false"};
+        pl_run *r = NULL;
+        pl_step_info info;
+        pl_eval_info e;
+        CHECK_OK(small_run_open(&recipe, keys, 6, &r));
+        CHECK_OK(pl_run_build(r));
+        CHECK_OK(pl_run_start(r));
+        for (int i = 0; i < 12; i++) {
+            CHECK_OK(pl_run_step(r, &info));
+            for (int k = 0; k < info.n_terms; k++)
+                if (strcmp(info.term_name[k], "middle") == 0) CHECK(info.term[k] == 0);
+        }
+        CHECK_OK(pl_run_eval(r, &e));
+        CHECK(e.samples == 4);
+        for (int k = 0; k < e.n; k++)
+            if (strcmp(e.name[k], "label") == 0) CHECK_NEAR(e.value[k], 1, 1e-6);
+        pl_run_free(r);
+    }
+}
+
+/* Arrays on disk are parted as the recipe's own samples are. */
+TEST(phases_folds_part_arrays)
+{
+    WANT_BIN();
+    const char *d = pl_test_dir();
+    CHECK_RUN(cli_run("$P generate " CLI_SMALL "--out %s/set", d), 0, "");
+    CHECK_RUN(cli_run("$P train " CLI_SMALL "data.folds=3 data.fold=1 train.steps=8 --quiet --out %s/a", d), 0, "");
+    CHECK_RUN(cli_run("$P train " CLI_SMALL "data.folds=3 data.fold=1 train.steps=8 --quiet data.path=%s/set --out "
+                      "%s/b", d, d), 0, "");
+    CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=8 --quiet --out %s/c", d), 0, "");
+    CHECK(cli_same("a/model.safetensors", "b/model.safetensors") && cli_same("a/eval.csv", "b/eval.csv"));
+    CHECK(!cli_same("a/model.safetensors", "c/model.safetensors"));
 }

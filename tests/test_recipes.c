@@ -212,3 +212,30 @@ TEST(recipes_replay_of_all_peers)
         check_replay(text);
     }
 }
+
+/* Both programs in f64, from the same weights, on the same draws: what f32 leaves open is rounding. The rate is
+ * one that f32 has exactly. */
+TEST(recipes_replay_in_f64)
+{
+    static const char *const names[] = {"wandistill", "stablesr-edge-after", "stablesr-full"};
+    const char *python = getenv("PL_ORACLE") ? getenv("PL_ORACLE") : "/opt/oracle/bin/python3";
+    char text[2048];
+    if (!pl_test_long()) SKIP("long");
+    if (access(python, X_OK) != 0) SKIP("no PyTorch; PL_ORACLE names a Python that has it");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        pl_replay_opts o = {.loss_tol = 1e-9, .grad_tol = 1e-9, .final_tol = 1e-9};
+        pl_replay_report r;
+        for (int k = 0; k < 2; k++) {
+            snprintf(text, sizeof text,
+                     "%s bench/peers/bench.py --workload %s --scale tiny --device cpu --set lr=0.0001220703125 "
+                     "--dump %s/%s %s%s%s >/dev/null", python, names[i], pl_test_dir(), k ? "double" : "single",
+                     k ? "--double-of " : "", k ? pl_test_dir() : "", k ? "/single" : "");
+            CHECK_INT(system(text), 0);
+        }
+        snprintf(text, sizeof text, "%s/double/%s", pl_test_dir(), names[i]);
+        CHECK_OK(pl_replay(text, &o, &r));
+        CHECK_MSG(r.agree && r.worst_loss < 1e-12 && r.worst_grad < 1e-9,
+                  "%s: losses differ by %g, gradients by %g (%s), weights by %g (%s)", names[i], r.worst_loss,
+                  r.worst_grad, r.worst_grad_name, r.worst_final, r.worst_final_name);
+    }
+}

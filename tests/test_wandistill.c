@@ -5,6 +5,7 @@
 #include "graph_eval.h"
 #include "io/safetensors.h"
 #include "plimsoll_train.h"
+#include "renamed.h"
 #include "test.h"
 #include "train/train_int.h"
 
@@ -70,65 +71,6 @@ static void diffusers_name(const char *ours, char *out, size_t cap)
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) swap(out, cap, changes[i][0], changes[i][1]);
 }
 
-typedef void (*name_fn)(const char *ours, char *out, size_t cap);
-
-/* What to write: share `part` of `parts` of the teacher's tensors. */
-typedef struct teacher_file {
-    name_fn name;
-    int part, parts;
-    bool bf16;
-    const char *leave_out, *add; /* tensors by their name in the file */
-} teacher_file;
-
-static pl_status write_tensors(const pl_st_reader *from, pl_st_writer *w, const teacher_file *o)
-{
-    char name[256];
-    int index[512], n = 0, k = 0;
-    for (int i = 0; i < pl_st_count(from); i++) {
-        const pl_st_tensor *t = pl_st_at(from, i);
-        if (strncmp(t->name, "teacher.", 8) != 0 || k++ % o->parts != o->part) continue;
-        o->name(t->name, name, sizeof name);
-        if (o->leave_out && strcmp(o->leave_out, name) == 0) continue;
-        pl_type type = t->type;
-        if (o->bf16) type.dtype = PL_BF16;
-        PL_TRY(pl_st_writer_add(w, name, &type));
-        index[n++] = i;
-    }
-    pl_type one = PL_TYPE(PL_F32, 1);
-    if (o->add) PL_TRY(pl_st_writer_add(w, o->add, &one));
-    PL_TRY(pl_st_writer_begin(w));
-    for (int i = 0; i < n + (o->add != NULL); i++) {
-        int at = pl_st_writer_order(w, i);
-        float zero = 0;
-        if (at == n) {
-            PL_TRY(pl_st_writer_write(w, at, &zero, sizeof zero));
-            continue;
-        }
-        const pl_st_tensor *t = pl_st_at(from, index[at]);
-        size_t bytes = (size_t)(t->end - t->begin);
-        float *data = malloc(bytes);
-        uint16_t *half = (uint16_t *)(void *)data;
-        pl_status rc = pl_st_read(from, t, data, bytes);
-        for (size_t e = 0; o->bf16 && e < bytes / 4; e++) half[e] = pl_f32_to_bf16(data[e]);
-        if (rc == PL_OK) rc = pl_st_writer_write(w, at, data, o->bf16 ? bytes / 2 : bytes);
-        free(data);
-        PL_TRY(rc);
-    }
-    return pl_st_writer_finish(w);
-}
-
-static pl_status write_teacher(const char *model, const char *path, teacher_file o)
-{
-    pl_st_reader *from;
-    pl_st_writer *w;
-    PL_TRY(pl_st_open(model, &from));
-    PL_TRY(pl_st_writer_new(path, &w));
-    pl_status rc = write_tensors(from, w, &o);
-    pl_st_writer_free(w);
-    pl_st_close(from);
-    return rc;
-}
-
 /* A tiny model with random weights of a seed, saved in our names. */
 static pl_status save_model(const char *const *overrides, int n, const char *path)
 {
@@ -148,31 +90,6 @@ static pl_status save_with(const char *weights, const char *path)
     return save_model((const char *const[]){"seed=6", key}, 2, path);
 }
 
-/* Differences of the teacher's tensors of two models in units of its rounding, and how many others are equal. */
-static pl_status compare(const char *a, const char *b, bool rounded, int *teacher_off, int *others_same)
-{
-    pl_st_reader *x, *y;
-    PL_TRY(pl_st_open(a, &x));
-    PL_TRY(pl_st_open(b, &y));
-    *teacher_off = *others_same = 0;
-    for (int i = 0; i < pl_st_count(x); i++) {
-        const pl_st_tensor *t = pl_st_at(x, i), *u = pl_st_find(y, t->name);
-        size_t bytes = (size_t)(t->end - t->begin);
-        float *p = malloc(bytes), *q = malloc(bytes);
-        bool same = u && pl_st_read(x, t, p, bytes) == PL_OK && pl_st_read(y, u, q, bytes) == PL_OK;
-        for (size_t e = 0; same && e < bytes / 4; e++)
-            same = (rounded ? pl_bf16_to_f32(pl_f32_to_bf16(p[e])) : p[e]) == q[e];
-        free(p), free(q);
-        if (strncmp(t->name, "teacher.", 8) == 0)
-            *teacher_off += !same;
-        else if (strstr(t->name, "weight") && !strstr(t->name, "norm"))
-            *others_same += same;
-    }
-    pl_st_close(x);
-    pl_st_close(y);
-    return PL_OK;
-}
-
 #define PATH(var, name)                                                                                      \
     char var[512];                                                                                           \
     snprintf(var, sizeof var, "%s/" name, pl_test_dir())
@@ -184,19 +101,48 @@ TEST(wandistill_teacher_by_both_names)
     PATH(back, "back.safetensors");
     CHECK_OK(save_model((const char *const[]){"seed=5"}, 1, model));
     for (int k = 0; k < 4; k++) {
-        teacher_file o = {.name = k % 2 ? native_name : diffusers_name, .parts = 1, .bf16 = k > 1};
+        renamed_file o = {.of = "teacher.", .name = k % 2 ? native_name : diffusers_name, .parts = 1, .bf16 = k > 1};
         int off, same;
-        CHECK_OK(write_teacher(model, file, o));
+        CHECK_OK(renamed_write(model, file, o));
         CHECK_OK(save_with(file, back));
-        CHECK_OK(compare(model, back, o.bf16, &off, &same));
+        CHECK_OK(renamed_compare(model, back, "teacher.", o.bf16, &off, &same));
         CHECK_MSG(off == 0 && same == 0, "names %d: %d tensors of the teacher differ, %d others came with them", k,
                   off, same);
     }
     /* Without a file the weights are others: the comparison can fail. */
     int off, same;
     CHECK_OK(save_model((const char *const[]){"seed=6"}, 1, back));
-    CHECK_OK(compare(model, back, false, &off, &same));
+    CHECK_OK(renamed_compare(model, back, "teacher.", false, &off, &same));
     CHECK(off > 20);
+}
+
+/* The real teacher is bf16 here and mostly f32 in files. */
+TEST(wandistill_teacher_in_bf16)
+{
+    PATH(model, "model.safetensors");
+    PATH(file, "teacher.safetensors");
+    char key[640];
+    pl_run *run;
+    pl_st_reader *f;
+    snprintf(key, sizeof key, "teacher.weights=%s", file);
+    CHECK_OK(save_model((const char *const[]){"seed=5"}, 1, model));
+    CHECK_OK(renamed_write(model, file, (renamed_file){.of = "teacher.", .name = native_name, .parts = 1}));
+    CHECK_OK(pl_run_open("wandistill/tiny", (const char *const[]){"seed=6", "teacher.dtype=bf16", key}, 3, &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK_OK(pl_run_start(run));
+    CHECK_OK(pl_st_open(model, &f));
+    static const char *const names[] = {"teacher.blocks.1.ffn.0.weight", "teacher.modulation", "teacher.head.bias"};
+    for (int k = 0; k < 3; k++) {
+        const pl_st_tensor *t = pl_st_find(f, names[k]);
+        const uint16_t *ours = pl_session_slot(pl_run_session(run), pl_store_find(pl_run_store(run), names[k]));
+        int64_t n = pl_type_elems(&t->type);
+        float *theirs = malloc((size_t)n * sizeof *theirs);
+        CHECK_OK(pl_st_read(f, t, theirs, (size_t)n * sizeof *theirs));
+        for (int64_t i = 0; i < n; i++) CHECK_INT(ours[i], pl_f32_to_bf16(theirs[i]));
+        free(theirs);
+    }
+    pl_st_close(f);
+    pl_run_free(run);
 }
 
 static bool write_text(const char *path, const char *text)
@@ -207,7 +153,7 @@ static bool write_text(const char *path, const char *text)
 }
 
 /* The index that comes with shards: which tensor lies in which. */
-static bool write_index(const char *model, const char *path, name_fn name, int parts, const char *also)
+static bool write_index(const char *model, const char *path, renamed_fn name, int parts, const char *also)
 {
     pl_st_reader *f;
     FILE *out = fopen(path, "w");
@@ -240,16 +186,16 @@ TEST(wandistill_teacher_in_shards)
     CHECK_OK(save_model((const char *const[]){"seed=5"}, 1, model));
     for (int i = 0; i < 3; i++) {
         snprintf(shard, sizeof shard, "%s/shard-%d.safetensors", folder, i);
-        CHECK_OK(write_teacher(model, shard, (teacher_file){.name = diffusers_name, .part = i, .parts = 3}));
+        CHECK_OK(renamed_write(model, shard, (renamed_file){.of = "teacher.", .name = diffusers_name, .part = i, .parts = 3}));
     }
     int off, same;
     CHECK_OK(save_with(folder, back)); /* all files of the folder */
-    CHECK_OK(compare(model, back, false, &off, &same));
+    CHECK_OK(renamed_compare(model, back, "teacher.", false, &off, &same));
     CHECK_INT(off, 0);
     CHECK(write_index(model, index, diffusers_name, 3, NULL));
     for (int k = 0; k < 2; k++) { /* the folder with its index, and the index */
         CHECK_OK(save_with(k ? index : folder, back));
-        CHECK_OK(compare(model, back, false, &off, &same));
+        CHECK_OK(renamed_compare(model, back, "teacher.", false, &off, &same));
         CHECK_INT(off, 0);
     }
     CHECK(write_index(model, index, diffusers_name, 3, "not.there"));
@@ -270,7 +216,7 @@ TEST(wandistill_teacher_strictly)
     PATH(file, "teacher.safetensors");
     PATH(back, "back.safetensors");
     CHECK_OK(save_model((const char *const[]){"seed=5"}, 1, model));
-    CHECK_OK(write_teacher(model, file, (teacher_file){.name = native_name, .parts = 1, .leave_out = "blocks.1.ffn.2.bias",
+    CHECK_OK(renamed_write(model, file, (renamed_file){.of = "teacher.", .name = native_name, .parts = 1, .leave_out = "blocks.1.ffn.2.bias",
                                           .add = "blocks.1.img_attn.k"}));
     CHECK(save_with(file, back) == PL_ERR_FILE);
     CHECK_MSG(strstr(pl_error_text(), "blocks.1.ffn.2.bias") && strstr(pl_error_text(), "blocks.1.img_attn.k") &&
@@ -279,12 +225,63 @@ TEST(wandistill_teacher_strictly)
     /* Another size of the teacher: more blocks than the model has, and other widths. */
     PATH(large, "large.safetensors");
     CHECK_OK(save_model((const char *const[]){"teacher.layers=3"}, 1, large));
-    CHECK_OK(write_teacher(large, file, (teacher_file){.name = diffusers_name, .parts = 1}));
+    CHECK_OK(renamed_write(large, file, (renamed_file){.of = "teacher.", .name = diffusers_name, .parts = 1}));
     CHECK(save_with(file, back) == PL_ERR_FILE && strstr(pl_error_text(), "blocks.2."));
     CHECK_OK(save_model((const char *const[]){"teacher.ffn=80"}, 1, large));
-    CHECK_OK(write_teacher(large, file, (teacher_file){.name = diffusers_name, .parts = 1}));
+    CHECK_OK(renamed_write(large, file, (renamed_file){.of = "teacher.", .name = diffusers_name, .parts = 1}));
     CHECK(save_with(file, back) == PL_ERR_FILE && strstr(pl_error_text(), "ffn.net.0.proj"));
     CHECK(save_with("/nowhere/teacher.safetensors", back) != PL_OK);
+}
+
+/* ---- weights cut out of the teacher ------------------------------------------------------- */
+static const float *slot_data(pl_run *run, const char *name, pl_type *type)
+{
+    int slot = pl_store_find(pl_run_store(run), name);
+    if (slot < 0) return NULL;
+    *type = pl_store_slot(pl_run_store(run), slot)->type;
+    return pl_session_slot(pl_run_session(run), slot);
+}
+
+/* With a learning rate of 0 the first step leaves what was cut out. */
+TEST(wandistill_student_from_teacher)
+{
+    pl_run *run;
+    pl_step_info info;
+    const char *const o[] = {"student.from_teacher=true", "optim.lr=0", "student.depth=2", "teacher.layers=5", "teacher.ffn=130"};
+    CHECK_OK(pl_run_open("wandistill/tiny", o, 5, &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK_OK(pl_run_start(run));
+    CHECK_OK(pl_run_step(run, &info));
+    pl_type st, tt;
+    for (int i = 0; i < 2; i++) {
+        char name[96];
+        int of = i * 5 / 2;
+        snprintf(name, sizeof name, "student.blocks.%d.attn.in_proj_weight", i);
+        const float *s = slot_data(run, name, &st);
+        snprintf(name, sizeof name, "teacher.blocks.%d.self_attn.k.weight", of);
+        const float *t = slot_data(run, name, &tt);
+        CHECK(s && t && st.dim[1] == 32 && tt.dim[1] == 48);
+        for (int r = 0; r < 32; r++) /* k is the middle third */
+            for (int c = 0; c < 32; c++)
+                CHECK_NEAR(s[(32 + r) * 32 + c], (double)t[r * 48 + c] * sqrt(48.0 / 32), 1e-6);
+        snprintf(name, sizeof name, "student.blocks.%d.mlp.2.weight", i);
+        s = slot_data(run, name, &st);
+        snprintf(name, sizeof name, "teacher.blocks.%d.ffn.2.weight", of);
+        t = slot_data(run, name, &tt);
+        CHECK_NEAR(s[31 * 128 + 127], (double)t[31 * 130 + 127] * sqrt(130.0 / 128), 1e-6);
+        snprintf(name, sizeof name, "student.blocks.%d.mlp.0.bias", i);
+        s = slot_data(run, name, &st);
+        snprintf(name, sizeof name, "teacher.blocks.%d.ffn.0.bias", of);
+        t = slot_data(run, name, &tt);
+        CHECK(memcmp(s, t, 128 * sizeof *s) == 0);
+    }
+    /* Only in the first step: afterwards the student is its own. */
+    int slot = pl_store_find(pl_run_store(run), "student.blocks.0.mlp.2.bias");
+    float *own = pl_session_slot(pl_run_session(run), slot);
+    own[0] = 7;
+    CHECK_OK(pl_run_step(run, &info));
+    CHECK(own[0] == 7);
+    pl_run_free(run);
 }
 
 /* ---- memory ------------------------------------------------------------------------------- */
@@ -450,4 +447,44 @@ TEST(wandistill_1000_steps_are_flat)
     pl_run_free(run);
     CHECK_MSG(now <= after_ten + (64 << 10), "%llu bytes after 10 steps, %llu after 1000",
               (unsigned long long)after_ten, (unsigned long long)now);
+}
+
+/* ---- prompts ------------------------------------------------------------------------------ */
+/* The prompts and embeddings that the recipe writes train as its own samples do, up to their order: the
+ * mean loss over the evaluation's lines is that of some lines, and each line's row is read. */
+TEST(wandistill_prompts_and_embeddings)
+{
+    PATH(dir, "raw");
+    char prompts[640], rows[640];
+    pl_run *run;
+    const char *const few[] = {"data.samples=24", "data.eval_samples=8"};
+    CHECK_OK(pl_run_open("wandistill/tiny", few, 2, &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK_OK(pl_run_generate_raw(run, dir, 0, 0, NULL, NULL));
+    pl_run_free(run);
+    snprintf(prompts, sizeof prompts, "data.prompts=%s/prompts.txt", dir);
+    snprintf(rows, sizeof rows, "data.embeddings=%s/embeddings.npy", dir);
+    double loss[2];
+    for (int k = 0; k < 2; k++) {
+        CHECK_OK(pl_run_open("wandistill/tiny", (const char *const[]){prompts, rows, "data.eval_share=0.2"}, 3, &run));
+        CHECK_OK(pl_run_build(run));
+        CHECK_OK(pl_run_start(run));
+        CHECK_MSG(pl__run_samples(run) > 16 && pl__run_samples(run) < 32, "%lld prompts to train on",
+                  (long long)pl__run_samples(run));
+        for (int i = 0; i < 20; i++) {
+            pl_step_info info;
+            CHECK_OK(pl_run_step(run, &info));
+            loss[k] = info.loss;
+        }
+        pl_eval_info e;
+        CHECK_OK(pl_run_eval(run, &e));
+        CHECK(e.n == 1 && isfinite(e.value[0]));
+        pl_run_free(run);
+    }
+    CHECK(loss[0] == loss[1] && loss[0] > 0);
+    /* The rows matter: without the file there is nothing to read the text from. */
+    CHECK_OK(pl_run_open("wandistill/tiny", (const char *const[]){prompts}, 1, &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK(pl_run_start(run) != PL_OK && strstr(pl_error_text(), "data.embeddings"));
+    pl_run_free(run);
 }

@@ -4,18 +4,57 @@
 
 #include "plimsoll_recipe.h"
 
-/* The data, see sky.c. */
-pl_status cloud_data_open(const pl_config *c, void **data);
-void cloud_data_close(void *data);
-int64_t cloud_data_size(void *data, pl_subset subset);
-pl_status cloud_data_read(void *data, pl_subset subset, const int64_t *sample, int n,
+/* Sizes of one build. */
+typedef struct cloud {
+    pl_builder *b;
+    pl_nn *m;
+    const int64_t *channels, *dense;
+    const double *drop_dense;
+    int64_t batch, frames, height, width, film_hidden;
+    double drop_conv;
+    bool look;        /* spatial attention */
+    const char *kind; /* architecture.name */
+} cloud;
+
+/* model.c: sizes from the configuration; the standardised height (B) of the inputs frames (B,T,H,W) and
+ * angles (B,2), not finite when training has blown up. */
+pl_status cloud_sizes(pl_builder *b, pl_nn *m, cloud *k);
+pl_val cloud_predict(cloud *k);
+pl_nn_lin cloud_xavier(void);
+
+/* graph.c: frame t's map (B,h,w,C) to (B,C), neighbours attending to each other. */
+pl_val cloud_graph_attention(cloud *k, int64_t t, pl_val map);
+/* recurrent.c: the frames' vectors (B,T,C) to (B,C). */
+pl_val cloud_state_space(cloud *k, pl_val features);
+pl_val cloud_lstm(cloud *k, pl_val features);
+/* augment.c: changes stacks and angles (PL_NO_VAL: none) in training, as the keys augment.* say. */
+void cloud_augment(cloud *k, pl_val *frames, pl_val *angles);
+
+/* The data: sky.c makes it up, flights.c reads the authors' files where data.flights names them. */
+pl_status cloud_sky_open(const pl_config *c, void **data);
+void cloud_sky_close(void *data);
+int64_t cloud_sky_size(void *data, pl_subset subset);
+pl_status cloud_sky_read(void *data, pl_subset subset, const int64_t *sample, int n,
                           pl_batch *batch);
+
+pl_status cloud_flights_open(const pl_config *c, void **data);
+void cloud_flights_close(void *data);
+int64_t cloud_flights_size(void *data, pl_subset subset);
+pl_status cloud_flights_read(void *data, pl_subset subset, const int64_t *sample, int n, pl_batch *batch);
+/* contrast.c: a frame of numbers to one of even contrast, in place; limit 0 leaves the contrast alone. */
+pl_status cloud_contrast(float *x, int64_t height, int64_t width, double limit, bool standardise);
 
 /* Heights are learned standardised: (km - mean) / std of the uniform distribution on the range. */
 #define CLOUD_MIN_KM 0.1
 #define CLOUD_MAX_KM 2.0
 #define CLOUD_MEAN_KM ((CLOUD_MIN_KM + CLOUD_MAX_KM) / 2)
 #define CLOUD_STD_KM ((CLOUD_MAX_KM - CLOUD_MIN_KM) / 3.4641016151377544)
+
+/* Angles are given as (degrees - mean) / std of the uniform distributions that sky.c draws from. */
+#define CLOUD_ZENITH_MEAN 40.0
+#define CLOUD_ZENITH_STD 17.3
+#define CLOUD_AZIMUTH_MEAN 180.0
+#define CLOUD_AZIMUTH_STD 103.9
 
 extern const pl_preset cloud_presets[];
 

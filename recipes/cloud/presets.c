@@ -61,5 +61,17 @@ data: {samples: 4096, eval_samples: 320}\n"},
 extends: cloud/full\n\
 batch: 16\n\
 model: {channels: [32, 64, 128], dense: [128, 64]}\n"},
+    {"phases", "pretrain, train, leave one part out: the authors' three phases at toy sizes", "\
+# The authors pretrain on one flight, train on all with that one counting 3.5 times, and may leave one out after\n\
+# the other. With their files: data.flights, and data.train_flights, data.eval_flights, data.heavy_flights in a phase's set.\n\
+extends: cloud/tiny\n\
+phases:\n\
+  - {name: pretrain, until: {steps: 30, patience: 15}, set: {data.samples: 64, eval.every: 10}}\n\
+  - {name: final, until: {steps: 40, patience: 15}, set: {eval.every: 10, optim.lr: 5e-4}}\n\
+  - {name: loo, start: final, folds: 3, until: {steps: 20}}\n"},
+    {"t4", "the full model for the authors' 15 GB card in fp16, planned for it", "\
+extends: cloud/full\n\
+precision: fp16\n\
+memory: 15GB\n"},
     {NULL, NULL, NULL},
 };

@@ -149,9 +149,9 @@ static view view_of(const weather *w)
 static double kelvin(view *v, double x, double y, double flown)
 {
     double shade = opacity(&v->shadow, x - v->shade_x, y + flown - v->shade_y);
-    double cloud = opacity(&v->cloud, x * v->nearer, y * v->nearer + flown);
+    double layer = opacity(&v->cloud, x * v->nearer, y * v->nearer + flown);
     double sea = v->sea_k - 1.2 * shade;
-    return sea + (v->top_k - sea) * v->emission * cloud;
+    return sea + (v->top_k - sea) * v->emission * layer;
 }
 
 static void render_frame(const sky *s, view *v, uint64_t seed, int64_t t, float *out)
@@ -167,7 +167,7 @@ static void render_frame(const sky *s, view *v, uint64_t seed, int64_t t, float 
         }
 }
 
-pl_status cloud_data_open(const pl_config *c, void **data)
+pl_status cloud_sky_open(const pl_config *c, void **data)
 {
     sky *s = calloc(1, sizeof *s);
     if (!s) return PL_ERR_MEMORY;
@@ -181,18 +181,18 @@ pl_status cloud_data_open(const pl_config *c, void **data)
     return PL_OK;
 }
 
-void cloud_data_close(void *data)
+void cloud_sky_close(void *data)
 {
     free(data);
 }
 
-int64_t cloud_data_size(void *data, pl_subset subset)
+int64_t cloud_sky_size(void *data, pl_subset subset)
 {
     const sky *s = data;
     return subset == PL_SUBSET_TRAIN ? s->samples : s->eval_samples;
 }
 
-pl_status cloud_data_read(void *data, pl_subset subset, const int64_t *sample, int n,
+pl_status cloud_sky_read(void *data, pl_subset subset, const int64_t *sample, int n,
                           pl_batch *batch)
 {
     const sky *s = data;
@@ -207,8 +207,8 @@ pl_status cloud_data_read(void *data, pl_subset subset, const int64_t *sample, i
         for (int64_t t = 0; frames && t < s->frames; t++)
             render_frame(s, &v, mix(w.seed + 77), t, frames + (i * s->frames + t) * pixels);
         if (angles) {
-            angles[2 * i] = (float)((w.zenith - 40) / 17.3);
-            angles[2 * i + 1] = (float)((w.azimuth - 180) / 103.9);
+            angles[2 * i] = (float)((w.zenith - CLOUD_ZENITH_MEAN) / CLOUD_ZENITH_STD);
+            angles[2 * i + 1] = (float)((w.azimuth - CLOUD_AZIMUTH_MEAN) / CLOUD_AZIMUTH_STD);
         }
         if (target) target[i] = (float)((w.height_km - CLOUD_MEAN_KM) / CLOUD_STD_KM);
     }

@@ -21,6 +21,8 @@
  */
 #include "fluxflow.h"
 
+#include <math.h>
+
 enum { CONTEXT = 4, TIMES = 1000 };
 
 static const pl_nn_lin plain;
@@ -214,7 +216,7 @@ pl_val flux_flow(pl_nn *m, const flux_sizes *c, pl_val tokens, pl_val text, pl_v
     int64_t angle_width = d / c->flow.heads;
     pl_nn_push(m, "flow_processor");
     stream s = {.x = pl_nn_linear(m, tokens, "vae_to_dmodel", d, plain),
-                .angles = pl_nn_rope_angles(g, 1, &n, &angle_width, 10000)};
+                .angles = pl_nn_rope_angles(g, m->dtype, 1, &n, &angle_width, 10000)};
     s.context = mix_context(m, pl_slice(g, s.x, 1, 0, n < CONTEXT ? n : CONTEXT, 1));
     s.text = text_token(m, c, text, t);
     for (int i = 0; i < c->flow.layers; i++) {
@@ -262,4 +264,30 @@ void flux_flow_noised(pl_graph *g, pl_val x, pl_val noise, pl_val t, pl_val *noi
     a = pl_cast(g, pl_sqrt(g, a), dtype);
     *noised = pl_add(g, pl_mul(g, a, x), pl_mul(g, rest, noise));
     *velocity = pl_sub(g, pl_mul(g, a, noise), pl_mul(g, rest, x));
+}
+
+/* ---- pictures from noise ---------------------------------------------------------------- */
+/* The product of signal_share as a number; 1 before the first time. */
+static double share_at(int64_t t)
+{
+    double a = 1;
+    for (int64_t i = 0; i <= t; i++) a *= 1 - (1e-4 + (0.02 - 1e-4) / (TIMES - 1) * (double)i);
+    return a;
+}
+
+pl_val flux_flow_sample(pl_nn *m, const flux_sizes *c, pl_val noise, pl_val text, int steps)
+{
+    pl_graph *g = m->g;
+    pl_val x = noise;
+    for (int i = 0; i < steps; i++) {
+        int64_t t = TIMES - 1 - (int64_t)i * TIMES / steps;
+        int64_t then = TIMES - 1 - (int64_t)(i + 1) * TIMES / steps;
+        double a = sqrt(share_at(t)), s = sqrt(1 - a * a);
+        double b = sqrt(share_at(then)), r = sqrt(1 - b * b);
+        pl_val v = flux_flow(m, c, x, text, pl_fill(g, PL_TYPE(PL_I64, c->batch), (double)t));
+        pl_val clean = pl_sub(g, pl_scale(g, x, a), pl_scale(g, v, s));
+        pl_val rest = pl_add(g, pl_scale(g, x, s), pl_scale(g, v, a));
+        x = pl_add(g, pl_scale(g, clean, b), pl_scale(g, rest, r));
+    }
+    return x;
 }

@@ -38,6 +38,7 @@ static const pl_config_entry schema[] = {
     {"flow.width", PL_CONFIG_INT, "128", 2, 65536, NULL, "Channels of a token in it."},
     {"flow.heads", PL_CONFIG_INT, "8", 1, 256, NULL, "Heads of its attention."},
     {"flow.layers", PL_CONFIG_INT, "10", 1, 256, NULL, "Its blocks."},
+    {"flow.sample_steps", PL_CONFIG_INT, "20", 1, 1000, NULL, "Steps from noise to a picture (sample.every)."},
     {"flow.text", PL_CONFIG_INT, "1024", 1, 65536, NULL, "Length of a text vector."},
     {"gan.on", PL_CONFIG_BOOL, "true", 0, 0, NULL, "Train against a discriminator."},
     {"gan.base", PL_CONFIG_INT, "64", 1, 65536, NULL, "First width of the discriminator."},
@@ -47,6 +48,9 @@ static const pl_config_entry schema[] = {
     {"lpips.on", PL_CONFIG_BOOL, "true", 0, 0, NULL, "Add a perceptual loss (VGG16)."},
     {"lpips.widths", PL_CONFIG_INTS, "[64, 128, 256, 512, 512]", 1, 65536, NULL,
      "Channels of the five stages of VGG."},
+    {"lpips.weights", PL_CONFIG_TEXT, "null", 0, 0, NULL,
+     "Its weights: safetensors of lpips (net.slice1.0.weight, lin0.model.1.weight) or of torchvision's VGG16 "
+     "(features.0.weight) with the lin ones; null: random."},
     {"loss.lambda_lpips", PL_CONFIG_FLOAT, "0.1", 0, 1e6, NULL, "Weight of LPIPS."},
     {"loss.lambda_adv", PL_CONFIG_FLOAT, "0.5", 0, 1e6, NULL, "Weight of the generator's loss."},
     {"loss.mse_weight", PL_CONFIG_FLOAT, "0.1", 0, 1e6, NULL, "Of MSE beside the two L1 terms."},
@@ -67,34 +71,29 @@ static const pl_config_entry schema[] = {
     {0},
 };
 
-/* The discriminator's turns at one resolution. */
-static void build_discs(pl_builder *b, int64_t side)
+/* A program of one resolution; the image's own has no number. */
+static pl_nn *program(pl_builder *b, const char *name, int pass, pl_when when)
 {
-    int64_t interval = pl_config_int(pl_builder_config(b), "loss.r1_interval");
-    flux k;
-    char name[2][48] = {"disc", "disc_r1"};
-    if (side) {
-        snprintf(name[0], sizeof name[0], "disc_%lld", (long long)side);
-        snprintf(name[1], sizeof name[1], "disc_r1_%lld", (long long)side);
-    }
-    if (interval > 1 &&
-        flux_of(b, pl_builder_program(b, name[0], (pl_when){.but_every = interval}), side, &k))
-        flux_build_disc(&k, false);
-    if (flux_of(b, pl_builder_program(b, name[1], (pl_when){.every = interval}), side, &k))
-        flux_build_disc(&k, true);
+    char text[48];
+    snprintf(text, sizeof text, "%s_%d", name, pass);
+    return pl_builder_program(b, pass ? text : name, when);
 }
 
 /* Everything at one resolution but the training program. */
-static void build_pass(pl_builder *b, int64_t side)
+static void build_pass(pl_builder *b, int pass)
 {
     const pl_config *c = pl_builder_config(b);
-    char name[48];
+    int64_t interval = pl_config_int(c, "loss.r1_interval");
+    pl_when rarely = {.every = interval}, mostly = {.but_every = interval};
+    bool vae = pl_config_bool(c, "vae.on");
     flux k;
-    if (pl_config_bool(c, "vae.on") && pl_config_bool(c, "gan.on")) build_discs(b, side);
-    if (!side) return;
-    snprintf(name, sizeof name, "train_%lld", (long long)side);
-    if (!flux_of(b, pl_builder_program(b, name, (pl_when){0}), side, &k)) return;
-    if (pl_config_bool(c, "vae.on")) flux_build_vae(&k);
+    if (vae && pl_config_bool(c, "gan.on")) {
+        if (interval > 1 && flux_of(b, program(b, "disc", pass, mostly), pass, &k))
+            flux_build_disc(&k, false);
+        if (flux_of(b, program(b, "disc_r1", pass, rarely), pass, &k)) flux_build_disc(&k, true);
+    }
+    if (!pass || !flux_of(b, program(b, "train", pass, (pl_when){0}), pass, &k)) return;
+    if (vae) flux_build_vae(&k);
     else flux_build_flow(&k);
 }
 
@@ -105,19 +104,21 @@ static pl_status build(pl_builder *b)
     pl_nn *m = pl_builder_train(b);
     int n;
     flux k;
-    const int64_t *sides = pl_config_ints(c, "resolutions", &n);
+    pl_config_ints(c, "resolutions", &n);
     if (!vae && !flow) {
         pl_nn_fail(m, PL_ERR_CONFIG, "vae.on and flow.on are both false: nothing is trained");
         return pl_nn_finish(m);
     }
     if (!flux_of(b, m, 0, &k)) return pl_nn_finish(m);
-    for (int i = 0; i < n; i++) build_pass(b, sides[i]);
+    for (int pass = 1; pass <= n; pass++) build_pass(b, pass);
     build_pass(b, 0);
     if (vae) flux_build_vae(&k);
     else flux_build_flow(&k);
     if (vae && flow && flux_of(b, pl_builder_program(b, "flow", (pl_when){.after = true}), 0, &k))
         flux_build_flow(&k);
     if (flux_of(b, pl_builder_eval(b), 0, &k)) flux_build_eval(&k);
+    pl_nn *sample = pl_builder_sample(b);
+    if (sample && flux_of(b, sample, 0, &k)) flux_build_sample(&k);
     return PL_OK;
 }
 
@@ -175,8 +176,14 @@ static const pl_peer_key peer_keys[] = {
 
 static const pl_peer peer = {.workloads = workloads, .preset = "peer", .keys = peer_keys};
 
-static const pl_image_input pictures[] = {{"real", -1, 1}, {NULL, 0, 0}};
-static const pl_image_feed feed = {.images = pictures, .text = "text", .encode = flux_encode};
+static const pl_image_input pictures[] = {{"real", -1, 1}, {"real_1", -1, 1}, {"real_2", -1, 1},
+                                          {"real_3", -1, 1}, {NULL, 0, 0}};
+static const pl_image_feed feed = {.images = pictures,
+                                   .text = "text",
+                                   .encode = flux_encode,
+                                   .height = "image",
+                                   .width = "image_width",
+                                   .draw = flux_draw};
 
 static const char *const optims[] = {"optim_d", "optim_flow", NULL};
 
@@ -197,4 +204,5 @@ const pl_recipe pl_recipe_fluxflow = {
     .metric = "psnr_db",
     .optims = optims,
     .images = &feed,
+    .weights = flux_weights,
 };

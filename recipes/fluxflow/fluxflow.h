@@ -24,7 +24,8 @@ pl_val flux_expander(pl_nn *m, const flux_sizes *c, pl_val packed);
 /* One logit a sample (B). */
 pl_val flux_discriminator(pl_nn *m, const flux_sizes *c, pl_val image, pl_val condition);
 pl_val flux_lpips(pl_nn *m, const flux_sizes *c, pl_val x, pl_val target);
-/* All but the last token, which holds the size: (B,T,D). */
+/* Tokens of an image (B,T,D) with the one that holds the size, (B,T+1,D); and without it. */
+pl_val flux_packed(pl_nn *m, const flux_sizes *c, pl_val tokens);
 pl_val flux_image_tokens(pl_nn *m, pl_val packed);
 /* Mean of the image tokens, (B,D). */
 pl_val flux_token_mean(pl_nn *m, pl_val packed);
@@ -38,6 +39,9 @@ pl_val flux_flow(pl_nn *m, const flux_sizes *c, pl_val tokens, pl_val text, pl_v
 pl_val flux_flow_time(pl_graph *g, pl_val u);
 /* Tokens with as much noise as belongs to t, and the velocity there. */
 void flux_flow_noised(pl_graph *g, pl_val x, pl_val noise, pl_val t, pl_val *noised, pl_val *velocity);
+
+/* Tokens that `steps` steps (DDIM, from time 999 down) make of noise (B,T,D). */
+pl_val flux_flow_sample(pl_nn *m, const flux_sizes *c, pl_val noise, pl_val text, int steps);
 
 /* ---- losses.c --------------------------------------------------------------------------- */
 /* Frequency-split L1 plus mse_weight times MSE. */
@@ -57,12 +61,16 @@ typedef struct flux {
     const pl_config *c;
     pl_nn *m;
     flux_sizes s;
-    int64_t passes; /* programs of a step that train the same parts: one for each resolution */
+    int passes, pass; /* resolutions of a step, each of which trains; which of them: 0 is the image's own */
 } flux;
 
-/* What the configuration says, for images whose shorter side is `side` (0: as it says). An error is the
- * context's. */
-bool flux_of(pl_builder *b, pl_nn *m, int64_t side, flux *k);
+enum { FLUX_PASSES = 4 };
+
+/* What the configuration says, at the image's own size (pass 0) or at that of resolutions[pass - 1]. An
+ * error is the context's. */
+bool flux_of(pl_builder *b, pl_nn *m, int pass, flux *k);
+/* Input of a pass: "real", "real_1", ... */
+const char *flux_image_name(int pass);
 /* The discriminator's update; penalise: with the gradient penalty. */
 void flux_build_disc(flux *k, bool penalise);
 /* The autoencoder's update. */
@@ -71,6 +79,8 @@ void flux_build_vae(flux *k);
 void flux_build_flow(flux *k);
 /* Reconstruction and, where it is trained, the velocity's error. */
 void flux_build_eval(flux *k);
+/* Pictures beside what the autoencoder makes of them; where the flow is trained, pictures from text. */
+void flux_build_sample(flux *k);
 
 /* ---- data, images.c --------------------------------------------------------------------- */
 pl_status flux_data_open(const pl_config *c, void **data);
@@ -78,9 +88,13 @@ void flux_data_close(void *data);
 int64_t flux_data_size(void *data, pl_subset subset);
 pl_status flux_data_read(void *data, pl_subset subset, const int64_t *sample, int n,
                          pl_batch *batch);
+/* A sample as a picture (3 bytes a pixel) and a caption. */
+pl_status flux_draw(const pl_config *c, pl_subset subset, int64_t sample, int w, int h, uint8_t *rgb,
+                    char *caption, size_t cap);
 /* A caption as a vector: the sum of a direction for each of its words. */
 pl_status flux_encode(const pl_config *c, const char *caption, void *row, const pl_type *type);
 
 extern const pl_preset flux_presets[];
+extern const pl_weights flux_weights[]; /* names.c */
 
 #endif

@@ -12,6 +12,7 @@
 
 #include <ctype.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 typedef struct images {
@@ -178,18 +179,52 @@ static void paint_all(const scene *s, int64_t height, int64_t width, float *to)
                   1 / (double)width, to);
 }
 
+static scene sample_scene(pl_subset subset, int64_t sample)
+{
+    uint64_t set = subset == PL_SUBSET_TRAIN ? 1 : 0x5EED;
+    return scene_of(set * 0x100000001B3u + (uint64_t)sample);
+}
+
 pl_status flux_data_read(void *data, pl_subset subset, const int64_t *sample, int n,
                          pl_batch *batch)
 {
     (void)data;
-    pl_type t, text_type;
-    float *to = pl_batch_input(batch, "real", &t);
-    float *text = pl_batch_input(batch, "text", &text_type);
-    uint64_t set = subset == PL_SUBSET_TRAIN ? 1 : 0x5EED;
     for (int i = 0; i < n; i++) {
-        scene s = scene_of(set * 0x100000001B3u + (uint64_t)sample[i]);
-        if (to) paint_all(&s, t.dim[1], t.dim[2], to + i * t.dim[1] * t.dim[2] * 3);
-        if (text) describe(&s, text + i * text_type.dim[1], text_type.dim[1]);
+        scene s = sample_scene(subset, sample[i]);
+        pl_type t;
+        for (int pass = 0; pass < FLUX_PASSES; pass++) {
+            float *to = pl_batch_input(batch, flux_image_name(pass), &t);
+            if (to) paint_all(&s, t.dim[1], t.dim[2], to + i * t.dim[1] * t.dim[2] * 3);
+        }
+        float *text = pl_batch_input(batch, "text", &t);
+        if (text) describe(&s, text + i * t.dim[1], t.dim[1]);
     }
+    return PL_OK;
+}
+
+/* ---- as files --------------------------------------------------------------------------- */
+static const char *colour_of(const double c[3])
+{
+    static const char *const names[8] = {"black", "blue", "green", "turquoise",
+                                         "red",   "pink", "yellow", "white"};
+    return names[4 * (c[0] > 0) + 2 * (c[1] > 0) + (c[2] > 0)];
+}
+
+pl_status flux_draw(const pl_config *c, pl_subset subset, int64_t sample, int w, int h, uint8_t *rgb,
+                    char *caption, size_t cap)
+{
+    (void)c;
+    scene s = sample_scene(subset, sample);
+    const shape *first = &s.shapes[SHAPES - 1], *second = &s.shapes[SHAPES - 2];
+    float pixel[3];
+    for (int y = 0; rgb && y < h; y++)
+        for (int x = 0; x < w; x++) {
+            paint(&s, (x + 0.5) / w, (y + 0.5) / h, 1.0 / w, pixel);
+            for (int k = 0; k < 3; k++) *rgb++ = (uint8_t)((pixel[k] + 1) * 127.5f + 0.5f);
+        }
+    snprintf(caption, cap, "a %s %s %s and a %s %s before a ground from %s to %s",
+             colour_of(first->colour), first->round ? "disc" : "box",
+             first->x < 0.5 ? "on the left" : "on the right", colour_of(second->colour),
+             second->round ? "disc" : "box", colour_of(s.low), colour_of(s.high));
     return PL_OK;
 }

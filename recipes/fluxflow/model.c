@@ -83,14 +83,20 @@ static pl_val token_block(pl_nn *m, const flux_sizes *c, pl_val x, int i)
 }
 
 /* One token (h/1024, w/1024, 0 ..) for every sample. */
-static pl_val size_token(pl_nn *m, const flux_sizes *c, int64_t h, int64_t w)
+static pl_val size_token(pl_nn *m, const flux_sizes *c)
 {
     pl_graph *g = m->g;
+    int64_t h = c->height >> c->scales, w = c->width >> c->scales;
     pl_val at = pl_iota(g, PL_TYPE(m->dtype, c->batch, 1, c->dim), 2);
     pl_val wide = pl_select(g, pl_eq(g, at, pl_full_like(g, at, 1)),
                             pl_full_like(g, at, (double)w / 1024), pl_full_like(g, at, 0));
     return pl_select(g, pl_eq(g, at, pl_full_like(g, at, 0)),
                      pl_full_like(g, at, (double)h / 1024), wide);
+}
+
+pl_val flux_packed(pl_nn *m, const flux_sizes *c, pl_val tokens)
+{
+    return pl_concat(m->g, 2, (pl_val[]){tokens, size_token(m, c)}, 1);
 }
 
 pl_val flux_compressor(pl_nn *m, const flux_sizes *c, pl_val image, pl_val eps, pl_val *mu,
@@ -107,11 +113,10 @@ pl_val flux_compressor(pl_nn *m, const flux_sizes *c, pl_val image, pl_val eps, 
     pl_val std = pl_exp(g, pl_scale(g, *logvar, 0.5));
     pl_val z = pl_add(g, *mu, pl_mul(g, eps, std));
     pl_val x = pl_reshape(g, pl_add(g, z, latent), PL_DIMS(c->batch, h * w, d));
-    x = pl_add(g, x, pl_cast(g, pl_nn_position_2d(g, h, w, d), m->dtype));
+    x = pl_add(g, x, pl_nn_position_2d(g, m->dtype, h, w, d));
     for (int i = 0; i < c->layers; i++) x = token_block(m, c, x, i);
-    x = pl_concat(g, 2, (pl_val[]){x, size_token(m, c, h, w)}, 1);
     pl_nn_pop(m);
-    return x;
+    return flux_packed(m, c, x);
 }
 
 /* ---- expander --------------------------------------------------------------------------- */

@@ -43,6 +43,13 @@ ema: {decay: 0.999}\n\
 train: {steps: 100000, log_every: 10}\n\
 eval: {batches: 8}\n\
 data: {samples: 100000, eval_samples: 64}\n"},
+    {"phase1", "the authors' own first run: RMSprop, no discriminator, no LPIPS, KL switched off by its floor", "\
+extends: fluxflow/full\n\
+gan.on: false\n\
+lpips.on: false\n\
+loss.kl_free_bits: 1024\n\
+optim: {name: rmsprop, lr: 1e-5, alpha: 0.95, momentum: 0.9, centered: true, weight_decay: 0}\n\
+schedule: {name: cosine, eta_min: 1e-6}\n"},
     {"card24", "the same on a 24 GB card", "\
 extends: fluxflow/full\n\
 device: cuda\n\
@@ -67,5 +74,35 @@ optim_flow: {name: lion, lr: 5e-7, betas: [0.9, 0.95], weight_decay: 0.01, clip:
 extends: fluxflow/flow\n\
 device: cuda\n\
 memory: 8GB\n"},
+    {"pipeline", "the authors' stages one after the other: autoencoder, with SPADE and discriminator, flow", "\
+extends: fluxflow/full\n\
+# A stage freezes what it does not train; the first may end early, as transition_on: loss_threshold does.\n\
+flow: {width: 128, heads: 8, layers: 10, text: 1024}\n\
+optim_flow: {name: lion, lr: 5e-7, betas: [0.9, 0.95], weight_decay: 0.01, clip: {norm: 1}, ema: {decay: 0.9999}, schedule: {name: cosine, eta_min: 5e-8}}\n\
+phases:\n\
+  - name: vae\n\
+    until: {steps: 100000, reach: 'loss < 0.1'}\n\
+    set: {gan.on: false, lpips.on: false, spade.on: false, eval.every: 2000}\n\
+  - name: gan\n\
+    until: {steps: 100000}\n\
+    set: {gan.on: true, lpips.on: true, spade.on: true}\n\
+  - name: flow\n\
+    until: {steps: 100000}\n\
+    set: {vae.on: false, gan.on: false, lpips.on: false, flow.on: true, sample.every: 2000}\n"},
+    {"pipeline-tiny", "the same in small, seconds on a CPU", "\
+extends: fluxflow/tiny\n\
+eval.batches: 2\n\
+flow: {width: 32, heads: 4, layers: 2, text: 24, sample_steps: 4}\n\
+optim_flow: {name: lion, lr: 1e-3, betas: [0.9, 0.95], weight_decay: 0.01, clip: {norm: 1}, ema: {decay: 0.99}}\n\
+phases:\n\
+  - name: vae\n\
+    until: {steps: 40, reach: 'loss < 0.41'}\n\
+    set: {gan.on: false, lpips.on: false, spade.on: false, eval.every: 4}\n\
+  - name: gan\n\
+    until: {steps: 6}\n\
+    set: {gan.on: true, lpips.on: true, spade.on: true}\n\
+  - name: flow\n\
+    until: {steps: 40}\n\
+    set: {vae.on: false, gan.on: false, lpips.on: false, flow.on: true, sample.every: 40, batch: 4}\n"},
     {NULL, NULL, NULL},
 };

@@ -35,16 +35,26 @@ static int64_t to_unit(double x, int64_t unit)
     return (n < 1 ? 1 : n) * unit;
 }
 
-static bool sizes_from_config(flux *k, int64_t side)
+/* The same picture with `side` for its shorter side. */
+static void shrink(flux_sizes *s, int64_t side)
+{
+    double shorter = (double)(s->height < s->width ? s->height : s->width);
+    int64_t unit = (int64_t)1 << s->scales;
+    s->height = to_unit((double)(s->height * side) / shorter, unit);
+    s->width = to_unit((double)(s->width * side) / shorter, unit);
+}
+
+static bool sizes_from_config(flux *k)
 {
     const pl_config *c = k->c;
     int n_rgb, n_vgg, n_more;
     const int64_t *rgb = pl_config_ints(c, "model.rgb", &n_rgb);
     const int64_t *vgg = pl_config_ints(c, "lpips.widths", &n_vgg);
-    pl_config_ints(c, "resolutions", &n_more);
-    if (n_rgb != 2 || n_vgg != 5) {
-        pl_nn_fail(k->m, PL_ERR_CONFIG, "model.rgb wants 2 numbers, lpips.widths 5; got %d and %d",
-                   n_rgb, n_vgg);
+    const int64_t *sides = pl_config_ints(c, "resolutions", &n_more);
+    if (n_rgb != 2 || n_vgg != 5 || n_more >= FLUX_PASSES) {
+        pl_nn_fail(k->m, PL_ERR_CONFIG,
+                   "model.rgb wants 2 numbers, lpips.widths 5, resolutions at most %d; got %d, %d and %d",
+                   FLUX_PASSES - 1, n_rgb, n_vgg, n_more);
         return false;
     }
     int64_t height = pl_config_int(c, "image"), width = pl_config_int(c, "image_width");
@@ -67,19 +77,20 @@ static bool sizes_from_config(flux *k, int64_t side)
                         .compat = pl_config_bool(c, "seed_compat")};
     memcpy(k->s.vgg, vgg, sizeof k->s.vgg);
     if (!sizes_are_fit(k, k->s.height, k->s.width)) return false;
-    if (side) {
-        double shorter = (double)(k->s.height < k->s.width ? k->s.height : k->s.width);
-        int64_t unit = (int64_t)1 << k->s.scales;
-        k->s.height = to_unit((double)(k->s.height * side) / shorter, unit);
-        k->s.width = to_unit((double)(k->s.width * side) / shorter, unit);
+    if (k->pass) shrink(&k->s, sides[k->pass - 1]);
+    int64_t shorter = k->s.height < k->s.width ? k->s.height : k->s.width;
+    if (pl_config_bool(c, "lpips.on") && shorter < 16) {
+        pl_nn_fail(k->m, PL_ERR_CONFIG, "lpips.on: VGG halves four times: images of %lld x %lld are too small",
+                   (long long)k->s.height, (long long)k->s.width);
+        return false;
     }
     return true;
 }
 
-bool flux_of(pl_builder *b, pl_nn *m, int64_t side, flux *k)
+bool flux_of(pl_builder *b, pl_nn *m, int pass, flux *k)
 {
-    *k = (flux){.b = b, .c = pl_builder_config(b), .m = m};
-    return sizes_from_config(k, side);
+    *k = (flux){.b = b, .c = pl_builder_config(b), .m = m, .pass = pass};
+    return sizes_from_config(k);
 }
 
 static double number(const flux *k, const char *key)
@@ -93,9 +104,15 @@ static pl_val scalar(const flux *k, double x)
 }
 
 /* ---- inputs and draws ------------------------------------------------------------------- */
+const char *flux_image_name(int pass)
+{
+    static const char *const names[FLUX_PASSES] = {"real", "real_1", "real_2", "real_3"};
+    return names[pass];
+}
+
 static pl_val real_input(flux *k)
 {
-    return pl_input(k->m->g, "real",
+    return pl_input(k->m->g, flux_image_name(k->pass),
                     PL_TYPE(k->m->dtype, k->s.batch, k->s.height, k->s.width, 3));
 }
 
@@ -108,6 +125,12 @@ static pl_type latent_type(const flux *k)
 static pl_val draw_eps(flux *k, const char *name)
 {
     return pl_draw_normal(k->b, k->m, name, latent_type(k));
+}
+
+/* Updates of a step, over which its schedule stands still; the authors' moves with each. */
+static int64_t updates(const flux *k)
+{
+    return k->s.compat ? 1 : k->passes;
 }
 
 /* Steps done, whatever the number of updates in a step. */
@@ -149,7 +172,7 @@ void flux_build_disc(flux *k, bool penalise)
     loss = pl_add(g, loss, pl_scale(g, r1, 0.5 * number(k, "loss.r1_gamma")));
     pl_output(g, "d", loss);
     pl_output(g, "r1", r1);
-    pl_builder_minimise_with(k->b, m, loss, &(pl_group){.slots = "disc.*", .optim = "optim_d"});
+    pl_builder_minimise_with(k->b, m, loss, &(pl_group){"disc.*", "optim_d", updates(k)});
 }
 
 /* ---- the autoencoder -------------------------------------------------------------------- */
@@ -196,6 +219,7 @@ void flux_build_vae(flux *k)
     factor[1] = pl_cast(g, beta, m->dtype);
     pl_output(g, "rec", raw[0]);
     pl_output(g, "kl", raw[1]);
+    pl_output(g, "beta", factor[1]);
     pl_output(g, "lpips", lpips);
     if (gan) {
         pl_val held = pl_stop_gradient(g, packed), again = flux_expander(m, &k->s, held);
@@ -204,7 +228,7 @@ void flux_build_vae(flux *k)
         pl_output(g, "g", raw[2]);
     }
     pl_builder_minimise_with(k->b, m, weighted(k, raw, factor, gan ? 3 : 2),
-                             &(pl_group){.slots = "compressor.*,expander.*"});
+                             &(pl_group){"compressor.*,expander.*", NULL, updates(k)});
 }
 
 /* ---- the flow --------------------------------------------------------------------------- */
@@ -236,13 +260,14 @@ static pl_val flow_loss(flux *k, pl_val tokens, pl_val noise, pl_val t)
 void flux_build_flow(flux *k)
 {
     pl_graph *g = k->m->g;
+    bool vae = pl_config_bool(k->c, "vae.on");
     pl_val tokens = given_tokens(k, draw_eps(k, "eps_flow"));
     pl_val noise = pl_draw_normal(k->b, k->m, "noise", pl_val_type(g, tokens));
     pl_val u = pl_draw_uniform(k->b, k->m, "u", PL_TYPE(k->m->dtype, k->s.batch));
     pl_val loss = flow_loss(k, tokens, noise, flux_flow_time(g, u));
     pl_output(g, "v", loss);
     pl_builder_minimise_with(k->b, k->m, loss,
-                             &(pl_group){.slots = "flow_processor.*", .optim = "optim_flow"});
+                             &(pl_group){"flow_processor.*", "optim_flow", vae ? 1 : updates(k)});
 }
 
 /* ---- evaluation ------------------------------------------------------------------------- */
@@ -274,4 +299,33 @@ void flux_build_eval(flux *k)
     }
     if (flow && !vae) pl_output(g, "loss", v);
     if (flow) pl_output(g, "v", v);
+}
+
+/* ---- pictures --------------------------------------------------------------------------- */
+static void picture_reconstruction(flux *k)
+{
+    pl_nn *m = k->m;
+    pl_val real = real_input(k), mu, logvar;
+    pl_val packed = flux_compressor(m, &k->s, real, pl_fill(m->g, latent_type(k), 0), &mu, &logvar);
+    pl_builder_picture(k->b, "real", real, -1, 1);
+    pl_builder_picture(k->b, "reconstructed", flux_expander(m, &k->s, packed), -1, 1);
+}
+
+static void picture_flow(flux *k)
+{
+    pl_nn *m = k->m;
+    pl_type t = latent_type(k);
+    pl_type tokens = PL_TYPE(t.dtype, t.dim[0], t.dim[1] * t.dim[2], t.dim[3]);
+    bool vae = pl_config_bool(k->c, "vae.on"), frozen = m->frozen;
+    pl_val x = flux_flow_sample(m, &k->s, pl_draw_normal(k->b, m, "sample_noise", tokens), text_input(k),
+                                (int)pl_config_int(k->c, "flow.sample_steps"));
+    m->frozen = !vae;
+    pl_builder_picture(k->b, "made", flux_expander(m, &k->s, flux_packed(m, &k->s, x)), -1, 1);
+    m->frozen = frozen;
+}
+
+void flux_build_sample(flux *k)
+{
+    if (pl_config_bool(k->c, "vae.on")) picture_reconstruction(k);
+    if (pl_config_bool(k->c, "flow.on")) picture_flow(k);
 }

@@ -6,20 +6,20 @@
 #include "stablesr.h"
 
 /* sqrt(a_t) and sqrt(1-a_t) for every t, a = cumulative product of 1-beta, in f64. */
-static void noise_tables(pl_graph *g, pl_val *signal, pl_val *noise)
+static void noise_tables(pl_graph *g, pl_dtype dtype, pl_val *signal, pl_val *noise)
 {
     pl_val beta = pl_square(
         g, pl_nn_linspace(g, PL_F64, 0.029154759474226504, 0.10954451150103323, 1000));
     pl_val keep = pl_exp(g, pl_cumsum(g, pl_log(g, pl_shift(g, pl_neg(g, beta), 1)), 0, false));
-    *signal = pl_cast(g, pl_sqrt(g, keep), PL_F32);
-    *noise = pl_cast(g, pl_sqrt(g, pl_shift(g, pl_neg(g, keep), 1)), PL_F32);
+    *signal = pl_cast(g, pl_sqrt(g, keep), dtype);
+    *noise = pl_cast(g, pl_sqrt(g, pl_shift(g, pl_neg(g, keep), 1)), dtype);
 }
 
 pl_val sr_loss(pl_nn *m, const sr_config *c, const sr_batch *b)
 {
     pl_graph *g = m->g;
     pl_val signal, noise, maps[4];
-    noise_tables(g, &signal, &noise);
+    noise_tables(g, m->dtype, &signal, &noise);
     signal = pl_reshape(g, pl_take(g, signal, b->t), PL_DIMS(c->batch, 1, 1, 1));
     noise = pl_reshape(g, pl_take(g, noise, b->t), PL_DIMS(c->batch, 1, 1, 1));
     pl_val x_t = pl_add(g, pl_mul(g, signal, b->z), pl_mul(g, noise, b->eps));

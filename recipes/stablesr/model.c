@@ -126,7 +126,7 @@ static pl_val transformer(pl_nn *m, const sr_config *c, pl_val x, pl_val context
 
 static pl_val time_embedding(pl_nn *m, pl_val t, int64_t width)
 {
-    pl_val e = pl_nn_time_features(m->g, t, width, (pl_nn_sinusoid){0});
+    pl_val e = pl_nn_time_features(m->g, pl_cast(m->g, t, m->dtype), width, (pl_nn_sinusoid){0});
     e = pl_silu(m->g, pl_nn_linear(m, e, "time.0", 4 * width, biased));
     return pl_nn_linear(m, e, "time.2", 4 * width, biased);
 }

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 
 enum { DISCS = 5 };
+#define WORLD 0x57AB000000000000u
 
 typedef struct pairs {
     int64_t image, latent, context;
@@ -67,17 +68,27 @@ static void draw_edges(const pairs *p, const disc *d, float *out)
 }
 
 /* Colours with a fine grain, so that there is something to lose. */
-static void draw_picture(const pairs *p, const disc *d, uint8_t *rgb)
+static void draw_picture(const disc *d, int w, int h, uint8_t *rgb)
 {
-    for (int64_t y = 0; y < p->image; y++)
-        for (int64_t x = 0; x < p->image; x++, rgb += 3) {
-            double u = ((double)x + 0.5) / (double)p->image, v = ((double)y + 0.5) / (double)p->image;
+    for (int y = 0; y < h; y++)
+        for (int x = 0; x < w; x++, rgb += 3) {
+            double u = (x + 0.5) / w, v = (y + 0.5) / h;
             double shade[3] = {0.2 * sin(40 * u), 0.2 * sin(40 * v), 0.1 * sin(90 * (u + v))};
             for (int k = 0; k < DISCS; k++)
                 for (int c = 0; c < 3; c++)
                     if (hypot(u - d[k].x, v - d[k].y) < d[k].r) shade[c] = d[k].shade[c] / 1.5 + 0.3 * shade[c];
             for (int c = 0; c < 3; c++) rgb[c] = (uint8_t)lrint(255 * fmin(fmax(0.5 + 0.5 * shade[c], 0), 1));
         }
+}
+
+pl_status sr_draw(const pl_config *c, pl_subset subset, int64_t sample, int w, int h, uint8_t *rgb,
+                  char *caption, size_t cap)
+{
+    (void)c, (void)caption, (void)cap;
+    disc d[DISCS];
+    discs_of(pl_sample_seed(WORLD, subset, sample), d);
+    draw_picture(d, w, h, rgb);
+    return PL_OK;
 }
 
 pl_status sr_data_open(const pl_config *c, void **data)
@@ -103,6 +114,12 @@ pl_status sr_data_open(const pl_config *c, void **data)
     return PL_OK;
 }
 
+uint64_t sr_data_bytes(const pl_config *c)
+{
+    int side = (int)pl_config_int(c, "image");
+    return pl_config_bool(c, "vae.encode") ? sr_make_bytes(c, side, side) + (uint64_t)side * (uint64_t)side * 3 : 0;
+}
+
 void sr_data_close(void *data)
 {
     pairs *p = data;
@@ -116,7 +133,7 @@ static pl_status make_picture(pairs *p, pl_subset subset, int64_t sample, const 
 {
     pl_picture picture = {p->rgb, (int)p->image, (int)p->image, {0, subset, sample}, subset};
     pthread_mutex_lock(&p->lock);
-    draw_picture(p, d, p->rgb);
+    draw_picture(d, (int)p->image, (int)p->image, p->rgb);
     pl_status rc = sr_make(p->maker, &picture, batch, row);
     pthread_mutex_unlock(&p->lock);
     return rc;
@@ -140,7 +157,7 @@ pl_status sr_data_read(void *data, pl_subset subset, const int64_t *sample, int 
     float *target = pl_batch_input(batch, "target", &goal);
     int64_t *t = pl_batch_input(batch, "t", NULL), size = p->latent * p->latent * 4;
     for (int i = 0; i < n; i++) {
-        uint64_t seed = pl_sample_seed(0x57AB000000000000u, subset, sample[i]);
+        uint64_t seed = pl_sample_seed(WORLD, subset, sample[i]);
         disc d[DISCS];
         discs_of(seed, d);
         if (p->maker) {

@@ -42,7 +42,7 @@ pl_degrade sr_degrade_of(const pl_config *c)
     return o;
 }
 
-static uint64_t make_bytes(const pl_config *c, int w, int h)
+uint64_t sr_make_bytes(const pl_config *c, int w, int h)
 {
     pl_degrade o = sr_degrade_of(c);
     return pl_degrader_bytes(&o, w, h) + pl_canny_bytes(w, h) + (uint64_t)w * (uint64_t)h;
@@ -119,7 +119,10 @@ static const pl_image_input images[] = {{"gt", -1, 1}, {"lq", -1, 1}, {NULL, 0, 
 static const char *const made[] = {"gt", "lq", "edge", "eps", "t", NULL};
 const pl_image_feed sr_feed = {.images = images,
                                .made = made,
-                               .make_bytes = make_bytes,
+                               .make_bytes = sr_make_bytes,
                                .make_open = sr_make_open,
                                .make_close = sr_make_close,
-                               .make = sr_make};
+                               .make = sr_make,
+                               .height = "image",
+                               .width = "image",
+                               .draw = sr_draw};

@@ -18,6 +18,10 @@ optim: {name: adamw, lr: 2e-3, weight_decay: 0.01}\n\
 train: {steps: 200, log_every: 20}\n\
 eval: {batches: 2}\n\
 data: {samples: 256, eval_samples: 8}\n"},
+    {"pictures", "tiny, from pictures: degraded while they are read, encoded in the step", "\
+extends: stablesr/tiny\n\
+vae: {encode: true, width: 32, mult: [1, 1, 2, 2]}\n\
+data: {samples: 64, eval_samples: 8, crop: pixels, flip: 0.5}\n"},
     {"full", "the authors' step: 6 x 2, SD 2.1 U-Net frozen, 107,544,276 parameters trained", "\
 recipe: stablesr\n\
 part: full\n\
@@ -32,9 +36,24 @@ optim: {name: adamw, lr: 5e-5, weight_decay: 0.01}\n\
 train: {steps: 5000, log_every: 10}\n\
 eval: {every: 500, batches: 4}\n\
 data: {samples: 1500, eval_samples: 16}\n"},
+    {"full_pictures", "full, from a folder of pictures (data.path): the authors' degradation, pool and frozen autoencoder", "\
+extends: stablesr/full\n\
+vae: {encode: true}\n\
+# Pictures with a side below 384 are passed over, as the authors do; their crops are unscaled. A pool of 180\n\
+# pairs mixes what comes; it takes no memory here.\n\
+data: {crop: pixels, flip: 0.5, pool: 180, min_side: 384, on_bad: skip}\n"},
     {"card24", "the authors' step on a 24 GB card", "\
 extends: stablesr/full\n\
 memory: 24GB\n"},
+    {"vae", "the frozen autoencoder alone, 83,653,863 parameters: to look at, or to tune", "\
+recipe: stablesr\n\
+part: vae\n\
+batch: 2\n\
+vae: {encode: true}\n\
+optim: {name: adamw, lr: 4.5e-6, weight_decay: 0}\n\
+train: {steps: 1000, log_every: 10}\n\
+eval: {every: 200, batches: 2}\n\
+data: {samples: 256, eval_samples: 4}\n"},
     {"edge_before", "what ran out of memory: the original 1024-channel edge processor, batch 6, 24 GB", "\
 recipe: stablesr\n\
 part: edge-before\n\

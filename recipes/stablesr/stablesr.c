@@ -51,6 +51,8 @@ static const pl_config_entry schema[] = {
      "Safetensors of the autoencoder, in the names of diffusers or of the published checkpoints."},
     {"vae.width", PL_CONFIG_INT, "128", 32, 65536, NULL, "Autoencoder: finest level."},
     {"vae.mult", PL_CONFIG_INTS, "[1, 2, 4, 4]", 1, 64, NULL, "Its four levels, as multiples."},
+    {"unet_from", PL_CONFIG_TEXT, "null", 0, 0, NULL,
+     "Safetensors of the U-Net: a file or a folder, in the names of diffusers or of the published checkpoints."},
     {"context_from", PL_CONFIG_TEXT, "null", 0, 0, NULL,
      "vae.encode: safetensors with \"context\", what the text encoder gives for the empty prompt."},
     {"canny", PL_CONFIG_INTS, "[100, 200]", 0, 2040, NULL, "Thresholds of the edges."},
@@ -128,27 +130,27 @@ static pl_val edge_loss(pl_nn *m, const sr_config *k)
 {
     pl_graph *g = m->g;
     int64_t side = k->edge_before ? k->image / 32 : k->latent;
-    pl_val edge = pl_input(g, "edge", PL_TYPE(PL_F32, k->batch, k->image, k->image, 3));
-    pl_val target = pl_input(g, "target", PL_TYPE(PL_F32, k->batch, side, side, 4));
+    pl_val edge = pl_input(g, "edge", PL_TYPE(m->dtype, k->batch, k->image, k->image, 3));
+    pl_val target = pl_input(g, "target", PL_TYPE(m->dtype, k->batch, side, side, 4));
     return pl_loss_mse(g, sr_edge(m, k, edge), target);
 }
 
 /* ---- the autoencoder ------------------------------------------------------------------- */
-static pl_type picture_of(const sr_config *k)
+static pl_type picture_of(const pl_nn *m, const sr_config *k)
 {
-    return PL_TYPE(PL_F32, k->batch, k->image, k->image, 3);
+    return PL_TYPE(m->dtype, k->batch, k->image, k->image, 3);
 }
 
-static pl_type latent_of(const sr_config *k)
+static pl_type latent_of(const pl_nn *m, const sr_config *k)
 {
-    return PL_TYPE(PL_F32, k->batch, k->latent, k->latent, 4);
+    return PL_TYPE(m->dtype, k->batch, k->latent, k->latent, 4);
 }
 
 /* Reconstruction, with a little of the divergence from a normal distribution. noise: none in evaluation. */
 static pl_val vae_loss(pl_nn *m, const sr_config *k, pl_val noise)
 {
     pl_graph *g = m->g;
-    pl_val gt = pl_input(g, "gt", picture_of(k)), moments = sr_vae_moments(m, k, gt), part[2];
+    pl_val gt = pl_input(g, "gt", picture_of(m, k)), moments = sr_vae_moments(m, k, gt), part[2];
     pl_split(g, moments, 3, 2, part);
     pl_val spread = pl_sub(g, pl_shift(g, pl_exp(g, pl_clamp(g, part[1], -30, 20)), -1), part[1]);
     pl_val kl = pl_mean(g, pl_add(g, pl_square(g, part[0]), spread), PL_AXES_ALL, false);
@@ -161,7 +163,7 @@ static pl_val encode(pl_nn *m, const sr_config *k, const char *input)
 {
     bool frozen = m->frozen;
     m->frozen = true;
-    pl_val moments = sr_vae_moments(m, k, pl_input(m->g, input, picture_of(k)));
+    pl_val moments = sr_vae_moments(m, k, pl_input(m->g, input, picture_of(m, k)));
     m->frozen = frozen;
     return moments;
 }
@@ -176,8 +178,8 @@ static pl_status build_encoder(pl_builder *b, pl_nn *m)
         pl_nn_fail(m, PL_ERR_CONFIG, "a cache is made of pictures: vae.encode=true");
     pl_output(g, "moments_gt", encode(m, &k, "gt"));
     pl_output(g, "moments_lq", encode(m, &k, "lq"));
-    pl_output(g, "edge", pl_input(g, "edge", picture_of(&k)));
-    pl_output(g, "eps", pl_input(g, "eps", latent_of(&k)));
+    pl_output(g, "edge", pl_input(g, "edge", picture_of(m, &k)));
+    pl_output(g, "eps", pl_input(g, "eps", latent_of(m, &k)));
     pl_output(g, "t", pl_input(g, "t", PL_TYPE(PL_I64, k.batch)));
     return PL_OK;
 }
@@ -190,7 +192,7 @@ typedef struct draws {
 
 static draws draws_of(pl_builder *b, pl_nn *m, const sr_config *k)
 {
-    pl_type latent = latent_of(k), times = PL_TYPE(PL_I64, k->batch);
+    pl_type latent = latent_of(m, k), times = PL_TYPE(PL_I64, k->batch);
     pl_val none = pl_fill(m->g, latent, 0);
     if (!m->training)
         return (draws){pl_input(m->g, "eps", latent), pl_input(m->g, "t", times), {none, none}};
@@ -204,8 +206,8 @@ static draws draws_of(pl_builder *b, pl_nn *m, const sr_config *k)
 static pl_val latent(pl_builder *b, pl_nn *m, const sr_config *k, bool lq, const draws *d)
 {
     pl_graph *g = m->g;
-    if (!pl_config_bool(pl_builder_config(b), "vae.encode")) return pl_input(g, lq ? "z_lq" : "z_gt", latent_of(k));
-    pl_type moments = PL_TYPE(PL_F32, k->batch, k->latent, k->latent, 8);
+    if (!pl_config_bool(pl_builder_config(b), "vae.encode")) return pl_input(g, lq ? "z_lq" : "z_gt", latent_of(m, k));
+    pl_type moments = PL_TYPE(m->dtype, k->batch, k->latent, k->latent, 8);
     pl_val of = pl_builder_cached(b) ? pl_input(g, lq ? "moments_lq" : "moments_gt", moments)
                                      : encode(m, k, lq ? "lq" : "gt");
     return sr_vae_sample(m, of, d->noise[lq]);
@@ -216,7 +218,7 @@ static pl_val context(pl_builder *b, pl_nn *m, const sr_config *k)
 {
     const int64_t tokens = k->context[0], width = k->context[1];
     if (!pl_config_bool(pl_builder_config(b), "vae.encode"))
-        return pl_input(m->g, "context", PL_TYPE(PL_F32, k->batch, tokens, width));
+        return pl_input(m->g, "context", PL_TYPE(m->dtype, k->batch, tokens, width));
     bool frozen = m->frozen;
     m->frozen = true;
     pl_val one = pl_nn_param(m, "context", PL_DIMS(tokens, width), pl_nn_normal(0, 1));
@@ -232,7 +234,7 @@ static pl_val full_loss(pl_builder *b, pl_nn *m, const sr_config *k)
     sr_batch in = {.lq = latent(b, m, k, true, &d), .eps = d.eps, .t = d.t};
     in.z = from_lq ? in.lq : latent(b, m, k, false, &d);
     in.context = context(b, m, k);
-    in.edge = pl_input(m->g, "edge", picture_of(k));
+    in.edge = pl_input(m->g, "edge", picture_of(m, k));
     return sr_loss(m, k, &in);
 }
 
@@ -241,7 +243,7 @@ static pl_val loss_of(pl_builder *b, pl_nn *m, const sr_config *k)
     const char *part = pl_config_text(pl_builder_config(b), "part");
     if (strcmp(part, "full") == 0) return full_loss(b, m, k);
     if (strcmp(part, "vae") != 0) return edge_loss(m, k);
-    return vae_loss(m, k, m->training ? pl_draw_normal(b, m, "noise", latent_of(k)) : pl_fill(m->g, latent_of(k), 0));
+    return vae_loss(m, k, m->training ? pl_draw_normal(b, m, "noise", latent_of(m, k)) : pl_fill(m->g, latent_of(m, k), 0));
 }
 
 static pl_status build(pl_builder *b)
@@ -304,6 +306,7 @@ const pl_recipe pl_recipe_stablesr = {
     .build = build,
     .data_open = sr_data_open,
     .data_close = sr_data_close,
+    .data_bytes = sr_data_bytes,
     .data_read = sr_data_read,
     .peer = &peer,
     .images = &sr_feed,

@@ -41,15 +41,19 @@ pl_val sr_vae_moments(pl_nn *m, const sr_config *c, pl_val image);
 /* A latent (B,L,L,4) as the U-Net takes it, from moments and noise. */
 pl_val sr_vae_sample(pl_nn *m, pl_val moments, pl_val noise);
 pl_val sr_vae_decode(pl_nn *m, const sr_config *c, pl_val z); /* back to an image */
-extern const pl_weights sr_weights[];
+extern const pl_weights sr_weights[]; /* names.c */
 
 /* ---- data ------------------------------------------------------------------------------- */
 /* pairs.c: generated samples. */
 pl_status sr_data_open(const pl_config *c, void **data);
 void sr_data_close(void *data);
+uint64_t sr_data_bytes(const pl_config *c);
 pl_status sr_data_read(void *data, pl_subset subset, const int64_t *sample, int n, pl_batch *batch);
+pl_status sr_draw(const pl_config *c, pl_subset subset, int64_t sample, int w, int h, uint8_t *rgb,
+                  char *caption, size_t cap);
 /* pictures.c: pictures, degraded as the keys say. */
 pl_degrade sr_degrade_of(const pl_config *c);
+uint64_t sr_make_bytes(const pl_config *c, int w, int h); /* of a maker's state */
 pl_status sr_make_open(const pl_config *c, int w, int h, void **state);
 void sr_make_close(void *state);
 pl_status sr_make(void *state, const pl_picture *p, pl_batch *batch, int row);

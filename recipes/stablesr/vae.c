@@ -6,6 +6,8 @@
  */
 #include "stablesr.h"
 
+#include <math.h>
+
 static const pl_nn_norm group = {.eps = 1e-6};
 
 static pl_nn_conv conv3(void)
@@ -41,7 +43,9 @@ static pl_val block(pl_nn *m, pl_val x, int64_t out, const char *name)
     return pl_add(m->g, x, h);
 }
 
-/* One head over all positions. */
+/* One head over all positions, as wide as the level: too wide (512) for the fast kernels that keep no
+ * probabilities, which end at 256 on a card. These are there for the encoder's time only, as nothing is
+ * differentiated. */
 static pl_val attention(pl_nn *m, pl_val x, const char *name)
 {
     pl_graph *g = m->g;
@@ -52,7 +56,8 @@ static pl_val attention(pl_nn *m, pl_val x, const char *name)
     static const char *const names[] = {"q", "k", "v"};
     for (int i = 0; i < 3; i++)
         part[i] = pl_reshape(g, pl_nn_conv2d(m, h, names[i], w, conv1()), PL_DIMS(t.dim[0], -1, w));
-    h = pl_reshape(g, pl_nn_attend(g, part[0], part[1], part[2], 1), t.rank, t.dim);
+    h = pl_scale(g, pl_matmul(g, part[0], part[1], false, true), 1 / sqrt((double)w));
+    h = pl_reshape(g, pl_matmul(g, pl_softmax(g, h, -1), part[2], false, false), t.rank, t.dim);
     h = pl_nn_conv2d(m, h, "proj_out", w, conv1());
     pl_nn_pop(m);
     return pl_add(g, x, h);
@@ -125,59 +130,3 @@ pl_val sr_vae_decode(pl_nn *m, const sr_config *c, pl_val z)
     pl_nn_pop(m);
     return h;
 }
-
-/* ---- names of others -------------------------------------------------------------------- */
-static const pl_rename published[] = {
-    {"encoder.**", "vae.encoder.**"},
-    {"decoder.**", "vae.decoder.**"},
-    {"quant_conv.*", "vae.quant_conv.*"},
-    {"post_quant_conv.*", "vae.post_quant_conv.*"},
-    {NULL, NULL},
-};
-
-/* clang-format off */
-#define MIDDLE(part)                                                                                  \
-    {part ".mid_block.resnets.0.**",                "vae." part ".mid.block_1.**"},                   \
-    {part ".mid_block.resnets.1.**",                "vae." part ".mid.block_2.**"},                   \
-    {part ".mid_block.attentions.0.group_norm.*",   "vae." part ".mid.attn_1.norm.*"},                \
-    {part ".mid_block.attentions.0.to_q.*",         "vae." part ".mid.attn_1.q.*"},                   \
-    {part ".mid_block.attentions.0.to_k.*",         "vae." part ".mid.attn_1.k.*"},                   \
-    {part ".mid_block.attentions.0.to_v.*",         "vae." part ".mid.attn_1.v.*"},                   \
-    {part ".mid_block.attentions.0.to_out.0.*",     "vae." part ".mid.attn_1.proj_out.*"},            \
-    {part ".conv_norm_out.*",                       "vae." part ".norm_out.*"},                       \
-    {part ".conv_in.*",                             "vae." part ".conv_in.*"},                        \
-    {part ".conv_out.*",                            "vae." part ".conv_out.*"}
-#define UP(theirs, ours)                                                                              \
-    {"decoder.up_blocks." theirs ".resnets.*.conv_shortcut.*", "vae.decoder.up." ours ".block.*.nin_shortcut.*"}, \
-    {"decoder.up_blocks." theirs ".resnets.*.*.*",             "vae.decoder.up." ours ".block.*.*.*"},            \
-    {"decoder.up_blocks." theirs ".upsamplers.0.conv.*",       "vae.decoder.up." ours ".upsample.conv.*"}
-static const pl_rename diffusers[] = {
-    MIDDLE("encoder"),
-    MIDDLE("decoder"),
-    {"encoder.down_blocks.*.resnets.*.conv_shortcut.*", "vae.encoder.down.*.block.*.nin_shortcut.*"},
-    {"encoder.down_blocks.*.resnets.*.*.*",             "vae.encoder.down.*.block.*.*.*"},
-    {"encoder.down_blocks.*.downsamplers.0.conv.*",     "vae.encoder.down.*.downsample.conv.*"},
-    UP("0", "3"), UP("1", "2"), UP("2", "1"), UP("3", "0"),
-    {"quant_conv.*",                                    "vae.quant_conv.*"},
-    {"post_quant_conv.*",                               "vae.post_quant_conv.*"},
-    {NULL, NULL},
-};
-/* clang-format on */
-
-/* Training wants the encoder alone; whole checkpoints have the U-Net and the text encoder too. */
-static const pl_naming namings[] = {
-    {"published", NULL, published, "decoder.*,post_quant_conv.*,loss.*"},
-    {"diffusers", NULL, diffusers, "decoder.*,post_quant_conv.*"},
-    {"checkpoint", "first_stage_model.", published, "*,!first_stage_model.*,first_stage_model.decoder.*,"
-                                                    "first_stage_model.post_quant_conv.*"},
-    {NULL, NULL, NULL, NULL},
-};
-
-static const pl_rename context_names[] = {{"context", "context"}, {NULL, NULL}};
-static const pl_naming context_naming[] = {{"plain", NULL, context_names, NULL}, {NULL, NULL, NULL, NULL}};
-
-const pl_weights sr_weights[] = {
-    {"vae.weights", "vae.*", namings},
-    {"context_from", "context", context_naming},
-    {NULL, NULL, NULL},
-};

@@ -45,8 +45,8 @@ pl_val wan_student(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_v
     pl_graph *g = m->g;
     int64_t h = c->hidden, s = c->latent;
     pl_nn_push(m, "student");
-    pl_val time =
-        pl_nn_time_features(g, t, h, (pl_nn_sinusoid){.sin_first = true, .last_is_full = true});
+    pl_val time = pl_nn_time_features(g, pl_cast(g, t, m->dtype), h,
+                                      (pl_nn_sinusoid){.sin_first = true, .last_is_full = true});
     time = pl_unsqueeze(g, mlp(m, time, "time", 4 * h, h, pl_silu), 1);
     text = pl_unsqueeze(
         g, pl_nn_linear(m, pl_mean(g, text, PL_AXIS(1), false), "text", h, plain), 1);
@@ -126,13 +126,14 @@ pl_val wan_teacher(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_v
     pl_type grid = pl_val_type(g, x);
     int64_t f = grid.dim[1], h = grid.dim[2], w = grid.dim[3];
     x = pl_reshape(g, x, PL_DIMS(b, f * h * w, d));
-    pl_val e = pl_nn_time_features(g, t, c->teacher_freq, (pl_nn_sinusoid){.power = true});
+    pl_dtype fine = m->dtype == PL_F64 ? PL_F64 : PL_F32; /* of angles, whatever the weights are */
+    pl_val e = pl_nn_time_features(g, pl_cast(g, t, fine), c->teacher_freq, (pl_nn_sinusoid){.power = true});
     e = mlp(m, pl_cast(g, e, m->dtype), "time", d, d, pl_silu);
     pl_val e6 = pl_nn_linear(m, pl_silu(g, e), "time6", 6 * d, plain);
     e6 = pl_reshape(g, e6, PL_DIMS(b, 6, d));
     text = mlp(m, text, "text", d, d, pl_gelu_tanh);
     int64_t sixth = 2 * (head / 6);
-    pl_val rope = pl_nn_rope_angles(g, 3, (const int64_t[]){f, h, w},
+    pl_val rope = pl_nn_rope_angles(g, fine, 3, (const int64_t[]){f, h, w},
                                     (const int64_t[]){head - 2 * sixth, sixth, sixth}, 10000);
     for (int i = 0; i < c->teacher_layers; i++) {
         pl_nn_push(m, "blocks.%d", i);

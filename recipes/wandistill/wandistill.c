@@ -21,6 +21,8 @@ static const pl_config_entry schema[] = {
     {"student.hidden", PL_CONFIG_INT, "1024", 4, 65536, NULL, "Width of the student."},
     {"student.depth", PL_CONFIG_INT, "16", 1, 1024, NULL, "Blocks of the student."},
     {"student.heads", PL_CONFIG_INT, "16", 1, 1024, NULL, "Attention heads of the student."},
+    {"student.from_teacher", PL_CONFIG_BOOL, "false", 0, 0, NULL,
+     "The student begins with weights cut out of the teacher's, in the first step."},
     {"teacher.dim", PL_CONFIG_INT, "1536", 12, 65536, NULL, "Width of the teacher."},
     {"teacher.ffn", PL_CONFIG_INT, "8960", 1, 1048576, NULL, "Feed-forward width of the teacher."},
     {"teacher.heads", PL_CONFIG_INT, "12", 1, 1024, NULL, "Attention heads of the teacher."},
@@ -52,7 +54,7 @@ static pl_status config_of(pl_builder *b, pl_nn *m, wan_config *k)
                       .teacher_layers = (int)pl_config_int(c, "teacher.layers"),
                       .teacher_dtype = strcmp(pl_config_text(c, "teacher.dtype"), "bf16") == 0
                                            ? PL_BF16
-                                           : PL_F32};
+                                           : m->dtype};
     if (k->hidden % k->heads || k->teacher_dim % (2 * k->teacher_heads) || k->latent % 2) {
         pl_nn_fail(m, PL_ERR_CONFIG,
                    "heads must divide widths (student.hidden %lld by %d, teacher.dim %lld by twice "
@@ -86,7 +88,7 @@ static pl_val distance(pl_builder *b, pl_nn *m, const wan_config *k, pl_val late
 {
     pl_graph *g = m->g;
     bool compat = pl_config_bool(pl_builder_config(b), "seed_compat");
-    pl_val text = pl_input(g, "text", PL_TYPE(PL_F32, k->batch, k->text_tokens, k->text_dim));
+    pl_val text = pl_input(g, "text", PL_TYPE(m->dtype, k->batch, k->text_tokens, k->text_dim));
     pl_val target = wan_target(m, k, latents, t, text, compat);
     pl_val out = wan_student(m, k, latents, t, text);
     if (compat) return wan_broadcast_loss(m, out, target);
@@ -99,10 +101,13 @@ static pl_status build(pl_builder *b)
     wan_config k;
     pl_nn *m = pl_builder_train(b);
     if (config_of(b, m, &k) != PL_OK) return pl_nn_finish(m);
-    pl_type latent = PL_TYPE(PL_F32, k.batch, k.latent, k.latent, 4), times = PL_TYPE(PL_I64, k.batch);
+    pl_type latent = PL_TYPE(m->dtype, k.batch, k.latent, k.latent, 4), times = PL_TYPE(PL_I64, k.batch);
     pl_val latents = pl_draw_normal(b, m, "latents", latent);
     pl_val t = pl_draw_integers(b, m, "t", times, 1000);
     pl_builder_minimise(b, distance(b, m, &k, latents, t));
+
+    if (pl_config_bool(pl_builder_config(b), "student.from_teacher"))
+        wan_project(pl_builder_program(b, "project", (pl_when){.until = 1}), &k);
 
     m = pl_builder_eval(b);
     latents = pl_input(m->g, "latents", latent);
@@ -132,7 +137,7 @@ static const pl_peer_key peer_keys[] = {
 static const pl_peer peer = {.workloads = workloads, .preset = "tiny", .keys = peer_keys};
 
 /* A prompt's row comes from data.embeddings. */
-static const pl_image_feed feed = {.text = "text"};
+static const pl_image_feed feed = {.text = "text", .draw = wan_draw};
 
 const pl_recipe pl_recipe_wandistill;
 const pl_recipe pl_recipe_wandistill = {

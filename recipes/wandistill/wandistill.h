@@ -25,9 +25,15 @@ pl_val wan_target(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_va
  * channels; other batches have no such form and fail. */
 pl_val wan_broadcast_loss(pl_nn *m, pl_val out, pl_val target);
 
+/* Writes what the student takes of the teacher's weights into its slots; both exist. project.c */
+void wan_project(pl_nn *m, const wan_config *c);
+
 /* ---- data, prompts.c -------------------------------------------------------------------- */
 pl_status wan_data_read(void *data, pl_subset subset, const int64_t *sample, int n,
                         pl_batch *batch);
+
+pl_status wan_draw(const pl_config *c, pl_subset subset, int64_t sample, int w, int h, uint8_t *rgb,
+                   char *caption, size_t cap);
 
 extern const pl_weights wan_weights[]; /* names.c */
 extern const pl_preset wan_presets[];

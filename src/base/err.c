@@ -21,6 +21,15 @@ pl_status pl__fail(pl_status code, const char *file, int line, const char *fmt, 
     return code;
 }
 
+pl_status pl_fail(pl_status code, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof message, fmt, ap);
+    va_end(ap);
+    return code;
+}
+
 pl_status pl__fail_prefix(pl_status code, const char *fmt, ...)
 {
     char old[MESSAGE_BYTES];

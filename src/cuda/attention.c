@@ -71,6 +71,14 @@ static pl_status backward_prepare(const pl_call *c, void **prep, size_t *work_by
     return PL_OK;
 }
 
+static pl_status f32_backward_prepare(const pl_call *c, void **prep, size_t *work_bytes)
+{
+    (void)prep;
+    pl_attend a = attend_of(c);
+    *work_bytes = pl_attend_f32_work(&a);
+    return PL_OK;
+}
+
 /* Without a query nothing comes back to the keys and values. */
 static pl_status backward(const pl_call *c, pl_status (*run)(const pl_attend *))
 {
@@ -104,7 +112,7 @@ static const pl_kernel forward_kernels[] = {{"mma", mma_takes, NULL, NULL, mma_f
                                             PL_KERNEL_END};
 static const pl_kernel backward_kernels[] = {
     {"mma", mma_takes, backward_prepare, NULL, mma_backward},
-    {"f32", f32_takes, backward_prepare, NULL, f32_backward},
+    {"f32", f32_takes, f32_backward_prepare, NULL, f32_backward},
     {"plain", NULL, backward_prepare, NULL, plain_backward},
     PL_KERNEL_END};
 

@@ -48,6 +48,8 @@ pl_status pl_attend_mma_bwd(const pl_attend *a) PL_MUST_USE;
 bool pl_attend_f32_takes(const pl_attend *a);
 pl_status pl_attend_f32(const pl_attend *a) PL_MUST_USE;
 pl_status pl_attend_f32_bwd(const pl_attend *a) PL_MUST_USE;
+/* pl_attend_work, and room for some heads' gradients of scores. */
+size_t pl_attend_f32_work(const pl_attend *a);
 
 #ifdef __cplusplus
 }

@@ -6,6 +6,11 @@
  * along the columns of a row of scores; the larger R and C, the more is done with each. Scores go
  * through shared memory between the products. Sums run in a fixed order and nothing is added by
  * atomics. R and C are as large as the card's shared memory allows.
+ *
+ * Backward: what reaches the keys and values is found tile by tile, and so is what the scores'
+ * gradient is; where a few heads' gradients of scores fit a bounded scratch they are kept there and
+ * what reaches the queries is one more product (from_scores). Else it is found from the start
+ * (to_query): two products more, and no scratch.
  */
 #include "cuda/attention.h"
 #include "cuda/launch.h"
@@ -25,12 +30,12 @@ template <int D> struct tile_of {
     enum { STRIDE = D + 4 };
 };
 
-template <int D, int ROWS>
+template <int D, int ROWS, int BLOCK = THREADS>
 static __device__ void fill(float *tile, const float *from, int64_t stride, int first, int limit,
                             const sizes &z)
 {
     constexpr int S = tile_of<D>::STRIDE, quads = D / 4;
-    for (int i = threadIdx.x; i < ROWS * quads; i += THREADS) {
+    for (int i = threadIdx.x; i < ROWS * quads; i += BLOCK) {
         int r = i / quads, c = i % quads * 4, t = first + r;
         float4 v = make_float4(0, 0, 0, 0);
         if (t < limit && c < z.d) {
@@ -306,23 +311,45 @@ static __global__ void __launch_bounds__(THREADS)
     store<D, R>(dq, stride, out, factor, first, z.n, z.d);
 }
 
-/* grid: (tiles of keys, heads, batch) */
+/* A tile of the scores' gradients to kept[key][query]. */
+template <int R, int C>
+static __device__ __forceinline__ void keep(float *kept, const float *p, int key, int query,
+                                            const sizes &z)
+{
+    constexpr int ROWS = SIDE * R, COLS = SIDE * C, P = scores_of<C>::STRIDE;
+    if (z.n % 4 == 0) {
+        for (int i = threadIdx.x; i < ROWS * COLS / 4; i += THREADS) {
+            int r = i / (COLS / 4), c = i % (COLS / 4) * 4;
+            if (key + r < z.m && query + c < z.n)
+                *(float4 *)(kept + (int64_t)(key + r) * z.n + query + c) = *(const float4 *)(p + r * P + c);
+        }
+        return;
+    }
+    for (int i = threadIdx.x; i < ROWS * COLS; i += THREADS) {
+        int r = i / COLS, c = i % COLS;
+        if (key + r < z.m && query + c < z.n) kept[(int64_t)(key + r) * z.n + query + c] = p[r * P + c];
+    }
+}
+
+/* grid: (tiles of keys, heads from head0 on); kept: where not NULL, [head - head0][key][query] */
 template <int D, int R, int C>
 static __global__ void __launch_bounds__(THREADS)
     to_key(sizes z, const float *q, const float *k, const float *v, const float *d_o,
-           const float *lse, const float *delta, float *dk, float *dv)
+           const float *lse, const float *delta, float *dk, float *dv, float *kept, int head0)
 {
     PL_SHARED(float, shared);
     constexpr int S = tile_of<D>::STRIDE, ROWS = SIDE * R, COLS = SIDE * C, N = D / SIDE;
     float *rows = shared, *v_rows = rows + ROWS * S, *queries = v_rows + ROWS * S;
     float *d_outs = queries + COLS * S, *p = d_outs + COLS * S;
-    int h = blockIdx.y, b = blockIdx.z, y = threadIdx.x / SIDE, x = threadIdx.x % SIDE;
+    int h = (head0 + blockIdx.y) % z.heads, b = (head0 + blockIdx.y) / z.heads;
+    int y = threadIdx.x / SIDE, x = threadIdx.x % SIDE;
     int first = blockIdx.x * ROWS;
     int64_t stride = (int64_t)z.heads * z.d, l0 = ((int64_t)b * z.heads + h) * z.n;
     q += (int64_t)b * z.n * stride + h * z.d;
     d_o += (int64_t)b * z.n * stride + h * z.d;
     k += (int64_t)b * z.m * stride + h * z.d;
     v += (int64_t)b * z.m * stride + h * z.d;
+    if (kept) kept += (int64_t)blockIdx.y * z.m * z.n;
     dk += (int64_t)b * z.m * stride + h * z.d;
     dv += (int64_t)b * z.m * stride + h * z.d;
     float to_k[R][N], to_v[R][N], factor[R];
@@ -365,11 +392,79 @@ static __global__ void __launch_bounds__(THREADS)
         __syncthreads();
         lay<R, C>(p, s);
         __syncthreads();
+        if (kept) keep<R, C>(kept, p, first, c0, z);
         weigh<D, R, C>(to_k, p, queries);
     }
     store<D, R>(dk, stride, to_k, factor, first, z.m, z.d);
     for (int i = 0; i < R; i++) factor[i] = 1;
     store<D, R>(dv, stride, to_v, factor, first, z.m, z.d);
+}
+
+/* dq = scale * sum over keys of kept[key][query] k[key], keys in order. A thread of 16 x 8 owns eight
+ * queries and D/8 dims. grid: (tiles of 128 queries, heads from head0 on) */
+static constexpr int WIDE = 128, KEYS = 32;
+template <int D>
+static __global__ void __launch_bounds__(128)
+    from_scores(sizes z, const float *k, const float *kept, float *dq, int head0)
+{
+    constexpr int S = D + 4, N = D / 8, P = WIDE + 4;
+    __shared__ __align__(16) float keys[KEYS * S], ds[KEYS * P];
+    int h = (head0 + blockIdx.y) % z.heads, b = (head0 + blockIdx.y) / z.heads;
+    int y = threadIdx.x / 8, x = threadIdx.x % 8, first = blockIdx.x * WIDE;
+    int64_t stride = (int64_t)z.heads * z.d;
+    k += (int64_t)b * z.m * stride + h * z.d;
+    dq += (int64_t)b * z.n * stride + h * z.d;
+    kept += (int64_t)blockIdx.y * z.m * z.n;
+    int seen = z.causal ? min(z.m, first + WIDE) : z.m;
+    float out[8][N];
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+#pragma unroll
+        for (int e = 0; e < N; e++) out[i][e] = 0;
+    for (int t0 = 0; t0 < seen; t0 += KEYS) {
+        __syncthreads();
+        fill<D, KEYS, 128>(keys, k, stride, t0, seen, z);
+        if (z.n % 4 == 0) {
+            for (int i = threadIdx.x; i < KEYS * WIDE / 4; i += 128) {
+                int r = i / (WIDE / 4), c = i % (WIDE / 4) * 4;
+                float4 v = make_float4(0, 0, 0, 0);
+                if (t0 + r < seen && first + c < z.n)
+                    v = *(const float4 *)(kept + (int64_t)(t0 + r) * z.n + first + c);
+                *(float4 *)(ds + r * P + c) = v;
+            }
+        } else {
+            for (int i = threadIdx.x; i < KEYS * WIDE; i += 128) {
+                int r = i / WIDE, c = i % WIDE;
+                bool in = t0 + r < seen && first + c < z.n;
+                ds[r * P + c] = in ? kept[(int64_t)(t0 + r) * z.n + first + c] : 0;
+            }
+        }
+        __syncthreads();
+#pragma unroll 4
+        for (int t = 0; t < KEYS; t++) {
+            float4 lo = *(const float4 *)(ds + t * P + y * 4);
+            float4 hi = *(const float4 *)(ds + t * P + 64 + y * 4);
+            float a[8] = {lo.x, lo.y, lo.z, lo.w, hi.x, hi.y, hi.z, hi.w}, c[N];
+#pragma unroll
+            for (int e = 0; e < N; e += 4) {
+                float4 v = *(const float4 *)(keys + t * S + x * 4 + e * 8);
+                c[e] = v.x, c[e + 1] = v.y, c[e + 2] = v.z, c[e + 3] = v.w;
+            }
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+#pragma unroll
+                for (int e = 0; e < N; e++) out[i][e] = fmaf(a[i], c[e], out[i][e]);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        int r = first + y * 4 + i % 4 + i / 4 * 64;
+#pragma unroll
+        for (int e = 0; e < N; e++) {
+            int c = x * 4 + e / 4 * 32 + e % 4;
+            if (r < z.n && c < z.d) dq[r * stride + c] = out[i][e] * z.scale;
+        }
+    }
 }
 
 /* ---- launches ------------------------------------------------------------------------------- */
@@ -407,33 +502,61 @@ template <int D, int R, int C> static pl_status run_forward(const pl_attend *a)
     return PL_OK;
 }
 
-template <int D, int R, int C> static pl_status run_backward(const pl_attend *a)
-{
-    const float *q = (const float *)a->q, *k = (const float *)a->k, *v = (const float *)a->v;
-    const float *d_o = (const float *)a->d_o, *lse = (const float *)pl_attend_lse(a);
-    const float *delta = (const float *)a->work;
-    unsigned rows = SIDE * R, heads = (unsigned)a->heads, batch = (unsigned)a->batch;
-    size_t bytes = shared_bytes(D, R, C, true);
-    dim3 queries((unsigned)((a->n + rows - 1) / rows), heads, batch);
-    dim3 keys((unsigned)((a->m + rows - 1) / rows), heads, batch);
-    PL_TRY(allow((const void *)to_query<D, R, C>, bytes));
-    PL_TRY(allow((const void *)to_key<D, R, C>, bytes));
-    PL_LAUNCH((to_query<D, R, C>), queries, THREADS, bytes, sizes_of(a), q, k, v, d_o, lse, delta,
-              (float *)a->out[0]);
-    PL_LAUNCH((to_key<D, R, C>), keys, THREADS, bytes, sizes_of(a), q, k, v, d_o, lse, delta,
-              (float *)a->out[1], (float *)a->out[2]);
-    return PL_OK;
-}
-
 /* Whether a block of such tiles fits the card. */
 static bool fits(int d, int r, int c, bool back)
 {
     return shared_bytes(d, r, c, back) <= (size_t)pl_cuda_card_get()->shared_limit;
 }
 
+/* Heads whose gradients of scores are kept at once; 0 where that would leave processors idle or
+ * the tiles are not those of from_scores. */
+static int64_t heads_kept(const pl_attend *a)
+{
+    const int64_t room = (int64_t)272 << 20, enough = 120;
+    int64_t all = a->batch * a->heads, each = 4 * a->n * a->m, tiles = (a->m + WIDE - 1) / WIDE;
+    int64_t some = room / each < all ? room / each : all;
+    if (a->d > 64 || !fits(64, 8, 8, true) || some == 0) return 0;
+    return some == all || some * tiles >= enough ? some : 0;
+}
+
+extern "C" size_t pl_attend_f32_work(const pl_attend *a)
+{
+    size_t rows = (pl_attend_work(a) + 255) / 256 * 256;
+    if (!pl_attend_f32_takes(a)) return pl_attend_work(a);
+    return rows + (size_t)(heads_kept(a) * a->n * a->m) * sizeof(float);
+}
+
+template <int D, int R, int C> static pl_status run_backward(const pl_attend *a, int64_t kept)
+{
+    const float *q = (const float *)a->q, *k = (const float *)a->k, *v = (const float *)a->v;
+    const float *d_o = (const float *)a->d_o, *lse = (const float *)pl_attend_lse(a);
+    const float *delta = (const float *)a->work;
+    float *dq = (float *)a->out[0], *dk = (float *)a->out[1], *dv = (float *)a->out[2];
+    float *scores = (float *)((char *)a->work + (pl_attend_work(a) + 255) / 256 * 256);
+    unsigned rows = SIDE * R, all = (unsigned)(a->heads * a->batch);
+    unsigned queries = (unsigned)((a->n + rows - 1) / rows), keys = (unsigned)((a->m + rows - 1) / rows);
+    size_t bytes = shared_bytes(D, R, C, true);
+    PL_TRY(allow((const void *)to_key<D, R, C>, bytes));
+    for (unsigned first = 0; kept && first < all; first += (unsigned)kept) {
+        unsigned some = all - first < kept ? all - first : (unsigned)kept;
+        PL_LAUNCH((to_key<D, R, C>), dim3(keys, some), THREADS, bytes, sizes_of(a), q, k, v, d_o, lse,
+                  delta, dk, dv, scores, (int)first);
+        dim3 wide((unsigned)((a->n + WIDE - 1) / WIDE), some);
+        PL_LAUNCH((from_scores<(D > 64 ? 64 : D)>), wide, 128, 0, sizes_of(a), k, (const float *)scores, dq, (int)first);
+    }
+    if (kept) return PL_OK;
+    PL_TRY(allow((const void *)to_query<D, R, C>, bytes));
+    PL_LAUNCH((to_query<D, R, C>), dim3(queries, (unsigned)a->heads, (unsigned)a->batch), THREADS, bytes,
+              sizes_of(a), q, k, v, d_o, lse, delta, dq);
+    PL_LAUNCH((to_key<D, R, C>), dim3(keys, all), THREADS, bytes, sizes_of(a), q, k, v, d_o, lse, delta,
+              dk, dv, (float *)NULL, 0);
+    return PL_OK;
+}
+
 template <int D> static pl_status run_narrow(const pl_attend *a, bool back)
 {
-    if (back) return fits(D, 8, 8, true) ? run_backward<D, 8, 8>(a) : run_backward<D, 4, 4>(a);
+    if (back && fits(D, 8, 8, true)) return run_backward<D, 8, 8>(a, heads_kept(a));
+    if (back) return run_backward<D, 4, 4>(a, 0);
     return fits(D, 8, 4, false) ? run_forward<D, 8, 4>(a) : run_forward<D, 4, 4>(a);
 }
 
@@ -441,17 +564,19 @@ static pl_status run_sized(const pl_attend *a, bool back)
 {
     if (a->d <= 32) PL_TRY(run_narrow<32>(a, back));
     else if (a->d <= 64) PL_TRY(run_narrow<64>(a, back));
-    else if (a->d <= 128 && back) PL_TRY((run_backward<128, 4, 4>(a)));
+    else if (a->d <= 128 && back) PL_TRY((run_backward<128, 4, 4>(a, 0)));
     else if (a->d <= 128)
         PL_TRY((fits(128, 8, 4, false) ? run_forward<128, 8, 4>(a) : run_forward<128, 4, 4>(a)));
-    else PL_TRY((back ? run_backward<256, 2, 2>(a) : run_forward<256, 2, 2>(a)));
+    else PL_TRY((back ? run_backward<256, 2, 2>(a, 0) : run_forward<256, 2, 2>(a)));
     PL_CUDA_LAUNCHED("attention in f32");
     return PL_OK;
 }
 
 extern "C" bool pl_attend_f32_takes(const pl_attend *a)
 {
-    bool room = a->d <= 64 ? fits(64, 4, 4, true) : a->d <= 128 ? fits(128, 4, 4, true) : fits(256, 2, 2, true);
+    bool room = a->d <= 64    ? fits(64, 4, 4, true)
+                : a->d <= 128 ? fits(128, 4, 4, true)
+                              : fits(256, 2, 2, true);
     return a->dtype == PL_F32 && a->d <= 256 && a->n < 1 << 30 && a->m < 1 << 30 &&
            a->heads < 65536 && a->batch < 65536 &&
            room;

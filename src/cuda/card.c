@@ -158,6 +158,9 @@ pl_status pl_cuda_card_open(int index)
         rc = pl__fail(PL_ERR_DEVICE, __FILE__, __LINE__,
                       "this process uses card %d already; one process drives one card",
                       self.card.index);
+    /* The runtime keeps the card of each thread. */
+    cudaError_t current = rc == PL_OK ? cudaSetDevice(index) : cudaSuccess;
+    if (current != cudaSuccess) rc = pl_cuda_failed(current, "cudaSetDevice", __FILE__, __LINE__);
     pthread_mutex_unlock(&self.lock);
     return rc;
 }

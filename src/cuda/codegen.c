@@ -5,9 +5,7 @@
  * kept in scratch. Without row values the last pass stores, so that an output may take over an
  * input that the passes before still read.
  *
- * Bits: how a reduction is added up is decided here from the sizes of its runs (neighbouring
- * dims that are all kept or all reduced) and from nothing else: not from operands, dtypes or what
- * else is in the group.
+ * How sums are added up is codegen_runs.c's, how a pass is launched codegen_lay.c's.
  */
 #include "cuda/codegen_int.h"
 
@@ -15,7 +13,7 @@
 
 #include <string.h>
 
-enum { MAX_PASSES = 32, BLOCKS = 512, LANE_ROWS = 64, CUT_ROWS = 4096 };
+enum { MAX_PASSES = 32 };
 
 typedef struct maker {
     const pl_graph *g;
@@ -31,16 +29,6 @@ typedef struct maker {
     bool main_row[MAX_PASSES]; /* computes the form's row values */
     size_t work;
 } maker;
-
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
-static int64_t clamp(int64_t v, int64_t lo, int64_t hi)
-{
-    return v < lo ? lo : v > hi ? hi : v;
-}
 
 /* ---- operands --------------------------------------------------------------------------- */
 
@@ -86,47 +74,6 @@ static pl_status list_operands(maker *k)
     if (f->n_instr) memcpy(k->instr, f->instr, sizeof *f->instr * (size_t)f->n_instr);
     k->n_instr = f->n_instr;
     return PL_OK;
-}
-
-/* ---- runs ------------------------------------------------------------------------------- */
-
-static bool reduced(const pl_cg_runs *r, int i)
-{
-    return r->reduced >> i & 1u;
-}
-
-static pl_cg_runs runs_of(const pl_form *f, uint32_t mask, int64_t lead)
-{
-    pl_cg_runs r;
-    memset(&r, 0, sizeof r);
-    for (int d = 0; d < f->rank; d++) {
-        bool red = mask >> d & 1u;
-        if (f->dim[d] == 1) continue;
-        if (r.n && reduced(&r, r.n - 1) == red) {
-            r.size[r.n - 1] *= f->dim[d];
-            continue;
-        }
-        r.size[r.n] = f->dim[d];
-        r.reduced |= (uint32_t)red << r.n++;
-    }
-    for (int i = 0; i < r.n; i++) /* the longest reduced run, the innermost of equals */
-        if (reduced(&r, i) && (!reduced(&r, r.along) || r.size[i] >= r.size[r.along])) r.along = i;
-    if (lead && r.n > 1 && r.size[0] / lead >= CUT_ROWS) {
-        for (int i = r.n++; i > 1; i--) r.size[i] = r.size[i - 1];
-        r.size[1] = r.size[0] / lead;
-        r.size[0] = lead;
-        r.reduced = r.reduced << 1 | 1u;
-        r.along++;
-    }
-    return r;
-}
-
-/* Elements of a row if only the innermost run is reduced (1: nothing is); else 0. */
-static int64_t row_of(const pl_cg_runs *r)
-{
-    for (int i = 0; i + 1 < r->n; i++)
-        if (reduced(r, i)) return 0;
-    return r->n && reduced(r, r->n - 1) ? r->size[r->n - 1] : 1;
 }
 
 /* ---- which pass does what --------------------------------------------------------------- */
@@ -187,17 +134,18 @@ static void add_row_sink(pl_cg_pass *p, const pl_form_output *o, pl_dtype src)
 /* Threads walk the same way: what is done with their partial results may differ. */
 static bool same_walk(const pl_cg_runs *a, const pl_cg_runs *b)
 {
-    return a->n == b->n && a->along == b->along && memcmp(a->size, b->size, sizeof a->size) == 0;
+    return a->n == b->n && a->along == b->along && a->moments == b->moments &&
+           memcmp(a->size, b->size, sizeof a->size) == 0;
 }
 
 /* The pass for a reduction with these runs; made if there is none. */
 static pl_cg_pass *pass_for(maker *k, const pl_cg_runs *r)
 {
-    int64_t row = row_of(r);
+    int64_t row = pl_cg_row_of(r);
     bool by_row = row && row <= PL_CODE_ROW;
     for (int i = 0; i < k->n_passes; i++) {
         pl_cg_pass *p = &k->pass[i];
-        if (k->main_row[i] ? by_row && row == row_of(&p->runs)
+        if (k->main_row[i] ? by_row && row == pl_cg_row_of(&p->runs)
                            : p->reduces != by_row && same_walk(&p->runs, r))
             return p;
     }
@@ -216,8 +164,59 @@ static bool takes_bits(const pl_cg_pass *p)
     if (p->shape == PL_CG_ROW || (p->reduces && p->shape == PL_CG_FLAT)) return false;
     if (!p->reduces) return true;
     for (int i = p->runs.along + 1; i < p->runs.n; i++) inner *= p->runs.size[i];
-    int64_t tx = clamp(inner / 4, 1, 32);
+    int64_t tx = pl_cg_clamp(inner / 4, 1, 32);
     return inner % 8 == 0 && tx % 2 == 0;
+}
+
+/* Registers that a thread of the row pass needs for what it reads of a row, and for sums of
+ * columns. */
+static int64_t row_registers(const maker *k, int64_t row, int sums)
+{
+    int64_t elems = pl_cg_ceil(row, 128) * 4, bytes = 0;
+    for (int i = 0; i < k->n_instr; i++) {
+        const pl_form_instr *x = &k->instr[i];
+        if (x->code != PL_FORM_LOAD) continue;
+        const pl_cg_operand *o = &k->op[x->operand];
+        bool outer = false;
+        for (int d = 0; d < k->f.rank - k->f.row_rank; d++) outer |= o->stride[d] != 0;
+        if (outer && o->stride[k->f.rank - 1]) bytes += (int64_t)pl_dtype_bytes(o->dtype);
+    }
+    return elems * (bytes + 4 * sums) / 4;
+}
+
+/* The walk of columns beside the rows: the first that is cut, for those that are not may join. */
+static void choose_walk(maker *k)
+{
+    const pl_form *f = &k->f;
+    pl_cg_pass *p = &k->pass[0];
+    int64_t row = pl_cg_row_of(&p->runs);
+    for (int i = 0; i < f->n_out; i++) {
+        const pl_form_output *o = &f->out[i];
+        if (o->kind != PL_FORM_REDUCE || o->reduce == PL_REDUCE_MOMENTS) continue;
+        pl_cg_runs r = pl_cg_runs_of(f, o->mask, o->lead, o->reduce == PL_REDUCE_MOMENTS);
+        bool columns = r.along == r.n - 2 && r.size[r.n - 1] == row && r.n <= 3;
+        if (columns && pl_cg_slim(row) && r.n > p->walk.n) p->walk = r;
+    }
+}
+
+/* A sum of columns that the row pass takes along, so that rows are read once. */
+static bool beside_rows(maker *k, const pl_form_output *o, const pl_cg_runs *r)
+{
+    enum { MOST = 144 };
+    pl_cg_pass *p = &k->pass[0];
+    if (!k->f.row_rank || !p->walk.n || o->reduce == PL_REDUCE_MOMENTS) return false;
+    if (pl_cg_acc_bytes(k->f.instr[o->src].dtype, o->reduce) != 4) return false;
+    uint32_t folded = r->reduced;
+    if (pl_cg_same_parts(&p->walk, r))
+        folded = 3;
+    else if (!same_walk(&p->walk, r))
+        return false;
+    int sums = 1;
+    for (int s = 0; s < p->n_sink; s++) sums += p->sink[s].kind == PL_FORM_REDUCE;
+    if (row_registers(k, pl_cg_row_of(&p->runs), sums) > MOST) return false;
+    add_sink(p, o, folded);
+    p->columns = true;
+    return true;
 }
 
 static pl_status deal(maker *k)
@@ -229,13 +228,15 @@ static pl_status deal(maker *k)
         p->shape = PL_CG_ROW;
         uint32_t mask = 0;
         for (int d = f->rank - f->row_rank; d < f->rank; d++) mask |= 1u << d;
-        p->runs = runs_of(f, mask, 0);
+        p->runs = pl_cg_runs_of(f, mask, 0, false);
         k->main_row[0] = true;
+        choose_walk(k);
     }
     for (int i = 0; i < f->n_out; i++) {
         const pl_form_output *o = &f->out[i];
         if (o->kind != PL_FORM_REDUCE) continue;
-        pl_cg_runs r = runs_of(f, o->mask, o->lead);
+        pl_cg_runs r = pl_cg_runs_of(f, o->mask, o->lead, o->reduce == PL_REDUCE_MOMENTS);
+        if (beside_rows(k, o, &r)) continue;
         pl_cg_pass *p = pass_for(k, &r);
         PL_FAIL_IF(!p, PL_ERR_UNSUPPORTED, "a group with more than %d kinds of sums", MAX_PASSES);
         if (p->shape == PL_CG_ROW)
@@ -319,392 +320,25 @@ static void save_rows(maker *k)
     }
 }
 
-/* ---- the dims of a pass ----------------------------------------------------------------- */
+/* ---- writing ---------------------------------------------------------------------------- */
 
-static bool merges(const pl_cg_pass *p, int d)
+static pl_status lay_out(maker *k, pl_cg_pass *p)
 {
-    for (int i = 0; i < p->n_instr; i++) {
-        const pl_form_instr *x = &p->instr[i];
-        if (!p->used[i]) continue;
-        if (x->code == PL_FORM_LOAD) {
-            const int64_t *s = p->op[x->operand].stride;
-            if (s[d] != s[d + 1] * p->dim[d + 1]) return false;
-        } else if (x->code == PL_FORM_RAMP) {
-            const double *s = &p->step[i * PL_CG_RANK];
-            if (s[d] != s[d + 1] * (double)p->dim[d + 1]) return false;
-        }
-    }
-    return true;
-}
-
-static void remove_dim(pl_cg_pass *p, int *run, int d)
-{
-    for (int i = d; i + 1 < p->rank; i++) {
-        p->dim[i] = p->dim[i + 1];
-        run[i] = run[i + 1];
-    }
-    for (int o = 0; o < p->n_op; o++) {
-        int64_t *s = p->op[o].stride;
-        for (int i = d; i + 1 < p->rank; i++) s[i] = s[i + 1];
-        s[p->rank - 1] = 0;
-    }
-    for (int x = 0; x < p->n_instr; x++) {
-        double *s = &p->step[x * PL_CG_RANK];
-        for (int i = d; i + 1 < p->rank; i++) s[i] = s[i + 1];
-        s[p->rank - 1] = 0;
-    }
-    p->rank--;
-}
-
-/* A dim of size n before dim d (n is taken out of dim d), with the strides that makes. */
-static void split_dim(pl_cg_pass *p, int *run, int d, int64_t inner)
-{
-    for (int i = p->rank; i > d; i--) {
-        p->dim[i] = p->dim[i - 1];
-        run[i] = run[i - 1];
-    }
-    p->dim[d] /= inner;
-    p->dim[d + 1] = inner;
-    for (int o = 0; o < p->n_op; o++) {
-        int64_t *s = p->op[o].stride;
-        for (int i = p->rank; i > d; i--) s[i] = s[i - 1];
-        s[d] = s[d + 1] * inner;
-    }
-    for (int x = 0; x < p->n_instr; x++) {
-        double *s = &p->step[x * PL_CG_RANK];
-        for (int i = p->rank; i > d; i--) s[i] = s[i - 1];
-        s[d] = s[d + 1] * (double)inner;
-    }
-    p->rank++;
-}
-
-/* run[d] of all dims; one that holds a run's end inside is split there. */
-static void set_runs(pl_cg_pass *p, int *run)
-{
-    int n = 0;
-    int64_t left = p->runs.n ? p->runs.size[0] : 0; /* of run n, from dim d on */
-    for (int d = 0; d < p->rank; d++) {
-        if (left == 1) left = p->runs.size[++n];
-        if (left && p->dim[d] > left) split_dim(p, run, d, p->dim[d] / left);
-        run[d] = n;
-        if (left) left /= p->dim[d];
-    }
-}
-
-/* The form's dims, those of size 1 dropped, neighbours of one run merged where all reads allow.
- * run[d]: which of the pass's runs dim d belongs to. */
-static pl_status find_dims(maker *k, int at, int *run)
-{
-    pl_cg_pass *p = &k->pass[at];
-    const pl_form *f = &k->f;
     p->n_op = k->n_op;
     memcpy(p->op, k->op, sizeof *p->op * (size_t)k->n_op);
-    p->step = pl_arena_new(k->a, double, (size_t)PL_CG_RANK * (size_t)(p->n_instr + 1));
-    if (!p->step) return PL_ERR_MEMORY;
-    for (int i = 0; i < p->n_instr; i++)
-        if (p->instr[i].code == PL_FORM_RAMP)
-            memcpy(&p->step[i * PL_CG_RANK], p->instr[i].step, sizeof p->instr[i].step);
-    p->rank = f->rank;
-    memcpy(p->dim, f->dim, sizeof f->dim);
-    memset(run, 0, sizeof *run * (PL_CG_RANK + 1));
-    for (int d = p->rank - 1; d >= 0; d--)
-        if (p->dim[d] == 1) remove_dim(p, run, d);
-    set_runs(p, run);
-    for (int d = p->rank - 2; d >= 0; d--)
-        if (run[d] == run[d + 1] && merges(p, d)) {
-            p->dim[d + 1] *= p->dim[d];
-            remove_dim(p, run, d);
-        }
-    return PL_OK;
-}
-
-/* Sets from the dims of the runs before, at and after `along`. A missing inner set is one
- * element. */
-static void set_sets(pl_cg_pass *p, const int *run, int along, bool sheet)
-{
-    int a = 0;
-    while (a < p->rank && run[a] < along) a++;
-    int b = a;
-    while (b < p->rank && run[b] == along) b++;
-    p->first[PL_CG_OUTER] = 0;
-    p->first[PL_CG_ALONG] = a;
-    p->first[PL_CG_INNER] = sheet ? b : a;
-    if (p->first[PL_CG_INNER] == p->rank) p->dim[p->rank++] = 1;
-    p->first[PL_CG_SETS] = p->rank;
-    for (int s = 0; s < PL_CG_SETS; s++) {
-        p->size[s] = 1;
-        for (int d = p->first[s]; d < p->first[s + 1]; d++) p->size[s] *= p->dim[d];
-    }
-}
-
-/* ---- launches --------------------------------------------------------------------------- */
-
-/* Chunks in flight: so many that 64 bytes or somewhat more of a thread are under way, few enough for the
- * text to stay short. */
-static void set_unroll(pl_cg_pass *p, const int *dep, int moving)
-{
-    int bytes = 0, n = 0;
-    for (int i = 0; i < p->n_instr; i++) {
-        if (!p->used[i]) continue;
-        n++;
-        if (p->instr[i].code == PL_FORM_LOAD && dep[i] & moving)
-            bytes += (int)pl_dtype_bytes(p->instr[i].dtype) * (dep[i] & PL_CG_DEP_J ? p->vec : 1);
-    }
-    int u = bytes > 48 ? 1 : bytes > 24 ? 2 : bytes > 12 ? 4 : 8;
-    if (bytes == 0) u = 2;
-    while (u > 1 && u * p->vec * n > 1024) u /= 2;
-    p->unroll = u;
-}
-
-/* Rows: which thread adds which element is a function of the row's length. */
-static void lay_row(pl_cg_pass *p)
-{
-    int64_t n = p->size[PL_CG_INNER];
-    p->vec = n % 4 == 0 ? 4 : 1;
-    int64_t chunks = n / p->vec;
-    int t = 1;
-    while (t < 32 && t < chunks) t *= 2;
-    if (chunks > 256) t = chunks <= 1024 ? 128 : chunks <= 2048 ? 256 : chunks <= 4096 ? 512 : 1024;
-    p->tx = t;
-    p->ty = t >= 128 ? 1 : 128 / t;
-    int64_t steps = ceil_div(chunks, t);
-    p->steps = steps <= 8 ? (int32_t)steps : 0;
-}
-
-/* So many parts that blocks, where they are many, come in whole rounds of what a large card holds
- * at once: eight for each of 132 processors. A number of this file, not of the card that runs. */
-static int64_t whole_rounds(int64_t parts, int64_t others)
-{
-    const int64_t round = 1056;
-    int64_t rounds = ceil_div(parts * others, round);
-    if (parts * others <= round / 2 || others > round / 4) return parts;
-    return clamp(rounds * round / others, parts, 2 * parts);
-}
-
-static void lay_flat_sum(pl_cg_pass *p)
-{
-    int64_t n = p->size[PL_CG_INNER], outer = p->size[PL_CG_OUTER];
-    p->vec = n % 4 == 0 ? 4 : 1;
-    p->tx = PL_CG_THREADS;
-    p->ty = 1;
-    int64_t block = (int64_t)PL_CG_THREADS * p->vec;
-    int64_t parts = clamp(BLOCKS / outer, 1, ceil_div(n, 8 * block));
-    int64_t least = ceil_div(n, LANE_ROWS * block);
-    if (parts < least) parts = whole_rounds(least, outer);
-    p->part = ceil_div(ceil_div(n, parts), block) * block;
-    p->parts = ceil_div(n, p->part);
-}
-
-/* Whether everything that moves down the columns has at most two bytes, and little stays in
- * registers meanwhile. */
-static bool narrow(const pl_cg_pass *p)
-{
-    int stays = 0;
-    for (int s = 0; s < p->n_sink; s++)
-        if (p->sink[s].kind == PL_FORM_STORE && pl_dtype_bytes(p->sink[s].dtype) > 2) return false;
-    for (int i = 0; i < p->n_instr; i++) {
-        if (!p->used[i] || p->instr[i].code != PL_FORM_LOAD) continue;
-        const pl_cg_operand *o = &p->op[p->instr[i].operand];
-        bool moves = false;
-        for (int d = p->first[PL_CG_ALONG] + p->seg; d < p->first[PL_CG_INNER]; d++)
-            moves |= o->stride[d] != 0;
-        if (!o->stride[p->rank - 1]) continue;
-        if (moves && pl_dtype_bytes(o->dtype) > 2) return false;
-        stays += !moves;
-    }
-    return stays <= 6;
-}
-
-static bool has_bits(const pl_cg_pass *p)
-{
-    for (int s = 0; s < p->n_sink; s++)
-        if (p->sink[s].bits) return true;
-    return false;
-}
-
-/* Segments as short as they can be with 16 rows or more for a thread. */
-static void set_segments(pl_cg_pass *p)
-{
-    int64_t len = 1;
-    int d = p->first[PL_CG_INNER];
-    while (d > p->first[PL_CG_ALONG] && len < 16 * (int64_t)p->ty) len *= p->dim[--d];
-    p->seg = d - p->first[PL_CG_ALONG];
-}
-
-/* Columns: y threads share one, and parts of `part` rows are added up apart; both are functions of
- * the sizes. The width of a chunk is not: it does not change the order in a column. */
-static void lay_sheet_sum(pl_cg_pass *p)
-{
-    int64_t inner = p->size[PL_CG_INNER], len = p->size[PL_CG_ALONG];
-    p->vec = inner % 4 == 0 ? 4 : 1;
-    p->tx = (int32_t)clamp(inner / p->vec, 1, p->vec == 4 ? 32 : 64);
-    p->ty = PL_CG_THREADS / p->tx;
-    p->tiles = ceil_div(inner, (int64_t)p->tx * p->vec);
-    int64_t parts = clamp(BLOCKS / (p->tiles * p->size[PL_CG_OUTER]), 1,
-                          ceil_div(len, 8 * (int64_t)p->ty));
-    int64_t least = ceil_div(len, (int64_t)LANE_ROWS * p->ty);
-    if (parts < least) parts = whole_rounds(least, p->tiles * p->size[PL_CG_OUTER]);
-    p->part = ceil_div(ceil_div(len, parts), p->ty) * p->ty;
-    p->parts = ceil_div(len, p->part);
-    set_segments(p);
-    if (p->vec == 4 && p->tx % 2 == 0 && inner % 8 == 0 && (has_bits(p) || narrow(p))) {
-        p->vec = 8;
-        p->tx /= 2;
-    }
-}
-
-/* Elements of a chunk for maps: 16 bytes of the widest type that moves. What stays in registers
- * while a thread walks does not count, unless there is much of it. */
-static int map_vec(const pl_cg_pass *p)
-{
-    size_t widest = 1;
-    int stays = 0;
-    for (int s = 0; s < p->n_sink; s++) {
-        size_t b = pl_dtype_bytes(p->sink[s].dtype);
-        if (b > widest) widest = b;
-    }
-    for (int i = 0; i < p->n_instr; i++) {
-        if (!p->used[i] || p->instr[i].code != PL_FORM_LOAD) continue;
-        const pl_cg_operand *o = &p->op[p->instr[i].operand];
-        size_t b = pl_dtype_bytes(o->dtype);
-        if (o->stride[p->rank - 1] != 1) continue;
-        if (p->shape == PL_CG_SHEET && o->stride[p->first[PL_CG_ALONG]] == 0)
-            stays++;
-        else if (b > widest)
-            widest = b;
-    }
-    int vec = (int)(16 / widest);
-    while (vec > 4 && vec * stays > 64) vec /= 2;
-    return has_bits(p) && vec < 8 ? 8 : vec;
-}
-
-static void lay_flat_map(pl_cg_pass *p, int *dep)
-{
-    p->shape = PL_CG_FLAT;
-    p->vec = map_vec(p);
-    p->tx = PL_CG_THREADS;
-    p->ty = 1;
-    pl_cg_deps(p, p->vec, dep);
-    set_unroll(p, dep, PL_CG_DEP_I);
-    p->part = (int64_t)PL_CG_THREADS * p->vec * p->unroll;
-    p->parts = ceil_div(p->size[PL_CG_INNER], p->part);
-}
-
-/* The dim down which threads walk: the one along which most operands stay the same. */
-static int walk_dim(const pl_cg_pass *p)
-{
-    int best = 0;
-    double most = -1;
-    for (int d = 0; d + 1 < p->rank; d++) {
-        double inner = 1, score = 0;
-        for (int x = d + 1; x < p->rank; x++) inner *= (double)p->dim[x];
-        for (int i = 0; i < p->n_instr; i++)
-            if (p->used[i] && p->instr[i].code == PL_FORM_LOAD &&
-                p->op[p->instr[i].operand].stride[d] == 0)
-                score += 1;
-        score *= p->dim[d] >= 8 ? 4 : (double)p->dim[d] / 2;
-        if (inner >= 32) score += 2;
-        if (d == p->rank - 2) score += 0.5;
-        if (score > most) {
-            most = score;
-            best = d;
-        }
-    }
-    return best;
-}
-
-static void lay_sheet_map(pl_cg_pass *p, int *run, int *dep)
-{
-    p->shape = PL_CG_SHEET;
-    for (int64_t c = 2048; c >= 256 && p->rank < PL_CG_RANK; c /= 2)
-        if (p->dim[p->rank - 1] >= 4 * c && p->dim[p->rank - 1] % c == 0) {
-            split_dim(p, run, p->rank - 1, c);
-            break;
-        }
-    int d = walk_dim(p);
-    for (int i = 0; i < p->rank; i++) run[i] = i < d ? 0 : i == d ? 1 : 2;
-    set_sets(p, run, 1, true);
-    int64_t inner = p->size[PL_CG_INNER];
-    p->vec = map_vec(p);
-    while (p->vec > 1 && (inner % p->vec || p->dim[p->rank - 1] % p->vec)) p->vec /= 2;
-    int64_t chunks = inner / p->vec, per_row = ceil_div(chunks, PL_CG_THREADS);
-    p->tx = (int32_t)ceil_div(chunks, per_row);
-    p->ty = PL_CG_THREADS / p->tx;
-    p->tiles = ceil_div(chunks, p->tx);
-    pl_cg_deps(p, p->vec, dep);
-    set_unroll(p, dep, PL_CG_DEP_L);
-    int64_t len = p->size[PL_CG_ALONG];
-    int64_t lanes = p->tiles * p->size[PL_CG_OUTER] * ceil_div(len, p->ty);
-    int64_t each = clamp(lanes / 4224, 1, 16);
-    if (each > p->unroll) each = ceil_div(each, p->unroll) * p->unroll;
-    p->part = each * p->ty;
-    p->parts = ceil_div(len, p->part);
-}
-
-/* ---- laying out ------------------------------------------------------------------------- */
-
-static bool too_far(const pl_cg_pass *p)
-{
-    const int64_t limit = ((int64_t)1 << 31) - ((int64_t)1 << 22);
-    int64_t total = 1;
-    for (int d = 0; d < p->rank; d++) total *= p->dim[d];
-    if (total > limit) return true;
-    for (int i = 0; i < p->n_instr; i++) {
-        if (!p->used[i] || p->instr[i].code != PL_FORM_LOAD) continue;
-        const pl_cg_operand *o = &p->op[p->instr[i].operand];
-        int64_t reach = o->offset;
-        for (int d = 0; d < p->rank; d++)
-            reach += (p->dim[d] - 1) * (o->stride[d] < 0 ? -o->stride[d] : o->stride[d]);
-        if (reach > limit) return true;
-    }
-    return false;
-}
-
-static pl_status lay_out(maker *k, int at)
-{
-    pl_cg_pass *p = &k->pass[at];
-    int run[PL_CG_RANK + 1];
-    PL_TRY(find_dims(k, at, run));
-    int *dep = pl_arena_new(k->a, int, p->n_instr + 1);
-    if (!dep) return PL_ERR_MEMORY;
-    p->parts = p->tiles = p->unroll = 1;
-    p->wide = too_far(p);
-    if (p->shape == PL_CG_ROW) {
-        bool rows = p->runs.n && reduced(&p->runs, p->runs.n - 1);
-        set_sets(p, run, rows ? p->runs.n - 1 : p->runs.n, false);
-        lay_row(p);
-    } else if (p->reduces) {
-        set_sets(p, run, p->runs.along, p->shape == PL_CG_SHEET);
-        if (p->shape == PL_CG_FLAT)
-            lay_flat_sum(p);
-        else
-            lay_sheet_sum(p);
-        pl_cg_deps(p, p->vec, dep);
-        set_unroll(p, dep,
-                   p->shape == PL_CG_FLAT ? PL_CG_DEP_I : PL_CG_DEP_L);
-    } else if (p->rank <= 1 || (has_bits(p) && p->dim[p->rank - 1] % 8)) {
-        for (int d = 0; d < p->rank; d++) run[d] = 0;
-        set_sets(p, run, 0, false);
-        lay_flat_map(p, dep);
-    } else {
-        lay_sheet_map(p, run, dep);
-    }
-    int64_t blocks = p->shape == PL_CG_ROW ? ceil_div(p->size[PL_CG_OUTER], p->ty)
-                                           : p->tiles * p->parts * p->size[PL_CG_OUTER];
-    PL_FAIL_IF(blocks > INT32_MAX, PL_ERR_UNSUPPORTED, "a group of %lld blocks",
-               (long long)blocks);
-    return PL_OK;
+    return pl_cg_lay(p, &k->f, k->a);
 }
 
 /* Partial results of a pass that reduces. */
 static void give_work(maker *k, pl_cg_pass *p)
 {
-    p->direct = p->parts == 1;
+    p->direct = p->parts == 1 && !p->columns;
     for (int s = 0; s < p->n_sink; s++)
         p->direct &= p->sink[s].kind != PL_FORM_REDUCE || p->sink[s].folded == 1u << p->runs.along;
     if (p->direct) return;
     int64_t n = p->size[PL_CG_OUTER] * p->parts;
-    if (p->shape == PL_CG_SHEET) n *= p->size[PL_CG_INNER];
+    if (p->columns) n = p->walk.n == 3 ? p->walk.size[0] * p->parts : p->parts;
+    if (p->columns || p->shape == PL_CG_SHEET) n *= p->size[PL_CG_INNER];
     for (int s = 0; s < p->n_sink; s++) {
         pl_cg_sink *x = &p->sink[s];
         if (x->kind != PL_FORM_REDUCE) continue;
@@ -716,15 +350,17 @@ static void give_work(maker *k, pl_cg_pass *p)
 static pl_status write_pass(maker *k, pl_cg_pass *p)
 {
     pl_code_kernel *to = &k->code->kernel[k->code->n_kernels++];
-    if (p->shape == PL_CG_ROW) return pl_cg_row(p, k->a, to);
-    if (p->reduces) give_work(k, p);
-    PL_TRY(p->shape == PL_CG_FLAT ? pl_cg_flat(p, k->a, to) : pl_cg_sheet(p, k->a, to));
-    for (int s = 0; p->reduces && !p->direct && s < p->n_sink; s++) {
+    bool sums = p->reduces || p->columns;
+    if (sums) give_work(k, p);
+    PL_TRY(p->shape == PL_CG_ROW    ? pl_cg_row(p, k->a, to)
+           : p->shape == PL_CG_FLAT ? pl_cg_flat(p, k->a, to)
+                                    : pl_cg_sheet(p, k->a, to));
+    for (int s = 0; sums && !p->direct && s < p->n_sink; s++) {
         bool first = p->sink[s].kind == PL_FORM_REDUCE;
         for (int i = 0; i < s; i++)
             first &= p->sink[i].kind != PL_FORM_REDUCE || p->sink[i].folded != p->sink[s].folded;
         if (first)
-            PL_TRY(pl_cg_folds(p, p->sink[s].folded, k->a,
+            PL_TRY(pl_cg_folds(p, p->columns ? &p->walk : &p->runs, p->sink[s].folded, k->a,
                                &k->code->kernel[k->code->n_kernels++]));
     }
     return PL_OK;
@@ -819,7 +455,7 @@ static pl_status make(maker *k)
     k->code->kernel = pl_arena_new(k->a, pl_code_kernel, k->n_passes + k->f.n_out);
     if (!k->code->kernel) return PL_ERR_MEMORY;
     for (int i = 0; i < k->n_passes; i++) {
-        PL_TRY(lay_out(k, i));
+        PL_TRY(lay_out(k, &k->pass[i]));
         PL_TRY(write_pass(k, &k->pass[i]));
     }
     k->code->work_bytes = k->work;

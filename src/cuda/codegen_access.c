@@ -188,6 +188,8 @@ void pl_cg_load(pl_cg *w, int k, const char *to, const char *base)
     case PL_CG_VECTOR:
         if (o->bits)
             pl_cg_put(w, "%s = p_bits<V>(P%d, %s);\n", to, k, base);
+        else if (pl_cg_bytes(w->p, o))
+            pl_cg_put(w, "%s = *(const p_bytes<V> *)(P%d + (%s));\n", to, k, base);
         else
             pl_cg_put(w, "%s = *(const p_vec<%s, V> *)(P%d + (%s));\n", to, mem, k, base);
         break;

@@ -139,6 +139,11 @@ static bool exact(pl_scalar_fn f)
 /* The value before it is rounded to 16 bits, if it is a 16-bit float. */
 static void put_function(pl_cg *w, const pl_form_instr *x)
 {
+    if (x->fn == PL_SCALAR_EQ && w->raw[x->arg[0]][0] &&
+        !(w->dep[x->arg[1]] & PL_CG_DEP_J)) {
+        pl_cg_put(w, "%s.same(j, %s)", w->raw[x->arg[0]], w->ref[x->arg[1]]);
+        return;
+    }
     if (x->fn == PL_SCALAR_CAST) {
         pl_dtype from = w->p->instr[x->arg[0]].dtype;
         bool sixteen = x->dtype == PL_F16 || x->dtype == PL_BF16;
@@ -199,6 +204,30 @@ bool pl_cg_constant(const pl_form_instr *x)
     return true;
 }
 
+/* Numbers that belong to an expression rather than to sizes stand in the text: the compiler then
+ * sees that a gradient computes what its function did. */
+static const char *literal(float v)
+{
+    static const struct {
+        float value;
+        const char *text;
+    } known[] = {{1, "1.0f"},   {-1, "-1.0f"}, {0.5f, "0.5f"},
+                 {-0.5f, "-0.5f"}, {2, "2.0f"}, {0.70710678f, "0.70710678f"}};
+    if (v == 0) return signbit(v) ? NULL : "0.0f";
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (v == known[i].value) return known[i].text;
+    return NULL;
+}
+
+static void put_float(pl_cg *w, float v)
+{
+    const char *text = literal(v);
+    if (text)
+        pl_cg_put(w, "%s;\n", text);
+    else
+        pl_cg_put(w, "a.f[%d];\n", pl_cg_float(w, v));
+}
+
 /* An immediate comes rounded from the host. */
 static void put_constant(pl_cg *w, const pl_form_instr *x)
 {
@@ -217,9 +246,9 @@ static void put_constant(pl_cg *w, const pl_form_instr *x)
     case PL_I32: pl_cg_put(w, "(int)a.l[%d];\n", pl_cg_long(w, e.i)); break;
     case PL_U8:
     case PL_BOOL: pl_cg_put(w, "(int)a.l[%d];\n", pl_cg_long(w, e.u)); break;
-    case PL_F16: pl_cg_put(w, "a.f[%d];\n", pl_cg_float(w, pl_f16_to_f32(e.h))); break;
-    case PL_BF16: pl_cg_put(w, "a.f[%d];\n", pl_cg_float(w, pl_bf16_to_f32(e.h))); break;
-    default: pl_cg_put(w, "a.f[%d];\n", pl_cg_float(w, e.f)); break;
+    case PL_F16: put_float(w, pl_f16_to_f32(e.h)); break;
+    case PL_BF16: put_float(w, pl_bf16_to_f32(e.h)); break;
+    default: put_float(w, e.f); break;
     }
 }
 

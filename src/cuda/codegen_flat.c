@@ -80,6 +80,7 @@ pl_status pl_cg_flat(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
     if (!w || !dep || !lvl) return PL_ERR_MEMORY;
     pl_cg_deps(p, p->vec, dep);
     find_levels(p, dep, lvl);
+    w->dep = dep;
     pl_cg_put(w, "extern \"C\" __global__ void __launch_bounds__(%d) " PL_CODE_ENTRY
                  "(const GRID_CONST p_args a)\n{\nconst I b_ = blockIdx.x;\n", PL_CG_THREADS);
     if (p->parts > 1) {

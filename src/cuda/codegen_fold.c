@@ -16,9 +16,8 @@ typedef struct axes {
 } axes;
 
 /* The dims of the partial results, split into kept and folded ones. */
-static void split(const pl_cg_pass *p, uint32_t folded, axes *keep, axes *fold)
+static void split(const pl_cg_pass *p, const pl_cg_runs *r, uint32_t folded, axes *keep, axes *fold)
 {
-    const pl_cg_runs *r = &p->runs;
     int64_t stride = 1;
     memset(keep, 0, sizeof *keep);
     memset(fold, 0, sizeof *fold);
@@ -82,12 +81,13 @@ static void put_walk(pl_cg *w, const axes *fold, uint32_t folded)
     pl_cg_put(w, "}\n}\n");
 }
 
-pl_status pl_cg_folds(const pl_cg_pass *p, uint32_t folded, pl_arena *a, pl_code_kernel *out)
+pl_status pl_cg_folds(const pl_cg_pass *p, const pl_cg_runs *r, uint32_t folded, pl_arena *a,
+                      pl_code_kernel *out)
 {
     pl_cg *w = pl_cg_new(p, a);
     if (!w) return PL_ERR_MEMORY;
     axes keep, fold;
-    split(p, folded, &keep, &fold);
+    split(p, r, folded, &keep, &fold);
     uint32_t ty = fold.total <= 8 ? 1 : fold.total <= 64 ? 8 : fold.total <= 512 ? 32 : 256;
     uint32_t tx = PL_CG_THREADS / ty;
     int n_keep = pl_cg_size(w, keep.total), n_fold = pl_cg_size(w, fold.total);

@@ -49,7 +49,43 @@ typedef struct pl_cg_runs {
     int32_t n, along; /* along: the run that threads accumulate */
     int64_t size[PL_CG_RANK];
     uint32_t reduced; /* bit by run */
+    bool moments;     /* lanes go further, for what a lane leaves is dear */
 } pl_cg_runs;
+
+static inline bool pl_cg_reduced(const pl_cg_runs *r, int i)
+{
+    return r->reduced >> i & 1u;
+}
+
+/* How columns are added up: y threads share one, parts of `part` rows are added up apart; all of it
+ * from the sizes of the runs. */
+typedef struct pl_cg_columns {
+    int32_t tx, ty;
+    int64_t tiles, part, parts;
+} pl_cg_columns;
+
+/* codegen_runs.c. lead: of pl_form_output. */
+pl_cg_runs pl_cg_runs_of(const pl_form *f, uint32_t mask, int64_t lead, bool moments);
+/* Elements of a row if only the innermost run is reduced (1: nothing is); else 0. */
+int64_t pl_cg_row_of(const pl_cg_runs *r);
+pl_cg_columns pl_cg_columns_of(const pl_cg_runs *r);
+/* Whether walk b over the same rows has the parts of walk a, which is cut where b is not. */
+bool pl_cg_same_parts(const pl_cg_runs *a, const pl_cg_runs *b);
+/* Columns that a row kernel can add up beside its rows (codegen_row.c). */
+bool pl_cg_slim(int64_t inner);
+/* So many parts that blocks, where they are many, come in whole rounds of what a large card holds
+ * at once: eight for each of 132 processors. A number of this file, not of the card that runs. */
+int64_t pl_cg_rounds(int64_t parts, int64_t others);
+enum { PL_CG_BLOCKS = 1056 };
+
+static inline int64_t pl_cg_ceil(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+static inline int64_t pl_cg_clamp(int64_t v, int64_t lo, int64_t hi)
+{
+    return v < lo ? lo : v > hi ? hi : v;
+}
 
 typedef struct pl_cg_pass {
     pl_cg_shape shape;
@@ -64,6 +100,8 @@ typedef struct pl_cg_pass {
     bool *used; /* per instruction */
     bool reduces; /* some sink is a REDUCE that is not a row's */
     pl_cg_runs runs;
+    bool columns; /* row: REDUCE sinks add up columns beside, by the walk `walk` */
+    pl_cg_runs walk;
     /* launch */
     int32_t vec, unroll;    /* elements of a chunk, chunks in flight */
     bool ahead;             /* sheet: loads of the next step go out before values of one */
@@ -74,6 +112,9 @@ typedef struct pl_cg_pass {
     bool wide, direct;      /* 64-bit indices; reductions have one part */
     int32_t seg; /* sheet: dims of along that only change from segment to segment */
 } pl_cg_pass;
+
+/* codegen_lay.c: dims, sets and launch of a pass whose operands, instructions and sinks stand. */
+pl_status pl_cg_lay(pl_cg_pass *p, const pl_form *f, pl_arena *a) PL_MUST_USE;
 
 /* ---- the writer -------------------------------------------------------------------------- */
 typedef struct pl_cg_div {
@@ -86,6 +127,8 @@ typedef struct pl_cg {
     pl_arena *a;
     pl_str body;
     char (*ref)[40]; /* per instruction: how it is called where text is being written */
+    char (*raw)[40]; /* of LOADs that come as bytes (pl_cg_bytes): what was loaded */
+    const int *dep;  /* pl_cg_deps, where raw is used */
     /* arguments by kind */
     int32_t n_p;
     struct pl_cg_counts {
@@ -169,6 +212,12 @@ static inline bool pl_cg_word(const pl_cg_pass *p, int i)
     const pl_cg_operand *o = &p->op[p->instr[i].operand];
     return o->bits && pl_cg_access_of(p, o, p->vec) == PL_CG_VECTOR;
 }
+/* Whether a LOAD's chunk comes as p_bytes. */
+static inline bool pl_cg_bytes(const pl_cg_pass *p, const pl_cg_operand *o)
+{
+    return !o->bits && (o->dtype == PL_U8 || o->dtype == PL_BOOL) &&
+           pl_cg_access_of(p, o, p->vec) == PL_CG_VECTOR;
+}
 /* What each used instruction depends on; dep has n_instr entries. */
 void pl_cg_deps(const pl_cg_pass *p, int vec, int *dep);
 void pl_cg_coord_name(const pl_cg_pass *p, int d, char *buf, size_t cap);
@@ -195,9 +244,10 @@ void pl_cg_hoist(pl_cg *w, const int *lvl, const int *dep, int level);
 void pl_cg_accumulators(pl_cg *w);
 /* U chunks. `index` declares the indices of chunk u, and z_, its place in the dense space. */
 void pl_cg_step(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w));
-/* All steps of U chunks of a sheet's walk from row_ to end_; the loads of the next go out before
- * the values of one. */
-void pl_cg_ahead(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w));
+/* Steps of U chunks of a sheet's walk, one at least, while row_ + reach is before end_; the loads
+ * of the next go out before the values of one. */
+void pl_cg_ahead(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w),
+                 const char *reach);
 /* Combines accumulators over the block and leaves them at to_: results, or partial results. */
 void pl_cg_totals(pl_cg *w);
 void pl_cg_put_result(pl_cg *w, int sink, const char *value, const char *index);
@@ -206,8 +256,10 @@ void pl_cg_put_result(pl_cg *w, int sink, const char *value, const char *index);
 pl_status pl_cg_flat(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out) PL_MUST_USE;
 pl_status pl_cg_sheet(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out) PL_MUST_USE;
 pl_status pl_cg_row(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out) PL_MUST_USE;
-/* Of those sinks that add up the runs `folded`. */
-pl_status pl_cg_folds(const pl_cg_pass *p, uint32_t folded, pl_arena *a,
+/* Of those sinks that add up the runs `folded` of r. */
+pl_status pl_cg_folds(const pl_cg_pass *p, const pl_cg_runs *r, uint32_t folded, pl_arena *a,
                       pl_code_kernel *out) PL_MUST_USE;
+/* Of a row kernel that adds up columns beside: lanes, as a sheet of such columns has. */
+enum { PL_CG_LANES = 8 };
 
 #endif

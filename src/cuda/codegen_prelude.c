@@ -11,7 +11,8 @@
 
 /* clang-format off */
 const char pl_cg_prelude[] =
-"#define DEV static __device__ __forceinline__\n"
+"#define DEV_IN __device__ __forceinline__\n"
+"#define DEV static DEV_IN\n"
 "#ifdef __CUDACC__\n"
 "#define GRID_CONST __grid_constant__\n"
 "typedef unsigned long long p_size;\n"
@@ -25,6 +26,18 @@ const char pl_cg_prelude[] =
 "DEV int p_quot(int n, p_by v) { return (int)((__umulhi((unsigned)n, v.m) + (unsigned)n) >> v.s); }\n"
 "DEV p_i64 p_quot(p_i64 n, p_by v) { return n / v.d; }\n"
 "template <class T, int N> struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N) p_vec { T x[N]; };\n"
+/* V bytes, in words where they fill them: a comparison of all with one value is then a step for
+ * four and a step for each. */
+"template <int V, bool W = V % 4 == 0> struct alignas(V) p_bytes {\n"
+"    unsigned w[V / 4];\n"
+"    DEV_IN int at(int j) const { return w[j / 4] >> 8 * (j % 4) & 255; }\n"
+"    DEV_IN int same(int j, int v) const { return ((w[j / 4] ^ (unsigned)v * 0x01010101u) & 255u << 8 * (j % 4)) == 0; }\n"
+"};\n"
+"template <int V> struct alignas(V) p_bytes<V, false> {\n"
+"    p_u8 x[V];\n"
+"    DEV_IN int at(int j) const { return x[j]; }\n"
+"    DEV_IN int same(int j, int v) const { return x[j] == v; }\n"
+"};\n"
 
 /* ---- truth values, eight a byte ---- */
 "template <class I> DEV p_u8 p_bit(const p_u8 *p, I at) { return (p_u8)(p[at >> 3] >> (at & 7) & 1); }\n"

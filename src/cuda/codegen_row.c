@@ -8,6 +8,10 @@
  * and groups with many operands, read again instead. Which element a thread adds in which order
  * depends on N alone, so the bits do not depend on the choice.
  *
+ * Sums of columns beside (PL_CG_LANES warps, one row each at a time): a block takes a part of the
+ * rows as a sheet's block does, lane after lane in the same order, and keeps its columns' sums in
+ * registers meanwhile.
+ *
  * Stages: each takes the elements once. Stage k gives the reductions whose operands need those
  * before; a variance takes a stage of its own, after its mean. The last stage stores.
  */
@@ -87,7 +91,7 @@ static bool find_needs(stages *t)
         if (wants_var(p, i)) mark(t, t->phase[i], p->instr[i].arg[0]);
     }
     for (int s = 0; s < p->n_sink; s++)
-        if (p->sink[s].kind == PL_FORM_STORE) mark(t, t->n - 1, p->sink[s].src);
+        if (p->sink[s].kind != PL_FORM_ROWS) mark(t, t->n - 1, p->sink[s].src);
     return true;
 }
 
@@ -139,7 +143,7 @@ static void refresh(stages *t)
             wanted(t, i, &first);
             bool read = false;
             for (int m = 0; m < p->n_sink; m++)
-                read |= p->sink[m].kind == PL_FORM_STORE && p->sink[m].src == i && s == t->n - 1;
+                read |= p->sink[m].kind != PL_FORM_ROWS && p->sink[m].src == i && s == t->n - 1;
             for (int u = i + 1; u < p->n_instr; u++) {
                 const pl_form_instr *x = &p->instr[u];
                 if (is_row_sum(p, u) && x->arg[0] == i)
@@ -187,6 +191,8 @@ static void declare_raw(pl_cg *w, int i, const char *tail)
     const char *mem = pl_cg_mem(w->p->instr[i].dtype);
     if (pl_cg_word(w->p, i))
         pl_cg_put(w, "unsigned q%d%s;\n", i, tail);
+    else if (pl_cg_bytes(w->p, &w->p->op[w->p->instr[i].operand]))
+        pl_cg_put(w, "p_bytes<V> q%d%s;\n", i, tail);
     else if (one_a_chunk(w->p, i))
         pl_cg_put(w, "%s q%d%s;\n", mem, i, tail);
     else
@@ -293,6 +299,8 @@ static void put_elements(pl_cg *w, const stages *t, int stage)
             const char *tail = held(t, i) ? "[c]" : "";
             if (pl_cg_word(p, i))
                 snprintf(raw, sizeof raw, "(q%d%s >> j & 1)", i, tail);
+            else if (pl_cg_bytes(p, &p->op[x->operand]))
+                snprintf(raw, sizeof raw, "q%d%s.at(j)", i, tail);
             else
                 snprintf(raw, sizeof raw, "q%d%s%s", i, tail, one_a_chunk(p, i) ? "" : ".x[j]");
             pl_cg_put(w, "const %s v%d = ", pl_cg_reg(x->dtype), i);
@@ -387,7 +395,7 @@ static void put_stage(pl_cg *w, const stages *t, int stage)
             put_sum_start(w, i, var);
             any = true;
         }
-    for (int s = 0; s < p->n_sink; s++) any |= last && p->sink[s].kind == PL_FORM_STORE;
+    for (int s = 0; s < p->n_sink; s++) any |= last && p->sink[s].kind != PL_FORM_ROWS;
     if (!any) return;
     open_chunks(w, p->steps > 0);
     put_fresh_loads(w, t, stage);
@@ -402,6 +410,9 @@ static void put_stage(pl_cg *w, const stages *t, int stage)
         if (sums_in(t, i, stage, &var)) put_sum_take(w, i, var);
     for (int s = 0; last && s < p->n_sink; s++) {
         const pl_cg_sink *k = &p->sink[s];
+        if (k->kind == PL_FORM_REDUCE)
+            pl_cg_put(w, "cs%d[c][j] = %s::op(cs%d[c][j], (%s)%s);\n", s, pl_cg_fold(k->reduce), s,
+                      pl_cg_acc(p->instr[k->src].dtype, k->reduce), w->ref[k->src]);
         if (k->kind != PL_FORM_STORE) continue;
         pl_cg_put(w, "w%d.x[j] = ", s);
         pl_cg_element(w, k->dtype, k->src);
@@ -434,6 +445,20 @@ static void put_rows(pl_cg *w)
     pl_cg_put(w, "}\n");
 }
 
+/* Where a row's operands begin. */
+static void put_bases(pl_cg *w)
+{
+    const pl_cg_pass *p = w->p;
+    pl_cg_coords(w, PL_CG_OUTER, 0, pl_cg_rank(p, PL_CG_OUTER), "o_", "o");
+    for (int i = 0; i < p->n_instr; i++) {
+        if (!p->used[i] || p->instr[i].code != PL_FORM_LOAD) continue;
+        int k = p->instr[i].operand;
+        pl_cg_put(w, "const I b%d = a.s[%d]", k, pl_cg_size(w, p->op[k].offset));
+        pl_cg_offset(w, k, PL_CG_OUTER);
+        pl_cg_put(w, ";\n");
+    }
+}
+
 static void put_head(pl_cg *w)
 {
     const pl_cg_pass *p = w->p;
@@ -443,20 +468,63 @@ static void put_head(pl_cg *w)
     pl_cg_put(w, "enum { V = %d, T = %d, STEPS = %d };\n", p->vec, p->tx,
               p->steps ? p->steps : 1);
     pl_cg_put(w, "const I N_ = a.s[%d], t_ = threadIdx.x %% T;\n", n);
-    pl_cg_put(w, "const I row_ = (I)blockIdx.x * %d + (I)threadIdx.x / T;\n", p->ty);
-    pl_cg_put(w, "const bool on_ = row_ < a.s[%d];\nconst I o_ = on_ ? row_ : a.s[%d] - 1;\n",
-              rows, rows);
     if (!p->steps) pl_cg_put(w, "const I steps_ = (N_ + T * V - 1) / (T * V);\n");
     pl_cg_dividers(w);
     pl_cg_pointers(w);
     pl_cg_outputs(w);
-    pl_cg_coords(w, PL_CG_OUTER, 0, pl_cg_rank(p, PL_CG_OUTER), "o_", "o");
-    for (int i = 0; i < p->n_instr; i++) {
-        if (!p->used[i] || p->instr[i].code != PL_FORM_LOAD) continue;
-        int k = p->instr[i].operand;
-        pl_cg_put(w, "const I b%d = a.s[%d]", k, pl_cg_size(w, p->op[k].offset));
-        pl_cg_offset(w, k, PL_CG_OUTER);
-        pl_cg_put(w, ";\n");
+    if (p->columns) return;
+    pl_cg_put(w, "const I row_ = (I)blockIdx.x * %d + (I)threadIdx.x / T;\n", p->ty);
+    pl_cg_put(w, "const bool on_ = row_ < a.s[%d];\nconst I o_ = on_ ? row_ : a.s[%d] - 1;\n",
+              rows, rows);
+    put_bases(w);
+}
+
+/* ---- columns beside --------------------------------------------------------------------- */
+
+/* Opens the walk of a lane over the rows of the block's part. */
+static void open_rows(pl_cg *w)
+{
+    const pl_cg_pass *p = w->p;
+    int parts = pl_cg_divider(w, p->parts), part = pl_cg_size(w, p->part),
+        along = pl_cg_size(w, p->walk.size[p->walk.along]);
+    for (int s = 0; s < p->n_sink; s++) {
+        const pl_cg_sink *k = &p->sink[s];
+        if (k->kind != PL_FORM_REDUCE) continue;
+        const char *acc = pl_cg_acc(p->instr[k->src].dtype, k->reduce);
+        pl_cg_put(w, "%s cs%d[STEPS][V];\n_Pragma(\"unroll\") for (int c = 0; c < STEPS; c++) "
+                     "for (int j = 0; j < V; j++) cs%d[c][j] = %s::none<%s>();\n", acc, s, s,
+                  pl_cg_fold(k->reduce), acc);
+    }
+    pl_cg_put(w, "const I lane_ = threadIdx.x / T, lead_ = p_quot((I)blockIdx.x, a.m[%d]);\n", parts);
+    pl_cg_put(w, "const I A_ = a.s[%d], lo_ = ((I)blockIdx.x - lead_ * (I)a.m[%d].d) * a.s[%d];\n",
+              along, parts, part);
+    pl_cg_put(w, "const I hi_ = A_ - lo_ < a.s[%d] ? A_ : lo_ + a.s[%d];\n", part, part);
+    pl_cg_put(w, "for (I r_ = lo_ + 2 * lane_; r_ < hi_; r_ += r_ - lo_ & 1 ? 2 * %d - 1 : 1) {\n",
+              PL_CG_LANES);
+    pl_cg_put(w, "const I row_ = lead_ * A_ + r_, o_ = row_;\nconst bool on_ = true;\n");
+    put_bases(w);
+}
+
+/* The lanes' sums into one, a lane for each chunk; a tree, as p_lanes has it. */
+static void put_columns(pl_cg *w)
+{
+    const pl_cg_pass *p = w->p;
+    pl_cg_put(w, "__shared__ __align__(16) unsigned char sm_[%d * STEPS * T * V * 4];\n", PL_CG_LANES);
+    for (int s = 0; s < p->n_sink; s++) {
+        const pl_cg_sink *k = &p->sink[s];
+        if (k->kind != PL_FORM_REDUCE) continue;
+        const char *acc = pl_cg_acc(p->instr[k->src].dtype, k->reduce), *fold = pl_cg_fold(k->reduce);
+        pl_cg_put(w, "{\n%s *const sm = (%s *)sm_;\n__syncthreads();\n", acc, acc);
+        pl_cg_put(w, "_Pragma(\"unroll\") for (int c = 0; c < STEPS; c++) for (int j = 0; j < V; j++) "
+                     "sm[((lane_ * STEPS + c) * T + t_) * V + j] = cs%d[c][j];\n__syncthreads();\n", s);
+        pl_cg_put(w, "for (I c = lane_; c < STEPS; c += %d) {\nconst I e_ = (c * T + t_) * V;\n"
+                     "if (e_ < N_) for (int j = 0; j < V; j++) {\n%s l[%d];\n", PL_CG_LANES, acc,
+                  PL_CG_LANES);
+        pl_cg_put(w, "_Pragma(\"unroll\") for (int k = 0; k < %d; k++) l[k] = sm[((k * STEPS + c) * T + "
+                     "t_) * V + j];\n", PL_CG_LANES);
+        pl_cg_put(w, "((%s *)a.p[%d])[(I)blockIdx.x * N_ + e_ + j] = p_within<%s>(l);\n", acc,
+                  pl_cg_pointer(w, PL_CODE_WORK, 0, k->partial, 16), fold);
+        pl_cg_put(w, "}\n}\n}\n");
     }
 }
 
@@ -478,12 +546,18 @@ pl_status pl_cg_row(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
                t.n);
     find_kept(&t);
     put_head(w);
+    if (p->columns) open_rows(w);
     put_held(w, &t);
     for (int i = 0; i < p->n_instr; i++)
         if (t.kept[i]) pl_cg_put(w, "%s k%d[STEPS][V];\n", pl_cg_reg(p->instr[i].dtype), i);
     for (int s = 0; s < t.n; s++) put_stage(w, &t, s);
     put_rows(w);
+    int64_t blocks = (p->size[PL_CG_OUTER] + p->ty - 1) / p->ty;
+    if (p->columns) {
+        pl_cg_put(w, "}\n");
+        put_columns(w);
+        blocks = p->walk.n == 3 ? p->walk.size[0] * p->parts : p->parts;
+    }
     pl_cg_put(w, "}\n");
-    return pl_cg_finish(w, (uint32_t)((p->size[PL_CG_OUTER] + p->ty - 1) / p->ty),
-                        (uint32_t)(p->tx * p->ty), 1, out);
+    return pl_cg_finish(w, (uint32_t)blocks, (uint32_t)(p->tx * p->ty), 1, out);
 }

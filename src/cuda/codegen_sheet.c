@@ -2,7 +2,8 @@
  * the along set, so that what belongs to a column (scales, shifts, sums) stays in registers.
  *
  *   block b = ((o_, part), tile): rows [part * L, ...) of along, columns of one tile
- *   thread (x, y): columns (tile * X + x) * V + 0..V-1, rows y, y + Y, y + 2Y, ...
+ *   thread (x, y): columns (tile * X + x) * V + 0..V-1, rows y, y + Y, y + 2Y, ...; of sums rows
+ *   2y, 2y + 1, 2y + 2Y, ...: neighbours often read the same (the windows of a pool)
  *
  * Where operands see several dims in along, the walk goes by segments: the outer of those dims
  * change only between them, the inner ones (at least one; more where they are short, as the windows
@@ -34,11 +35,70 @@ static void put_bases(pl_cg *w)
     }
 }
 
+/* Row u of a step of a map's walk, or of a step of one row. */
 static void put_index(pl_cg *w)
 {
     pl_cg_put(w, "const I r_ = row_ + u * Y_, l_ = r_ - seg_, z_ = (o_ * A_ + r_) * N_ + e_; "
                  "(void)l_; (void)z_;\n");
     pl_cg_coords(w, PL_CG_ALONG, w->p->seg, pl_cg_rank(w->p, PL_CG_ALONG), "l_", "s");
+}
+
+/* Row u of a step of pairs. Where a pair never crosses the innermost dim, its second row has the
+ * coordinates of the first but for that dim: what both read is then seen to be one load. */
+static void put_pair_index(pl_cg *w)
+{
+    const pl_cg_pass *p = w->p;
+    int last = pl_cg_rank(p, PL_CG_ALONG) - 1;
+    bool inside = last > p->seg && p->dim[p->first[PL_CG_INNER] - 1] % 2 == 0;
+    pl_cg_put(w, "const I two_ = row_ + (u & ~1) * Y_, r_ = two_ + (u & 1), l_ = %s - seg_, z_ = (o_ * "
+                 "A_ + r_) * N_ + e_; (void)l_; (void)z_;\n", inside ? "two_" : "r_");
+    pl_cg_coords(w, PL_CG_ALONG, p->seg, last + 1, "l_", inside ? "t" : "s");
+    for (int d = p->seg; inside && d <= last; d++)
+        pl_cg_put(w, "const I s%d = t%d%s;\n", d, d, d == last ? " + (u & 1)" : "");
+}
+
+/* Sums: lanes take pairs of rows, in order; where a segment begins or ends inside one, one row. */
+static void put_pairs(pl_cg *w, const int *lvl, const int *dep)
+{
+    const pl_cg_pass *p = w->p;
+    const pl_cg_counts before = w->n;
+    pl_cg_put(w, "while (row_ < end_) {\n");
+    if (p->unroll > 1) {
+        pl_cg_put(w, "if (!(row_ - lo_ & 1) && row_ + %d * Y_ + 1 < end_) {\nenum { U = %d };\n",
+                  p->unroll - 2, p->unroll);
+        if (p->ahead) {
+            pl_cg_ahead(w, lvl, dep, put_pair_index, "(U - 2) * Y_ + 1");
+        } else {
+            pl_cg_step(w, lvl, dep, put_pair_index);
+            pl_cg_put(w, "row_ += U * Y_;\n");
+        }
+        pl_cg_put(w, "continue;\n}\n");
+        w->n = before;
+    }
+    pl_cg_put(w, "enum { U = 1 };\n");
+    pl_cg_step(w, lvl, dep, put_index);
+    pl_cg_put(w, "row_ += row_ - lo_ & 1 ? 2 * Y_ - 1 : 1;\n}\n");
+}
+
+static void put_rows(pl_cg *w, const int *lvl, const int *dep)
+{
+    const pl_cg_pass *p = w->p;
+    const pl_cg_counts before = w->n;
+    if (p->ahead) {
+        pl_cg_put(w, "if (row_ + %d * Y_ < end_) {\nenum { U = %d };\n", p->unroll - 1, p->unroll);
+        pl_cg_ahead(w, lvl, dep, put_index, "(U - 1) * Y_");
+    } else {
+        pl_cg_put(w, "for (; row_ + (%d - 1) * Y_ < end_; row_ += %d * Y_) {\nenum { U = %d };\n",
+                  p->unroll, p->unroll, p->unroll);
+        pl_cg_step(w, lvl, dep, put_index);
+    }
+    pl_cg_put(w, "}\n");
+    if (p->unroll > 1) {
+        pl_cg_put(w, "for (; row_ < end_; row_ += Y_) {\nenum { U = 1 };\n");
+        w->n = before;
+        pl_cg_step(w, lvl, dep, put_index);
+        pl_cg_put(w, "}\n");
+    }
 }
 
 static void put_walk(pl_cg *w, const int *lvl, const int *dep)
@@ -57,22 +117,10 @@ static void put_walk(pl_cg *w, const int *lvl, const int *dep)
     } else {
         pl_cg_put(w, "{\nconst I seg_ = 0, end_ = hi_;\n");
     }
-    const pl_cg_counts before = w->n;
-    if (p->ahead) {
-        pl_cg_put(w, "{\nenum { U = %d };\n", p->unroll);
-        pl_cg_ahead(w, lvl, dep, put_index);
-    } else {
-        pl_cg_put(w, "for (; row_ + (%d - 1) * Y_ < end_; row_ += %d * Y_) {\nenum { U = %d };\n",
-                  p->unroll, p->unroll, p->unroll);
-        pl_cg_step(w, lvl, dep, put_index);
-    }
-    pl_cg_put(w, "}\n");
-    if (p->unroll > 1) {
-        pl_cg_put(w, "for (; row_ < end_; row_ += Y_) {\nenum { U = 1 };\n");
-        w->n = before;
-        pl_cg_step(w, lvl, dep, put_index);
-        pl_cg_put(w, "}\n");
-    }
+    if (p->reduces)
+        put_pairs(w, lvl, dep);
+    else
+        put_rows(w, lvl, dep);
     pl_cg_put(w, "}\n");
 }
 
@@ -83,6 +131,7 @@ pl_status pl_cg_sheet(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
     if (!w || !dep || !lvl) return PL_ERR_MEMORY;
     pl_cg_deps(p, p->vec, dep);
     find_levels(p, dep, lvl);
+    w->dep = dep;
     int tiles = pl_cg_divider(w, p->tiles), parts = pl_cg_divider(w, p->parts);
     int along = pl_cg_size(w, p->size[PL_CG_ALONG]), inner = pl_cg_size(w, p->size[PL_CG_INNER]),
         part = pl_cg_size(w, p->part);
@@ -96,7 +145,8 @@ pl_status pl_cg_sheet(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
     pl_cg_put(w, "I e_ = (tile_ * (I)blockDim.x + (I)threadIdx.x) * V;\nconst bool on_ = e_ < "
                  "N_;\nif (!on_) %s;\n", p->reduces ? "e_ = 0" : "return");
     pl_cg_put(w, "const I lo_ = part_ * a.s[%d], hi_ = !on_ ? lo_ : A_ - lo_ < a.s[%d] ? A_ : "
-                 "lo_ + a.s[%d];\nI row_ = lo_ + (I)threadIdx.y;\n", part, part, part);
+                 "lo_ + a.s[%d];\nI row_ = lo_ + %s(I)threadIdx.y;\n", part, part, part,
+              p->reduces ? "2 * " : "");
     pl_cg_dividers(w);
     pl_cg_pointers(w);
     pl_cg_outputs(w);

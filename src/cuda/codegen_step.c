@@ -31,6 +31,8 @@ static void declare_raw(pl_cg *w, int i, char prefix, bool per_element, const ch
     const char *mem = pl_cg_mem(w->p->op[w->p->instr[i].operand].dtype);
     if (pl_cg_word(w->p, i))
         pl_cg_put(w, "unsigned %c%d%s;\n", prefix, i, tail);
+    else if (pl_cg_bytes(w->p, &w->p->op[w->p->instr[i].operand]))
+        pl_cg_put(w, "p_bytes<V> %c%d%s;\n", prefix, i, tail);
     else if (per_element)
         pl_cg_put(w, "p_vec<%s, V> %c%d%s;\n", mem, prefix, i, tail);
     else
@@ -44,12 +46,16 @@ static void unpack(pl_cg *w, int i, bool per_element, const char *tail)
     char raw[32];
     if (pl_cg_word(w->p, i))
         snprintf(raw, sizeof raw, "(q%d%s >> j & 1)", i, tail);
+    else if (pl_cg_bytes(w->p, &w->p->op[w->p->instr[i].operand]))
+        snprintf(raw, sizeof raw, "q%d%s.at(j)", i, tail);
     else
         snprintf(raw, sizeof raw, "q%d%s%s", i, tail, per_element ? ".x[j]" : "");
     pl_cg_put(w, "const %s v%d = ", pl_cg_reg(d), i);
     pl_cg_from(w, d, raw);
     pl_cg_put(w, ";\n");
     snprintf(w->ref[i], sizeof *w->ref, "v%d", i);
+    if (pl_cg_bytes(w->p, &w->p->op[w->p->instr[i].operand]))
+        snprintf(w->raw[i], sizeof *w->raw, "q%d%s", i, tail);
 }
 
 /* Instruction i where its operands are in scope. */
@@ -124,8 +130,10 @@ void pl_cg_hoist(pl_cg *w, const int *lvl, const int *dep, int level)
     }
     pl_cg_put(w, "}\n}\n");
     for (int i = 0; i < p->n_instr; i++)
-        if (lvl[i] == level && dep[i] & PL_CG_DEP_J)
+        if (lvl[i] == level && dep[i] & PL_CG_DEP_J) {
             snprintf(w->ref[i], sizeof *w->ref, "h%d[j]", i);
+            w->raw[i][0] = 0;
+        }
 }
 
 /* ---- sinks ------------------------------------------------------------------------------ */
@@ -232,15 +240,15 @@ void pl_cg_step(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w
     put_values(w, lvl, dep, index);
 }
 
-void pl_cg_ahead(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w))
+void pl_cg_ahead(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w),
+                 const char *reach)
 {
     const pl_cg_pass *p = w->p;
-    pl_cg_put(w, "if (row_ + (U - 1) * Y_ < end_) {\n");
     declare_loads(w, lvl, dep, 'q');
     const pl_cg_counts before = w->n;
     put_loads(w, lvl, index, 'q');
-    pl_cg_put(w, "for (;;) {\nconst I next_ = row_ + U * Y_;\nconst bool more_ = next_ + (U - 1) * "
-                 "Y_ < end_;\n");
+    pl_cg_put(w, "for (;;) {\nconst I next_ = row_ + U * Y_;\nconst bool more_ = next_ + %s < "
+                 "end_;\n", reach);
     declare_loads(w, lvl, dep, 'y');
     pl_cg_put(w, "{\nconst I from_ = more_ ? next_ : row_, row_ = from_;\n");
     w->n = before;
@@ -252,7 +260,7 @@ void pl_cg_ahead(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *
     for (int i = 0; i < p->n_instr; i++)
         if (lvl[i] == 2 && p->instr[i].code == PL_FORM_LOAD)
             pl_cg_put(w, "q%d[u] = y%d[u];\n", i, i);
-    pl_cg_put(w, "}\n}\n}\n");
+    pl_cg_put(w, "}\n}\n");
 }
 
 /* ---- after the loop --------------------------------------------------------------------- */

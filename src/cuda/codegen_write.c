@@ -17,8 +17,9 @@ pl_cg *pl_cg_new(const pl_cg_pass *p, pl_arena *a)
     w->p = p;
     w->a = a;
     w->ref = pl_arena_alloc(a, sizeof *w->ref * (size_t)(p->n_instr + 1));
+    w->raw = pl_arena_alloc(a, sizeof *w->raw * (size_t)(p->n_instr + 1));
     w->ptr_of = pl_arena_new(a, int32_t, p->n_op + 1);
-    return w->ref && w->ptr_of ? w : NULL;
+    return w->ref && w->raw && w->ptr_of ? w : NULL;
 }
 
 void pl_cg_put(pl_cg *w, const char *fmt, ...)

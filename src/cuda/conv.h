@@ -20,7 +20,16 @@ typedef struct pl_conv_shape {
     int64_t n, ic, oc, groups;
     int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad_lo[3], pad_hi[3];
     int32_t kind, dtype, spatial, bias; /* spatial: 2 or 3, as cuDNN counts; bias: 0 or 1 */
+    int32_t act, add;                   /* ops/tail.h; add: 0 or 1 */
+    double slope;
 } pl_conv_shape;
+/* How much of what follows a convolution is in cuDNN's plan. */
+typedef enum pl_conv_level { PL_CONV_BARE, PL_CONV_WITH_BIAS, PL_CONV_WHOLE } pl_conv_level;
+/* The operands of one run; bias and add may be NULL. */
+typedef struct pl_conv_operands {
+    const void *x, *w, *y, *bias, *add;
+    void *work;
+} pl_conv_operands;
 
 static inline int64_t pl_conv_pixels(const int64_t *size)
 {
@@ -37,9 +46,10 @@ typedef struct pl_conv_plan {
     pl_conv_shape problem;
     void *plan;        /* cudnnBackendDescriptor_t; NULL: cuDNN has nothing for the problem */
     size_t work_bytes;
-    bool bias_inside;  /* the bias is part of the plan */
+    pl_conv_level level; /* what of the problem's bias and tail is part of the plan */
     char engine[64];   /* "eng12 k2=1 k3=0 tc rtc", for people */
     double ms;         /* what making it took */
+    float run_ms;      /* a run's time, where engines were timed; not positive: not known */
     int refs;
     struct pl_conv_plan *next;
 } pl_conv_plan;
@@ -47,11 +57,13 @@ typedef struct pl_conv_plan {
 /* One plan a problem in a process. Without a fitting engine the plan inside is NULL. */
 pl_status pl_conv_plan_get(const pl_conv_shape *c, pl_conv_plan **out) PL_MUST_USE;
 void pl_conv_plan_put(pl_conv_plan *p); /* NULL is fine */
-/* The pointers of one run, bound: freed with pl_conv_bound_free. bias may be NULL. */
-pl_status pl_conv_bind(const pl_conv_plan *p, const void *x, const void *w, const void *y,
-                       const void *bias, void *work, void **bound) PL_MUST_USE;
+/* The pointers of one run, bound: freed with pl_conv_bound_free. */
+pl_status pl_conv_bind(const pl_conv_plan *p, const pl_conv_operands *x, void **bound) PL_MUST_USE;
 void pl_conv_bound_free(void *bound); /* NULL is fine */
 pl_status pl_conv_execute(const pl_conv_plan *p, void *bound) PL_MUST_USE;
+/* What a plan of that level has left over of the bias and the tail, on the result. conv.c */
+pl_status pl_conv_follow(const pl_conv_shape *c, pl_conv_level level, const void *bias,
+                         const void *add, void *out) PL_MUST_USE;
 
 /* ---- our own kernels: conv_*.cu, depthwise.cu ---------------------------------------------- */
 /* One output element a thread: any problem, slowly. a, b are the op's inputs in order. */
@@ -67,6 +79,26 @@ bool pl_conv_thin_takes(const pl_conv_shape *c);
 size_t pl_conv_thin_work(const pl_conv_shape *c);
 pl_status pl_conv_thin(const pl_conv_shape *c, const void *a, const void *b, const void *bias,
                        void *out, void *work) PL_MUST_USE;
+
+/* True f32 as products over columns: conv_product.c. a, b are the op's inputs in order. */
+bool pl_conv_product_takes(const pl_conv_shape *c);
+pl_status pl_conv_product_prepare(const pl_conv_shape *c, void **prep, size_t *work_bytes) PL_MUST_USE;
+void pl_conv_product_release(void *prep); /* NULL is fine */
+pl_status pl_conv_product_run(void *prep, const void *a, const void *b, const void *bias, void *out,
+                              void *work) PL_MUST_USE;
+/* columns.cu, in f32. Tap k of row pixel p finds pixel p * stride + k * step + shift of an image of that size
+ * with that many channels; rows: the pixels' own grid, images one after the other. */
+typedef struct pl_columns {
+    int64_t channels, rows[3], taps[3], size[3], stride[3], step[3], shift[3];
+} pl_columns;
+/* Rows [first, first + n). */
+pl_status pl_columns_make(const pl_columns *c, const void *from, int64_t first, int64_t n, void *out) PL_MUST_USE;
+/* Taps first, first + by, ... of w [oc, kernel, ic] as [taps, oc, ic]. */
+pl_status pl_columns_filter(const pl_conv_shape *c, const int64_t *first, const int64_t *by, const int64_t *taps,
+                            const void *w, void *out) PL_MUST_USE;
+/* Rows [row, row + n) of `count` pixels an image to dx, where they begin at `first` and lie a stride apart. */
+pl_status pl_columns_spread(const pl_conv_shape *c, const int64_t *first, const int64_t *count, int64_t row,
+                            int64_t n, const void *from, void *dx) PL_MUST_USE;
 
 /* One filter a channel: ic == oc == groups. w is at sample*step_n + tap*step_tap +
  * channel*step_c; step_n 0: the samples share it, and dw sums over them. */

@@ -9,6 +9,10 @@
  *   w ─┘
  *      conv ── (f32, virtual) ── add ── y        with bias, if an engine takes both
  *                      bias ─────┘
+ *      conv ── add ── add ── act ── y            with a tail (ops/tail.h), f32 and virtual between
+ *
+ * A problem with a tail asks for all of it first, then for the bias alone, then for neither; what is not
+ * in the plan is a pass behind it. When algorithms are timed, the fastest of the three is taken.
  *
  * Engines come from cuDNN's heuristics, best first: mode A, then B, then the fallback list. An
  * engine is fit when its notes admit it: deterministic, f32 sums, no TF32 unless allowed. The
@@ -29,8 +33,8 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { UID_X = 1, UID_W, UID_Y, UID_BIAS, UID_MID };
-enum { MAX_CONFIGS = 64, MAX_TRIED = 12 };
+enum { UID_X = 1, UID_W, UID_Y, UID_BIAS, UID_ADD, UID_MID };
+enum { FEW_CONFIGS = 6, MAX_CONFIGS = 64, MAX_TRIED = 12 };
 
 typedef cudnnBackendDescriptor_t desc;
 
@@ -104,18 +108,25 @@ static pl_status tensor(int64_t uid, cudnnDataType_t type, int spatial, int64_t 
 }
 
 /* ---- the graph of one problem ---------------------------------------------------------------- */
+enum { MOST_STEPS = 3 }; /* bias, addition, function */
 typedef struct graph {
-    desc x, w, y, bias, mid, conv, op, add, add_op, graph;
+    desc x, w, y, bias, other, conv, op, graph;
+    desc mid[MOST_STEPS];                     /* what the convolution and all but the last step give */
+    desc how[MOST_STEPS], step[MOST_STEPS];
+    int n_steps;
 } graph;
 
 static void graph_release(graph *g)
 {
     drop(&g->graph);
-    drop(&g->add_op);
-    drop(&g->add);
+    for (int i = 0; i < MOST_STEPS; i++) {
+        drop(&g->step[i]);
+        drop(&g->how[i]);
+        drop(&g->mid[i]);
+    }
     drop(&g->op);
     drop(&g->conv);
-    drop(&g->mid);
+    drop(&g->other);
     drop(&g->bias);
     drop(&g->y);
     drop(&g->w);
@@ -178,33 +189,85 @@ static pl_status conv_op(const pl_conv_shape *c, graph *g)
     cudnnBackendAttributeType_t t = wide ? CUDNN_TYPE_DOUBLE : CUDNN_TYPE_FLOAT;
     PL_TRY(make(m->op, &g->op));
     PL_TRY(set_desc(g->op, m->conv, g->conv));
-    PL_TRY(set_desc(g->op, m->x, g->x));
+    bool dx = c->kind == PL_CONV_DX;
+    PL_TRY(set_desc(g->op, m->x, dx && g->mid[0] ? g->mid[0] : g->x));
     PL_TRY(set_desc(g->op, m->w, g->w));
-    PL_TRY(set_desc(g->op, m->y, g->mid ? g->mid : g->y));
+    PL_TRY(set_desc(g->op, m->y, !dx && g->mid[0] ? g->mid[0] : g->y));
     PL_TRY(set(g->op, m->alpha, t, 1, wide ? (const void *)&one64 : &one));
     PL_TRY(set(g->op, m->beta, t, 1, wide ? (const void *)&zero64 : &zero));
     return finish(g->op, "a convolution");
 }
 
-static pl_status add_op(const pl_conv_shape *c, graph *g)
+/* A tensor with the result's dims. */
+static pl_status like_result(const pl_conv_shape *c, int64_t uid, bool is_virtual, desc *out)
 {
-    static const int64_t ones[3] = {1, 1, 1};
-    cudnnPointwiseMode_t mode = CUDNN_POINTWISE_ADD;
-    cudnnDataType_t prec = CUDNN_DATA_FLOAT;
-    PL_TRY(tensor(UID_BIAS, type_of(c->dtype), c->spatial, 1, c->oc, ones, false, &g->bias));
-    PL_TRY(make(CUDNN_BACKEND_POINTWISE_DESCRIPTOR, &g->add));
-    PL_TRY(set(g->add, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode));
-    PL_TRY(set(g->add, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &prec));
-    PL_TRY(finish(g->add, "an addition"));
-    PL_TRY(make(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, &g->add_op));
-    PL_TRY(set_desc(g->add_op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, g->add));
-    PL_TRY(set_desc(g->add_op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, g->mid));
-    PL_TRY(set_desc(g->add_op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, g->bias));
-    PL_TRY(set_desc(g->add_op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, g->y));
-    return finish(g->add_op, "the addition of a bias");
+    bool dx = c->kind == PL_CONV_DX;
+    return tensor(uid, is_virtual ? CUDNN_DATA_FLOAT : type_of(c->dtype), c->spatial, c->n,
+                  dx ? c->ic : c->oc, dx ? c->in : c->out, is_virtual, out);
 }
 
-static pl_status graph_make(const pl_conv_shape *c, bool bias, graph *g)
+static cudnnPointwiseMode_t mode_of(int32_t act)
+{
+    static const cudnnPointwiseMode_t mode[PL_N_ACTS] = {
+        [PL_ACT_RELU] = CUDNN_POINTWISE_RELU_FWD,
+        [PL_ACT_LEAKY_RELU] = CUDNN_POINTWISE_RELU_FWD,
+        [PL_ACT_SILU] = CUDNN_POINTWISE_SWISH_FWD,
+        [PL_ACT_GELU] = CUDNN_POINTWISE_GELU_FWD,
+        [PL_ACT_GELU_TANH] = CUDNN_POINTWISE_GELU_APPROX_TANH_FWD,
+        [PL_ACT_SIGMOID] = CUDNN_POINTWISE_SIGMOID_FWD,
+        [PL_ACT_TANH] = CUDNN_POINTWISE_TANH_FWD,
+    };
+    return mode[act];
+}
+
+static pl_status pointwise(const pl_conv_shape *c, cudnnPointwiseMode_t mode, desc *out)
+{
+    cudnnDataType_t prec = CUDNN_DATA_FLOAT;
+    PL_TRY(make(CUDNN_BACKEND_POINTWISE_DESCRIPTOR, out));
+    PL_TRY(set(*out, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode));
+    PL_TRY(set(*out, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &prec));
+    if (mode == CUDNN_POINTWISE_RELU_FWD && c->slope != 0)
+        PL_TRY(set(*out, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP_SLOPE, CUDNN_TYPE_DOUBLE, 1,
+                   &c->slope));
+    return finish(*out, "a function of elements");
+}
+
+/* One step of what follows: from mid[i] to mid[i + 1], or to the result. b: the second operand or NULL. */
+static pl_status step(const pl_conv_shape *c, graph *g, cudnnPointwiseMode_t mode, desc b)
+{
+    int i = g->n_steps++;
+    desc y = i + 1 < MOST_STEPS && g->mid[i + 1] ? g->mid[i + 1] : c->kind == PL_CONV_DX ? g->x : g->y;
+    PL_TRY(pointwise(c, mode, &g->how[i]));
+    PL_TRY(make(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, &g->step[i]));
+    PL_TRY(set_desc(g->step[i], CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, g->how[i]));
+    PL_TRY(set_desc(g->step[i], CUDNN_ATTR_OPERATION_POINTWISE_XDESC, g->mid[i]));
+    if (b) PL_TRY(set_desc(g->step[i], CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b));
+    PL_TRY(set_desc(g->step[i], CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y));
+    return finish(g->step[i], "a step behind a convolution");
+}
+
+static pl_status steps(const pl_conv_shape *c, pl_conv_level level, graph *g)
+{
+    static const int64_t ones[3] = {1, 1, 1};
+    if (c->bias && level >= PL_CONV_WITH_BIAS) {
+        PL_TRY(tensor(UID_BIAS, type_of(c->dtype), c->spatial, 1, c->oc, ones, false, &g->bias));
+        PL_TRY(step(c, g, CUDNN_POINTWISE_ADD, g->bias));
+    }
+    if (c->add && level == PL_CONV_WHOLE) {
+        PL_TRY(like_result(c, UID_ADD, false, &g->other));
+        PL_TRY(step(c, g, CUDNN_POINTWISE_ADD, g->other));
+    }
+    if (c->act && level == PL_CONV_WHOLE) PL_TRY(step(c, g, mode_of(c->act), NULL));
+    return PL_OK;
+}
+
+static int count_steps(const pl_conv_shape *c, pl_conv_level level)
+{
+    bool whole = level == PL_CONV_WHOLE;
+    return (c->bias && level >= PL_CONV_WITH_BIAS) + (c->add && whole) + (c->act && whole);
+}
+
+static pl_status graph_make(const pl_conv_shape *c, pl_conv_level level, graph *g)
 {
     cudnnDataType_t t = type_of(c->dtype);
     cudnnHandle_t h;
@@ -212,15 +275,15 @@ static pl_status graph_make(const pl_conv_shape *c, bool bias, graph *g)
     PL_TRY(tensor(UID_X, t, c->spatial, c->n, c->ic, c->in, false, &g->x));
     PL_TRY(tensor(UID_W, t, c->spatial, c->oc, c->ic / c->groups, c->kernel, false, &g->w));
     PL_TRY(tensor(UID_Y, t, c->spatial, c->n, c->oc, c->out, false, &g->y));
-    if (bias)
-        PL_TRY(tensor(UID_MID, CUDNN_DATA_FLOAT, c->spatial, c->n, c->oc, c->out, true, &g->mid));
+    for (int i = 0; i < count_steps(c, level); i++)
+        PL_TRY(like_result(c, UID_MID + i, true, &g->mid[i]));
     PL_TRY(conv_desc(c, &g->conv));
     PL_TRY(conv_op(c, g));
-    if (bias) PL_TRY(add_op(c, g));
-    desc ops[2] = {g->op, g->add_op};
+    PL_TRY(steps(c, level, g));
+    desc ops[1 + MOST_STEPS] = {g->op, g->step[0], g->step[1], g->step[2]};
     PL_TRY(make(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, &g->graph));
     PL_TRY(set(g->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-               bias ? 2 : 1, ops));
+               1 + g->n_steps, ops));
     PL_TRY(set(g->graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &h));
     return finish(g->graph, "a graph of operations");
 }
@@ -276,8 +339,8 @@ static bool fit(const pl_conv_shape *c, desc config, char *text, size_t cap)
 }
 
 /* Appends the fit configurations of one heuristic mode; a mode that has none is no failure. */
-static pl_status ask(const pl_conv_shape *c, const graph *g, cudnnBackendHeurMode_t mode, engine *list,
-                     int *n, int most)
+static pl_status ask(const pl_conv_shape *c, const graph *g, cudnnBackendHeurMode_t mode, int configs,
+                     engine *list, int *n, int most)
 {
     desc heur = NULL, config[MAX_CONFIGS] = {NULL};
     int64_t got = 0;
@@ -285,14 +348,14 @@ static pl_status ask(const pl_conv_shape *c, const graph *g, cudnnBackendHeurMod
     if (rc == PL_OK) rc = set_desc(heur, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, g->graph);
     if (rc == PL_OK)
         rc = set(heur, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
-    for (int i = 0; rc == PL_OK && i < MAX_CONFIGS; i++)
+    for (int i = 0; rc == PL_OK && i < configs; i++)
         rc = make(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &config[i]);
     if (rc == PL_OK && cudnnBackendFinalize(heur) == CUDNN_STATUS_SUCCESS &&
         cudnnBackendGetAttribute(heur, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, MAX_CONFIGS, &got,
+                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, configs, &got,
                                  config) != CUDNN_STATUS_SUCCESS)
         got = 0;
-    for (int i = 0; rc == PL_OK && i < got && i < MAX_CONFIGS && *n < most; i++) {
+    for (int i = 0; rc == PL_OK && i < got && i < configs && *n < most; i++) {
         engine *e = &list[*n];
         if (!fit(c, config[i], e->text, sizeof e->text)) continue;
         e->config = config[i];
@@ -341,50 +404,56 @@ static pl_status plan_make(engine *e)
 /* ---- timed choice --------------------------------------------------------------------------- */
 typedef struct trial {
     pl_conv_plan p;
+    pl_conv_operands x;
     void *bound;
 } trial;
 
 static pl_status trial_run(void *ctx)
 {
     const trial *t = ctx;
-    return pl_conv_execute(&t->p, t->bound);
+    const pl_conv_operands *x = &t->x;
+    const void *out = t->p.problem.kind == PL_CONV_DX ? x->x : x->y;
+    PL_TRY(pl_conv_execute(&t->p, t->bound));
+    return pl_conv_follow(&t->p.problem, t->p.level, x->bias, x->add, (void *)(uintptr_t)out);
 }
 
-/* Milliseconds of one engine in memory of its own, or a negative number if it cannot be tried. */
-static float try_engine(const pl_conv_shape *c, bool bias, const engine *e)
+/* Milliseconds of one engine and what it leaves over, in memory of its own, or a negative number if it
+ * cannot be tried. */
+static float try_engine(const pl_conv_shape *c, pl_conv_level level, const engine *e)
 {
     size_t x = room(c->n * c->ic * pl_conv_pixels(c->in), c->dtype);
     size_t w = room(c->oc * (c->ic / c->groups) * pl_conv_pixels(c->kernel), c->dtype);
     size_t y = room(c->n * c->oc * pl_conv_pixels(c->out), c->dtype), b = room(c->oc, c->dtype);
+    size_t add = !c->add ? 0 : c->kind == PL_CONV_DX ? x : y;
     void *block = NULL;
-    if (cudaMalloc(&block, x + w + y + b + e->work_bytes + 256) != cudaSuccess) {
+    if (cudaMalloc(&block, x + w + y + b + add + e->work_bytes + 256) != cudaSuccess) {
         (void)cudaGetLastError();
         return -1;
     }
-    char *at = block;
-    trial t = {.p = {.problem = *c, .plan = e->plan, .bias_inside = bias}};
+    char *at = block, *more = at + x + w + y;
+    trial t = {.p = {.problem = *c, .plan = e->plan, .level = level}};
+    t.x = (pl_conv_operands){at, at + x, at + x + w, more, more + b, more + b + add};
     float ms = -1;
-    cudaMemsetAsync(block, 0, x + w + y + b, pl_cuda_stream());
-    if (pl_conv_bind(&t.p, at, at + x, at + x + w, at + x + w + y, at + x + w + y + b,
-                     &t.bound) != PL_OK ||
-        pl_cuda_time(trial_run, &t, &ms) != PL_OK)
+    if (cudaMemsetAsync(block, 0, x + w + y + b + add, pl_cuda_stream()) != cudaSuccess ||
+        pl_conv_bind(&t.p, &t.x, &t.bound) != PL_OK || pl_cuda_time(trial_run, &t, &ms) != PL_OK)
         ms = -1;
     pl_conv_bound_free(t.bound);
     cudaFree(block);
     return ms;
 }
 
-static int fastest(const pl_conv_shape *c, bool bias, engine *list, int n)
+/* The fastest engine that keeps the cap; *least is its time, negative when none could be tried. */
+static int fastest(const pl_conv_shape *c, pl_conv_level level, engine *list, int n, float *least)
 {
     int best = -1;
-    float least = 0;
+    *least = -1;
     for (int i = 0; i < n; i++) {
         if (plan_make(&list[i]) != PL_OK || !list[i].plan) continue;
         if (list[i].work_bytes > work_cap(c)) continue;
-        float ms = try_engine(c, bias, &list[i]);
-        if (best < 0 || (ms >= 0 && ms < least)) {
+        float ms = try_engine(c, level, &list[i]);
+        if (best < 0 || (ms >= 0 && (*least < 0 || ms < *least))) {
             best = i;
-            least = ms;
+            *least = ms;
         }
     }
     return best;
@@ -408,43 +477,61 @@ static int smallest(const engine *list, int n)
     return best;
 }
 
-static int timed_choice(const pl_conv_shape *c, bool bias, engine *list, int n)
+/* *ms: what the choice took when it was timed; negative: not known. */
+static int timed_choice(const pl_conv_shape *c, pl_conv_level level, engine *list, int n, float *ms)
 {
-    char key[320], text[288], value[32];
+    char key[384], text[352], value[48];
     int at = -1;
+    *ms = -1;
     pl_conv_text(c, text, sizeof text);
-    snprintf(key, sizeof key, "%s:%d%d", text, bias, pl_cuda_tf32());
-    if (pl_cuda_choice_get(key, value, sizeof value) && sscanf(value, "%d", &at) == 1 &&
+    snprintf(key, sizeof key, "%s:%d%d", text, level, pl_cuda_tf32());
+    if (pl_cuda_choice_get(key, value, sizeof value) && sscanf(value, "%d %f", &at, ms) >= 1 &&
         at >= 0 && at < n)
         return first_that_works(c, list, at, n);
-    at = fastest(c, bias, list, n);
+    at = fastest(c, level, list, n, ms);
     if (at < 0) return at;
-    snprintf(value, sizeof value, "%d", at);
+    snprintf(value, sizeof value, "%d %.6f", at, (double)*ms);
     pl_cuda_choice_put(key, value);
     return at;
 }
 
+/* Asks one mode and appends its fit engines; *at: the first that works. The best come first, and what holds an answer
+ * is dear to make, so a few are asked for before all are. */
+static pl_status ask_for_first(const pl_conv_shape *c, const graph *g, cudnnBackendHeurMode_t mode, engine *list, int *n,
+                               int *at)
+{
+    int from = *n;
+    PL_TRY(ask(c, g, mode, FEW_CONFIGS, list, n, MAX_TRIED));
+    *at = first_that_works(c, list, from, *n);
+    if (*at >= 0) return PL_OK;
+    while (*n > from) engine_release(&list[--*n]);
+    PL_TRY(ask(c, g, mode, MAX_CONFIGS, list, n, MAX_TRIED));
+    *at = first_that_works(c, list, from, *n);
+    return PL_OK;
+}
+
 /* Leaves p->plan NULL when cuDNN has no fit engine. */
-static pl_status choose(const pl_conv_shape *c, bool bias, pl_conv_plan *p)
+static pl_status choose(const pl_conv_shape *c, pl_conv_level level, pl_conv_plan *p)
 {
     static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B,
                                                    CUDNN_HEUR_MODE_FALLBACK};
     graph g = {NULL};
     engine list[MAX_TRIED] = {{NULL}};
-    int n = 0, at = -1, tried = 0;
-    pl_status rc = graph_make(c, bias, &g);
+    int n = 0, at = -1;
+    pl_status rc = graph_make(c, level, &g);
     for (int m = 0; rc == PL_OK && at < 0 && m < 3; m++) {
-        rc = ask(c, &g, modes[m], list, &n, MAX_TRIED);
-        if (rc == PL_OK && !pl_cuda_autotune()) at = first_that_works(c, list, tried, n);
-        tried = n;
+        if (pl_cuda_autotune())
+            rc = ask(c, &g, modes[m], MAX_CONFIGS, list, &n, MAX_TRIED);
+        else
+            rc = ask_for_first(c, &g, modes[m], list, &n, &at);
     }
-    if (rc == PL_OK && pl_cuda_autotune()) at = timed_choice(c, bias, list, n);
+    if (rc == PL_OK && pl_cuda_autotune()) at = timed_choice(c, level, list, n, &p->run_ms);
     if (rc == PL_OK && at < 0) at = smallest(list, n);
     if (at >= 0) {
         p->plan = list[at].plan;
         list[at].plan = NULL;
         p->work_bytes = list[at].work_bytes;
-        p->bias_inside = bias;
+        p->level = level;
         snprintf(p->engine, sizeof p->engine, "%s", list[at].text);
     }
     for (int i = 0; i < MAX_TRIED; i++) engine_release(&list[i]);
@@ -452,16 +539,39 @@ static pl_status choose(const pl_conv_shape *c, bool bias, pl_conv_plan *p)
     return rc;
 }
 
+static void drop_plan(pl_conv_plan *p)
+{
+    drop(&p->plan);
+    p->work_bytes = 0;
+}
+
+/* Whether the level asks for anything that the one below it does not. */
+static bool has_level(const pl_conv_shape *c, int level)
+{
+    return level == PL_CONV_BARE || (level == PL_CONV_WITH_BIAS ? c->bias : c->add || c->act);
+}
+
 /* A graph that cuDNN does not take, or has no engine for, is not an error: our own kernels do it.
- * A bias inside must not cost the workspace cap: then it is added after. */
+ * Having more inside must not cost the workspace cap: then it is done behind. */
 static pl_status fill(pl_conv_plan *p)
 {
     uint64_t start = pl_sys_now_ns();
     cudnnHandle_t h;
     PL_TRY(pl_cuda_dnn(&h));
-    if (p->problem.bias) (void)choose(&p->problem, true, p);
-    if (p->work_bytes > work_cap(&p->problem)) drop(&p->plan);
-    if (!p->plan) (void)choose(&p->problem, false, p);
+    for (int level = PL_CONV_WHOLE; level >= PL_CONV_BARE; level--) {
+        pl_conv_plan lower = {.problem = p->problem, .run_ms = -1};
+        if (!has_level(&p->problem, level)) continue;
+        /* With a plan of a higher level, only a lower one that was timed can be better. */
+        if (p->plan && (!pl_cuda_autotune() || p->level < PL_CONV_WHOLE || !(p->run_ms > 0))) break;
+        (void)choose(&p->problem, (pl_conv_level)level, &lower);
+        bool fits = level == PL_CONV_BARE || lower.work_bytes <= work_cap(&p->problem);
+        if (lower.plan && fits && (!p->plan || (lower.run_ms > 0 && lower.run_ms < p->run_ms))) {
+            drop_plan(p);
+            *p = lower;
+        } else {
+            drop_plan(&lower);
+        }
+    }
     p->ms = (double)(pl_sys_now_ns() - start) * 1e-6;
     return PL_OK;
 }
@@ -512,24 +622,29 @@ void pl_conv_plan_put(pl_conv_plan *p)
 }
 
 /* ---- running -------------------------------------------------------------------------------- */
-static pl_status bind_into(desc d, const pl_conv_plan *p, const void *const *at, void *work)
+static pl_status bind_into(desc d, const pl_conv_plan *p, const pl_conv_operands *x)
 {
-    static const int64_t uid[4] = {UID_X, UID_W, UID_Y, UID_BIAS};
-    PL_TRY(set(d, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, p->bias_inside ? 4 : 3,
-               uid));
-    PL_TRY(set(d, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR,
-               p->bias_inside ? 4 : 3, at));
-    PL_TRY(set(d, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &work));
+    const void *at[5] = {x->x, x->w, x->y};
+    int64_t uid[5] = {UID_X, UID_W, UID_Y}, n = 3;
+    if (p->problem.bias && p->level >= PL_CONV_WITH_BIAS) {
+        uid[n] = UID_BIAS;
+        at[n++] = x->bias;
+    }
+    if (p->problem.add && p->level == PL_CONV_WHOLE) {
+        uid[n] = UID_ADD;
+        at[n++] = x->add;
+    }
+    PL_TRY(set(d, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, n, uid));
+    PL_TRY(set(d, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, n, at));
+    PL_TRY(set(d, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &x->work));
     return finish(d, "a pack of pointers");
 }
 
-pl_status pl_conv_bind(const pl_conv_plan *p, const void *x, const void *w, const void *y,
-                       const void *bias, void *work, void **bound)
+pl_status pl_conv_bind(const pl_conv_plan *p, const pl_conv_operands *x, void **bound)
 {
-    const void *at[4] = {x, w, y, bias};
     desc d = NULL;
     PL_TRY(make(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &d));
-    pl_status rc = bind_into(d, p, at, work);
+    pl_status rc = bind_into(d, p, x);
     if (rc != PL_OK) drop(&d);
     *bound = d;
     return rc;
@@ -546,7 +661,7 @@ pl_status pl_conv_execute(const pl_conv_plan *p, void *bound)
     PL_TRY(pl_cuda_dnn(&h));
     cudnnStatus_t rc = cudnnBackendExecute(h, p->plan, bound);
     if (rc == CUDNN_STATUS_SUCCESS) return PL_OK;
-    char text[288];
+    char text[352];
     pl_conv_text(&p->problem, text, sizeof text);
     pl_cuda_dnn_failed(rc, "cudnnBackendExecute", __FILE__, __LINE__);
     return pl__fail_prefix(PL_ERR_DEVICE, "%s by %s", text, p->engine);

@@ -36,7 +36,7 @@ pl_status pl_cuda_room(uint64_t bytes) PL_MUST_USE;
 pl_status pl_cuda_alloc(size_t bytes, void **out) PL_MUST_USE;
 void pl_cuda_free(void *p, size_t bytes);
 pl_status pl_cuda_grow(void *p, size_t from, size_t to) PL_MUST_USE;
-void pl_cuda_memory_fill(void *to, int byte, size_t bytes);
+pl_status pl_cuda_memory_fill(void *to, int byte, size_t bytes) PL_MUST_USE;
 pl_status pl_cuda_host_alloc(size_t bytes, void **out) PL_MUST_USE;
 void pl_cuda_host_free(void *p, size_t bytes);
 pl_status pl_cuda_write(void *to, const void *from, size_t bytes) PL_MUST_USE;

@@ -2,10 +2,16 @@
  *
  * Our matrices are row-major, cuBLAS's column-major: a row-major [M,N] is a column-major [N,M],
  * so y = op(a) op(b) is asked for as y' = op(b)' op(a)', with b as cuBLAS's first operand. The
- * bias, one number a column of y, is one a row of y': an epilogue of the library.
+ * bias, one number a column of y, is one a row of y': an epilogue of the library. So are the tails of
+ * ops/tail.h: RELU, GELU (the library's is the tanh form), GELU_AUX with the value before it, DGELU; what
+ * is added is the library's C. ReLU's slope is not: DRELU reads bits of the library's own making.
+ *
+ * A product asks for as much in the library's kernel as it takes: everything, the bias, nothing (`level`).
+ * What is left over is done in a pass of its own (tail.cu).
  *
  * The algorithm depends on the problem alone. By default it is the first of the library's
- * heuristics; when algorithms are timed, the fastest of those the heuristics name. Split sums
+ * heuristics; when algorithms are timed, the fastest of those the heuristics name, and a tail that
+ * costs more in the kernel than behind it stays behind. Split sums
  * are taken only where their order is fixed and the parts are kept in the type of the
  * arithmetic. Half-precision products accumulate in f32; f32 products use TF32 units only if
  * pl_cuda_tf32() says so.
@@ -15,7 +21,7 @@
 #include "base/sys.h"
 #include "cuda/choice.h"
 #include "cuda/lib.h"
-#include "ops/attr.h"
+#include "ops/tail.h"
 #include "rt/device.h"
 
 #include <inttypes.h>
@@ -30,7 +36,12 @@ typedef struct product {
     int64_t batch, m, n, k;
     int64_t a_step, b_step; /* elements from one batch to the next; 0: the same matrix */
     bool ta, tb, bias;
+    bool add, keep, slope; /* ops/tail.h: of matmul_tail, matmul_tail_keep, matmul_slope */
+    int32_t act;
 } product;
+
+/* How much of a product's tail is in the library's kernel. */
+typedef enum level { BARE, WITH_BIAS, WHOLE } level;
 
 typedef struct prepared {
     product p;
@@ -39,10 +50,17 @@ typedef struct prepared {
     cublasLtMatmulAlgo_t algo[2];   /* operands at multiples of 16 bytes; at any address */
     bool has[2];
     size_t work[2];
-    bool bias_after; /* the library has no bias for this: added in a pass of its own */
+    level level;
+    float ms;               /* the timed choice's; 0: not timed */
+    struct prepared *other; /* for operands at odd addresses, where this one has nothing; NULL */
 } prepared;
 
-static product product_of(const pl_call *c)
+typedef struct operands {
+    const void *a, *b, *bias, *add, *slope_at;
+    void *y, *keep, *work;
+} operands;
+
+static product product_of(const pl_call *c, const pl_tail_attr *tail, bool slope)
 {
     const pl_matmul_attr *t = c->attr;
     const pl_type *a = &c->in_type[0], *b = &c->in_type[1], *y = &c->out_type[0];
@@ -52,7 +70,11 @@ static product product_of(const pl_call *c)
     p.batch = 1;
     p.ta = t->ta;
     p.tb = t->tb;
-    p.bias = c->n_in == 3;
+    p.add = tail && tail->add;
+    p.act = tail ? tail->act : PL_ACT_NONE;
+    p.slope = slope;
+    p.keep = c->n_out == 2;
+    p.bias = c->n_in - p.add - p.slope == 3;
     p.m = y->dim[y->rank - 2];
     p.n = y->dim[y->rank - 1];
     p.k = a->dim[a->rank - (t->ta ? 2 : 1)];
@@ -99,16 +121,57 @@ static pl_status layout(const product *p, int64_t rows, int64_t cols, int64_t st
     return PL_OK;
 }
 
-static pl_status set_epilogue(prepared *h, bool bias)
+static bool has_tail(const product *p)
 {
-    uint32_t epilogue = bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    return p->act || p->add;
+}
+
+/* Whether the library has the whole of the tail at all. */
+static bool is_offered(const product *p)
+{
+    bool act = p->act == PL_ACT_NONE || p->act == PL_ACT_RELU || p->act == PL_ACT_GELU_TANH;
+    bool aux = p->keep || p->slope;
+    return act && p->dtype != PL_F64 && (!aux || (p->act == PL_ACT_GELU_TANH && p->n % 8 == 0));
+}
+
+static uint32_t epilogue_of(const product *p, level l)
+{
+    uint32_t e = 0;
+    if (l == WHOLE && p->slope) return CUBLASLT_EPILOGUE_DGELU;
+    if (l >= WITH_BIAS && p->bias) e |= CUBLASLT_EPILOGUE_BIAS;
+    if (l == WHOLE && p->act == PL_ACT_RELU) e |= CUBLASLT_EPILOGUE_RELU;
+    if (l == WHOLE && p->act == PL_ACT_GELU_TANH)
+        e |= p->keep ? CUBLASLT_EPILOGUE_GELU_AUX : CUBLASLT_EPILOGUE_GELU;
+    return e ? e : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+/* The value before the function: rows as y's. Heuristics look at the pointer's alignment. */
+static pl_status set_aux(prepared *h)
+{
+    int64_t rows = h->p.n, step = h->p.m * h->p.n;
+    void *at = (void *)256;
+    PL_LT(cublasLtMatmulDescSetAttribute(h->op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &at,
+                                         sizeof at));
+    PL_LT(cublasLtMatmulDescSetAttribute(h->op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &rows,
+                                         sizeof rows));
+    if (h->p.batch == 1) return PL_OK;
+    PL_LT(cublasLtMatmulDescSetAttribute(h->op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE,
+                                         &step, sizeof step));
+    return PL_OK;
+}
+
+static pl_status set_level(prepared *h, level l)
+{
+    uint32_t epilogue = epilogue_of(&h->p, l);
+    h->level = l;
     PL_LT(cublasLtMatmulDescSetAttribute(h->op, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
                                          sizeof epilogue));
-    if (!bias) return PL_OK;
-    int32_t type = (int32_t)type_of(h->p.dtype);
-    PL_LT(cublasLtMatmulDescSetAttribute(h->op, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type,
-                                         sizeof type));
-    return PL_OK;
+    if (epilogue & CUBLASLT_EPILOGUE_BIAS) {
+        int32_t type = (int32_t)type_of(h->p.dtype);
+        PL_LT(cublasLtMatmulDescSetAttribute(h->op, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type,
+                                             sizeof type));
+    }
+    return l == WHOLE && (h->p.keep || h->p.slope) ? set_aux(h) : PL_OK;
 }
 
 static pl_status describe(prepared *h)
@@ -122,8 +185,7 @@ static pl_status describe(prepared *h)
                                          sizeof second));
     PL_TRY(layout(p, p->tb ? p->k : p->n, p->tb ? p->n : p->k, p->b_step, &h->b));
     PL_TRY(layout(p, p->ta ? p->m : p->k, p->ta ? p->k : p->m, p->a_step, &h->a));
-    PL_TRY(layout(p, p->n, p->m, p->m * p->n, &h->y));
-    return set_epilogue(h, p->bias);
+    return layout(p, p->n, p->m, p->m * p->n, &h->y);
 }
 
 /* ---- algorithms ----------------------------------------------------------------------------- */
@@ -171,35 +233,55 @@ static pl_status candidates(const prepared *h, uint32_t align, uint64_t limit, i
     return rc;
 }
 
-static pl_status enqueue(const prepared *h, const cublasLtMatmulAlgo_t *algo, const void *a,
-                         const void *b, const void *bias, void *y, void *work, size_t bytes)
+static pl_status set_pointers(const prepared *h, const operands *x)
+{
+    const void *aux = h->p.keep ? x->keep : x->slope_at;
+    if (h->p.bias && h->level >= WITH_BIAS)
+        PL_LT(cublasLtMatmulDescSetAttribute(h->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &x->bias,
+                                             sizeof x->bias));
+    if (aux && h->level == WHOLE)
+        PL_LT(cublasLtMatmulDescSetAttribute(h->op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                                             &aux, sizeof aux));
+    return PL_OK;
+}
+
+/* What the library's kernel has left over. */
+static pl_status follow(const prepared *h, const operands *x)
+{
+    const product *p = &h->p;
+    bool bias = p->bias && h->level == BARE;
+    if (h->level == WHOLE || (!bias && !has_tail(p))) return PL_OK;
+    pl_cuda_tail t = {bias ? x->bias : NULL, x->add, x->slope_at, x->keep, p->act, 0};
+    return pl_cuda_tail_run(p->dtype, x->y, p->batch * p->m, p->n, &t);
+}
+
+static pl_status enqueue(const prepared *h, const cublasLtMatmulAlgo_t *algo, const operands *x,
+                         size_t bytes)
 {
     static const float one = 1, zero = 0;
     static const double one64 = 1, zero64 = 0;
-    bool wide = h->p.dtype == PL_F64;
+    bool wide = h->p.dtype == PL_F64, add = h->p.add && h->level == WHOLE;
     cublasLtHandle_t lt;
     PL_TRY(pl_cuda_lt(&lt));
-    if (bias)
-        PL_LT(cublasLtMatmulDescSetAttribute(h->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
-                                             sizeof bias));
-    PL_LT(cublasLtMatmul(lt, h->op, wide ? (const void *)&one64 : &one, b, h->b, a, h->a,
-                         wide ? (const void *)&zero64 : &zero, y, h->y, y, h->y, algo, work,
-                         bytes, pl_cuda_stream()));
-    return PL_OK;
+    PL_TRY(set_pointers(h, x));
+    const void *alpha = wide ? (const void *)&one64 : &one;
+    const void *beta = add ? alpha : wide ? (const void *)&zero64 : &zero;
+    PL_LT(cublasLtMatmul(lt, h->op, alpha, x->b, h->b, x->a, h->a, beta, add ? x->add : x->y, h->y,
+                         x->y, h->y, algo, x->work, bytes, pl_cuda_stream()));
+    return follow(h, x);
 }
 
 /* ---- timed choice --------------------------------------------------------------------------- */
 typedef struct trial {
     const prepared *h;
     const cublasLtMatmulHeuristicResult_t *r;
-    char *a, *b, *bias, *y, *work;
+    operands x;
 } trial;
 
 static pl_status trial_run(void *ctx)
 {
     const trial *t = ctx;
-    return enqueue(t->h, &t->r->algo, t->a, t->b, t->h->p.bias ? t->bias : NULL, t->y, t->work,
-                   t->r->workspaceSize);
+    return enqueue(t->h, &t->r->algo, &t->x, t->r->workspaceSize);
 }
 
 static size_t room(int64_t elems, pl_dtype d)
@@ -207,32 +289,44 @@ static size_t room(int64_t elems, pl_dtype d)
     return ((size_t)elems * pl_dtype_bytes(d) + 255) & ~(size_t)255;
 }
 
-/* The fastest of n, or 0 when there is no memory to try them in. */
-static int fastest(const prepared *h, const cublasLtMatmulHeuristicResult_t *r, int n)
+/* Operands of zeros in a block; NULL when there is no memory for them. */
+static void *trial_operands(const product *p, operands *x)
 {
-    const product *p = &h->p;
     size_t a = room(p->m * p->k * (p->a_step ? p->batch : 1), p->dtype);
     size_t b = room(p->k * p->n * (p->b_step ? p->batch : 1), p->dtype);
     size_t bias = room(p->n, p->dtype), y = room(p->m * p->n * p->batch, p->dtype);
+    bool more = p->add || p->keep || p->slope;
     void *block = NULL;
-    int best = 0;
-    float least = 0;
-    if (cudaMalloc(&block, a + b + bias + y + WORK_LIMIT) != cudaSuccess) {
+    if (cudaMalloc(&block, a + b + bias + y + (more ? y : 0) + WORK_LIMIT) != cudaSuccess) {
         (void)cudaGetLastError();
-        return 0;
+        return NULL;
     }
-    cudaMemsetAsync(block, 0, a + b + bias, pl_cuda_stream());
-    trial t = {.h = h, .a = block};
-    t.b = t.a + a;
-    t.bias = t.b + b;
-    t.y = t.bias + bias;
-    t.work = t.y + y;
-    for (int i = 0; i < n; i++) {
+    char *at = block, *other = at + a + b + bias + y;
+    if (cudaMemsetAsync(block, 0, a + b + bias + y + (more ? y : 0), pl_cuda_stream()) != cudaSuccess) {
+        cudaFree(block);
+        return NULL;
+    }
+    *x = (operands){.a = at, .b = at + a, .bias = at + a + b, .y = at + a + b + bias};
+    if (p->add) x->add = other;
+    if (p->slope) x->slope_at = other;
+    if (p->keep) x->keep = other;
+    x->work = other + (more ? y : 0);
+    return block;
+}
+
+/* The fastest of n and its time, or 0 when there is no memory to try them in. */
+static int fastest(const prepared *h, const cublasLtMatmulHeuristicResult_t *r, int n, float *least)
+{
+    int best = 0;
+    trial t = {.h = h};
+    void *block = trial_operands(&h->p, &t.x);
+    *least = 0;
+    for (int i = 0; block && i < n; i++) {
         float ms = 0;
         t.r = &r[i];
         if (pl_cuda_time(trial_run, &t, &ms) != PL_OK) continue;
-        if (least == 0 || ms < least) {
-            least = ms;
+        if (*least == 0 || ms < *least) {
+            *least = ms;
             best = i;
         }
     }
@@ -240,26 +334,34 @@ static int fastest(const prepared *h, const cublasLtMatmulHeuristicResult_t *r, 
     return best;
 }
 
-static void key_of(const product *p, char *key, size_t cap)
+static void key_of(const prepared *h, char *key, size_t cap)
 {
-    snprintf(key, cap, "matmul:%s:%" PRId64 "x%" PRId64 "x%" PRId64 "x%" PRId64 ":%d%d%d%d%d%d",
-             pl_dtype_name(p->dtype), p->batch, p->m, p->n, p->k, p->ta, p->tb, p->bias,
-             p->a_step != 0, p->b_step != 0, pl_cuda_tf32());
+    const product *p = &h->p;
+    int n = snprintf(key, cap,
+                     "matmul:%s:%" PRId64 "x%" PRId64 "x%" PRId64 "x%" PRId64 ":%d%d%d%d%d%d",
+                     pl_dtype_name(p->dtype), p->batch, p->m, p->n, p->k, p->ta, p->tb, p->bias,
+                     p->a_step != 0, p->b_step != 0, pl_cuda_tf32());
+    if (has_tail(p) && n > 0 && (size_t)n < cap)
+        snprintf(key + n, cap - (size_t)n, ":%d%d%d%d:%d", p->act, p->add, p->keep, p->slope,
+                 h->level);
 }
 
 /* The choice is kept as the place in the heuristics' list, which depends on what the file's name
- * holds: the card and the library's version. */
-static int chosen(const prepared *h, const cublasLtMatmulHeuristicResult_t *r, int n)
+ * holds: the card and the library's version; and its time in milliseconds. */
+static int chosen(prepared *h, const cublasLtMatmulHeuristicResult_t *r, int n)
 {
-    char key[160], value[32];
-    if (!pl_cuda_autotune() || n < 2) return 0;
-    key_of(&h->p, key, sizeof key);
+    char key[160], value[48];
+    if (!pl_cuda_autotune() || (n < 2 && !has_tail(&h->p))) return 0;
+    key_of(h, key, sizeof key);
     if (!pl_cuda_choice_get(key, value, sizeof value)) {
-        snprintf(value, sizeof value, "%d", fastest(h, r, n));
+        float ms;
+        int best = fastest(h, r, n, &ms);
+        snprintf(value, sizeof value, "%d %.6f", best, (double)ms);
         pl_cuda_choice_put(key, value);
     }
     int at = -1;
-    return sscanf(value, "%d", &at) == 1 && at >= 0 && at < n ? at : 0;
+    h->ms = 0;
+    return sscanf(value, "%d %f", &at, &h->ms) >= 1 && at >= 0 && at < n ? at : 0;
 }
 
 static pl_status choose_anew(prepared *h)
@@ -269,6 +371,8 @@ static pl_status choose_anew(prepared *h)
     for (int i = 0; i < 2; i++) {
         uint32_t least = (uint32_t)pl_dtype_bytes(h->p.dtype);
         int n, at = 0;
+        h->has[i] = false;
+        h->work[i] = 0;
         PL_TRY(candidates(h, align[i] > least ? align[i] : least, i ? 0 : WORK_LIMIT,
                           i || !pl_cuda_autotune() ? 1 : MAX_ALGOS, r, &n));
         if (n == 0) continue;
@@ -285,7 +389,8 @@ typedef struct memo {
     struct memo *next;
     product p;
     pl_device_mode mode;
-    bool bias_after;
+    level level;
+    float ms;
     cublasLtMatmulAlgo_t algo[2];
     bool has[2];
     size_t work[2];
@@ -304,7 +409,7 @@ static const memo *recall(const prepared *h)
 {
     pl_device_mode mode = mode_now();
     for (const memo *m = memos; m; m = m->next)
-        if (memcmp(&m->p, &h->p, sizeof h->p) == 0 && m->bias_after == h->bias_after &&
+        if (memcmp(&m->p, &h->p, sizeof h->p) == 0 && m->level == h->level &&
             m->mode.tf32 == mode.tf32 && m->mode.autotune == mode.autotune)
             return m;
     return NULL;
@@ -317,7 +422,8 @@ static void remember(const prepared *h)
     if (!m) return;
     m->p = h->p;
     m->mode = mode_now();
-    m->bias_after = h->bias_after;
+    m->level = h->level;
+    m->ms = h->ms;
     memcpy(m->algo, h->algo, sizeof m->algo);
     memcpy(m->has, h->has, sizeof m->has);
     memcpy(m->work, h->work, sizeof m->work);
@@ -331,6 +437,7 @@ static pl_status choose(prepared *h)
     pthread_mutex_lock(&memo_lock);
     const memo *m = recall(h);
     if (m) {
+        h->ms = m->ms;
         memcpy(h->algo, m->algo, sizeof h->algo);
         memcpy(h->has, m->has, sizeof h->has);
         memcpy(h->work, m->work, sizeof h->work);
@@ -342,6 +449,25 @@ static pl_status choose(prepared *h)
     return rc;
 }
 
+/* The highest level up to `most` that the library has; when algorithms are timed, a lower one that is
+ * faster. */
+static pl_status choose_level(prepared *h, level most)
+{
+    for (int l = (int)most; l >= BARE; l--) {
+        if ((l == WHOLE && !is_offered(&h->p)) || (l == WITH_BIAS && !h->p.bias)) continue;
+        PL_TRY(set_level(h, (level)l));
+        PL_TRY(choose(h));
+        if (!h->has[0]) continue;
+        float whole = h->ms;
+        if (l < WHOLE || !has_tail(&h->p) || !pl_cuda_autotune() || !(whole > 0)) return PL_OK;
+        PL_TRY(choose_level(h, WITH_BIAS));
+        if (h->has[0] && h->ms > 0 && h->ms < whole) return PL_OK;
+        PL_TRY(set_level(h, WHOLE));
+        return choose(h);
+    }
+    return PL_OK;
+}
+
 /* ---- the kernel ----------------------------------------------------------------------------- */
 static void release(void *prep)
 {
@@ -351,6 +477,7 @@ static void release(void *prep)
     if (h->b) cublasLtMatrixLayoutDestroy(h->b);
     if (h->y) cublasLtMatrixLayoutDestroy(h->y);
     if (h->op) cublasLtMatmulDescDestroy(h->op);
+    release(h->other);
     pl_sys_free(h);
 }
 
@@ -367,36 +494,46 @@ void pl_cuda_matmul_describe(const void *prep, char *buf, size_t cap)
                                          sizeof stages, &n);
     cublasLtMatmulAlgoConfigGetAttribute(a, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &split, sizeof split,
                                          &n);
-    snprintf(buf, cap, "algo %d tile %u stages %u split %d%s", id, tile, stages, split,
-             h->bias_after ? " bias after" : "");
+    bool after = h->level < WHOLE && (has_tail(&h->p) || (h->p.bias && h->level == BARE));
+    snprintf(buf, cap, "algo %d tile %u stages %u split %d%s%s", id, tile, stages, split,
+             has_tail(&h->p) && !after ? " +tail" : "",
+             !after ? "" : has_tail(&h->p) ? " tail after" : " bias after");
 }
 
-static pl_status setup(prepared *h)
+static pl_status prepare_up_to(product p, level most, void **prep, size_t *work_bytes);
+
+/* Operands at odd addresses, for which the library has no whole tail: a product of a lower level. */
+static pl_status add_other(prepared *h)
+{
+    size_t bytes = 0;
+    void *other = NULL;
+    if (h->has[1] || h->level == BARE) return PL_OK;
+    PL_TRY(prepare_up_to(h->p, (level)(h->level - 1), &other, &bytes));
+    h->other = other;
+    return PL_OK;
+}
+
+static pl_status setup(prepared *h, level most)
 {
     const product *p = &h->p;
     if (p->batch * p->m * p->n == 0 || p->k == 0) return PL_OK;
     PL_FAIL_IF(p->batch > INT32_MAX, PL_ERR_UNSUPPORTED, "a batch of %" PRId64 " products",
                p->batch);
     PL_TRY(describe(h));
-    PL_TRY(choose(h));
-    if (!h->has[0] && p->bias) {
-        h->bias_after = true;
-        PL_TRY(set_epilogue(h, false));
-        PL_TRY(choose(h));
-    }
+    PL_TRY(choose_level(h, most));
     PL_FAIL_IF(!h->has[0] && !h->has[1], PL_ERR_DEVICE,
                "cuBLASLt has no algorithm for %s products of %" PRId64 " x %" PRId64 " x %" PRId64
                " in a batch of %" PRId64,
                pl_dtype_name(p->dtype), p->m, p->n, p->k, p->batch);
-    return PL_OK;
+    return add_other(h);
 }
 
-static pl_status prepare(const pl_call *c, void **prep, size_t *work_bytes)
+static pl_status prepare_up_to(product p, level most, void **prep, size_t *work_bytes)
 {
     prepared *h = pl_sys_alloc(sizeof *h);
     if (!h) return PL_ERR_MEMORY;
-    h->p = product_of(c);
-    pl_status rc = setup(h);
+    h->p = p;
+    pl_status rc = setup(h, most);
     if (rc != PL_OK) {
         release(h);
         return rc;
@@ -406,27 +543,77 @@ static pl_status prepare(const pl_call *c, void **prep, size_t *work_bytes)
     return PL_OK;
 }
 
+static operands operands_of(const product *p, const pl_call *c)
+{
+    operands x = {.a = c->in[0], .b = c->in[1], .y = c->out[0], .work = pl_cuda_work_at(c->work)};
+    if (p->bias) x.bias = c->in[2];
+    if (p->add) x.add = c->in[c->n_in - 1];
+    if (p->slope) x.slope_at = c->in[c->n_in - 1];
+    if (p->keep) x.keep = c->out[1];
+    return x;
+}
+
 static pl_status run(const pl_call *c)
 {
     const prepared *h = c->prep;
     const product *p = &h->p;
-    int64_t rows = p->batch * p->m;
-    const void *bias = p->bias ? c->in[2] : NULL;
-    if (rows * p->n == 0) return PL_OK;
+    operands x = operands_of(p, c);
+    if (p->batch * p->m * p->n == 0) return PL_OK;
     if (p->k == 0) {
-        PL_CUDA(cudaMemsetAsync(c->out[0], 0, pl_type_bytes(&c->out_type[0]), pl_cuda_stream()));
-        return bias ? pl_cuda_add_bias(p->dtype, c->out[0], bias, rows, p->n) : PL_OK;
+        PL_CUDA(cudaMemsetAsync(x.y, 0, pl_type_bytes(&c->out_type[0]), pl_cuda_stream()));
+        return follow(h, &x);
     }
-    const void *at[4] = {c->in[0], c->in[1], c->out[0], bias};
-    int i = h->has[0] && pl_cuda_aligned(at, 4) ? 0 : 1;
+    const void *at[7] = {x.a, x.b, x.y, x.bias, x.add, x.slope_at, x.keep};
+    int i = h->has[0] && pl_cuda_aligned(at, 7) ? 0 : 1;
+    while (!h->has[i] && h->other) h = h->other;
     PL_FAIL_IF(!h->has[i], PL_ERR_DEVICE,
                "cuBLASLt has no algorithm for operands that are not at multiples of 16 bytes");
-    PL_TRY(enqueue(h, &h->algo[i], c->in[0], c->in[1], h->bias_after ? NULL : bias, c->out[0],
-                   pl_cuda_work_at(c->work), h->work[i]));
-    return h->bias_after ? pl_cuda_add_bias(p->dtype, c->out[0], bias, rows, p->n) : PL_OK;
+    return enqueue(h, &h->algo[i], &x, h->work[i]);
 }
 
-static const pl_kernel kernels[] = {{"cublaslt", accepts, prepare, release, run}, PL_KERNEL_END};
+/* ---- the ops -------------------------------------------------------------------------------- */
+static const pl_tail_attr *tail_of(const pl_call *c)
+{
+    return &((const pl_matmul_tail_attr *)c->attr)->tail;
+}
+
+static pl_status plain_prepare(const pl_call *c, void **prep, size_t *work_bytes)
+{
+    return prepare_up_to(product_of(c, NULL, false), WHOLE, prep, work_bytes);
+}
+
+static pl_status tail_prepare(const pl_call *c, void **prep, size_t *work_bytes)
+{
+    return prepare_up_to(product_of(c, tail_of(c), false), WHOLE, prep, work_bytes);
+}
+
+static pl_status tail_behind(const pl_call *c, void **prep, size_t *work_bytes)
+{
+    return prepare_up_to(product_of(c, tail_of(c), false), WITH_BIAS, prep, work_bytes);
+}
+
+static pl_status slope_prepare(const pl_call *c, void **prep, size_t *work_bytes)
+{
+    return prepare_up_to(product_of(c, tail_of(c), true), WHOLE, prep, work_bytes);
+}
+
+static pl_status slope_behind(const pl_call *c, void **prep, size_t *work_bytes)
+{
+    return prepare_up_to(product_of(c, tail_of(c), true), BARE, prep, work_bytes);
+}
+
+static const pl_kernel plain[] = {{"cublaslt", accepts, plain_prepare, release, run}, PL_KERNEL_END};
+/* The second of each is what the first falls back to: chosen where the plainest kernel is asked for. */
+static const pl_kernel tail[] = {{"cublaslt", accepts, tail_prepare, release, run},
+                                 {"cublaslt, tail behind", accepts, tail_behind, release, run},
+                                 PL_KERNEL_END};
+static const pl_kernel slope[] = {{"cublaslt", accepts, slope_prepare, release, run},
+                                  {"cublaslt, slope behind", accepts, slope_behind, release, run},
+                                  PL_KERNEL_END};
 
 extern const pl_cuda_entry pl_cuda_matmul[];
-const pl_cuda_entry pl_cuda_matmul[] = {{"matmul", kernels}, {NULL, NULL}};
+const pl_cuda_entry pl_cuda_matmul[] = {{"matmul", plain},
+                                        {"matmul_tail", tail},
+                                        {"matmul_tail_keep", tail},
+                                        {"matmul_slope", slope},
+                                        {NULL, NULL}};

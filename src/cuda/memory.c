@@ -143,10 +143,10 @@ void pl_cuda_free(void *p, size_t bytes)
     vm.unreserve(at, span);
 }
 
-/* A failure here stays with the stream and is told by the next call that waits for it. */
-void pl_cuda_memory_fill(void *to, int byte, size_t bytes)
+pl_status pl_cuda_memory_fill(void *to, int byte, size_t bytes)
 {
-    cudaMemsetAsync(to, byte, bytes, pl_cuda_stream());
+    PL_CUDA(cudaMemsetAsync(to, byte, bytes, pl_cuda_stream()));
+    return PL_OK;
 }
 
 pl_status pl_cuda_host_alloc(size_t bytes, void **out)

@@ -6,6 +6,7 @@
 #define PL_CUDA_WORK_H
 
 #include "cuda/cuda.h"
+#include "ops/tail.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -30,9 +31,22 @@ static inline bool pl_cuda_aligned(const void *const *p, int n)
     return true;
 }
 
-/* y[r, i] += bias[i] for rows of n, rounded once to y's type. bias.cu */
-pl_status pl_cuda_add_bias(pl_dtype dtype, void *y, const void *bias, int64_t rows,
-                           int64_t n) PL_MUST_USE;
+/* What follows a product, in place over rows of n: y + bias + add, which goes to keep, then act; with
+ * slope_at instead y times act's slope there. Pointers may be NULL. Rounded once to y's type. tail.cu */
+typedef struct pl_cuda_tail {
+    const void *bias, *add, *slope_at;
+    void *keep;
+    int32_t act; /* pl_act */
+    double slope;
+} pl_cuda_tail;
+pl_status pl_cuda_tail_run(pl_dtype dtype, void *y, int64_t rows, int64_t n,
+                           const pl_cuda_tail *t) PL_MUST_USE;
+static inline pl_status pl_cuda_add_bias(pl_dtype dtype, void *y, const void *bias, int64_t rows,
+                                         int64_t n)
+{
+    pl_cuda_tail t = {bias, NULL, NULL, NULL, PL_ACT_NONE, 0};
+    return pl_cuda_tail_run(dtype, y, rows, n, &t);
+}
 
 #ifdef __cplusplus
 }

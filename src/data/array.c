@@ -1,5 +1,6 @@
 /* array.c - see array.h. */
 #include "data/array.h"
+#include "plimsoll_hdf5.h"
 
 #include "base/arena.h"
 #include "base/dtype.h"

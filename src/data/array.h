@@ -24,14 +24,4 @@ const char *pl_array_path(const pl_array *a, int64_t row);
 /* Whether a name ends like a file with arrays by name. */
 bool pl_array_is_bundle(const char *name);
 
-/* ---- hdf5.c --------------------------------------------------------------------------------- */
-typedef struct pl_hdf5 pl_hdf5;
-const char *pl_hdf5_missing(void); /* why HDF5 cannot be read; NULL when it can */
-pl_status pl_hdf5_open(const char *path, const char *field, pl_hdf5 **out) PL_MUST_USE;
-void pl_hdf5_close(pl_hdf5 *h);
-/* Shape of the array; its dtype is the nearest of ours. */
-pl_type pl_hdf5_type(const pl_hdf5 *h);
-/* A row, as numbers of the given dtype. */
-pl_status pl_hdf5_read(const pl_hdf5 *h, int64_t row, pl_dtype dtype, void *to) PL_MUST_USE;
-
 #endif

@@ -142,28 +142,53 @@ static void fill_table(const pl_pixels *to, float table[256])
     for (int i = 0; i < 256; i++) table[i] = (float)i * k + to->low;
 }
 
+void pl_bytes_widen(const uint8_t *from, size_t n, float low, float high, bool past, float *to)
+{
+    float k = (high - low) / 255;
+    size_t i = 0;
+#ifdef __SSE2__
+    for (; i < n && ((uintptr_t)(to + i) & 15); i++) to[i] = (float)from[i] * k + low;
+    const __m128 vk = _mm_set1_ps(k), vlow = _mm_set1_ps(low);
+    const __m128i zero = _mm_setzero_si128();
+    for (; i + 16 <= n; i += 16) {
+        __m128i b = _mm_loadu_si128((const __m128i *)(const void *)(from + i));
+        __m128i half[2] = {_mm_unpacklo_epi8(b, zero), _mm_unpackhi_epi8(b, zero)};
+        for (int q = 0; q < 4; q++) {
+            __m128i w = q & 1 ? _mm_unpackhi_epi16(half[q / 2], zero) : _mm_unpacklo_epi16(half[q / 2], zero);
+            __m128 v = _mm_add_ps(_mm_mul_ps(_mm_cvtepi32_ps(w), vk), vlow);
+            if (past)
+                _mm_stream_ps(to + i + 4 * q, v);
+            else
+                _mm_store_ps(to + i + 4 * q, v);
+        }
+    }
+#else
+    (void)past;
+#endif
+    for (; i < n; i++) to[i] = (float)from[i] * k + low;
+}
+
 /* Channels as they lie, not mirrored, with the table's values. A large image would push everything
  * else out of the cache, and is read again much later: it is written past it. */
 static void write_plain(const uint8_t *rgb, const pl_pixels *to, size_t at, size_t n)
 {
-    float low = to->low, k = (to->high - to->low) / 255, *f = (float *)to->data + at;
-    size_t i = 0;
-#ifdef __SSE2__
     enum { LARGE = 64 << 10 };
     bool past = (size_t)to->w * (size_t)to->h >= LARGE;
-    for (; past && i < n && ((uintptr_t)(f + i) & 15); i++) f[i] = (float)rgb[i] * k + low;
-    const __m128 vk = _mm_set1_ps(k), vlow = _mm_set1_ps(low);
-    const __m128i zero = _mm_setzero_si128();
-    for (; past && i + 16 <= n; i += 16) {
-        __m128i b = _mm_loadu_si128((const __m128i *)(const void *)(rgb + i));
-        __m128i half[2] = {_mm_unpacklo_epi8(b, zero), _mm_unpackhi_epi8(b, zero)};
-        for (int q = 0; q < 4; q++) {
-            __m128i w = q & 1 ? _mm_unpackhi_epi16(half[q / 2], zero) : _mm_unpacklo_epi16(half[q / 2], zero);
-            _mm_stream_ps(f + i + 4 * q, _mm_add_ps(_mm_mul_ps(_mm_cvtepi32_ps(w), vk), vlow));
-        }
-    }
-#endif
-    for (; i < n; i++) f[i] = (float)rgb[i] * k + low;
+    pl_bytes_widen(rgb, n, to->low, to->high, past, (float *)to->data + at);
+}
+
+/* Channels as they lie, left for right. */
+static void write_mirrored(const uint8_t *rgb, const pl_pixels *to, size_t at, const float table[256])
+{
+    const uint8_t *p = rgb + 3 * (size_t)(to->w - 1);
+    uint8_t *b = (uint8_t *)to->data + at;
+    float *f = (float *)to->data + at;
+    for (int x = 0; x < to->w; x++, p -= 3)
+        for (int c = 0; c < 3; c++)
+            if (to->bytes)
+                *b++ = p[c];
+            else
+                *f++ = table[p[c]];
 }
 
 /* A plane of a row: three bytes apart, or mirrored. */
@@ -182,6 +207,10 @@ static void write_row(const pl_view *v, const uint8_t *rgb, const pl_pixels *to,
     }
     if (to->bytes && to->channels == 3 && !to->planar && !v->flip) {
         memcpy((uint8_t *)to->data + 3 * row, rgb, 3 * (size_t)to->w);
+        return;
+    }
+    if (to->channels == 3 && !to->planar) {
+        write_mirrored(rgb, to, 3 * row, table);
         return;
     }
     for (int c = 0; !to->bytes && to->planar && to->channels == 3 && c < 3; c++)

@@ -45,6 +45,8 @@ typedef struct pl_pixels {
     float low, high;
 } pl_pixels;
 
+/* Bytes as f32, black low and white high: what pl_view_write gives of them. past: written past the cache. */
+void pl_bytes_widen(const uint8_t *from, size_t n, float low, float high, bool past, float *to);
 /* rgb: w x h pixels after crop and resize, rows `stride` bytes apart. Colours change it, rows close
  * together then. */
 void pl_view_write(const pl_view *v, uint8_t *rgb, size_t stride, const pl_pixels *to);

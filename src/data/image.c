@@ -100,3 +100,10 @@ pl_status pl_image_decode(pl_decoder *d, const void *bytes, size_t n, const pl_i
     default: return not_an_image(bytes, n);
     }
 }
+
+pl_status pl_image_rows(const void *bytes, size_t n, const pl_image_info *info, uint8_t *row, pl_image_row_fn fn,
+                        void *ctx)
+{
+    PL_FAIL_IF(!info->by_rows, PL_ERR_ARG, "a %s image is not decoded by rows", pl_image_format_name(info->format));
+    return pl__png_rows(bytes, n, info, row, fn, ctx);
+}

@@ -20,6 +20,8 @@ pl_status pl__jpeg_decode(pl_decoder *d, const void *bytes, size_t n, const pl_i
                           int w, int h, uint8_t *rgb) PL_MUST_USE;
 pl_status pl__png_decode(const void *bytes, size_t n, const pl_image_info *info,
                          uint8_t *rgb) PL_MUST_USE;
+pl_status pl__png_rows(const void *bytes, size_t n, const pl_image_info *info, uint8_t *row, pl_image_row_fn fn,
+                       void *ctx) PL_MUST_USE;
 pl_status pl__webp_decode(const void *bytes, size_t n, const pl_image_info *info,
                           uint8_t *rgb) PL_MUST_USE;
 void pl__jpeg_scaled(const pl_image_info *info, int min_w, int min_h, int *w, int *h);

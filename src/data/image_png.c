@@ -11,7 +11,7 @@
 #define FUNCTIONS(X)                                                                           \
  X(spng_ctx_new) X(spng_ctx_free) X(spng_set_png_buffer) X(spng_set_image_limits)                     \
  X(spng_set_chunk_limits) X(spng_get_ihdr) X(spng_decode_image) X(spng_strerror)                      \
- X(spng_decoded_image_size) X(spng_set_crc_action)
+ X(spng_decoded_image_size) X(spng_set_crc_action) X(spng_decode_row)
 
 typedef union spng_table {
     struct {
@@ -19,7 +19,7 @@ typedef union spng_table {
         FUNCTIONS(MEMBER)
 #undef MEMBER
     };
-    void *table[10];
+    void *table[11];
 } spng_table;
 
 static spng_table lib;
@@ -34,7 +34,7 @@ static void load(void)
         FUNCTIONS(NAME)
 #undef NAME
     };
-    here = pl_library_load(names, symbols, 10, lib.table);
+    here = pl_library_load(names, symbols, 11, lib.table);
 }
 
 bool pl__png_here(void)
@@ -68,7 +68,15 @@ pl_status pl__png_probe(const void *bytes, size_t n, pl_image_info *info)
     info->width = (int)h.width;
     info->height = (int)h.height;
     info->bits = h.bit_depth;
+    info->by_rows = h.interlace_method == SPNG_INTERLACE_NONE;
     info->colour = h.color_type < 7 ? colours[h.color_type] : "?";
+    return PL_OK;
+}
+
+static pl_status ended(int rc)
+{
+    PL_FAIL_IF(rc == SPNG_IO_EOF, PL_ERR_DATA, "the PNG data end early");
+    PL_FAIL_IF(rc, PL_ERR_DATA, "PNG: %s", lib.spng_strerror(rc));
     return PL_OK;
 }
 
@@ -80,9 +88,24 @@ pl_status pl__png_decode(const void *bytes, size_t n, const pl_image_info *info,
     int rc = lib.spng_decoded_image_size(c, SPNG_FMT_RGB8, &want);
     if (rc == 0) rc = want == room ? lib.spng_decode_image(c, rgb, room, SPNG_FMT_RGB8, 0) : SPNG_EBUFSIZ;
     lib.spng_ctx_free(c);
-    PL_FAIL_IF(rc == SPNG_IO_EOF, PL_ERR_DATA, "the PNG data end early");
-    PL_FAIL_IF(rc, PL_ERR_DATA, "PNG: %s", lib.spng_strerror(rc));
-    return PL_OK;
+    return ended(rc);
+}
+
+pl_status pl__png_rows(const void *bytes, size_t n, const pl_image_info *info, uint8_t *row, pl_image_row_fn fn,
+                       void *ctx)
+{
+    spng_ctx *c;
+    size_t room = (size_t)info->width * 3, want = 0;
+    PL_TRY(open_png(bytes, n, &c));
+    int rc = lib.spng_decoded_image_size(c, SPNG_FMT_RGB8, &want);
+    if (rc == 0 && want != room * (size_t)info->height) rc = SPNG_EBUFSIZ;
+    if (rc == 0) rc = lib.spng_decode_image(c, NULL, 0, SPNG_FMT_RGB8, SPNG_DECODE_PROGRESSIVE);
+    for (int y = 0; rc == 0 && y < info->height; y++) {
+        rc = lib.spng_decode_row(c, row, room);
+        if (rc == 0 || rc == SPNG_EOI) fn(ctx, y, row);
+    }
+    lib.spng_ctx_free(c);
+    return ended(rc == SPNG_EOI ? 0 : rc);
 }
 
 #else
@@ -101,6 +124,13 @@ pl_status pl__png_probe(const void *bytes, size_t n, pl_image_info *info)
 pl_status pl__png_decode(const void *bytes, size_t n, const pl_image_info *info, uint8_t *rgb)
 {
     (void)bytes, (void)n, (void)info, (void)rgb;
+    PL_FAIL(PL_ERR_UNSUPPORTED, "%s", pl_image_missing(PL_IMAGE_PNG));
+}
+
+pl_status pl__png_rows(const void *bytes, size_t n, const pl_image_info *info, uint8_t *row, pl_image_row_fn fn,
+                       void *ctx)
+{
+    (void)bytes, (void)n, (void)info, (void)row, (void)fn, (void)ctx;
     PL_FAIL(PL_ERR_UNSUPPORTED, "%s", pl_image_missing(PL_IMAGE_PNG));
 }
 #endif

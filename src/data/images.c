@@ -76,6 +76,18 @@ static pl_status open_thread(pl_image_set *s, thread_state *t)
     return t->caption ? PL_OK : PL_ERR_MEMORY;
 }
 
+static pl_status leave_out(pl_image_set *s)
+{
+    int64_t begin, end, kept = 0;
+    PL_TRY(s->o.leave_out(s->o.leave_out_ctx, s->n[0], &begin, &end));
+    s->n[1] = end - begin;
+    memcpy(s->index[1], s->index[0] + begin, (size_t)s->n[1] * sizeof *s->index[1]);
+    for (int64_t i = 0; i < s->n[0]; i++)
+        if (i < begin || i >= end) s->index[0][kept++] = s->index[0][i];
+    s->n[0] = kept;
+    return PL_OK;
+}
+
 static pl_status index_subsets(pl_image_set *s)
 {
     for (int e = 0; e < 2; e++) {
@@ -86,7 +98,7 @@ static pl_status index_subsets(pl_image_set *s)
         int e = s->items->item[i].eval;
         s->index[e][s->n[e]++] = (int32_t)i;
     }
-    return PL_OK;
+    return s->o.leave_out ? leave_out(s) : PL_OK;
 }
 
 /* data.balance: a sample weighs one over the size of its class. */
@@ -350,35 +362,79 @@ static pl_view view_of(const pl_image_set *s, const pl_image_read *r, const pl_i
     return v;
 }
 
+/* Whether the decoder can write where the sample goes: the whole picture, as it is, as bytes. CMYK takes more
+ * room on its way. */
+static bool is_direct(const pl_image_read *r, const pl_view *v, const pl_image_info *info, int w, int h)
+{
+    const pl_pixels *to = r->to;
+    bool plain = v->w == 1 && v->h == 1 && !v->flip && !v->coloured && v->ew <= 0;
+    return r->n_to == 1 && plain && to->bytes && !to->planar && to->channels == 3 && to->w == w && to->h == h &&
+           info->format == PL_IMAGE_JPEG && strcmp(info->colour, "CMYK") != 0;
+}
+
+static void give_row(void *ctx, int y, const uint8_t *row)
+{
+    pl_resizer_row(ctx, y, row);
+}
+
+/* A picture that is much larger than what is wanted of it, without ever having all of it. */
+static pl_status read_by_rows(thread_state *t, size_t n, const pl_image_info *info, const pl_view *v,
+                              const pl_pixels *to)
+{
+    pl_resizer z;
+    pl_resizer_init(&z, info->width, info->height, pl_view_box(v, info->width, info->height), t->resized.at, to->w,
+                    to->h, t->work.at);
+    PL_TRY(pl_image_rows(t->file.at, n, info, t->pixels.at, give_row, &z));
+    pl_resizer_finish(&z);
+    pl_view_write(v, t->resized.at, 3 * (size_t)to->w, to);
+    return PL_OK;
+}
+
+/* From the whole picture to every output. */
+static void write_outputs(thread_state *t, const pl_image_read *r, const pl_view *v, int w, int h)
+{
+    pl_box box = pl_view_box(v, w, h);
+    for (int k = 0; k < r->n_to; k++) {
+        const pl_pixels *to = &r->to[k];
+        uint8_t *rgb = t->resized.at;
+        size_t stride = 3 * (size_t)to->w;
+        if (pl_box_is_plain(box, to->w, to->h) && !v->coloured) {
+            stride = 3 * (size_t)w;
+            rgb = t->pixels.at + (size_t)box.y0 * stride + 3 * (size_t)box.x0;
+        } else {
+            pl_rgb_resize(t->pixels.at, w, h, box, rgb, to->w, to->h, t->work.at);
+        }
+        pl_view_write(v, rgb, stride, to);
+    }
+}
+
 static pl_status read_item(pl_image_set *s, const pl_item *i, pl_image_read *r)
 {
     thread_state *t = &s->threads[r->thread];
     pl_image_info info;
-    size_t n;
+    size_t n, work = 0;
     int w, h, want_w, want_h;
     PL_TRY(read_bytes(s, i, t, &n));
     PL_TRY(pl_image_probe(t->decoder, t->file.at, n, &s->o.limits, &info));
     pl_view v = view_of(s, r, &info);
     wanted(r, &v, &want_w, &want_h);
     pl_image_scaled(&info, want_w, want_h, &w, &h);
-    PL_TRY(pl_image_decode(t->decoder, t->file.at, n, &info, w, h, t->pixels.at));
-    pl_box box = pl_view_box(&v, w, h);
     for (int k = 0; k < r->n_to; k++) {
-        const pl_pixels *to = &r->to[k];
-        PL_FAIL_IF(pl_rgb_resize_bytes(w, h, to->w, to->h) > t->work.bytes, PL_ERR_DATA,
-                   "%d x %d pixels: a side is too long", w, h);
-        uint8_t *rgb = t->resized.at;
-        size_t stride = 3 * (size_t)to->w;
-        if (pl_box_is_plain(box, to->w, to->h) && !v.coloured) {
-            stride = 3 * (size_t)w;
-            rgb = t->pixels.at + (size_t)box.y0 * stride + 3 * (size_t)box.x0;
-        } else {
-            pl_rgb_resize(t->pixels.at, w, h, box, rgb, to->w, to->h, t->work.at);
-        }
-        pl_view_write(&v, rgb, stride, to);
+        size_t bytes = pl_rgb_resize_bytes(w, h, r->to[k].w, r->to[k].h);
+        if (bytes > work) work = bytes;
+    }
+    PL_FAIL_IF(work > t->work.bytes, PL_ERR_DATA, "%d x %d pixels: a side is too long", w, h);
+    if (is_direct(r, &v, &info, w, h)) {
+        PL_TRY(pl_image_decode(t->decoder, t->file.at, n, &info, w, h, r->to->data));
+    } else if (info.by_rows && r->n_to == 1) {
+        PL_TRY(read_by_rows(t, n, &info, &v, r->to));
+    } else {
+        PL_TRY(pl_image_decode(t->decoder, t->file.at, n, &info, w, h, t->pixels.at));
+        write_outputs(t, r, &v, w, h);
+        shrink(&t->pixels, s->o.keep_bytes, (size_t)w * (size_t)h * 4);
     }
     shrink(&t->file, s->o.keep_bytes, n);
-    shrink(&t->pixels, s->o.keep_bytes, (size_t)w * (size_t)h * 4);
+    shrink(&t->work, s->o.keep_bytes, work);
     r->label = i->label;
     r->caption = r->want_text ? read_caption(s, i, t) : "";
     return PL_OK;

@@ -21,6 +21,10 @@ typedef enum pl_on_bad { PL_BAD_FAIL, PL_BAD_SKIP, PL_BAD_QUARANTINE } pl_on_bad
 typedef struct pl_image_set_opts {
     pl_items_opts items;
     pl_image_limits limits;
+    /* NULL, or says which of n training samples, [*begin, *end), are the evaluation set instead of what
+     * else would be. */
+    pl_status (*leave_out)(const void *ctx, int64_t n, int64_t *begin, int64_t *end);
+    const void *leave_out_ctx;
     pl_augment augment; /* of training samples; evaluation has the plain view */
     pl_on_bad on_bad;
     const char *quarantine; /* file of names */

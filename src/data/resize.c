@@ -6,12 +6,6 @@
 
 enum { BITS = 22 };
 
-/* Weights of one axis: output i is the sum of taps from first[i] on. */
-typedef struct axis {
-    int n, cap; /* outputs; room for taps of each */
-    int32_t *first, *count, *weight;
-} axis;
-
 static int taps(int src, int n)
 {
     double scale = (double)src / n;
@@ -29,7 +23,7 @@ size_t pl_rgb_resize_bytes(int src_w, int src_h, int w, int h)
            (size_t)w * (size_t)src_h * 3;
 }
 
-static void weigh(axis *a, int i, int src, double from, double scale)
+static void weigh(pl_axis *a, int i, int src, double from, double scale)
 {
     double wide = scale > 1 ? scale : 1, centre = from + (i + 0.5) * scale, sum = 0;
     int lo = (int)(centre - wide + 0.5), hi = (int)(centre + wide + 0.5);
@@ -50,9 +44,9 @@ static void weigh(axis *a, int i, int src, double from, double scale)
     a->count[i] = hi - lo;
 }
 
-static axis make_axis(int src, int n, double from, double to, int32_t **work)
+static pl_axis make_axis(int src, int n, double from, double to, int32_t **work)
 {
-    axis a = {.n = n, .cap = taps(src, n), .first = *work, .count = *work + n, .weight = *work + 2 * n};
+    pl_axis a = {.n = n, .cap = taps(src, n), .first = *work, .count = *work + n, .weight = *work + 2 * n};
     *work += axis_ints(src, n);
     for (int i = 0; i < n; i++) weigh(&a, i, src, from, (to - from) / n);
     return a;
@@ -64,7 +58,7 @@ static uint8_t clip8(int32_t v)
     return (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
 }
 
-static void resize_row(const axis *a, const uint8_t *src, uint8_t *dst)
+static void resize_row(const pl_axis *a, const uint8_t *src, uint8_t *dst)
 {
     for (int i = 0; i < a->n; i++) {
         const int32_t *w = a->weight + (size_t)i * (size_t)a->cap;
@@ -97,35 +91,51 @@ static void blend_rows(const uint8_t *strip, size_t row, const int32_t *w, int n
     }
 }
 
-static void copy_box(const uint8_t *src, int src_w, pl_box box, uint8_t *dst, int w, int h)
-{
-    for (int y = 0; y < h; y++)
-        memcpy(dst + 3 * (size_t)y * (size_t)w,
-               src + 3 * ((size_t)(y + (int)box.y0) * (size_t)src_w + (size_t)box.x0),
-               3 * (size_t)w);
-}
-
 bool pl_box_is_plain(pl_box b, int w, int h)
 {
     return b.x0 == floor(b.x0) && b.y0 == floor(b.y0) && b.x1 - b.x0 == w && b.y1 - b.y0 == h;
 }
 
+void pl_resizer_init(pl_resizer *z, int src_w, int src_h, pl_box box, uint8_t *dst, int w, int h, void *work)
+{
+    int32_t *ints = work;
+    *z = (pl_resizer){.plain = pl_box_is_plain(box, w, h), .w = w, .h = h, .dst = dst};
+    if (z->plain) {
+        z->x0 = (int)box.x0;
+        z->top = (int)box.y0;
+        z->bottom = z->top + h;
+        return;
+    }
+    z->x = make_axis(src_w, w, box.x0, box.x1, &ints);
+    z->y = make_axis(src_h, h, box.y0, box.y1, &ints);
+    z->strip = (uint8_t *)ints;
+    z->top = z->y.first[0];
+    z->bottom = z->y.first[h - 1] + z->y.count[h - 1];
+}
+
+void pl_resizer_row(pl_resizer *z, int y, const uint8_t *row)
+{
+    size_t wide = (size_t)z->w * 3;
+    if (y < z->top || y >= z->bottom) return;
+    if (z->plain)
+        memcpy(z->dst + (size_t)(y - z->top) * wide, row + 3 * (size_t)z->x0, wide);
+    else
+        resize_row(&z->x, row, z->strip + (size_t)(y - z->top) * wide);
+}
+
+void pl_resizer_finish(pl_resizer *z)
+{
+    size_t wide = (size_t)z->w * 3;
+    for (int r = 0; r < z->h && !z->plain; r++)
+        blend_rows(z->strip + (size_t)(z->y.first[r] - z->top) * wide, wide,
+                   z->y.weight + (size_t)r * (size_t)z->y.cap, z->y.count[r], z->dst + (size_t)r * wide);
+}
+
 void pl_rgb_resize(const uint8_t *src, int src_w, int src_h, pl_box box, uint8_t *dst, int w, int h,
                void *work)
 {
-    if (pl_box_is_plain(box, w, h)) {
-        copy_box(src, src_w, box, dst, w, h);
-        return;
-    }
-    int32_t *ints = work;
-    axis x = make_axis(src_w, w, box.x0, box.x1, &ints);
-    axis y = make_axis(src_h, h, box.y0, box.y1, &ints);
-    uint8_t *strip = (uint8_t *)ints;
-    size_t row = (size_t)w * 3;
-    int top = y.first[0], bottom = y.first[h - 1] + y.count[h - 1];
-    for (int r = top; r < bottom; r++)
-        resize_row(&x, src + 3 * (size_t)r * (size_t)src_w, strip + (size_t)(r - top) * row);
-    for (int r = 0; r < h; r++)
-        blend_rows(strip + (size_t)(y.first[r] - top) * row, row, y.weight + (size_t)r * (size_t)y.cap,
-                   y.count[r], dst + (size_t)r * row);
+    pl_resizer z;
+    pl_resizer_init(&z, src_w, src_h, box, dst, w, h, work);
+    for (int r = z.top; r < z.bottom; r++) pl_resizer_row(&z, r, src + 3 * (size_t)r * (size_t)src_w);
+    pl_resizer_finish(&z);
 }

@@ -21,4 +21,21 @@ size_t pl_rgb_resize_bytes(int src_w, int src_h, int w, int h);
 void pl_rgb_resize(const uint8_t *src, int src_w, int src_h, pl_box box, uint8_t *dst, int w, int h,
                void *work);
 
+/* The same with the source's rows given one after the other, so that it need never be there as a whole. */
+typedef struct pl_axis {
+    int n, cap; /* outputs; room for taps of each */
+    int32_t *first, *count, *weight; /* output i is the sum of taps from first[i] on */
+} pl_axis;
+typedef struct pl_resizer {
+    bool plain; /* whole pixels are copied */
+    int x0, top, bottom; /* rows [top, bottom) of the source are needed */
+    int w, h;
+    pl_axis x, y;
+    uint8_t *strip, *dst;
+} pl_resizer;
+void pl_resizer_init(pl_resizer *z, int src_w, int src_h, pl_box box, uint8_t *dst, int w, int h, void *work);
+/* Row y of the source, in order; those that are not needed may be given or left out. */
+void pl_resizer_row(pl_resizer *z, int y, const uint8_t *row);
+void pl_resizer_finish(pl_resizer *z);
+
 #endif

@@ -46,11 +46,11 @@ pl_val pl_nn_multi_head_attention(pl_nn *m, pl_val q, pl_val source, const char 
 }
 
 /* ---- positions -------------------------------------------------------------------------- */
-/* base^(-k*by/over) for k < n; products and quotients are rounded to f32 as PyTorch's are. */
-static pl_val frequencies(pl_graph *g, int64_t n, double by, double over, double base,
-                          bool power)
+/* base^(-k*by/over) for k < n; products and quotients are rounded to the type as PyTorch's are. */
+static pl_val frequencies(pl_graph *g, pl_dtype dtype, int64_t n, double by, double over,
+                          double base, bool power)
 {
-    pl_val k = pl_iota(g, PL_TYPE(PL_F32, n), 0);
+    pl_val k = pl_iota(g, PL_TYPE(dtype, n), 0);
     if (!power)
         return pl_exp(g, pl_div(g, pl_scale(g, k, -log(base)), pl_full_like(g, k, over)));
     pl_val e = pl_div(g, pl_scale(g, k, -by), pl_full_like(g, k, over));
@@ -67,8 +67,9 @@ pl_val pl_nn_time_features(pl_graph *g, pl_val t, int64_t dim, pl_nn_sinusoid o)
 {
     int64_t half = dim / 2;
     double over = (double)(o.last_is_full ? half - 1 : half);
-    pl_val freq = frequencies(g, half, 1, over, o.period > 0 ? o.period : 10000, o.power);
-    pl_val a = angles_of(g, pl_cast(g, t, PL_F32), freq);
+    pl_dtype dtype = pl_val_type(g, t).dtype == PL_F64 ? PL_F64 : PL_F32;
+    pl_val freq = frequencies(g, dtype, half, 1, over, o.period > 0 ? o.period : 10000, o.power);
+    pl_val a = angles_of(g, pl_cast(g, t, dtype), freq);
     pl_val pair[2] = {pl_cos(g, a), pl_sin(g, a)};
     if (o.sin_first) {
         pl_val first = pair[1];
@@ -79,25 +80,25 @@ pl_val pl_nn_time_features(pl_graph *g, pl_val t, int64_t dim, pl_nn_sinusoid o)
 }
 
 /* [sin, cos] of n positions, [n, 2*width]. */
-static pl_val sin_cos(pl_graph *g, int64_t n, int64_t width)
+static pl_val sin_cos(pl_graph *g, pl_dtype dtype, int64_t n, int64_t width)
 {
-    pl_val freq = frequencies(g, width, 1, (double)width, 10000, true);
-    pl_val a = angles_of(g, pl_iota(g, PL_TYPE(PL_F32, n), 0), freq);
+    pl_val freq = frequencies(g, dtype, width, 1, (double)width, 10000, true);
+    pl_val a = angles_of(g, pl_iota(g, PL_TYPE(dtype, n), 0), freq);
     return pl_concat(g, 2, (pl_val[]){pl_sin(g, a), pl_cos(g, a)}, -1);
 }
 
-pl_val pl_nn_position_2d(pl_graph *g, int64_t h, int64_t w, int64_t dim)
+pl_val pl_nn_position_2d(pl_graph *g, pl_dtype dtype, int64_t h, int64_t w, int64_t dim)
 {
     int64_t half = dim / 2;
-    pl_val y = pl_reshape(g, sin_cos(g, h, dim / 4), PL_DIMS(h, 1, half));
-    pl_val x = pl_reshape(g, sin_cos(g, w, dim / 4), PL_DIMS(1, w, half));
+    pl_val y = pl_reshape(g, sin_cos(g, dtype, h, dim / 4), PL_DIMS(h, 1, half));
+    pl_val x = pl_reshape(g, sin_cos(g, dtype, w, dim / 4), PL_DIMS(1, w, half));
     y = pl_broadcast(g, y, PL_DIMS(h, w, half));
     x = pl_broadcast(g, x, PL_DIMS(h, w, half));
     return pl_reshape(g, pl_concat(g, 2, (pl_val[]){y, x}, -1), PL_DIMS(h * w, dim));
 }
 
-pl_val pl_nn_rope_angles(pl_graph *g, int axes, const int64_t *size, const int64_t *width,
-                         double base)
+pl_val pl_nn_rope_angles(pl_graph *g, pl_dtype dtype, int axes, const int64_t *size,
+                         const int64_t *width, double base)
 {
     pl_val part[3];
     int64_t full[4] = {1, 1, 1, 0}, points = 1, total = 0;
@@ -108,8 +109,8 @@ pl_val pl_nn_rope_angles(pl_graph *g, int axes, const int64_t *size, const int64
         total += width[i] / 2;
     }
     for (int i = 0; i < axes; i++) {
-        pl_val freq = frequencies(g, width[i] / 2, 2, (double)width[i], base, true);
-        pl_val a = angles_of(g, pl_iota(g, PL_TYPE(PL_F32, size[i]), 0), freq);
+        pl_val freq = frequencies(g, dtype, width[i] / 2, 2, (double)width[i], base, true);
+        pl_val a = angles_of(g, pl_iota(g, PL_TYPE(dtype, size[i]), 0), freq);
         int64_t dim[4] = {1, 1, 1, width[i] / 2};
         dim[i] = size[i];
         a = pl_reshape(g, a, 4, dim);

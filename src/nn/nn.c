@@ -232,6 +232,12 @@ pl_val pl_nn_key(pl_nn *m)
     return s->key;
 }
 
+void pl__nn_set_key(pl_nn *m, pl_val key)
+{
+    m->state->key = key;
+    m->state->key_given = true;
+}
+
 int64_t pl__nn_dim(pl_nn *m, pl_val v, int axis)
 {
     if (!pl_val_ok(v)) return 0;
@@ -281,7 +287,8 @@ pl_status pl_nn_finish(pl_nn *m)
         const pl_nn_entry *e = &s->entries[slot];
         if (e->changed) pl_assign(g, slot, pl_val_ok(e->part) ? e->part : e->now);
     }
-    if (pl_val_ok(s->key)) {
+    /* What only looks leaves the key to training, whose draws do not depend on how often it is looked. */
+    if (pl_val_ok(s->key) && !s->key_given && m->training) {
         /* {seed, step} plus {0, 1} */
         pl_val one = pl_iota(g, pl_val_type(g, s->key), 0);
         pl_assign(g, pl_store_find(pl_graph_store(g), "rng"), pl_add(g, s->key, one));

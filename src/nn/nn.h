@@ -40,11 +40,15 @@ struct pl_nn_state {
     int depth;
     const pl_nn_ranks *ranks; /* borrowed; NULL: one */
     pl_val key; /* none: not read */
+    bool key_given; /* by pl__nn_set_key: it is not advanced */
     bool finished;
     pl_status status;
     bool first; /* the graph had no error of its own when status was recorded */
     char error[PL_NN_PATH + 320];
 };
+
+/* Draws take this key, i64[2], instead of the store's, which then does not move on. */
+void pl__nn_set_key(pl_nn *m, pl_val key);
 
 /* A slot under the current path. layout may be NULL (as is). -1 on error. */
 int pl__nn_slot(pl_nn *m, const char *name, pl_type type, pl_slot_kind kind, pl_init init,

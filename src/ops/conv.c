@@ -231,13 +231,27 @@ typedef struct job {
     pl_put_fn *put;
 } job;
 
-static double dot(pl_dtype dt, const void *a, int64_t at, int64_t as, const void *b, int64_t bt,
-                  int64_t bs, int64_t n)
+static double dot(pl_dtype dt, const void *a, int64_t at, const void *b, int64_t bt, int64_t n)
 {
     double sum = 0;
-    for (int64_t i = 0; i < n; i++)
-        sum += ref_get(dt, a, at + i * as) * ref_get(dt, b, bt + i * bs);
+    if (dt == PL_F64) {
+        const double *x = (const double *)a + at, *y = (const double *)b + bt;
+        for (int64_t i = 0; i < n; i++) sum += x[i] * y[i];
+        return sum;
+    }
+    for (int64_t i = 0; i < n; i++) sum += ref_get(dt, a, at + i) * ref_get(dt, b, bt + i);
     return sum;
+}
+
+/* sum[0..n) += by * x[at..at+n) */
+static void add_row(pl_dtype dt, const void *x, int64_t at, double by, double *sum, int64_t n)
+{
+    if (dt == PL_F64) {
+        const double *row = (const double *)x + at;
+        for (int64_t i = 0; i < n; i++) sum[i] += by * row[i];
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) sum[i] += by * ref_get(dt, x, at + i);
 }
 
 /* task: one output pixel */
@@ -258,10 +272,37 @@ static void conv_pixel(void *ctx, int64_t task, int worker)
             if (q < 0) continue;
             int64_t x =
                 (task / plane * pl_window_pixels(g->w.in) + q) * g->ic + o / o_per * i_per;
-            sum += dot(j->dt, c->in[0], x, 1, c->in[1], (o * taps + t) * i_per, 1, i_per);
+            sum += dot(j->dt, c->in[0], x, c->in[1], (o * taps + t) * i_per, i_per);
         }
         j->put(c, task * g->oc + o, sum);
     }
+}
+
+/* Channels that are summed side by side, in the order that each would have alone. */
+enum { SIDE = 64 };
+
+/* Channels first .. first+n of one input pixel, all of one group. */
+static void dx_channels(const job *j, int64_t task, int64_t first, int64_t n)
+{
+    const geometry *g = &j->g;
+    const pl_call *c = j->c;
+    int64_t plane = pl_window_pixels(g->w.in), taps = pl_window_taps(&g->w);
+    int64_t i_per = g->ic / g->groups, o_per = g->oc / g->groups, q[3], k[3];
+    int64_t from = first / i_per * o_per;
+    double sum[SIDE] = {0}, part[SIDE];
+    pl_window_split(task % plane, g->w.in, q);
+    for (int64_t t = 0; t < taps; t++) {
+        pl_window_split(t, g->w.kernel, k);
+        int64_t p = pl_window_reader(&g->w, q, k);
+        if (p < 0) continue;
+        int64_t y = (task / plane * pl_window_pixels(g->w.out) + p) * g->oc + from;
+        memset(part, 0, sizeof part);
+        for (int64_t o = 0; o < o_per; o++)
+            add_row(j->dt, c->in[1], ((from + o) * taps + t) * i_per + first % i_per,
+                    ref_get(j->dt, c->in[0], y + o), part, n);
+        for (int64_t i = 0; i < n; i++) sum[i] += part[i];
+    }
+    for (int64_t i = 0; i < n; i++) j->put(c, task * g->ic + first + i, sum[i]);
 }
 
 /* task: one input pixel */
@@ -269,24 +310,10 @@ static void dx_pixel(void *ctx, int64_t task, int worker)
 {
     (void)worker;
     const job *j = ctx;
-    const geometry *g = &j->g;
-    const pl_call *c = j->c;
-    int64_t plane = pl_window_pixels(g->w.in), taps = pl_window_taps(&g->w);
-    int64_t i_per = g->ic / g->groups, o_per = g->oc / g->groups, q[3], k[3];
-    pl_window_split(task % plane, g->w.in, q);
-    for (int64_t i = 0; i < g->ic; i++) {
-        double sum = 0;
-        int64_t o = i / i_per * o_per;
-        for (int64_t t = 0; t < taps; t++) {
-            pl_window_split(t, g->w.kernel, k);
-            int64_t p = pl_window_reader(&g->w, q, k);
-            if (p < 0) continue;
-            int64_t y = (task / plane * pl_window_pixels(g->w.out) + p) * g->oc + o;
-            sum += dot(j->dt, c->in[0], y, 1, c->in[1], (o * taps + t) * i_per + i % i_per,
-                       taps * i_per, o_per);
-        }
-        j->put(c, task * g->ic + i, sum);
-    }
+    int64_t i_per = j->g.ic / j->g.groups;
+    for (int64_t group = 0; group < j->g.ic; group += i_per)
+        for (int64_t i = 0; i < i_per; i += SIDE)
+            dx_channels(j, task, group + i, i_per - i < SIDE ? i_per - i : SIDE);
 }
 
 /* task: one (o, tap) of the weight */
@@ -300,16 +327,17 @@ static void dw_tap(void *ctx, int64_t task, int worker)
     int64_t i_per = g->ic / g->groups, first = o / (g->oc / g->groups) * i_per;
     int64_t plane = pl_window_pixels(g->w.out);
     pl_window_split(task % taps, g->w.kernel, k);
-    for (int64_t i = 0; i < i_per; i++) {
-        double sum = 0;
+    for (int64_t i = 0; i < i_per; i += SIDE) {
+        int64_t n = i_per - i < SIDE ? i_per - i : SIDE;
+        double sum[SIDE] = {0};
         for (int64_t y = 0; y < g->n * plane; y++) {
             pl_window_split(y % plane, g->w.out, p);
             int64_t q = pl_window_reads(&g->w, p, k);
             if (q < 0) continue;
             int64_t x = (y / plane * pl_window_pixels(g->w.in) + q) * g->ic + first + i;
-            sum += ref_get(j->dt, c->in[0], x) * ref_get(j->dt, c->in[1], y * g->oc + o);
+            add_row(j->dt, c->in[0], x, ref_get(j->dt, c->in[1], y * g->oc + o), sum, n);
         }
-        ref_set(j->dt, c->out[0], task * i_per + i, sum);
+        for (int64_t m = 0; m < n; m++) ref_set(j->dt, c->out[0], task * i_per + i + m, sum[m]);
     }
 }
 

@@ -72,7 +72,7 @@ typedef struct pl_device {
     /* Makes a block of `from` bytes one of `to`, more, at the same address; what is new is zero. NULL: it
      * cannot, and a larger block takes its place. */
     pl_status (*grow)(void *p, size_t from, size_t to);
-    void (*fill)(void *to, int byte, size_t bytes);
+    pl_status (*fill)(void *to, int byte, size_t bytes); /* after everything begun before; may not have ended */
     void (*set_mode)(const pl_device_mode *m); /* NULL: there is only one way */
     /* Chooses a kernel for the unit; reference: the plainest one. `call` has types and
      * attributes: a node's own for a kernel, the unit's in[] and out[] for a group. */
@@ -121,7 +121,9 @@ typedef struct pl_device {
 
 /* By name: "cpu", "cuda" ("cuda:1" is the second card), "apart" (for tests), or a
  * profile ("t4"). A device that cannot be used is an error that says why in plain words. */
+PL_SHARED_BEGIN
 pl_status pl_device_find(const char *name, const pl_device **out) PL_MUST_USE;
+PL_SHARED_END
 extern const pl_device pl_device_cpu, pl_device_apart;
 extern const struct pl_fuse_opts pl_fuse_opts_cpu;
 void pl_cpu_model(char *out, size_t cap); /* model, threads, vector unit */

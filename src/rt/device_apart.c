@@ -73,11 +73,12 @@ static pl_status apart_grow(void *p, size_t from, size_t to)
     return PL_OK;
 }
 
-static void apart_fill(void *to, int byte, size_t bytes)
+static pl_status apart_fill(void *to, int byte, size_t bytes)
 {
     enter();
     memset(to, byte, bytes);
     leave();
+    return PL_OK;
 }
 
 static pl_status apart_run(const pl_launch *l, uint32_t n, uint64_t *ns, uint32_t *failed)

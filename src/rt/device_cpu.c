@@ -19,9 +19,10 @@ static void cpu_free(void *p, size_t bytes)
     pl_sys_unmap(p, bytes);
 }
 
-static void cpu_fill(void *to, int byte, size_t bytes)
+static pl_status cpu_fill(void *to, int byte, size_t bytes)
 {
     memset(to, byte, bytes);
+    return PL_OK;
 }
 
 /* The first kernel that accepts the call; for a reference run the last one, which takes all. */

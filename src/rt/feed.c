@@ -113,8 +113,7 @@ pl_status pl_feed_make(pl_session *s)
     for (int i = 0; i < s->n_bound; i++) PL_TRY(make_blocks(s, &s->bound[i]));
     PL_TRY(make_shared(s));
     for (int i = 0; i < s->n_bound; i++) PL_TRY(make_tape(s, &s->bound[i]));
-    if (s->state_bytes) s->dev->fill(s->state, 0, s->state_bytes);
-    return PL_OK;
+    return s->state_bytes ? s->dev->fill(s->state, 0, s->state_bytes) : PL_OK;
 }
 
 static pl_status widen_stage(pl_session *s, size_t bytes)

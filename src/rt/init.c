@@ -110,10 +110,7 @@ static pl_status init_apart(pl_session *s, int i, uint64_t seed)
     size_t elem = pl_dtype_bytes(slot->type.dtype);
     char *to = s->state + s->slot_at[i];
     int64_t begin, all = elems_here(slot, &begin), part = (int64_t)(s->bounce_bytes / elem);
-    if (is_zero(&slot->init) && all > 0) {
-        s->dev->fill(to, 0, (size_t)all * elem);
-        return PL_OK;
-    }
+    if (is_zero(&slot->init) && all > 0) return s->dev->fill(to, 0, (size_t)all * elem);
     for (int64_t first = 0; first < all; first += part) {
         int64_t n = all - first < part ? all - first : part;
         if (first == 0 || slot->init.kind != PL_INIT_CONST) init_part(slot, seed, begin + first, n, s->bounce);
@@ -128,7 +125,7 @@ pl_status pl_session_init(pl_session *s, uint64_t seed)
         const pl_slot *slot = pl_store_slot(s->store, i);
         int64_t first, n = elems_here(slot, &first);
         if (n < pl_type_elems(&slot->type))
-            s->dev->fill(s->state + s->slot_at[i], 0, pl_type_bytes(&slot->type));
+            PL_TRY(s->dev->fill(s->state + s->slot_at[i], 0, pl_type_bytes(&slot->type)));
         if (s->dev->apart)
             PL_TRY(init_apart(s, i, seed));
         else

@@ -2,6 +2,7 @@
 #include "base/str.h"
 #include "base/sys.h"
 #include "plimsoll_unstable.h"
+#include "rt/calibrate.h"
 #include "rt/rt_int.h"
 
 #include <stdio.h>
@@ -22,7 +23,7 @@ pl_status pl_session_profile(pl_session *s, bool on)
 /* One line of either table. */
 typedef struct row {
     const char *what, *kernel;
-    double ms, flops, bytes;
+    double ms, predicted, flops, bytes;
     int count;
 } row;
 
@@ -37,14 +38,16 @@ static row step_row(const pl_bound *b, uint32_t i)
 {
     const pl_program *p = b->p;
     double runs = b->profile.runs ? (double)b->profile.runs : 1;
-    row r = {p->step_label[i], "copy", (double)b->profile.ns[i] / 1e6 / runs, 0, 0, 1};
+    row r = {p->step_label[i], "copy", (double)b->profile.ns[i] / 1e6 / runs, 0, 0, 0, 1};
     if (i >= p->plan->n_order) {
         r.bytes = 2 * (double)b->launch[i].bytes;
+        r.predicted = pl_copy_ns(p, b->launch[i].bytes) / 1e6;
         return r;
     }
     uint32_t unit = p->plan->order[i];
     unit = pl_base_unit(p, unit);
     r.kernel = p->exec[unit].kernel->name;
+    r.predicted = p->base.cost_ns[unit] / 1e6;
     r.flops = p->cost[unit].flops;
     r.bytes = p->cost[unit].bytes;
     return r;
@@ -62,12 +65,12 @@ static void print_rows(pl_str *out, const char *title, row *rows, uint32_t n, ui
                        double total)
 {
     qsort(rows, n, sizeof *rows, by_ms);
-    pl_str_addf(out, "%9s %6s %5s  %-8s %10s %8s %8s  %s\n", "ms", "%", "n", "kernel", "bytes",
-                "GFLOP/s", "GB/s", title);
+    pl_str_addf(out, "%9s %9s %6s %5s  %-8s %10s %8s %8s  %s\n", "ms", "predicted", "%", "n", "kernel",
+                "bytes", "GFLOP/s", "GB/s", title);
     for (uint32_t i = 0; i < n && i < most; i++) {
         char bytes[32];
         double s = rows[i].ms > 0 ? rows[i].ms / 1e3 : 1e-9;
-        pl_str_addf(out, "%9.3f %6.2f %5d  %-8s %10s %8.1f %8.1f  %s\n", rows[i].ms,
+        pl_str_addf(out, "%9.3f %9.3f %6.2f %5d  %-8s %10s %8.1f %8.1f  %s\n", rows[i].ms, rows[i].predicted,
                     total > 0 ? 100 * rows[i].ms / total : 0, rows[i].count, rows[i].kernel,
                     pl_str_bytes((uint64_t)rows[i].bytes, bytes, sizeof bytes),
                     rows[i].flops / s / 1e9, rows[i].bytes / s / 1e9, rows[i].what);
@@ -85,8 +88,9 @@ static uint32_t sum_kinds(const pl_bound *b, const row *steps, row *kinds)
         while (k < n && (strcmp(kinds[k].what, kind) != 0 ||
                          strcmp(kinds[k].kernel, steps[i].kernel) != 0))
             k++;
-        if (k == n) kinds[n++] = (row){kind, steps[i].kernel, 0, 0, 0, 0};
+        if (k == n) kinds[n++] = (row){kind, steps[i].kernel, 0, 0, 0, 0, 0};
         kinds[k].ms += steps[i].ms;
+        kinds[k].predicted += steps[i].predicted;
         kinds[k].flops += steps[i].flops;
         kinds[k].bytes += steps[i].bytes;
         kinds[k].count++;

@@ -480,6 +480,11 @@ const char *pl_program_output_name(const pl_program *p, int i)
     return is ? pl_node_name(p->g, p->plan->outputs[i].node) : NULL;
 }
 
+pl_type pl_program_output_type(const pl_program *p, int i)
+{
+    return *pl_type_of(p->g, pl_node_in(p->g, p->plan->outputs[i].node)[0]);
+}
+
 pl_status pl_program_print(const pl_program *p, char **text)
 {
     return pl_graph_print(p->g, text);

@@ -339,7 +339,7 @@ const void *pl_session_output(pl_session *s, const pl_program *p, const char *na
 /* ---- running ---------------------------------------------------------------------------- */
 /* Everything but the inputs is dead before the first step. Inputs are buffers of the plan in no
  * special order, so the gaps are found by looking for the nearest one. */
-static void poison_start(pl_session *s, const pl_bound *b)
+static pl_status poison_start(pl_session *s, const pl_bound *b)
 {
     const pl_plan *plan = b->p->plan;
     uint64_t at = 0;
@@ -350,19 +350,21 @@ static void poison_start(pl_session *s, const pl_bound *b)
             if (f->component != PL_COMP_INPUTS || f->offset + f->bytes <= at) continue;
             if (f->offset < lo) lo = f->offset, hi = f->offset + f->bytes;
         }
-        if (lo > at) s->dev->fill(s->arena + at, 0xff, lo - at);
+        if (lo > at) PL_TRY(s->dev->fill(s->arena + at, 0xff, lo - at));
         at = hi;
     }
+    return PL_OK;
 }
 
-static void poison_after(pl_session *s, const pl_bound *b, uint32_t step)
+static pl_status poison_after(pl_session *s, const pl_bound *b, uint32_t step)
 {
     const pl_plan *plan = b->p->plan;
-    if (step + 1 >= plan->n_steps) return; /* outputs stand after the last step */
+    if (step + 1 >= plan->n_steps) return PL_OK; /* outputs stand after the last step */
     for (uint32_t i = b->dies_from[step]; i < b->dies_from[step + 1]; i++) {
         const pl_buffer *f = &plan->buffers[b->dies[i]];
-        s->dev->fill(s->arena + f->offset, 0xff, f->bytes);
+        PL_TRY(s->dev->fill(s->arena + f->offset, 0xff, f->bytes));
     }
+    return PL_OK;
 }
 
 pl_status pl_session_run_watched(pl_session *s, pl_bound *b, uint32_t *failed)
@@ -370,14 +372,14 @@ pl_status pl_session_run_watched(pl_session *s, pl_bound *b, uint32_t *failed)
     b->profile.runs++;
     if (!b->dies && !s->watching)
         return s->dev->run(b->launch, b->n_launch, b->profile.ns, failed);
-    if (b->dies) poison_start(s, b);
+    if (b->dies) PL_TRY(poison_start(s, b));
     for (uint32_t i = 0; i < b->n_launch; i++) {
         uint32_t zero;
         uint64_t *ns = b->profile.ns ? &b->profile.ns[i] : NULL;
         *failed = i;
         PL_TRY(s->dev->run(&b->launch[i], 1, ns, &zero));
         if (s->watching) PL_TRY(pl_watch_launch(s, b, i));
-        if (b->dies) poison_after(s, b, i);
+        if (b->dies) PL_TRY(poison_after(s, b, i));
     }
     return PL_OK;
 }

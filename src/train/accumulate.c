@@ -32,7 +32,7 @@ pl_status pl__accumulate_asked(const pl_config *c, int64_t *parts)
 pl_status pl__probe(pl_run *r, int64_t batch, pl_builder *b)
 {
     *b = (pl_builder){.config = r->config, .batch = batch, .parts = 1, .probe = true,
-                      .replay = r->replay, .ranks = r->probed_as};
+                      .replay = r->replay, .f64 = r->f64, .ranks = r->probed_as};
     b->store = pl_store_new();
     return b->store ? pl__builder_run(b, r->recipe) : PL_ERR_MEMORY;
 }

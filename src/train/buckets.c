@@ -6,7 +6,7 @@
  * last; after a build that is the widest, which is the one that plans are shown of.
  */
 #include "base/sys.h"
-#include "train/train_int.h"
+#include "train/cache.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -45,9 +45,9 @@ static pl_status make_buckets(const pl_run *r, bucket_list *l)
     const pl_config *c = r->config;
     const pl_image_feed *f = r->recipe->images;
     int64_t step = pl_config_int(c, "data.bucket_step"), before = l->n;
-    int64_t area = pl_config_is_null(c, "data.bucket_area")
-                       ? pl_config_int(c, f->height) * pl_config_int(c, f->width)
-                       : pl_config_int(c, "data.bucket_area");
+    int64_t height = pl_config_int(c, f->height), width = pl_config_int(c, f->width);
+    int64_t area = pl_config_is_null(c, "data.bucket_area") ? height * (width ? width : height)
+                                                            : pl_config_int(c, "data.bucket_area");
     double most = pl_config_float(c, "data.bucket_aspect");
     for (int64_t h = step; h <= 65535 && h * step <= area; h += step) {
         int64_t w = area / h / step * step;
@@ -86,6 +86,8 @@ static pl_status build_one(pl_run *r, const pl_config *c)
     pl_builder b = {.config = c,
                     .store = r->store,
                     .replay = r->replay,
+                    .f64 = r->f64,
+                    .encode = r->encode,
                     .batch = r->micro,
                     .parts = r->parts};
     PL_TRY(pl__ranks_prepare(r, r->parts, &b));
@@ -151,6 +153,7 @@ static pl_status build_variant(pl_run *r, int height, int width)
 pl_status pl__variants_build(pl_run *r)
 {
     bucket_list l;
+    PL_TRY(pl__cache_check_config(r));
     PL_TRY(list_buckets(r, &l));
     if (l.n == 0) return build_one(r, r->config);
     r->variants = pl_sys_alloc((size_t)l.n * sizeof *r->variants);

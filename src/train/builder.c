@@ -28,7 +28,7 @@ int64_t pl_builder_batch(const pl_builder *b)
 
 bool pl_builder_cached(const pl_builder *b)
 {
-    return !pl_config_is_null(b->config, "data.cache");
+    return !b->encode && !pl_config_is_null(b->config, "data.cache");
 }
 
 pl_nn *pl_builder_train(pl_builder *b)
@@ -48,6 +48,7 @@ static bool draft_new(pl_builder *b, bool training, const pl_spread *spread, pl_
     d->g = pl_graph_new(b->store);
     d->m = d->g ? pl_nn_new(d->g, training) : NULL;
     if (!d->m) return false;
+    if (b->f64) d->m->dtype = PL_F64;
     d->g->spread = spread;
     pl__nn_set_ranks(d->m, b->ranks);
     return true;
@@ -345,6 +346,7 @@ void pl_builder_minimise_with(pl_builder *b, pl_nn *m, pl_val loss, const pl_gro
     }
     mark_slots(b, name);
     o.params = group ? group->slots : NULL;
+    o.lr.every = group ? group->updates : 0;
     pl_output(m->g, "loss", loss);
     bool scaled = strcmp(pl_config_text(b->config, "precision"), "fp16") == 0;
     pl_loss_scale scale = scale_from_config(b->config);
@@ -382,6 +384,7 @@ void pl__builder_release(pl_builder *b)
     }
     b->n_turns = 0;
     draft_free(&b->eval);
+    draft_free(&b->sample);
 }
 
 static pl_status turn_finish(const pl_turn_draft *t, const pl_recipe *recipe)
@@ -405,12 +408,22 @@ static pl_status build(pl_builder *b, const pl_recipe *recipe)
         PL_TRY(turn_finish(&b->turn[i], recipe));
         if (!b->turn[i].minimised) draft_free(&b->turn[i].apply);
     }
-    return b->eval.m ? pl_nn_finish(b->eval.m) : PL_OK;
+    if (b->eval.m) PL_TRY(pl_nn_finish(b->eval.m));
+    return pl__sample_finish(b, recipe);
+}
+
+/* The recipe's encoder as the only program; nothing is trained in it. */
+static pl_status build_encoder(pl_builder *b, const pl_recipe *recipe)
+{
+    b->n_turns = 1;
+    PL_FAIL_IF(!draft_new(b, false, NULL, &b->turn[0].run), PL_ERR_MEMORY, "no memory for the encoder");
+    PL_TRY(recipe->encoder->build(b, b->turn[0].run.m));
+    return pl_nn_finish(b->turn[0].run.m);
 }
 
 pl_status pl__builder_run(pl_builder *b, const pl_recipe *recipe)
 {
-    pl_status rc = build(b, recipe);
+    pl_status rc = b->encode ? build_encoder(b, recipe) : build(b, recipe);
     if (rc != PL_OK) pl__builder_release(b);
     return rc;
 }

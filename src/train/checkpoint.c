@@ -183,7 +183,10 @@ void pl__checkpoint_remove(const char *dir)
 /* ---- loading ---------------------------------------------------------------------------- */
 pl_status pl_run_resume(pl_run *r, const char *dir)
 {
+    pl_checkpoint c;
     PL_FAIL_IF(r->session, PL_ERR_ARG, "the run is started already");
+    PL_TRY(pl_checkpoint_read(dir, &c));
+    r->resume_parts = c.accumulate;
     r->resume = pl_arena_strdup(&r->arena, dir);
     return r->resume ? PL_OK : PL_ERR_MEMORY;
 }

@@ -16,7 +16,7 @@ typedef struct rule {
 static const rule rules[] = {
     {"train.steps,train.log_every,checkpoint.*,eval.every,eval.batches", PL_CHANGE_FREE},
     {"memory,checkpointing,checkpoint_scopes,recipe,init_from,data.allow_nonfinite", PL_CHANGE_FREE},
-    {"data.workers,data.prefetch,log.*,monitor.*", PL_CHANGE_FREE},
+    {"data.workers,data.prefetch,log.*,monitor.*,sample.*", PL_CHANGE_FREE},
     {"distributed,shard,gradient_bucket,rank_timeout,link", PL_CHANGE_FREE},
     {"threads,device,compile.mode,accumulate,ranks", PL_CHANGE_ROUND},
     {"optim.lr,optim.weight_decay,optim.betas,optim.eps,optim.momentum", PL_CHANGE_ONWARD},

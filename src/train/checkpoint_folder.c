@@ -134,6 +134,9 @@ pl_status pl_folder_clear(pl_folder *f)
     static const char *const names[] = {"best", "log.jsonl", "model.safetensors", "config.yaml"};
     char path[PL_PATH_BYTES];
     int64_t step;
+    PL_TRY(pl__path(path, f->path, "samples"));
+    pl__remove_matching(path, "[0-9]*.png");
+    rmdir(path);
     PL_TRY(pl__path(path, f->path, "phases"));
     while (remove_one(path, "*")) {}
     rmdir(path);

@@ -38,10 +38,10 @@ static int by_bytes(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static bool is_npy(const char *name)
+static bool is_piece(const char *name)
 {
     size_t n = strlen(name);
-    return n >= 4 && strcmp(name + n - 4, ".npy") == 0;
+    return (n >= 4 && strcmp(name + n - 4, ".npy") == 0) || pl_array_is_bundle(name);
 }
 
 /* Files of a folder for which `wanted` is true, sorted; *n is 0 when there are none. */
@@ -94,7 +94,7 @@ static pl_status find_files(pl_dataset *d, pl_subset subset, const char *input, 
     *n = 1;
     *one = plain;
     if (access(plain, R_OK) == 0) return PL_OK;
-    PL_TRY(list(d, pieces, is_npy, paths, n));
+    PL_TRY(list(d, pieces, is_piece, paths, n));
     if (*n) return PL_OK;
     PL_TRY(list(d, folder, pl_array_is_bundle, paths, n));
     if (*n) return PL_OK;
@@ -140,7 +140,8 @@ static pl_status open_column(pl_dataset *d, part *p, column *c, pl_subset subset
     return PL_OK;
 }
 
-static pl_status open_part(pl_dataset *d, pl_subset subset, const pl_program *prog)
+/* from: the subset whose files it reads. */
+static pl_status open_part(pl_dataset *d, pl_subset subset, pl_subset from, const pl_program *prog)
 {
     part *p = &d->parts[subset];
     int n = pl_program_input_count(prog);
@@ -153,20 +154,22 @@ static pl_status open_part(pl_dataset *d, pl_subset subset, const pl_program *pr
         if (!c->field) return PL_ERR_MEMORY;
         p->n++;
         pl_type input = pl_program_input_type(prog, i);
-        PL_TRY(open_column(d, p, c, subset, &input));
+        PL_TRY(open_column(d, p, c, from, &input));
     }
     return PL_OK;
 }
 
 pl_status pl_dataset_open(const char *dir, const char *fields, const pl_program *train,
-                          const pl_program *eval, pl_dataset **out)
+                          const pl_program *eval, bool folded, pl_dataset **out)
 {
     pl_dataset *d = pl_sys_alloc(sizeof *d);
     if (!d) return PL_ERR_MEMORY;
     d->dir = pl_arena_strdup(&d->mem, dir);
     d->fields = pl_arena_strdup(&d->mem, fields);
-    pl_status rc = d->dir && d->fields ? open_part(d, PL_SUBSET_TRAIN, train) : PL_ERR_MEMORY;
-    if (rc == PL_OK && eval) rc = open_part(d, PL_SUBSET_EVAL, eval);
+    pl_status rc = d->dir && d->fields ? open_part(d, PL_SUBSET_TRAIN, PL_SUBSET_TRAIN, train)
+                                         : PL_ERR_MEMORY;
+    if (rc == PL_OK && eval)
+        rc = open_part(d, PL_SUBSET_EVAL, folded ? PL_SUBSET_TRAIN : PL_SUBSET_EVAL, eval);
     if (rc != PL_OK) {
         pl_dataset_close(d);
         return rc;

@@ -1,7 +1,8 @@
 /* dataset.h - arrays on disk as the source of a run: one array an input, one row a sample.
  *
  *     DIR/train/frames.npy          [N, ...]   row i is input "frames" of sample i
- *     DIR/train/frames/0.npy, ...              the same in pieces, in the order of their names
+ *     DIR/train/frames/0.npy, ...              the same in pieces, in the order of their names; also
+ *                                              0.safetensors, 0.h5, ...
  *     DIR/train.safetensors, DIR/train.h5      arrays "frames", "target", ... in one file
  *     DIR/train/0.safetensors, ...             the same in pieces
  *     DIR/eval/...                             likewise
@@ -17,10 +18,10 @@
 
 typedef struct pl_dataset pl_dataset;
 
-/* eval may be NULL; then there need be no eval folder. fields: "input=name,..." where the names in the
+/* eval may be NULL; then there need be no eval folder. folded: both read the training set. fields: "input=name,..." where the names in the
  * files are others; "" when they are the same. */
 pl_status pl_dataset_open(const char *dir, const char *fields, const pl_program *train,
-                          const pl_program *eval, pl_dataset **out) PL_MUST_USE;
+                          const pl_program *eval, bool folded, pl_dataset **out) PL_MUST_USE;
 void pl_dataset_close(pl_dataset *d);
 int64_t pl_dataset_rows(const pl_dataset *d, pl_subset subset);
 /* Path of the array of an input that holds a row, for messages; "" if there is none. */

@@ -279,18 +279,40 @@ static void put_png(pl_str *s, int width, int height, int channels, const pl_str
     chunk_end(s, at);
 }
 
+static void put_rows(pl_str *s, int height, size_t row, const uint8_t *pixels)
+{
+    for (int y = 0; y < height; y++) {
+        pl_str_addn(s, "", 1);
+        pl_str_addn(s, (const char *)pixels + (size_t)y * row, row);
+    }
+}
+
+static bool is_picture(int width, int height, int channels)
+{
+    return width > 0 && height > 0 && channels > 0 && channels <= 4 &&
+           (size_t)width * (size_t)channels * (size_t)height <= (size_t)1 << 30;
+}
+
+pl_status pl_png_save(const char *path, int width, int height, int channels, const uint8_t *pixels)
+{
+    pl_str rows = PL_STR_INIT, png = PL_STR_INIT;
+    PL_FAIL_IF(!is_picture(width, height, channels), PL_ERR_ARG, "%s: no picture of %d x %d with %d channels", path,
+               width, height, channels);
+    put_rows(&rows, height, (size_t)width * (size_t)channels, pixels);
+    if (!rows.failed) put_png(&png, width, height, channels, &rows);
+    pl_status rc = rows.failed || png.failed ? PL_ERR_MEMORY : pl_sys_write_file(path, png.text, png.len);
+    pl_str_release(&rows);
+    pl_str_release(&png);
+    return rc;
+}
+
 void pl_events_image(pl_events *e, const char *tag, int width, int height, int channels,
                      const uint8_t *pixels)
 {
-    if (!e || width < 1 || height < 1 || channels < 1 || channels > 4) return;
-    size_t row = (size_t)width * (size_t)channels;
-    if (row * (size_t)height > (size_t)1 << 30) return;
+    if (!e || !is_picture(width, height, channels)) return;
     pl_str *image = &e->record; /* free between records */
     e->part.len = image->len = 0;
-    for (int y = 0; y < height; y++) {
-        pl_str_addn(&e->part, "", 1);
-        pl_str_addn(&e->part, (const char *)pixels + (size_t)y * row, row);
-    }
+    put_rows(&e->part, height, (size_t)width * (size_t)channels, pixels);
     if (e->part.failed) return;
     put_png(&e->png, width, height, channels, &e->part);
     put_int(image, IMAGE_HEIGHT, height);

@@ -144,7 +144,7 @@ static pl_status write_subset(pl_run *r, const char *dir, pl_subset subset, cons
 }
 
 /* How many to write: what was asked for, else what the recipe has. */
-static pl_status count_of(pl_run *r, pl_subset subset, int64_t asked, int64_t *out)
+pl_status pl__generate_count(pl_run *r, pl_subset subset, int64_t asked, int64_t *out)
 {
     int64_t size = pl__recipe_samples(r, subset);
     *out = asked > 0 ? asked : size;
@@ -163,8 +163,8 @@ pl_status pl_run_generate(pl_run *r, const char *dir, int64_t samples, int64_t e
     PL_FAIL_IF(!r->train, PL_ERR_ARG, "build the run before generating its data");
     PL_TRY(pl__recipe_data_open(r));
     int64_t n_train, n_eval = 0;
-    PL_TRY(count_of(r, PL_SUBSET_TRAIN, samples, &n_train));
-    if (r->eval) PL_TRY(count_of(r, PL_SUBSET_EVAL, eval_samples, &n_eval));
+    PL_TRY(pl__generate_count(r, PL_SUBSET_TRAIN, samples, &n_train));
+    if (r->eval) PL_TRY(pl__generate_count(r, PL_SUBSET_EVAL, eval_samples, &n_eval));
     PL_TRY(write_subset(r, dir, PL_SUBSET_TRAIN, r->train, n_train, progress, ctx));
     if (r->eval)
         PL_TRY(write_subset(r, dir, PL_SUBSET_EVAL, r->eval, n_eval, progress, ctx));

@@ -4,6 +4,7 @@
 #include "base/dtype.h"
 #include "base/pool.h"
 #include "base/sys.h"
+#include "train/cache.h"
 #include "train/texts.h"
 
 #include <stdio.h>
@@ -37,7 +38,7 @@ static bool has_input_files(const pl_run *r, const char *path)
 bool pl__images_wanted(const pl_run *r)
 {
     const char *source = pl_config_text(r->config, "data.source");
-    if (pl_config_is_null(r->config, "data.path")) return false;
+    if (pl_config_is_null(r->config, "data.path") || pl__cache_wanted(r)) return false;
     if (strcmp(source, "folder") == 0 || strcmp(source, "tar") == 0) return true;
     const char *path = pl_config_text(r->config, "data.path");
     bool fed = r->recipe->images && r->recipe->images->images;
@@ -86,15 +87,34 @@ static const pl_pixels *first_of(const pl_pixels *shape, int n)
     return &shape[k];
 }
 
+static bool reads(const pl_program *p, const char *name)
+{
+    for (int i = 0; i < pl_program_input_count(p); i++)
+        if (strcmp(pl_program_input_name(p, i), name) == 0) return true;
+    return false;
+}
+
+/* The program of a step that reads an image: the training program, or a further one. */
+static const pl_program *reader_of(const pl_run *r, int bucket, const pl_program *train, const char *name)
+{
+    const pl_turn *turn = pl__variant_turns(r, bucket);
+    for (int i = 0; i < r->n_turns && !reads(train, name); i++)
+        if (reads(turn[i].run, name)) return turn[i].run;
+    return train;
+}
+
 static pl_status find_shapes(const pl_run *r, int bucket, pl_image_shapes shape, int *n)
 {
     const pl_image_feed *f = r->recipe->images;
     PL_FAIL_IF(!f || !f->images, PL_ERR_CONFIG, "recipe %s is not fed with images: data.source=arrays reads arrays",
                r->recipe->name);
     const pl_program *programs[2] = {pl__variant_train(r, bucket), pl__variant_eval(r, bucket)};
+    if (r->encode) programs[1] = programs[0];
     for (int s = 0; s < 2 && programs[s]; s++) {
         for (*n = 0; f->images[*n].name && *n < PL_MAX_IMAGES; ++*n)
-            PL_TRY(shape_of(&f->images[*n], programs[s], &shape[s][*n]));
+            PL_TRY(shape_of(&f->images[*n],
+                            s ? programs[s] : reader_of(r, bucket, programs[s], f->images[*n].name),
+                            &shape[s][*n]));
         for (int i = 0; i < pl_program_input_count(programs[s]); i++) {
             const char *name = pl_program_input_name(programs[s], i);
             PL_FAIL_IF(!is_fed(f, name), PL_ERR_CONFIG, "images do not feed input \"%s\" of recipe %s",
@@ -181,6 +201,19 @@ static pl_status check_pool(const pl_run *r)
     return PL_OK;
 }
 
+/* What is erased becomes 0, which may lie between two bytes. */
+bool pl__images_as_bytes(const pl_run *r, const char *name, const pl_type *type, float *low, float *high)
+{
+    if (type->dtype != PL_F32 || !pl__images_wanted(r) || pl_config_float(r->config, "data.erase") > 0) return false;
+    for (const pl_image_input *i = r->recipe->images ? r->recipe->images->images : NULL; i && i->name; i++)
+        if (strcmp(i->name, name) == 0) {
+            *low = i->low;
+            *high = i->high;
+            return true;
+        }
+    return false;
+}
+
 static pl_augment augment_of(const pl_config *c)
 {
     int n;
@@ -205,6 +238,16 @@ static pl_on_bad policy_of(const pl_config *c)
     return strcmp(text, "skip") == 0 ? PL_BAD_SKIP : strcmp(text, "fail") == 0 ? PL_BAD_FAIL : PL_BAD_QUARANTINE;
 }
 
+static pl_status leave_out(const void *ctx, int64_t n, int64_t *begin, int64_t *end)
+{
+    pl_fold f;
+    PL_TRY(pl__fold_check(ctx, n));
+    pl__fold_of(ctx, n, &f);
+    *begin = f.begin;
+    *end = f.end;
+    return PL_OK;
+}
+
 static pl_status open_set(pl_run *r, struct pl_images *m, int threads)
 {
     const pl_config *c = r->config;
@@ -217,11 +260,15 @@ static pl_status open_set(pl_run *r, struct pl_images *m, int threads)
     pl_image_set_opts o = {
         .items = {.path = path,
                   .captions = pl_config_is_null(c, "data.captions") ? NULL : pl_config_text(c, "data.captions"),
-                  .eval_share = r->eval ? pl_config_float(c, "data.eval_share") : 0},
+                  .eval_share = (r->eval || r->encode_eval) && !pl__folded(r)
+                                    ? pl_config_float(c, "data.eval_share")
+                                    : 0},
         .limits = PL_IMAGE_LIMITS_INIT,
         .augment = augment_of(c),
         .on_bad = policy_of(c),
         .quarantine = pl_config_is_null(c, "data.quarantine") ? "quarantine.txt" : pl_config_text(c, "data.quarantine"),
+        .leave_out = pl__folded(r) ? leave_out : NULL,
+        .leave_out_ctx = c,
         .balance = pl_config_bool(c, "data.balance"),
         .threads = threads};
     o.limits.max_pixels = pl_config_int(c, "data.max_pixels");
@@ -283,6 +330,7 @@ static pl_status read_one(pl_run *r, const pl_images_job *j, int64_t i, int thre
         if (!all) continue;
         pl_pixels *p = &to[read.n_to++];
         *p = r->images->shape[j->bucket][read.eval][k];
+        p->bytes |= j->bytes;
         p->data = all + (size_t)i * (size_t)p->w * (size_t)p->h * (size_t)p->channels *
                             (p->bytes ? 1 : sizeof(float));
     }

@@ -50,7 +50,11 @@ typedef struct pl_images_job {
     const int64_t *samples, *passes;
     pl_batch *batch;
     int thread, n_threads;
+    bool bytes; /* images that pl__images_as_bytes tells of are written so */
 } pl_images_job;
+/* Whether an f32 input is fed with images whose every value is one of 256: its bytes then say it all, in a
+ * quarter of the memory, and pl_bytes_widen with low and high makes the input of them. */
+bool pl__images_as_bytes(const pl_run *r, const char *name, const pl_type *type, float *low, float *high);
 pl_status pl__images_read(pl_run *r, const pl_images_job *j) PL_MUST_USE;
 
 #endif

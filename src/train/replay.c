@@ -199,6 +199,19 @@ static pl_status read_slot_tensor(const pl_st_reader *f, const pl_st_tensor *t, 
     return PL_OK;
 }
 
+/* Whether the peer computed in f64: then this run does, too (a recipe that builds on its context's type). */
+static pl_status find_precision(replay *p)
+{
+    pl_st_reader *f;
+    PL_TRY(open_part(p, "init", &f));
+    for (int i = 0; i < pl_st_count(f); i++) {
+        const pl_st_tensor *t = pl_st_at(f, i);
+        p->run->f64 |= t->loadable && t->type.dtype == PL_F64;
+    }
+    pl_st_close(f);
+    return PL_OK;
+}
+
 static pl_status load_init(replay *p)
 {
     pl_st_reader *f;
@@ -471,6 +484,7 @@ static pl_status replay_step(replay *p, int step)
 static pl_status follow(replay *p)
 {
     pl_replay_report *r = p->report;
+    PL_TRY(find_precision(p));
     PL_TRY(pl_run_build(p->run));
     PL_TRY(pl_run_start(p->run));
     PL_TRY(load_init(p));

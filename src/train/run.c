@@ -157,7 +157,7 @@ static pl_status resolve_recipe(pl_run *r, const char *name, const char **preset
     return PL_OK;
 }
 
-static pl_status new_config(pl_run *r, pl_config **out)
+pl_status pl__run_config_new(pl_run *r, pl_config **out)
 {
     const pl_config_entry *tables[3] = {pl_engine_schema, r->recipe->schema};
     int n = r->recipe->schema ? 2 : 1;
@@ -170,13 +170,13 @@ static pl_status new_config(pl_run *r, pl_config **out)
 
 static pl_status make_config(pl_run *r)
 {
-    return new_config(r, &r->config);
+    return pl__run_config_new(r, &r->config);
 }
 
 pl_status pl__run_config_copy(pl_run *r, pl_config **out)
 {
     char *text;
-    PL_TRY(new_config(r, out));
+    PL_TRY(pl__run_config_new(r, out));
     PL_TRY(pl_config_print(r->config, &text));
     pl_status rc = pl_config_load_text(*out, "the run's configuration", text, strlen(text));
     pl_text_free(text);
@@ -273,6 +273,7 @@ void pl_run_free(pl_run *r)
     pl_config_free(r->config);
     pl_sys_free(r->stage);
     pl_sys_free(r->whole);
+    pl_sys_free(r->grids);
     if (r->library) dlclose(r->library);
     pl_arena_release(&r->arena);
     pl_sys_free(r);
@@ -357,12 +358,18 @@ static uint64_t stage_of(const pl_run *r)
     return most;
 }
 
+/* Host memory for data and pictures, which pl_run_start will take; a card's budget does not count it. */
+static uint64_t reading_bytes(const pl_run *r)
+{
+    return pl_supply_bytes(r) + (card_of(r) ? 0 : pl__sample_bytes(r));
+}
+
 /* What is left for the arena when everything else is taken off; 0 when that is nothing. */
 static uint64_t arena_room(const pl_run *r, uint64_t margin)
 {
     uint64_t budget = budget_of(r);
     uint64_t taken = pl_program_plan(r->train)->state_bytes + used_bytes(r) + stage_of(r) +
-                     pl_supply_bytes(r) + margin;
+                     reading_bytes(r) + margin;
     return budget > taken ? budget - taken : 0;
 }
 
@@ -450,13 +457,28 @@ static pl_status build_asked(pl_run *r, int64_t parts)
     return pl__run_build_parts(r, parts);
 }
 
+/* accumulate: auto of a run that goes on: the split it had, so that it has the same bits, whatever is
+ * known by now of the times that kernels take. *fits is false when the budget has become too small. */
+static pl_status build_as_before(pl_run *r, bool *fits)
+{
+    if (pl_config_int(r->config, "batch") % r->resume_parts) return PL_OK;
+    PL_TRY(pl__run_build_parts(r, r->resume_parts));
+    *fits = pl_run_memory_get(r).fits;
+    return PL_OK;
+}
+
 pl_status pl_run_build(pl_run *r)
 {
     int64_t parts;
     PL_TRY(pl__ranks_configure(r));
     PL_TRY(pl__accumulate_asked(r->config, &parts));
-    do PL_TRY(parts ? build_asked(r, parts) : pl__run_build_auto(r));
-    while (pl__ranks_share_more(r));
+    if (r->encode) parts = 1;
+    bool fits = false;
+    if (!parts && r->resume_parts) PL_TRY(build_as_before(r, &fits));
+    while (!fits) {
+        PL_TRY(parts ? build_asked(r, parts) : pl__run_build_auto(r));
+        fits = !pl__ranks_share_more(r);
+    }
     if (!pl_run_memory_get(r).fits) PL_TRY(pl_run_find_minimum(r));
     return PL_OK;
 }
@@ -507,7 +529,7 @@ pl_run_memory pl_run_memory_get(const pl_run *r)
     }
     uint64_t used = used_bytes(r), mapped = r->session ? m.arena + m.state : 0;
     uint64_t base = used > mapped ? used - mapped : 0, planned = m.arena + m.state;
-    if (!r->session) base += stage_of(r) + pl_supply_bytes(r);
+    if (!r->session) base += stage_of(r) + reading_bytes(r);
     m.overhead = base + margin_of(r, false);
     m.minimum = m.state + m.overhead + (r->train ? arena_of(r, true) : 0);
     m.budget = budget_of(r);
@@ -601,9 +623,12 @@ static pl_status start(pl_run *r)
     PL_TRY(pl_session_init(r->session, (uint64_t)pl_config_int(r->config, "seed")));
     PL_TRY(seed_random_key(r));
     PL_TRY(pl__stage_slots(r));
-    if (!r->resume && !pl_config_is_null(r->config, "init_from"))
-        PL_TRY(pl_run_load_model(r, pl_config_text(r->config, "init_from"), false));
+    PL_TRY(pl__sample_start(r));
+    const char *from = r->encode ? "data.cache_model" : "init_from";
+    if (!r->resume && !pl_config_is_null(r->config, from))
+        PL_TRY(pl_run_load_model(r, pl_config_text(r->config, from), r->encode));
     if (!r->resume && !r->replay) PL_TRY(pl__weights_load(r));
+    if (r->encode) PL_TRY(pl__cache_check_reader(r));
     if (!r->resume && r->take_from) PL_TRY(pl__phase_take(r));
     if (r->replay) return PL_OK;
     return pl_supply_open(r);
@@ -687,17 +712,30 @@ static void read_ahead(pl_run *r, const pl_turn *t, int64_t part)
                pl_session_send(r->session, p) == PL_OK;
 }
 
+/* How long a card that was started at `began` and worked for device_ms stood still because the host was
+ * reading from `from` to `to`. */
+static double waited_ms(uint64_t began, uint64_t from, uint64_t to, double device_ms)
+{
+    double read = 1e-6 * (double)(to - from), beyond = 1e-6 * (double)(to - began) - device_ms;
+    return beyond < 0 ? 0 : beyond < read ? beyond : read;
+}
+
 static pl_status micro_step(pl_run *r, const pl_turn *t, int64_t part, pl_step_info *info)
 {
     uint64_t t0 = pl_sys_now_ns();
     if (!r->ahead) PL_TRY(read_part(r, t->run, r->steps_done, part));
     r->ahead = false;
-    info->data_ms += 1e-6 * (double)(pl_sys_now_ns() - t0);
+    uint64_t began = pl_sys_now_ns();
+    info->data_ms += 1e-6 * (double)(began - t0);
     PL_TRY(pl_session_run(r->session, t->run));
+    uint64_t from = pl_sys_now_ns();
     read_ahead(r, t, part);
+    uint64_t to = pl_sys_now_ns();
     PL_TRY(pl_session_wait(r->session));
     pl__turn_terms(r, t, info);
-    info->device_ms += pl_session_device_ms(r->session, t->run);
+    double device_ms = pl_session_device_ms(r->session, t->run);
+    info->device_ms += device_ms;
+    if (card_of(r)) info->data_ms += waited_ms(began, from, to, device_ms);
     return PL_OK;
 }
 
@@ -776,11 +814,15 @@ static pl_status eval_bucket(pl_run *r, int bucket, int64_t total, pl_eval_info 
         PL_FAIL_IF(r->stop && *r->stop, PL_ERR_STOPPED, "the evaluation was stopped");
         k = at < rows ? rows_at_once(r->micro, rows - at) : 0;
         if (number % ranks != r->ranks.rank) continue;
-        PL_TRY(pl_supply_eval(r, bucket, k ? at : 0, k ? k : 1));
+        if (at == 0 || ranks > 1) PL_TRY(pl_supply_eval(r, bucket, k ? at : 0, k ? k : 1));
         PL_TRY(pl_session_run(r->session, p));
+        /* A card works on this batch while the next is read. */
+        int64_t left = ranks > 1 ? 0 : rows - at - k;
+        if (card_of(r) && left) PL_TRY(pl_supply_eval(r, bucket, at + k, rows_at_once(r->micro, left)));
         PL_TRY(pl_session_wait(r->session));
         for (int i = 0; i < info->n; i++)
             info->value[i] += scalar_output(r, p, info->name[i]) * ((double)k / (double)total);
+        if (!card_of(r) && left) PL_TRY(pl_supply_eval(r, bucket, at + k, rows_at_once(r->micro, left)));
     }
     return PL_OK;
 }

@@ -87,3 +87,34 @@ pl_stratum pl__stratum_at(uint64_t seed, const pl_strata *s, int64_t number)
     }
     PL_BUG("batch %lld is in no bucket", (long long)number);
 }
+
+/* ---- one part left out ----------------------------------------------------------------------- */
+bool pl__folded(const pl_run *r)
+{
+    return !r->encode && pl_config_int(r->config, "data.folds") > 0;
+}
+
+bool pl__fold_of(const pl_config *c, int64_t size, pl_fold *f)
+{
+    int64_t folds = pl_config_int(c, "data.folds"), fold = pl_config_int(c, "data.fold");
+    *f = (pl_fold){.size = size};
+    if (folds == 0) return false;
+    /* As even as they can be: the first size % folds parts have one sample more. */
+    int64_t each = size / folds, more = size % folds;
+    f->begin = fold * each + (fold < more ? fold : more);
+    f->end = f->begin + each + (fold < more);
+    return true;
+}
+
+pl_status pl__fold_check(const pl_config *c, int64_t size)
+{
+    long long folds = (long long)pl_config_int(c, "data.folds"), fold = (long long)pl_config_int(c, "data.fold");
+    if (folds == 0) return PL_OK;
+    PL_FAIL_IF(folds < 2, PL_ERR_CONFIG, "data.folds: %lld: there are at least 2 parts, or 0 for none", folds);
+    PL_FAIL_IF(fold >= folds, PL_ERR_CONFIG, "data.fold: %lld is none of the %lld parts, which are 0 to %lld", fold,
+               folds, folds - 1);
+    PL_FAIL_IF(size <= 0, PL_ERR_CONFIG, "data.folds: %lld: the data never end, so they have no parts", folds);
+    PL_FAIL_IF(size < folds, PL_ERR_CONFIG, "data.folds: %lld parts of %lld training samples: some would be empty",
+               folds, (long long)size);
+    return PL_OK;
+}

@@ -3,6 +3,7 @@
 #include "base/pool.h"
 #include "base/sys.h"
 #include "data/array.h"
+#include "plimsoll_hdf5.h"
 #include "data/images.h"
 #include "train/train_int.h"
 

@@ -9,6 +9,8 @@
 #include "ir/graph.h"
 #include "train/train_int.h"
 
+#include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 bool pl__turn_runs(const pl_turn *t, int64_t step)
@@ -74,12 +76,12 @@ static int list_turns(const pl_turn *turn, int n_turns, pl_program *eval, pl_pro
 
 int pl__run_programs(const pl_run *r, pl_program *out[PL_MAX_PROGRAMS])
 {
-    int n = 0;
-    if (!r->n_variants) return list_turns(r->turn, r->n_turns, r->eval, out);
+    int n = r->n_variants ? 0 : list_turns(r->turn, r->n_turns, r->eval, out);
     for (int k = 0; k < r->n_variants; k++) {
         const pl_variant *v = &r->variants[k];
         n += list_turns(v->turn, v->n_turns, v->eval, out + n);
     }
+    if (r->sample) out[n++] = r->sample;
     return n;
 }
 
@@ -91,7 +93,8 @@ void pl__turns_free(pl_run *r)
     if (r->n_variants) pl__variants_free(r);
     memset(r->turn, 0, sizeof r->turn);
     r->n_turns = 0;
-    r->train = r->apply = r->eval = NULL;
+    r->train = r->apply = r->eval = r->sample = NULL;
+    r->n_pictures = 0;
 }
 
 int pl_run_turn_count(const pl_run *r)
@@ -132,7 +135,8 @@ static pl_status mark_segments(pl_run *r, pl_builder *b)
     r->compile.checkpointing = strcmp(how, "auto") == 0  ? PL_CHECKPOINT_AUTO
                                : strcmp(how, "off") == 0 ? PL_CHECKPOINT_OFF
                                                          : PL_CHECKPOINT_BLOCKS;
-    if (strcmp(how, "scopes") != 0) return PL_OK;
+    if (r->encode) r->compile.checkpointing = PL_CHECKPOINT_AUTO; /* nothing goes backward in it */
+    if (strcmp(how, "scopes") != 0 || r->encode) return PL_OK;
     PL_FAIL_IF(pl_config_is_null(r->config, "checkpoint_scopes"), PL_ERR_CONFIG,
                "checkpointing: scopes needs checkpoint_scopes, e.g. \"frame*\"");
     const char *pattern = pl_config_text(r->config, "checkpoint_scopes");
@@ -197,6 +201,60 @@ static pl_status compile_turn(pl_run *r, pl_turn_draft *d, const pl_compile_opts
     return PL_OK;
 }
 
+/* A program that another thread compiles. */
+typedef struct compile_job {
+    pl_draft *draft;
+    const pl_compile_opts *opts;
+    pl_program **out;
+    pthread_t thread;
+    bool running;
+    pl_status rc;
+    char error[1024];
+} compile_job;
+
+static void *compile_beside(void *ctx)
+{
+    compile_job *j = ctx;
+    j->rc = compile_draft(j->draft, j->opts, j->out);
+    if (j->rc != PL_OK) snprintf(j->error, sizeof j->error, "%s", pl_error_text());
+    return NULL;
+}
+
+/* Only for a card: its libraries may be asked from any thread, and the host has nothing else to do. */
+static void begin_beside(const pl_run *r, compile_job *j)
+{
+    bool card = strncmp(r->compile.device, "cuda", 4) == 0;
+    j->running = card && pthread_create(&j->thread, NULL, compile_beside, j) == 0;
+}
+
+static pl_status end_beside(compile_job *j)
+{
+    if (!j->running) return compile_draft(j->draft, j->opts, j->out);
+    pthread_join(j->thread, NULL);
+    return j->rc == PL_OK ? PL_OK : pl__fail(j->rc, __FILE__, __LINE__, "%s", j->error);
+}
+
+static pl_status compile_turns(pl_run *r, pl_builder *b, const pl_compile_opts *forward)
+{
+    for (int i = 1; i < b->n_turns; i++)
+        if (!b->turn[i].when.after) PL_TRY(compile_turn(r, &b->turn[i], forward));
+    PL_TRY(compile_turn(r, &b->turn[0], forward));
+    for (int i = 1; i < b->n_turns; i++)
+        if (b->turn[i].when.after) PL_TRY(compile_turn(r, &b->turn[i], forward));
+    return PL_OK;
+}
+
+/* The turns here, the evaluation beside them; the turns' failure is told first. */
+static pl_status compile_both(pl_run *r, pl_builder *b, const pl_compile_opts *forward)
+{
+    compile_job eval = {.draft = &b->eval, .opts = forward, .out = &r->eval};
+    begin_beside(r, &eval);
+    pl_status rc = compile_turns(r, b, forward);
+    if (rc == PL_OK) return end_beside(&eval);
+    if (eval.running) pthread_join(eval.thread, NULL);
+    return rc;
+}
+
 static pl_status compile_all(pl_run *r, pl_builder *b)
 {
     r->compile.device = pl__ranks_device(r);
@@ -204,12 +262,10 @@ static pl_status compile_all(pl_run *r, pl_builder *b)
     r->compile.precision = precision_of(r->config);
     pl_compile_opts forward = r->compile; /* nothing goes backward in it: no segments */
     if (forward.checkpointing == PL_CHECKPOINT_BLOCKS) forward.checkpointing = PL_CHECKPOINT_AUTO;
-    for (int i = 1; i < b->n_turns; i++)
-        if (!b->turn[i].when.after) PL_TRY(compile_turn(r, &b->turn[i], &forward));
-    PL_TRY(compile_turn(r, &b->turn[0], &forward));
-    for (int i = 1; i < b->n_turns; i++)
-        if (b->turn[i].when.after) PL_TRY(compile_turn(r, &b->turn[i], &forward));
-    return compile_draft(&b->eval, &forward, &r->eval);
+    PL_TRY(compile_both(r, b, &forward));
+    if (r->sample || !b->sample.g) return PL_OK;
+    PL_TRY(pl__sample_keep(r, b));
+    return compile_draft(&b->sample, &forward, &r->sample);
 }
 
 pl_status pl__turns_compile(pl_run *r, pl_builder *b)

@@ -5,6 +5,7 @@
 #include "base/sys.h"
 #include "data/loader.h"
 #include "rt/device.h"
+#include "train/cache.h"
 #include "train/dataset.h"
 #include "train/images.h"
 #include "train/texts.h"
@@ -19,7 +20,14 @@ typedef struct place {
     const char *name;
     pl_type type;
     size_t at;
+    bool bytes; /* lies there as bytes, which are f32 from low to high */
+    float low, high;
 } place;
+
+static size_t place_bytes(const place *p)
+{
+    return p->bytes ? (size_t)pl_type_elems(&p->type) : pl_type_bytes(&p->type);
+}
 
 /* A batch of one bucket in a buffer of the ring. */
 typedef struct layout {
@@ -32,6 +40,7 @@ struct pl_supply {
     pl_arena mem;
     layout *layouts; /* by bucket */
     size_t bytes;    /* of the largest */
+    bool bytes_form; /* images lie in it as bytes */
     int workers;
     pl_loader *loader; /* NULL: the caller reads */
     int64_t *samples, *passes; /* of the batch that the caller reads */
@@ -55,11 +64,12 @@ static int list_inputs(const pl_run *r, int bucket, place *list, int cap)
     for (int t = 0; t < r->n_turns; t++) {
         const pl_program *p = turn[t].run;
         for (int i = 0; i < pl_program_input_count(p); i++) {
-            place new = {pl_program_input_name(p, i), pl_program_input_type(p, i), 0};
+            place new = {.name = pl_program_input_name(p, i), .type = pl_program_input_type(p, i)};
             int k = 0;
             while (k < n && strcmp(list[k].name, new.name) != 0) k++;
             if (k < n && !pl_type_equal(&list[k].type, &new.type)) return -1;
             if (k < n || n == cap) continue;
+            new.bytes = pl__images_as_bytes(r, new.name, &new.type, &new.low, &new.high);
             list[n++] = new;
         }
     }
@@ -82,7 +92,7 @@ static bool can_read_ahead(const pl_run *r)
 static int workers_of(const pl_run *r)
 {
     enum { MOST = 8 };
-    if (!can_read_ahead(r)) return 0;
+    if (!can_read_ahead(r) || r->encode) return 0;
     if (!pl_config_is_null(r->config, "data.workers"))
         return (int)pl_config_int(r->config, "data.workers");
     if (!card_of(r)) return pl__images_wanted(r) ? 1 : 0;
@@ -112,7 +122,7 @@ static size_t batch_bytes(const pl_run *r)
     for (int k = 0; k < pl__variant_count(r); k++) {
         size_t sum = aligned(2 * (size_t)r->micro * sizeof(int64_t));
         int n = list_inputs(r, k, list, MAX_INPUTS);
-        for (int i = 0; i < n; i++) sum += aligned(pl_type_bytes(&list[i].type));
+        for (int i = 0; i < n; i++) sum += aligned(place_bytes(&list[i]));
         if (sum > most) most = sum;
     }
     return most;
@@ -130,7 +140,8 @@ uint64_t pl_supply_bytes(const pl_run *r)
     if (r->replay || !r->train || card_of(r)) return 0;
     int workers = workers_of(r);
     uint64_t bytes = workers ? pl_loader_bytes(workers, depth_of(r, workers), batch_bytes(r)) : 0;
-    return bytes + pl__images_bytes(r, workers + callers_of());
+    bool own = pl_config_is_null(r->config, "data.path") && r->recipe->data_bytes;
+    return bytes + (own ? r->recipe->data_bytes(r->config) : 0) + pl__images_bytes(r, workers + callers_of());
 }
 
 /* ---- reading a batch --------------------------------------------------------------------- */
@@ -169,12 +180,26 @@ static void *find_ring_input(void *ctx, const char *name, pl_type *type)
     return NULL;
 }
 
-int64_t pl_supply_size(pl_run *r, pl_subset subset)
+/* Of the source, whatever part of it is left out; images leave theirs out themselves. */
+static int64_t source_size(pl_run *r, pl_subset subset)
 {
     if (r->images) return pl__images_size(r, subset);
     if (r->dataset) return pl_dataset_rows(r->dataset, subset);
     if (r->texts && pl__prompts_wanted(r)) return pl__prompts_size(r, subset);
     return pl__recipe_samples(r, subset);
+}
+
+static bool folded(pl_run *r, pl_fold *f)
+{
+    return !r->images && !r->encode && pl__fold_of(r->config, source_size(r, PL_SUBSET_TRAIN), f);
+}
+
+int64_t pl_supply_size(pl_run *r, pl_subset subset)
+{
+    pl_fold f;
+    if (!folded(r, &f)) return source_size(r, subset);
+    int64_t part = f.end - f.begin;
+    return subset == PL_SUBSET_TRAIN ? f.size - part : part;
 }
 
 int pl_supply_bucket(const pl_run *r, int64_t step)
@@ -191,8 +216,11 @@ static void choose_samples(pl_run *r, int64_t number, int64_t *samples, int64_t 
         pl__images_choose(r, seed, number, samples, passes);
         return;
     }
+    pl_fold f;
+    bool left_out = folded(r, &f);
     for (int64_t i = 0; i < r->micro; i++) {
         samples[i] = size <= 0 ? first + i : pl__sample_at(seed, size, first + i);
+        if (left_out && samples[i] >= f.begin) samples[i] += f.end - f.begin;
         passes[i] = size <= 0 ? 0 : (first + i) / size;
     }
 }
@@ -252,18 +280,20 @@ static pl_status read_into(pl_run *r, const job *j)
     int n = (int)r->micro;
     if (r->images) {
         pl_images_job images = {j->subset, j->bucket, j->samples, j->passes, j->batch, j->thread,
-                                j->n_threads};
+                                j->n_threads, !j->program && r->supply->bytes_form};
         return pl__images_read(r, &images);
     }
     bool prompts = r->texts && pl__prompts_wanted(r);
+    pl_fold f;
+    pl_subset subset = folded(r, &f) ? PL_SUBSET_TRAIN : j->subset; /* the part left out is of that set */
     if (r->dataset) {
         PL_TRY(pl_dataset_read(r->dataset, j->subset, j->samples, n, j->batch));
     } else if (!prompts || r->recipe->data_read) {
         PL_FAIL_IF(!r->recipe->data_read, PL_ERR_CONFIG,
                    "recipe %s has no data of its own: set data.path", r->recipe->name);
-        PL_TRY(r->recipe->data_read(r->data, j->subset, j->samples, n, j->batch));
+        PL_TRY(r->recipe->data_read(r->data, subset, j->samples, n, j->batch));
     }
-    if (prompts) PL_TRY(pl__prompts_read(r, j->subset, j->samples, n, j->batch));
+    if (prompts) PL_TRY(pl__prompts_read(r, subset, j->samples, n, j->batch));
     return pl_config_bool(r->config, "data.allow_nonfinite") ? PL_OK : check_finite(r, j);
 }
 
@@ -292,14 +322,35 @@ int64_t pl_supply_eval_rows(const pl_run *r, int bucket, int64_t total)
     return r->n_variants && r->images ? pl__images_eval_rows(r, bucket, total) : total;
 }
 
-pl_status pl_supply_eval(pl_run *r, int bucket, int64_t first, int64_t rows)
+pl_status pl_supply_rows(pl_run *r, pl_subset subset, pl_program *p, int64_t first, int64_t rows)
 {
     for (int64_t i = 0; i < r->micro; i++) {
-        int64_t at = first + i % rows;
+        r->supply->samples[i] = first + (i < rows ? i : rows - 1);
+        r->supply->passes[i] = 0;
+    }
+    return read_now(r, subset, 0, p);
+}
+
+static pl_status read_eval(pl_run *r, int bucket, pl_program *p, int64_t first, int64_t rows)
+{
+    pl_fold f;
+    int64_t begin = folded(r, &f) ? f.begin : 0;
+    for (int64_t i = 0; i < r->micro; i++) {
+        int64_t at = begin + first + i % rows;
         r->supply->samples[i] = r->n_variants ? pl__images_eval_at(r, bucket, at) : at;
         r->supply->passes[i] = 0;
     }
-    return read_now(r, PL_SUBSET_EVAL, bucket, pl__variant_eval(r, bucket));
+    return read_now(r, PL_SUBSET_EVAL, bucket, p);
+}
+
+pl_status pl_supply_eval(pl_run *r, int bucket, int64_t first, int64_t rows)
+{
+    return read_eval(r, bucket, pl__variant_eval(r, bucket), first, rows);
+}
+
+pl_status pl_supply_eval_into(pl_run *r, pl_program *p, int64_t first, int64_t rows)
+{
+    return read_eval(r, 0, p, first, rows);
 }
 
 static void let_go(pl_supply *s)
@@ -317,6 +368,33 @@ static pl_status hold(pl_supply *s, int64_t number)
     return PL_OK;
 }
 
+/* Bytes become an input's numbers on their way into it: less is read than a copy would read. */
+typedef struct widening {
+    const place *place;
+    const uint8_t *from;
+    float *to;
+    int64_t n;
+} widening;
+
+enum { PIECE = 1 << 16 };
+
+static void widen_piece(void *ctx, int64_t task, int worker)
+{
+    const widening *w = ctx;
+    (void)worker;
+    int64_t at = task * PIECE, n = w->n - at < PIECE ? w->n - at : PIECE;
+    pl_bytes_widen(w->from + at, (size_t)n, w->place->low, w->place->high, false, w->to + at);
+}
+
+static void copy_in(const place *p, const void *from, void *to)
+{
+    widening w = {p, from, to, pl_type_elems(&p->type)};
+    if (!p->bytes)
+        memcpy(to, from, place_bytes(p));
+    else
+        pl_pool_for((w.n + PIECE - 1) / PIECE, widen_piece, &w);
+}
+
 pl_status pl_supply_read(pl_run *r, pl_program *p, int64_t number)
 {
     pl_supply *s = r->supply;
@@ -328,8 +406,11 @@ pl_status pl_supply_read(pl_run *r, pl_program *p, int64_t number)
     PL_TRY(hold(s, number));
     for (int i = 0; i < s->layouts[bucket].n; i++) {
         const place *from = &s->layouts[bucket].places[i];
-        void *to = pl_session_input(r->session, p, from->name, NULL);
-        if (to) memcpy(to, (char *)s->buffer + from->at, pl_type_bytes(&from->type));
+        pl_type type;
+        void *to = pl_session_input(r->session, p, from->name, &type);
+        PL_FAIL_IF(to && !pl_type_equal(&type, &from->type), PL_ERR_ARG,
+                   "batch %lld is of another bucket than the program that reads it", (long long)number);
+        if (to) copy_in(from, (char *)s->buffer + from->at, to);
     }
     if (r->n_turns == 1) let_go(s);
     return PL_OK;
@@ -351,8 +432,9 @@ static pl_status lay_out_bucket(pl_run *r, pl_supply *in, int bucket)
     if (!l->places) return PL_ERR_MEMORY;
     l->n = list_inputs(r, bucket, l->places, MAX_INPUTS);
     for (int i = 0; i < l->n; i++) {
+        in->bytes_form |= l->places[i].bytes;
         l->places[i].at = l->samples_at;
-        l->samples_at += aligned(pl_type_bytes(&l->places[i].type));
+        l->samples_at += aligned(place_bytes(&l->places[i]));
     }
     return PL_OK;
 }
@@ -369,6 +451,19 @@ static pl_status lay_out(pl_run *r, pl_supply *in)
     return PL_OK;
 }
 
+/* The files of data.cache, if they are what they should be. */
+static pl_status open_cache(pl_run *r)
+{
+    bool fresh;
+    char why[512];
+    const char *dir = pl_config_text(r->config, "data.cache");
+    PL_TRY(pl__cache_fresh(r, &fresh, why, sizeof why));
+    PL_FAIL_IF(!fresh, PL_ERR_DATA,
+               "data.cache %s cannot be used: %s; plimsoll cache with the same configuration makes it anew", dir,
+               why);
+    return pl_dataset_open(dir, "", r->train, r->eval, pl__folded(r), &r->dataset);
+}
+
 /* data.source, or what data.path and the recipe make of `auto`. */
 static pl_status open_source(pl_run *r)
 {
@@ -376,6 +471,7 @@ static pl_status open_source(pl_run *r)
     bool path = !pl_config_is_null(r->config, "data.path");
     PL_FAIL_IF(!path && strcmp(source, "auto") != 0 && strcmp(source, "synthetic") != 0,
                PL_ERR_CONFIG, "data.source=%s wants data.path", source);
+    if (pl__cache_wanted(r)) return open_cache(r);
     PL_TRY(pl__texts_open(r));
     if (pl__images_wanted(r)) return pl__images_open(r, r->supply->workers + callers_of());
     PL_FAIL_IF(r->n_variants, PL_ERR_CONFIG, "data.buckets wants images: data.path names none");
@@ -384,7 +480,7 @@ static pl_status open_source(pl_run *r)
                                pl_config_is_null(r->config, "data.fields")
                                    ? ""
                                    : pl_config_text(r->config, "data.fields"),
-                               r->train, r->eval, &r->dataset);
+                               r->train, r->encode_eval ? r->train : r->eval, pl__folded(r), &r->dataset);
     return pl__recipe_data_open(r);
 }
 
@@ -396,6 +492,7 @@ pl_status pl_supply_open(pl_run *r)
     in->workers = workers_of(r);
     PL_TRY(lay_out(r, in));
     PL_TRY(open_source(r));
+    if (!r->images && !r->encode) PL_TRY(pl__fold_check(r->config, source_size(r, PL_SUBSET_TRAIN)));
     if (!in->workers) return PL_OK;
     pl_loader_opts o = {.workers = in->workers,
                         .depth = depth_of(r, in->workers),

@@ -27,6 +27,12 @@ int64_t pl_supply_eval_rows(const pl_run *r, int bucket, int64_t total);
 /* Of those, numbers first to first + rows - 1, again and again until the batch is full, into the inputs of
  * the bucket's evaluation program. */
 pl_status pl_supply_eval(pl_run *r, int bucket, int64_t first, int64_t rows) PL_MUST_USE;
+/* The same, without buckets or of the first, into the inputs of another program that has some of them. */
+pl_status pl_supply_eval_into(pl_run *r, pl_program *p, int64_t first, int64_t rows) PL_MUST_USE;
+/* Samples first to first + rows - 1 of a subset as they stand in it, the last of them until the batch is
+ * full. Without buckets. */
+pl_status pl_supply_rows(pl_run *r, pl_subset subset, pl_program *p, int64_t first,
+                         int64_t rows) PL_MUST_USE;
 /* Whether pl_supply_read of this training batch would not wait for a worker. */
 bool pl_supply_ready(pl_run *r, int64_t batch);
 /* Host memory that pl_supply_open will take; for planning, after build. */

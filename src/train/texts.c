@@ -5,6 +5,7 @@
 #include "data/array.h"
 #include "data/items.h"
 #include "data/prompts.h"
+#include "train/cache.h"
 
 #include <string.h>
 
@@ -17,7 +18,8 @@ struct pl_texts {
 
 bool pl__prompts_wanted(const pl_run *r)
 {
-    return !pl_config_is_null(r->config, "data.prompts") && pl_config_is_null(r->config, "data.path");
+    return !pl__cache_wanted(r) && !pl_config_is_null(r->config, "data.prompts") &&
+           pl_config_is_null(r->config, "data.path");
 }
 
 /* The type of a row of the text input. */
@@ -52,7 +54,7 @@ static pl_status open_rows(pl_run *r, struct pl_texts *t)
 static pl_status split(pl_run *r, struct pl_texts *t)
 {
     int64_t n = pl_prompts_count(t->prompts);
-    double share = r->eval ? pl_config_float(r->config, "data.eval_share") : 0;
+    double share = r->eval || r->encode_eval ? pl_config_float(r->config, "data.eval_share") : 0;
     for (int e = 0; e < 2; e++)
         if (!(t->lines[e] = pl_sys_alloc((size_t)n * sizeof *t->lines[e]))) return PL_ERR_MEMORY;
     for (int64_t i = 0; i < n; i++) {

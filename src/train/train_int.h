@@ -28,7 +28,17 @@ typedef struct pl_turn_draft {
     pl_grads grads;
 } pl_turn_draft;
 
-enum { PL_MAX_TURNS = 16, PL_MAX_BUCKETS = 32, PL_MAX_PROGRAMS = PL_MAX_BUCKETS * (2 * PL_MAX_TURNS + 1) };
+enum { PL_MAX_TURNS = 16, PL_MAX_BUCKETS = 32, PL_MAX_PROGRAMS = PL_MAX_BUCKETS * (2 * PL_MAX_TURNS + 1) + 1, PL_MAX_PICTURES = 8 };
+
+/* A picture of the sampling program. */
+typedef struct pl_picture_out {
+    const char *name;
+    int64_t width, height;
+    int channels;
+    bool last; /* channels are the last dimension, else the second */
+    float low, high;
+} pl_picture_out;
+#define PL_SAMPLE_KEY "sample.key" /* its input {seed, run} */
 
 struct pl_builder {
     const pl_config *config;
@@ -36,17 +46,23 @@ struct pl_builder {
     int64_t batch, parts; /* samples of a program; its runs a step */
     pl_turn_draft turn[PL_MAX_TURNS]; /* the first is the training program */
     int n_turns;
-    pl_draft eval;
     const pl_nn_ranks *ranks;  /* NULL: one */
     const pl_spread *spread;   /* of each turn; NULL: one rank */
+    pl_draft eval, sample; /* sample: once it is asked for */
+    pl_picture_out picture[PL_MAX_PICTURES];
+    int n_pictures;
     bool probe;  /* built to be looked at: no update, goals instead */
     bool replay; /* draws are inputs; gradients are outputs */
+    bool f64;    /* parameters made by the layers are f64 */
     bool wants_eval;
+    bool encode; /* the recipe's encoder alone is built */
 };
 
 /* Runs the recipe's build and finishes all graphs. On failure nothing is left. */
 pl_status pl__builder_run(pl_builder *b, const pl_recipe *recipe) PL_MUST_USE;
 void pl__builder_release(pl_builder *b);
+/* cache_write.c: holds what training reads from a cache against what the encoder, which is built, gives. */
+pl_status pl__cache_check_reader(pl_run *r) PL_MUST_USE;
 
 /* The optimiser settings of a section of a configuration; "optim" is the engine's own. */
 pl_status pl__optim_from_config(const pl_config *c, const char *section, pl_optim *out,
@@ -102,7 +118,9 @@ pl_program *pl__variant_train(const pl_run *r, int k);
 pl_program *pl__variant_eval(const pl_run *r, int k);
 /* The bucket that an image of that size belongs to. */
 int pl__bucket_nearest(const pl_run *r, int width, int height);
-/* run.c: a configuration with the same values; the caller frees it, on failure too. */
+/* run.c: a configuration of the same keys, and one with the same values; the caller frees it, on failure
+ * too. */
+pl_status pl__run_config_new(pl_run *r, pl_config **out) PL_MUST_USE;
 pl_status pl__run_config_copy(pl_run *r, pl_config **out) PL_MUST_USE;
 
 /* The counter slot of keys stop.*, f64[3]: {evaluations seen, best, since the best}; made if absent. */
@@ -178,6 +196,10 @@ struct pl_run {
     char card[16];             /* of ranks that have several cards among them */
     bool ranks_ready;          /* spread is known */
     const pl_nn_ranks *probed_as; /* of builds that are looked at; NULL */
+    pl_program *sample; /* with buckets: of the first; NULL */
+    pl_picture_out picture[PL_MAX_PICTURES];
+    int n_pictures;
+    uint8_t *grids; /* of all pictures, one after the other */
     pl_variant *variants; /* of every bucket; NULL: the programs above are the only ones */
     int n_variants, now;  /* now: the variant that the programs above are of */
     const char *coupled;       /* why accumulate: auto does not split the batch; NULL */
@@ -189,7 +211,9 @@ struct pl_run {
     struct pl_images *images;   /* images of data.path, else NULL */
     struct pl_texts *texts;     /* of data.prompts, else NULL */
     struct pl_supply *supply;
-    bool data_open, replay;
+    bool data_open, replay, f64; /* f64: of a replay, as its dump is */
+    bool encode;      /* the only program is the recipe's encoder (cache.h) */
+    bool encode_eval; /* and training has an evaluation, whose samples it is for too */
     bool trace_nan; /* steps are watched */
     bool ahead;         /* the next batch is in the inputs already */
     uint64_t used, most_used, used_asked; /* bytes of the device, and when it was asked */
@@ -197,6 +221,7 @@ struct pl_run {
     char *stage;      /* PL_STAGE_BYTES that files pass through */
     char *whole;      /* a card: room for one slot that files order otherwise; else NULL */
     const char *resume; /* checkpoint that pl_run_start goes on from, else NULL */
+    int64_t resume_parts; /* micro-batches of a step that it was written with */
     const volatile int *stop; /* see pl_run_set_stop; NULL */
     /* Phases of key `phases`: their own keys, and in their order with repetitions. */
     pl_config **phase_keys;
@@ -210,6 +235,15 @@ struct pl_run {
 
 /* Device and mode of the configuration into the compiler's options. */
 void pl__run_target(pl_run *r);
+
+/* ---- samples.c ---- */
+/* Finishes and checks the sampling program, if there is one. */
+pl_status pl__sample_finish(pl_builder *b, const pl_recipe *recipe) PL_MUST_USE;
+pl_status pl__sample_keep(pl_run *r, const pl_builder *b) PL_MUST_USE;
+/* Host memory beside the program's; for planning, after build. */
+uint64_t pl__sample_bytes(const pl_run *r);
+/* Takes it; the programs are there. */
+pl_status pl__sample_start(pl_run *r) PL_MUST_USE;
 
 /* ---- phases.c ---- */
 /* Reads key `phases` and checks all of it. */
@@ -254,6 +288,16 @@ typedef struct pl_stratum {
 } pl_stratum;
 pl_stratum pl__stratum_at(uint64_t seed, const pl_strata *s, int64_t number);
 
+/* data.folds: the training samples [begin, end) out of `size` that data.fold leaves out and evaluations
+ * read. False when there are no folds. */
+typedef struct pl_fold {
+    int64_t begin, end, size;
+} pl_fold;
+bool pl__folded(const pl_run *r); /* a cache is filled with all samples */
+bool pl__fold_of(const pl_config *c, int64_t size, pl_fold *f);
+/* PL_ERR_CONFIG when so many samples cannot be parted so. */
+pl_status pl__fold_check(const pl_config *c, int64_t size) PL_MUST_USE;
+
 /* The handle behind pl_batch_input: finds the memory of an input. */
 struct pl_batch {
     void *(*find)(void *ctx, const char *name, pl_type *type);
@@ -294,6 +338,9 @@ pl_status pl__slot_read(pl_run *r, const struct pl_st_reader *f, const struct pl
                         bool model) PL_MUST_USE;
 /* weights.c: the files that the recipe's `weights` keys name, into the slots that are there. */
 pl_status pl__weights_load(pl_run *r) PL_MUST_USE;
+
+/* Samples that generate writes: those asked for, else all that the recipe has. */
+pl_status pl__generate_count(pl_run *r, pl_subset subset, int64_t asked, int64_t *out) PL_MUST_USE;
 
 /* Samples of the training set; 0 when they never end. */
 int64_t pl__run_samples(pl_run *r);

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static pl_cuda_card card;
 static cudaStream_t stream;
@@ -56,4 +57,13 @@ pl_status pl_cuda_failed(cudaError_t rc, const char *call, const char *file, int
 {
     return pl__fail(PL_ERR_DEVICE, file, line, "%s: %s (%s)", call, cudaGetErrorString(rc),
                     cudaGetErrorName(rc));
+}
+
+/* Of products, which convolutions ask for; the probe has no other table. */
+extern const pl_cuda_entry pl_cuda_matmul[];
+const pl_kernel *pl_cuda_kernels_of(const char *op)
+{
+    for (const pl_cuda_entry *e = pl_cuda_matmul; e->op; e++)
+        if (strcmp(e->op, op) == 0) return e->kernels;
+    return NULL;
 }

@@ -104,6 +104,15 @@ typedef struct probe {
 extern const pl_cuda_entry pl_cuda_matmul[], pl_cuda_conv[], pl_cuda_attention[];
 static const pl_cuda_entry *const tables[] = {pl_cuda_matmul, pl_cuda_conv, pl_cuda_attention};
 
+/* As the plug-in's own table has it. */
+const pl_kernel *pl_cuda_kernels_of(const char *op)
+{
+    for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
+        for (const pl_cuda_entry *e = tables[t]; e->op; e++)
+            if (strcmp(e->op, op) == 0) return e->kernels;
+    return NULL;
+}
+
 static const pl_kernel *kernel_of(const char *op, const pl_call *c)
 {
     for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
@@ -739,6 +748,8 @@ static void matmuls(void)
 
 /* clang-format off */
 static const conv_line big[] = {
+    {"edge 256x256 256->256 k3 bias", 2, 2, {256, 256}, 256, 256, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1, 1},
+    {"edge 256x256 256->128 k4 s2 bias", 2, 2, {256, 256}, 256, 128, {4, 4}, {2, 2}, {1, 1}, {1, 1}, {1, 1}, 1, 1},
     {"cloud 440x640 1->1 k3 bias", 2, 20, {440, 640}, 1, 1, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1, 1},
     {"cloud 440x640 1->1 k1 bias", 2, 20, {440, 640}, 1, 1, {1, 1}, {1, 1}, {1, 1}, {0}, {0}, 1, 1},
     {"cloud 440x640 1->64 k3 bias", 2, 20, {440, 640}, 1, 64, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1, 1},

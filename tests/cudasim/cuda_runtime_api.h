@@ -7,6 +7,7 @@
 #define PL_CUDASIM_RUNTIME_API_H
 
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #ifdef __cplusplus
@@ -21,6 +22,9 @@ typedef enum cudaError {
 } cudaError_t;
 
 typedef struct CUstream_st *cudaStream_t;
+
+/* Only where a program of the tests has a card to ask about (tests/fake). */
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total);
 
 typedef enum cudaMemcpyKind {
     cudaMemcpyHostToHost,
@@ -37,6 +41,18 @@ typedef enum cudaFuncAttribute {
 /* The error of the last launch, which it forgets; its text. */
 cudaError_t cudaGetLastError(void);
 const char *cudaGetErrorString(cudaError_t rc);
+
+static inline cudaError_t cudaMalloc(void **p, size_t n)
+{
+    *p = malloc(n);
+    return *p ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+static inline cudaError_t cudaFree(void *p)
+{
+    free(p);
+    return cudaSuccess;
+}
 
 static inline cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t s)
 {

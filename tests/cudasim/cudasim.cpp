@@ -373,7 +373,10 @@ const pl_cuda_card *pl_cuda_card_get(void)
 
 cudaStream_t pl_cuda_stream(void) { return nullptr; }
 bool pl_cuda_tf32(void) { return false; }
-bool pl_cuda_autotune(void) { return false; }
+static bool autotune;
+bool pl_cuda_autotune(void) { return autotune; }
+extern "C" void pl_sim_autotune(bool on);
+void pl_sim_autotune(bool on) { autotune = on; }
 const char *pl_cuda_cache_dir(void) { return ""; }
 
 pl_status pl_cuda_failed(cudaError_t rc, const char *call, const char *file, int line)

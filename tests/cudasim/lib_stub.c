@@ -17,10 +17,9 @@ void pl_conv_plan_put(pl_conv_plan *p)
     pl_sys_free(p);
 }
 
-pl_status pl_conv_bind(const pl_conv_plan *p, const void *x, const void *w, const void *y,
-                       const void *bias, void *work, void **bound)
+pl_status pl_conv_bind(const pl_conv_plan *p, const pl_conv_operands *x, void **bound)
 {
-    (void)p, (void)x, (void)w, (void)y, (void)bias, (void)work, (void)bound;
+    (void)p, (void)x, (void)bound;
     PL_FAIL(PL_ERR_UNSUPPORTED, "no cuDNN in the simulator");
 }
 

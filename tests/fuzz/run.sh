@@ -11,6 +11,7 @@ shift
 if [ $# -eq 0 ]; then
     for f in tests/fuzz/fuzz_*.c; do set -- "$@" "$(basename "$f" .c | cut -c6-)"; done
 fi
+export LSAN_OPTIONS="suppressions=$PWD/tests/fuzz/lsan.txt:print_suppressions=0"
 san=fuzzer-no-link,address,undefined
 make -s -j2 CC=clang SAN=$san BUILD=build/fuzz/lib build/fuzz/lib/libplimsoll.a
 libs=$(sed -n 's/^LIBS *:= *//p' Makefile)

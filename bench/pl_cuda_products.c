@@ -1,0 +1,204 @@
+/* pl_cuda_products.c - the products and convolutions of a network, one by one on a card.
+ *
+ *   pl_cuda_products [-l] [-k OP] CONFIG [key=value ...]
+ *
+ * One line for every distinct call of the training program that the library makes: how often it stands there,
+ * its time as chosen by heuristics (compile.mode default), its time as the fastest of all that the heuristics
+ * name (max-autotune), and the part of that speed that the default reaches. With a tail (ops/tail.h): also the
+ * time of the library's kernel with the tail in a pass behind it. -l only lists, which a profile (device=h200) can
+ * do without a card; -k takes only ops whose name begins so.
+ *
+ * Operands are random numbers. A time is the median of REPEAT runs by the card's clock, behind one that is not
+ * counted.
+ */
+#include "base/dtype.h"
+#include "base/sys.h"
+#include "ir/text.h"
+#include "plimsoll_train.h"
+#include "plimsoll_unstable.h"
+#include "rt/device.h"
+#include "rt/rt_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { REPEAT = 11, MAX_LINES = 512, RANDOM = 1 << 20 };
+
+typedef struct line {
+    char text[320];
+    uint32_t unit;
+    int count;
+} line;
+
+static void die(const char *what)
+{
+    fprintf(stderr, "pl_cuda_products: %s: %s\n", what, pl_error_text());
+    exit(1);
+}
+
+static bool is_product(const pl_op *op)
+{
+    static const char *const names[] = {"matmul", "conv"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strncmp(op->name, names[i], strlen(names[i])) == 0) return true;
+    return false;
+}
+
+static bool has_tail(const char *name)
+{
+    return strstr(name, "_tail") || strstr(name, "_slope");
+}
+
+/* ---- the list ---------------------------------------------------------------------------- */
+static void describe(const pl_graph *g, const pl_unit *u, char *out, size_t cap)
+{
+    const pl_node_rec *r = pl_node_get(g, u->nodes[0]);
+    pl_str attr = {0};
+    char type[96];
+    size_t n = (size_t)snprintf(out, cap, "%s (", r->op->name);
+    for (uint32_t i = 0; i < r->n_in && n < cap; i++)
+        n += (size_t)snprintf(out + n, cap - n, "%s%s", i ? ", " : "",
+                              pl_type_text(pl_type_of(g, pl_node_in(g, u->nodes[0])[i]), type, sizeof type));
+    pl_attr_print(r->op, r->attr, g->store, &attr);
+    if (n < cap) snprintf(out + n, cap - n, ") %s", attr.text ? attr.text : "");
+    pl_str_release(&attr);
+}
+
+static int list_calls(const pl_program *p, const char *only, line *list)
+{
+    int n = 0;
+    for (uint32_t u = 0; u < p->base_units->n; u++) {
+        const pl_unit *unit = &p->base_units->unit[u];
+        const pl_op *op = pl_node_get(p->base_graph, unit->nodes[0])->op;
+        if (unit->kind != PL_UNIT_KERNEL || !is_product(op)) continue;
+        if (only && strncmp(op->name, only, strlen(only)) != 0) continue;
+        line one = {.unit = u, .count = 1};
+        int at = 0;
+        describe(p->base_graph, unit, one.text, sizeof one.text);
+        while (at < n && strcmp(list[at].text, one.text) != 0) at++;
+        if (at < n)
+            list[at].count++;
+        else if (n < MAX_LINES)
+            list[n++] = one;
+    }
+    return n;
+}
+
+/* ---- times ------------------------------------------------------------------------------- */
+static void *random_operand(const pl_device *dev, const pl_type *t)
+{
+    size_t each = pl_dtype_bytes(t->dtype), bytes = pl_type_bytes(t), period = RANDOM * each;
+    void *p = NULL;
+    char *host = pl_sys_alloc(period);
+    uint32_t s = 12345;
+    if (!host || dev->alloc(bytes + 64, &p) != PL_OK) die("memory");
+    for (int64_t i = 0; i < RANDOM; i++) {
+        s = s * 1664525u + 1013904223u;
+        pl_elem_set(t->dtype, host, i, (double)s / 2147483648.0 - 1);
+    }
+    for (size_t at = 0; at < bytes; at += period)
+        if (dev->write((char *)p + at, host, bytes - at < period ? bytes - at : period) != PL_OK) die("write");
+    pl_sys_free(host);
+    return p;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Milliseconds of the unit's call; the kernel's name in `name`. */
+static double time_call(const pl_program *p, uint32_t unit, bool plainest, const char **name)
+{
+    const pl_device *dev = p->dev;
+    pl_call c = p->call[unit];
+    pl_exec e = {0};
+    void *in[8], *out[4], *work = NULL;
+    uint64_t ns[REPEAT + 1] = {0};
+    uint32_t failed;
+    if (dev->prepare(p->base_graph, &p->base_units->unit[unit], &c, plainest, &e) != PL_OK || dev->ready() != PL_OK)
+        die("prepare");
+    for (int i = 0; i < c.n_in; i++) in[i] = random_operand(dev, &c.in_type[i]);
+    for (int k = 0; k < c.n_out; k++)
+        if (dev->alloc(pl_type_bytes(&c.out_type[k]) + 64, &out[k]) != PL_OK) die("memory");
+    if (e.work_bytes && dev->alloc(e.work_bytes, &work) != PL_OK) die("memory");
+    c.in = (const void *const *)in;
+    c.out = out;
+    c.work = work;
+    c.prep = e.prep;
+    pl_launch list[REPEAT + 1];
+    for (int i = 0; i <= REPEAT; i++) list[i] = (pl_launch){.exec = &e, .call = c};
+    if (dev->run(list, REPEAT + 1, ns, &failed) != PL_OK) die("run");
+    qsort(ns + 1, REPEAT, sizeof *ns, ascending);
+    *name = e.kernel->name;
+    for (int i = 0; i < c.n_in; i++) dev->free(in[i], pl_type_bytes(&c.in_type[i]) + 64);
+    for (int k = 0; k < c.n_out; k++) dev->free(out[k], pl_type_bytes(&c.out_type[k]) + 64);
+    if (work) dev->free(work, e.work_bytes);
+    dev->discard(&e);
+    return (double)ns[1 + REPEAT / 2] * 1e-6;
+}
+
+typedef struct totals {
+    double normal, best, behind;
+} totals;
+
+static void time_line(const pl_program *p, const line *l, bool tf32, totals *sum)
+{
+    const pl_device_mode normal = {tf32, false}, timed = {tf32, true};
+    const char *name, *other;
+    bool tail = has_tail(pl_node_get(p->base_graph, p->base_units->unit[l->unit].nodes[0])->op->name);
+    p->dev->set_mode(&normal);
+    double ms = time_call(p, l->unit, false, &name);
+    double behind = tail ? time_call(p, l->unit, true, &other) : ms;
+    p->dev->set_mode(&timed);
+    double best = time_call(p, l->unit, false, &other);
+    p->dev->set_mode(&normal);
+    if (best > ms) best = ms;
+    printf("%4d x %8.4f %8.4f %5.2f", l->count, ms, best, best / ms);
+    if (tail)
+        printf(" %8.4f %5.2f", behind, behind / ms);
+    else
+        printf(" %8s %5s", "", "");
+    printf("  %-10s %s\n", name, l->text);
+    fflush(stdout);
+    sum->normal += l->count * ms;
+    sum->best += l->count * best;
+    sum->behind += l->count * behind;
+}
+
+static void time_all(const pl_program *p, const line *list, int n, bool tf32)
+{
+    totals sum = {0};
+    printf("%4s   %8s %8s %5s %8s %5s  kernel\n", "", "ms", "best", "part", "behind", "gain");
+    for (int i = 0; i < n; i++) time_line(p, &list[i], tf32, &sum);
+    printf("all    %8.3f %8.3f %5.2f %8.3f %5.2f\n", sum.normal, sum.best, sum.best / sum.normal, sum.behind,
+           sum.behind / sum.normal);
+}
+
+int main(int argc, char **argv)
+{
+    static line list[MAX_LINES];
+    const char *only = NULL;
+    bool lists = false;
+    int at = 1;
+    for (; at < argc && argv[at][0] == '-'; at++) {
+        if (strcmp(argv[at], "-l") == 0) lists = true;
+        if (strcmp(argv[at], "-k") == 0 && at + 1 < argc) only = argv[++at];
+    }
+    if (at >= argc) {
+        fprintf(stderr, "usage: pl_cuda_products [-l] [-k OP] CONFIG [key=value ...]\n");
+        return 2;
+    }
+    pl_run *r = NULL;
+    pl_status rc = pl_run_open(argv[at], (const char *const *)argv + at + 1, argc - at - 1, &r);
+    if (rc == PL_OK) rc = pl_run_build(r);
+    if (rc != PL_OK) die(argv[at]);
+    const pl_program *p = pl_run_train_program(r);
+    int n = list_calls(p, only, list);
+    for (int i = 0; i < n && lists; i++) printf("%4d x %s\n", list[i].count, list[i].text);
+    if (!lists) time_all(p, list, n, p->opts.precision == PL_PRECISION_TF32);
+    pl_run_free(r);
+    return 0;
+}

@@ -1,0 +1,373 @@
+/* flights.c - the authors' files: a camera's frames, a lidar's layers and the aircraft's navigation.
+ *
+ * Each flight has three HDF5 files:
+ *
+ *   camera   Product/Signal [N, rows, columns], Time/TimeUTC [N] (seconds since 1970)
+ *   lidar    layer_descriptor/Profile_Decimal_Julian_Day [M, ..], Layer_Base_Altitude [M, ..] (km),
+ *            Lidar_Surface_Altitude [M], DEM_Surface_Altitude [M] (m); the year is the two digits before
+ *            the first dot of the file's name
+ *   nav      nav/solarZenith [N], nav/sunAzGrd [N] (degrees)
+ *
+ * A sample is a frame with the frames around it, where the lidar saw a cloud's base of 0.1 to 2 km over the
+ * sea within half a second. All labels are made when the set is opened; frames are read when they are wanted.
+ * A frame is divided by the flight's mean picture, scaled to [0,1], its contrast evened out (contrast.c), and
+ * standardised. At a flight's ends the nearest frame stands in for missing ones.
+ *
+ * Which flights train and which evaluate is told by patterns; without flights of their own for evaluation the
+ * last fifth of each flight's samples is kept for it. Flights that count more are repeated: a factor of 3.5
+ * makes seven samples of one where others make two.
+ */
+#include "cloud.h"
+#include "plimsoll_hdf5.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_FLIGHTS = 64, FLAT_FRAMES = 100, HALVES = 2 };
+
+typedef struct flight {
+    char name[64];
+    pl_hdf5 *frames;
+    int64_t n, rows, columns; /* of the camera */
+    double *zenith, *azimuth;
+    float *km;   /* per frame; NaN: no label */
+    float *flat; /* what a frame is multiplied by, rows of the swath only; NULL: nothing */
+} flight;
+
+typedef struct place {
+    int32_t flight, frame;
+} place;
+
+typedef struct flights {
+    flight flight[MOST_FLIGHTS];
+    int n;
+    int64_t frames, height, width, first_row;
+    double clip;
+    bool even, standardise;
+    place *samples[2]; /* by pl_subset */
+    int64_t count[2];
+} flights;
+
+/* ---- columns of numbers ----------------------------------------------------------------- */
+/* The first number of every row of an array. */
+static pl_status read_column(const char *path, const char *field, double **out, int64_t *n)
+{
+    pl_hdf5 *h = NULL;
+    pl_status rc = pl_hdf5_open(path, field, &h);
+    if (rc != PL_OK) return rc;
+    pl_type t = pl_hdf5_type(h);
+    int64_t width = 1;
+    for (int i = 1; i < t.rank; i++) width *= t.dim[i];
+    *n = t.dim[0];
+    double *row = calloc((size_t)(width > 0 ? width : 1), sizeof *row);
+    *out = calloc((size_t)(*n > 0 ? *n : 1), sizeof **out);
+    rc = row && *out && width > 0 ? PL_OK : PL_ERR_MEMORY;
+    for (int64_t i = 0; rc == PL_OK && i < *n; i++) {
+        rc = pl_hdf5_read(h, i, PL_F64, row);
+        (*out)[i] = row[0];
+    }
+    free(row);
+    pl_hdf5_close(h);
+    return rc;
+}
+
+static pl_status read_columns(const char *path, const char *const *fields, int k, double **out, int64_t *n)
+{
+    for (int i = 0; i < k; i++) {
+        int64_t rows;
+        pl_status rc = read_column(path, fields[i], &out[i], &rows);
+        if (rc != PL_OK) return rc;
+        if (i > 0 && rows != *n)
+            return pl_fail(PL_ERR_DATA, "%s: %s has %lld rows, %s has %lld", path, fields[0], (long long)*n,
+                           fields[i], (long long)rows);
+        *n = rows;
+    }
+    return PL_OK;
+}
+
+/* ---- time ------------------------------------------------------------------------------- */
+/* Seconds since 1970 of the first instant of a year. */
+static double year_begins(int year)
+{
+    int64_t before = year - 1;
+    int64_t days = 365 * before + before / 4 - before / 100 + before / 400;
+    return 86400.0 * (double)(days - 719162);
+}
+
+static int year_of(const char *path)
+{
+    const char *name = strrchr(path, '/');
+    name = name ? name + 1 : path;
+    size_t n = strcspn(name, ".");
+    if (n < 2 || name[n - 2] < '0' || name[n - 2] > '9' || name[n - 1] < '0' || name[n - 1] > '9') return 0;
+    return 2000 + 10 * (name[n - 2] - '0') + (name[n - 1] - '0');
+}
+
+/* Decimal days of the year, whole days of which may lag behind a passed midnight, to seconds since 1970. */
+static void to_seconds(double *day, int64_t n, int year)
+{
+    double before = 0, push = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double part = day[i] - floor(day[i]), whole = floor(day[i]);
+        if (part - before < -0.2) push = 86400;
+        before = part;
+        day[i] = year_begins(year) + 86400 * (whole - 1) + round(86400 * part) + push;
+    }
+}
+
+/* The frame nearest in time; times rise. */
+static int64_t nearest(const double *time, int64_t n, double t)
+{
+    int64_t lo = 0, hi = n - 1;
+    while (hi - lo > 1) {
+        int64_t mid = lo + (hi - lo) / 2;
+        if (time[mid] <= t) lo = mid;
+        else hi = mid;
+    }
+    return hi >= 0 && fabs(time[hi] - t) < fabs(time[lo] - t) ? hi : lo;
+}
+
+/* ---- one flight ------------------------------------------------------------------------- */
+static pl_status read_labels(flight *f, const char *camera, const char *lidar)
+{
+    static const char *const fields[] = {
+        "layer_descriptor/Profile_Decimal_Julian_Day", "layer_descriptor/Layer_Base_Altitude",
+        "layer_descriptor/Lidar_Surface_Altitude", "layer_descriptor/DEM_Surface_Altitude"};
+    double *column[4] = {NULL}, *time = NULL;
+    int64_t n = 0, n_times = 0;
+    int year = year_of(lidar);
+    pl_status rc = year ? read_columns(lidar, fields, 4, column, &n)
+                        : pl_fail(PL_ERR_DATA, "%s: its name does not tell the year (two digits before the first "
+                                  "dot, as in CPL_L2_V1-02_01kmLay_30oct24.hdf5)", lidar);
+    if (rc == PL_OK) rc = read_column(camera, "Time/TimeUTC", &time, &n_times);
+    if (rc == PL_OK && n_times < f->n)
+        rc = pl_fail(PL_ERR_DATA, "%s: %lld frames and %lld times", camera, (long long)f->n, (long long)n_times);
+    f->km = malloc((size_t)(f->n + 1) * sizeof *f->km);
+    if (!f->km) rc = PL_ERR_MEMORY;
+    for (int64_t i = 0; f->km && i < f->n; i++) f->km[i] = NAN;
+    if (rc == PL_OK) to_seconds(column[0], n, year);
+    for (int64_t i = 0; rc == PL_OK && i < n && f->n > 0; i++) {
+        double base = column[1][i], surface = column[2][i] / 1000, ground = column[3][i];
+        bool wanted = isfinite(base) && base >= CLOUD_MIN_KM && base <= CLOUD_MAX_KM && fabs(surface) <= 0.9 && ground == 0;
+        if (!wanted) continue;
+        int64_t at = nearest(time, f->n, column[0][i]);
+        if (fabs(time[at] - column[0][i]) <= 0.5) f->km[at] = (float)base;
+    }
+    for (int i = 0; i < 4; i++) free(column[i]);
+    free(time);
+    return rc;
+}
+
+static pl_status read_angles(flight *f, const char *nav)
+{
+    static const char *const fields[] = {"nav/solarZenith", "nav/sunAzGrd"};
+    double *column[2] = {NULL}, sum = 0;
+    int64_t n = 0, good = 0;
+    pl_status rc = read_columns(nav, fields, 2, column, &n);
+    f->zenith = column[0];
+    f->azimuth = column[1];
+    if (rc != PL_OK) return rc;
+    if (n < f->n)
+        return pl_fail(PL_ERR_DATA, "%s: angles of %lld frames, the camera has %lld", nav, (long long)n, (long long)f->n);
+    for (int64_t i = 0; i < f->n; i++)
+        if (isfinite(f->zenith[i])) sum += f->zenith[i], good++;
+    for (int64_t i = 0; i < f->n; i++) {
+        if (!isfinite(f->zenith[i])) f->zenith[i] = good ? sum / (double)good : 0;
+        double a = isfinite(f->azimuth[i]) ? fmod(f->azimuth[i], 360) : 0;
+        f->azimuth[i] = a < 0 ? a + 360 : a;
+    }
+    return PL_OK;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+/* The flat field: what evens out the mean of the first frames. The authors fit that mean to itself, which leaves
+ * a constant: their correction changes nothing. */
+static pl_status make_flat(const flights *s, flight *f)
+{
+    int64_t pixels = s->height * s->width, k = f->n < FLAT_FRAMES ? f->n : FLAT_FRAMES;
+    float *frame = malloc((size_t)(f->rows * f->columns) * sizeof *frame), *sorted = malloc((size_t)pixels * sizeof *sorted);
+    f->flat = calloc((size_t)pixels, sizeof *f->flat);
+    pl_status rc = frame && sorted && f->flat ? PL_OK : PL_ERR_MEMORY;
+    for (int64_t i = 0; rc == PL_OK && i < k; i++) {
+        rc = pl_hdf5_read(f->frames, i, PL_F32, frame);
+        for (int64_t p = 0; rc == PL_OK && p < pixels; p++)
+            f->flat[p] += frame[s->first_row * s->width + p] / (float)k;
+    }
+    if (rc == PL_OK) {
+        memcpy(sorted, f->flat, (size_t)pixels * sizeof *sorted);
+        qsort(sorted, (size_t)pixels, sizeof *sorted, by_value);
+        float median = sorted[pixels / 2];
+        for (int64_t p = 0; p < pixels; p++) f->flat[p] = f->flat[p] > 1e-3f ? median / f->flat[p] : 1;
+    }
+    free(frame);
+    free(sorted);
+    return rc;
+}
+
+static pl_status open_flight(const flights *s, flight *f, const char *const *file, bool flatten)
+{
+    pl_status rc = pl_hdf5_open(file[0], "Product/Signal", &f->frames);
+    if (rc != PL_OK) return rc;
+    pl_type t = pl_hdf5_type(f->frames);
+    if (t.rank != 3 || t.dim[1] < s->first_row + s->height || t.dim[2] != s->width)
+        return pl_fail(PL_ERR_DATA, "%s: Product/Signal is %lld x %lld; height, width and data.first_row want rows %lld to "
+                       "%lld of %lld columns", file[0], (long long)(t.rank > 1 ? t.dim[1] : 0),
+                       (long long)(t.rank > 2 ? t.dim[2] : 0), (long long)s->first_row,
+                       (long long)(s->first_row + s->height), (long long)s->width);
+    f->n = t.dim[0];
+    f->rows = t.dim[1];
+    f->columns = t.dim[2];
+    if ((rc = read_labels(f, file[0], file[1])) != PL_OK) return rc;
+    if ((rc = read_angles(f, file[2])) != PL_OK) return rc;
+    return flatten ? make_flat(s, f) : PL_OK;
+}
+
+/* ---- the set ---------------------------------------------------------------------------- */
+/* "NAME=CAMERA,LIDAR,NAV; NAME=..." */
+static pl_status open_list(flights *s, const pl_config *c)
+{
+    char *list = strdup(pl_config_text(c, "data.flights")), *save = NULL;
+    pl_status rc = list ? PL_OK : PL_ERR_MEMORY;
+    for (char *item = list ? strtok_r(list, ";", &save) : NULL; rc == PL_OK && item; item = strtok_r(NULL, ";", &save)) {
+        const char *file[3];
+        char *at = item + strspn(item, " \n"), *equals = strchr(at, '='), *comma = equals ? strchr(equals, ',') : NULL;
+        char *second = comma ? strchr(comma + 1, ',') : NULL;
+        if (!*at) continue;
+        if (!second || s->n == MOST_FLIGHTS || equals - at >= (int)sizeof s->flight[0].name)
+            rc = pl_fail(PL_ERR_CONFIG, "data.flights: \"%s\" is not NAME=CAMERA,LIDAR,NAV (at most %d flights)", at, MOST_FLIGHTS);
+        if (rc != PL_OK) break;
+        *equals = *comma = *second = 0;
+        file[0] = equals + 1, file[1] = comma + 1, file[2] = second + 1;
+        flight *f = &s->flight[s->n++];
+        snprintf(f->name, sizeof f->name, "%s", at);
+        rc = open_flight(s, f, file, pl_config_bool(c, "data.flat_field"));
+    }
+    free(list);
+    return rc;
+}
+
+static int64_t labelled(const flight *f)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < f->n; i++) n += !isnan(f->km[i]);
+    return n;
+}
+
+/* Adds the flight's samples [from, to) to the subset, each `times` times. */
+static bool add_samples(flights *s, int flight_no, pl_subset subset, int64_t from, int64_t to, int times)
+{
+    const flight *f = &s->flight[flight_no];
+    int64_t more = s->count[subset] + (to - from) * times, k = 0;
+    place *grown = realloc(s->samples[subset], (size_t)(more + 1) * sizeof *grown);
+    if (!grown) return false;
+    s->samples[subset] = grown;
+    for (int64_t i = 0; i < f->n; i++) {
+        if (isnan(f->km[i])) continue;
+        for (int r = 0; k >= from && k < to && r < times; r++)
+            grown[s->count[subset]++] = (place){flight_no, (int32_t)i};
+        k++;
+    }
+    return true;
+}
+
+static pl_status share_out(flights *s, const pl_config *c)
+{
+    const char *train = pl_config_text(c, "data.train_flights"), *heavy = NULL, *eval = NULL;
+    if (!pl_config_is_null(c, "data.eval_flights")) eval = pl_config_text(c, "data.eval_flights");
+    if (!pl_config_is_null(c, "data.heavy_flights")) heavy = pl_config_text(c, "data.heavy_flights");
+    int weight = (int)lround(HALVES * pl_config_float(c, "data.heavy_factor"));
+    for (int i = 0; i < s->n; i++) {
+        const char *name = s->flight[i].name;
+        int64_t n = labelled(&s->flight[i]), tail = eval ? n : n - n / 5;
+        int times = heavy ? pl_nn_match(heavy, name) ? weight : HALVES : 1;
+        bool ok = true;
+        if (eval && pl_nn_match(eval, name)) ok = add_samples(s, i, PL_SUBSET_EVAL, 0, n, 1);
+        else if (pl_nn_match(train, name)) ok = add_samples(s, i, PL_SUBSET_TRAIN, 0, tail, times);
+        if (!eval && pl_nn_match(train, name)) ok = ok && add_samples(s, i, PL_SUBSET_EVAL, tail, n, 1);
+        if (!ok) return PL_ERR_MEMORY;
+    }
+    if (!s->count[PL_SUBSET_TRAIN])
+        return pl_fail(PL_ERR_DATA, "data.flights: no frame of flights \"%s\" has a label (a base of %g to %g km over the sea "
+                       "within half a second)", train, CLOUD_MIN_KM, CLOUD_MAX_KM);
+    return PL_OK;
+}
+
+void cloud_flights_close(void *data)
+{
+    flights *s = data;
+    for (int i = 0; s && i < s->n; i++) {
+        flight *f = &s->flight[i];
+        if (f->frames) pl_hdf5_close(f->frames);
+        free(f->zenith), free(f->azimuth), free(f->km), free(f->flat);
+    }
+    if (s) free(s->samples[0]), free(s->samples[1]);
+    free(s);
+}
+
+pl_status cloud_flights_open(const pl_config *c, void **data)
+{
+    flights *s = calloc(1, sizeof *s);
+    if (!s) return PL_ERR_MEMORY;
+    s->frames = pl_config_int(c, "frames");
+    s->height = pl_config_int(c, "height");
+    s->width = pl_config_int(c, "width");
+    s->first_row = pl_config_int(c, "data.first_row");
+    s->clip = pl_config_float(c, "data.contrast");
+    s->standardise = pl_config_bool(c, "data.standardise");
+    pl_status rc = open_list(s, c);
+    if (rc == PL_OK) rc = share_out(s, c);
+    if (rc != PL_OK) {
+        cloud_flights_close(s);
+        return rc;
+    }
+    *data = s;
+    return PL_OK;
+}
+
+int64_t cloud_flights_size(void *data, pl_subset subset)
+{
+    return ((const flights *)data)->count[subset];
+}
+
+static pl_status read_frame(const flights *s, const flight *f, int64_t i, float *scratch, float *to)
+{
+    i = i < 0 ? 0 : i >= f->n ? f->n - 1 : i;
+    pl_status rc = pl_hdf5_read(f->frames, i, PL_F32, scratch);
+    if (rc != PL_OK) return rc;
+    int64_t pixels = s->height * s->width;
+    const float *from = scratch + s->first_row * s->width;
+    for (int64_t p = 0; p < pixels; p++) to[p] = f->flat ? from[p] * f->flat[p] : from[p];
+    return cloud_contrast(to, s->height, s->width, s->clip, s->standardise);
+}
+
+pl_status cloud_flights_read(void *data, pl_subset subset, const int64_t *sample, int n, pl_batch *batch)
+{
+    const flights *s = data;
+    float *frames = pl_batch_input(batch, "frames", NULL), *angles = pl_batch_input(batch, "angles", NULL);
+    float *target = pl_batch_input(batch, "target", NULL);
+    int64_t pixels = s->height * s->width, largest = 0;
+    for (int i = 0; i < s->n; i++)
+        if (s->flight[i].rows * s->flight[i].columns > largest) largest = s->flight[i].rows * s->flight[i].columns;
+    float *scratch = malloc((size_t)largest * sizeof *scratch);
+    pl_status rc = scratch ? PL_OK : PL_ERR_MEMORY;
+    for (int i = 0; rc == PL_OK && i < n; i++) {
+        place at = s->samples[subset][sample[i]];
+        const flight *f = &s->flight[at.flight];
+        for (int64_t t = 0; frames && rc == PL_OK && t < s->frames; t++)
+            rc = read_frame(s, f, at.frame - s->frames / 2 + t, scratch, frames + (i * s->frames + t) * pixels);
+        if (angles) {
+            angles[2 * i] = (float)((f->zenith[at.frame] - CLOUD_ZENITH_MEAN) / CLOUD_ZENITH_STD);
+            angles[2 * i + 1] = (float)((f->azimuth[at.frame] - CLOUD_AZIMUTH_MEAN) / CLOUD_AZIMUTH_STD);
+        }
+        if (target) target[i] = (float)(((double)f->km[at.frame] - CLOUD_MEAN_KM) / CLOUD_STD_KM);
+    }
+    free(scratch);
+    return rc;
+}

@@ -1,0 +1,91 @@
+/* codegen_runs.c - how reductions are added up: from sizes, the kind of reduction and nothing else.
+ *
+ * Runs are neighbouring dims that are all kept or all reduced. Threads walk one of the reduced
+ * ones; parts of it are added up apart and folded afterwards. Neither operands nor dtypes nor what
+ * else is in the group have a say, so a sum has the same bits in every group.
+ */
+#include "cuda/codegen_int.h"
+
+#include <string.h>
+
+enum { LANE_ROWS = 64, MOMENT_ROWS = 128, CUT_ROWS = 4096 };
+
+pl_cg_runs pl_cg_runs_of(const pl_form *f, uint32_t mask, int64_t lead, bool moments)
+{
+    pl_cg_runs r;
+    memset(&r, 0, sizeof r);
+    r.moments = moments;
+    for (int d = 0; d < f->rank; d++) {
+        bool red = mask >> d & 1u;
+        if (f->dim[d] == 1) continue;
+        if (r.n && pl_cg_reduced(&r, r.n - 1) == red) {
+            r.size[r.n - 1] *= f->dim[d];
+            continue;
+        }
+        r.size[r.n] = f->dim[d];
+        r.reduced |= (uint32_t)red << r.n++;
+    }
+    for (int i = 0; i < r.n; i++) { /* the longest reduced run, the innermost of equals */
+        bool more = !pl_cg_reduced(&r, r.along) || r.size[i] >= r.size[r.along];
+        if (pl_cg_reduced(&r, i) && more) r.along = i;
+    }
+    if (lead && r.n > 1 && r.size[0] / lead >= CUT_ROWS) {
+        for (int i = r.n++; i > 1; i--) r.size[i] = r.size[i - 1];
+        r.size[1] = r.size[0] / lead;
+        r.size[0] = lead;
+        r.reduced = r.reduced << 1 | 1u;
+        r.along++;
+    }
+    return r;
+}
+
+int64_t pl_cg_row_of(const pl_cg_runs *r)
+{
+    for (int i = 0; i + 1 < r->n; i++)
+        if (pl_cg_reduced(r, i)) return 0;
+    return r->n && pl_cg_reduced(r, r->n - 1) ? r->size[r->n - 1] : 1;
+}
+
+/* ---- columns ---------------------------------------------------------------------------- */
+
+int64_t pl_cg_rounds(int64_t parts, int64_t others)
+{
+    const int64_t round = PL_CG_BLOCKS;
+    int64_t rounds = pl_cg_ceil(parts * others, round);
+    if (parts * others <= round / 2 || others > round / 4) return parts;
+    return pl_cg_clamp(rounds * round / others, parts, 2 * parts);
+}
+
+bool pl_cg_slim(int64_t inner)
+{
+    return inner % 4 == 0 && inner >= 128 && inner <= 1024;
+}
+
+pl_cg_columns pl_cg_columns_of(const pl_cg_runs *r)
+{
+    pl_cg_columns c;
+    int64_t outer = 1, inner = 1, len = r->size[r->along];
+    for (int i = 0; i < r->along; i++) outer *= r->size[i];
+    for (int i = r->along + 1; i < r->n; i++) inner *= r->size[i];
+    int vec = inner % 4 == 0 ? 4 : 1;
+    c.tx = (int32_t)pl_cg_clamp(inner / vec, 1, vec == 4 ? 32 : 64);
+    c.ty = PL_CG_THREADS / c.tx;
+    c.tiles = pl_cg_ceil(inner, (int64_t)c.tx * vec);
+    int64_t parts = pl_cg_clamp(PL_CG_BLOCKS / (c.tiles * outer), 1, pl_cg_ceil(len, 8 * (int64_t)c.ty));
+    int64_t least = pl_cg_ceil(len, (int64_t)(r->moments ? MOMENT_ROWS : LANE_ROWS) * c.ty);
+    if (parts < least) parts = pl_cg_rounds(least, c.tiles * outer);
+    if (!r->moments && pl_cg_slim(inner) && parts * outer < PL_CG_BLOCKS / 4)
+        parts = pl_cg_clamp(PL_CG_BLOCKS / 4 / outer, parts, pl_cg_ceil(len, 4 * (int64_t)c.ty));
+    c.part = pl_cg_ceil(pl_cg_ceil(len, parts), 2 * c.ty) * 2 * c.ty;
+    c.parts = pl_cg_ceil(len, c.part);
+    return c;
+}
+
+bool pl_cg_same_parts(const pl_cg_runs *a, const pl_cg_runs *b)
+{
+    pl_cg_columns x = pl_cg_columns_of(a), y = pl_cg_columns_of(b);
+    if (a->n != b->n + 1 || a->along != 1 || b->along != 0 || a->moments || b->moments) return false;
+    for (int i = 1; i < b->n; i++)
+        if (a->size[i + 1] != b->size[i]) return false;
+    return a->size[0] * a->size[1] == b->size[0] && x.part == y.part && a->size[1] % x.part == 0;
+}

@@ -1,0 +1,256 @@
+/* conv_product.c - true f32 convolutions as products over columns (columns.cu).
+ *
+ *   y  = columns(x) w'            dx = columns(dy) w turned           dw = dy' columns(x)
+ *
+ * cuDNN's engines for f32 without TF32 reach a half (y) to a third (gradients) of what products do channels
+ * last, and ask for copies of both operands as scratch. Columns are made in parts of a bounded size, each
+ * followed by its product; the parts of dw are added in order. A filter of one tap needs no columns. With
+ * a stride the pixels of dx fall into phases that different taps reach, each a problem of its own:
+ *
+ *   stride 2, padding 1:   q = 0 2 4 ..  taps 1 3 ..       q = 1 3 5 ..  taps 0 2 ..
+ *
+ * Parts and phases depend on shapes alone, so the order of sums does.
+ */
+#include "base/sys.h"
+#include "cuda/conv.h"
+#include "ops/attr.h"
+
+#include <string.h>
+
+enum { LEAST_PART = 16 << 20, MOST_PART = 256 << 20, TILE = 128, MAX_PHASES = 8 };
+
+/* A product of `rows` rows of columns. */
+typedef struct product {
+    pl_call call;
+    pl_type in[3], out;
+    pl_matmul_attr attr;
+    const pl_kernel *kernel;
+} product;
+
+typedef struct phase {
+    pl_columns columns;
+    int64_t first[3];     /* dx: its first pixel; its others follow in strides */
+    int64_t tap[3];       /* dx: its first tap; likewise */
+    int64_t rows, terms;  /* of the columns */
+    int64_t part;         /* rows at a time */
+    product whole, rest;  /* of a part, and of the last one if it is shorter */
+} phase;
+
+typedef struct prepared {
+    pl_conv_shape c;
+    phase phase[MAX_PHASES];
+    int n_phases;
+    int64_t cols;                        /* of a product */
+    bool plain;                          /* one tap: the operand is its own columns */
+    size_t turned, sum, spread, columns; /* bytes in the workspace, in this order; the products' own behind */
+} prepared;
+
+static bool one_tap(const pl_conv_shape *c)
+{
+    for (int d = 0; d < 3; d++)
+        if (c->kernel[d] != 1 || c->stride[d] != 1 || c->pad_lo[d] || c->pad_hi[d]) return false;
+    return true;
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* ---- phases ----------------------------------------------------------------------------------- */
+static void forward_phase(const pl_conv_shape *c, phase *f)
+{
+    f->columns.channels = c->ic;
+    for (int d = 0; d < 3; d++) {
+        f->columns.rows[d] = c->out[d];
+        f->columns.taps[d] = c->kernel[d];
+        f->columns.size[d] = c->in[d];
+        f->columns.stride[d] = c->stride[d];
+        f->columns.step[d] = c->dilation[d];
+        f->columns.shift[d] = -c->pad_lo[d];
+    }
+}
+
+/* Phase r of dx: pixels q with (q + pad) % stride == r, which taps r, r + stride, ... reach. */
+static void backward_phase(const pl_conv_shape *c, int index, phase *f)
+{
+    f->columns.channels = c->oc;
+    for (int d = 2; d >= 0; d--) {
+        int64_t s = c->stride[d], r = index % s, q = (r - c->pad_lo[d] % s + s) % s;
+        index /= (int)s;
+        f->first[d] = q;
+        f->tap[d] = r;
+        f->columns.rows[d] = c->in[d] > q ? (c->in[d] - q + s - 1) / s : 0;
+        f->columns.taps[d] = (c->kernel[d] - r + s - 1) / s;
+        f->columns.size[d] = c->out[d];
+        f->columns.stride[d] = 1;
+        f->columns.step[d] = -c->dilation[d]; /* of 1 where there is a stride */
+        f->columns.shift[d] = (q + c->pad_lo[d] - r) / s;
+    }
+}
+
+/* false where a phase has no taps or there are too many of them. */
+static bool plan(const pl_conv_shape *c, prepared *h)
+{
+    bool back = c->kind == PL_CONV_DX;
+    h->c = *c;
+    h->plain = one_tap(c);
+    h->cols = back ? c->ic : c->oc;
+    int64_t n = back ? pl_conv_pixels(c->stride) : 1;
+    for (int d = 0; d < 3; d++)
+        if (back && c->stride[d] > 1 && (c->dilation[d] != 1 || c->kernel[d] < c->stride[d])) return false;
+    if (n > MAX_PHASES) return false;
+    int64_t bytes = 4 * c->n * (pl_conv_pixels(c->in) * c->ic + pl_conv_pixels(c->out) * c->oc) / 2;
+    bytes = bytes < LEAST_PART ? LEAST_PART : least(bytes, MOST_PART);
+    for (int i = 0; i < n; i++) {
+        phase *f = &h->phase[h->n_phases];
+        memset(f, 0, sizeof *f);
+        if (back)
+            backward_phase(c, i, f);
+        else
+            forward_phase(c, f);
+        f->rows = c->n * pl_conv_pixels(f->columns.rows);
+        f->terms = pl_conv_pixels(f->columns.taps) * f->columns.channels;
+        int64_t parts = h->plain ? 1 : (4 * f->rows * f->terms + bytes - 1) / bytes;
+        if (f->rows == 0) continue;
+        f->part = least(((f->rows + parts - 1) / parts + TILE - 1) / TILE * TILE, f->rows);
+        h->n_phases++;
+    }
+    return true;
+}
+
+bool pl_conv_product_takes(const pl_conv_shape *c)
+{
+    prepared h = {.n_phases = 0};
+    if (c->dtype != PL_F32 || pl_cuda_tf32() || c->groups != 1 || !pl_cuda_kernels_of("matmul")) return false;
+    if (!plan(c, &h)) return false;
+    double work = 0;
+    for (int i = 0; i < h.n_phases; i++) {
+        const phase *f = &h.phase[i];
+        work += 2.0 * (double)f->rows * (double)f->terms * (double)h.cols;
+        if (f->rows > INT32_MAX || f->part * f->terms > INT32_MAX || h.cols * f->terms > INT32_MAX ||
+            f->part * h.cols > INT32_MAX || f->terms < 64)
+            return false;
+    }
+    return h.cols >= 16 && work >= 0x1p26;
+}
+
+/* ---- products ------------------------------------------------------------------------------- */
+static pl_status product_make(const prepared *h, const phase *f, int64_t rows, product *p, size_t *work)
+{
+    const pl_conv_shape *c = &h->c;
+    bool dw = c->kind == PL_CONV_DW, y = c->kind == PL_CONV_Y;
+    size_t bytes = 0;
+    p->attr = (pl_matmul_attr){.ta = dw, .tb = y};
+    p->in[0] = PL_TYPE(PL_F32, rows, dw ? h->cols : f->terms);
+    p->in[1] = PL_TYPE(PL_F32, dw ? rows : y ? h->cols : f->terms, dw || y ? f->terms : h->cols);
+    p->in[2] = PL_TYPE(PL_F32, h->cols);
+    p->out = PL_TYPE(PL_F32, dw ? h->cols : rows, dw ? f->terms : h->cols);
+    p->call = (pl_call){.in_type = p->in, .out_type = &p->out, .attr = &p->attr, .n_in = c->bias ? 3 : 2, .n_out = 1};
+    p->kernel = pl_cuda_kernels_of("matmul");
+    PL_TRY(p->kernel->prepare ? p->kernel->prepare(&p->call, &p->call.prep, &bytes) : PL_OK);
+    if (bytes > *work) *work = bytes;
+    return PL_OK;
+}
+
+static void product_release(product *p)
+{
+    if (p->kernel && p->kernel->release && p->call.prep) p->kernel->release(p->call.prep);
+}
+
+static pl_status product_run(const product *p, const void *a, const void *b, const void *bias, void *out, void *work)
+{
+    const void *in[3] = {a, b, bias};
+    void *to[1] = {out};
+    pl_call c = p->call;
+    c.in = in;
+    c.out = to;
+    c.work = work;
+    return p->kernel->run(&c);
+}
+
+/* ---- preparing ------------------------------------------------------------------------------ */
+static void at_least(size_t *bytes, int64_t floats)
+{
+    size_t want = ((size_t)floats * 4 + 255) & ~(size_t)255;
+    if (want > *bytes) *bytes = want;
+}
+
+void pl_conv_product_release(void *prep)
+{
+    prepared *h = prep;
+    for (int i = 0; h && i < h->n_phases; i++) {
+        product_release(&h->phase[i].whole);
+        product_release(&h->phase[i].rest);
+    }
+    pl_sys_free(h);
+}
+
+static pl_status fill(prepared *h, size_t *work)
+{
+    const pl_conv_shape *c = &h->c;
+    for (int i = 0; i < h->n_phases; i++) {
+        phase *f = &h->phase[i];
+        PL_TRY(product_make(h, f, f->part, &f->whole, work));
+        if (f->rows % f->part) PL_TRY(product_make(h, f, f->rows % f->part, &f->rest, work));
+        if (c->kind == PL_CONV_DX && !h->plain) at_least(&h->turned, f->terms * h->cols);
+        if (c->kind == PL_CONV_DW && f->part < f->rows) at_least(&h->sum, f->terms * h->cols);
+        if (pl_conv_pixels(c->stride) > 1 && c->kind == PL_CONV_DX) at_least(&h->spread, f->part * h->cols);
+        if (!h->plain) at_least(&h->columns, f->part * f->terms);
+    }
+    return PL_OK;
+}
+
+pl_status pl_conv_product_prepare(const pl_conv_shape *c, void **prep, size_t *work_bytes)
+{
+    size_t work = 0;
+    prepared *h = pl_sys_alloc(sizeof *h);
+    if (!h) return PL_ERR_MEMORY;
+    pl_status rc = plan(c, h) ? fill(h, &work) : PL_ERR_UNSUPPORTED;
+    if (rc != PL_OK) {
+        pl_conv_product_release(h);
+        return rc;
+    }
+    *work_bytes = pl_cuda_work_room(h->turned + h->sum + h->spread + h->columns + work);
+    *prep = h;
+    return PL_OK;
+}
+
+/* ---- running -------------------------------------------------------------------------------- */
+/* dw's share of these rows; the first one begins the sum. */
+static pl_status add_share(const prepared *h, const phase *f, const product *p, bool begins, const void *dy,
+                           const void *columns, float *dw, char *work, void *own)
+{
+    if (begins) return product_run(p, dy, columns, NULL, dw, own);
+    float *share = (float *)(work + h->turned);
+    PL_TRY(product_run(p, dy, columns, NULL, share, own));
+    return pl_cuda_add_bias(PL_F32, dw, share, 1, h->cols * f->terms);
+}
+
+static pl_status run_part(const prepared *h, const phase *f, int64_t first, const float *a, const float *b,
+                          const float *bias, float *out, char *work)
+{
+    int64_t rows = least(f->part, f->rows - first);
+    const product *p = rows == f->part ? &f->whole : &f->rest;
+    char *spread = work + h->turned + h->sum, *columns = spread + h->spread, *own = columns + h->columns;
+    const void *left = h->plain ? (const void *)(a + first * f->terms) : columns;
+    if (!h->plain) PL_TRY(pl_columns_make(&f->columns, a, first, rows, columns));
+    if (h->c.kind == PL_CONV_DW)
+        return add_share(h, f, p, first == 0, b + first * h->cols, left, out, work, own);
+    if (!h->spread) return product_run(p, left, b, bias, out + first * h->cols, own);
+    PL_TRY(product_run(p, left, b, bias, spread, own));
+    return pl_columns_spread(&h->c, f->first, f->columns.rows, first, rows, spread, out);
+}
+
+pl_status pl_conv_product_run(void *prep, const void *a, const void *b, const void *bias, void *out, void *work)
+{
+    const prepared *h = prep;
+    char *at = pl_cuda_work_at(work);
+    for (int i = 0; i < h->n_phases; i++) {
+        const phase *f = &h->phase[i];
+        if (h->turned) PL_TRY(pl_columns_filter(&h->c, f->tap, h->c.stride, f->columns.taps, b, at));
+        for (int64_t first = 0; first < f->rows; first += f->part)
+            PL_TRY(run_part(h, f, first, a, h->turned ? (const void *)at : b, bias, out, at));
+    }
+    return PL_OK;
+}

@@ -1,0 +1,156 @@
+/* test_conv.c - convolutions as products over columns, in the simulator, against the definition.
+ *
+ * Shapes are large enough that columns come in parts with a shorter last one; a few hundred elements of each
+ * result, corners among them, are summed anew.
+ */
+#include "cuda/conv.h"
+#include "../test.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+typedef struct shapes {
+    const char *what;
+    int64_t n, ic, oc, in[3], kernel[3], stride[3], dilation[3], lo[3], hi[3];
+    bool bias;
+    int kinds; /* bits: y, dx, dw are taken */
+} shapes;
+
+static const shapes list[] = {
+    {"parts", 2, 64, 16, {1, 63, 65}, {1, 3, 3}, {1, 1, 1}, {1, 1, 1}, {0, 1, 0}, {0, 1, 2}, true, 7},
+    {"stride", 2, 33, 40, {1, 66, 80}, {1, 4, 4}, {1, 2, 2}, {1, 1, 2}, {0, 1, 3}, {0, 2, 1}, false, 5},
+    {"phases", 2, 48, 40, {1, 47, 50}, {1, 4, 4}, {1, 2, 2}, {1, 1, 1}, {0, 1, 1}, {0, 1, 1}, false, 7},
+    {"three", 1, 64, 48, {1, 40, 62}, {1, 5, 3}, {1, 3, 1}, {1, 1, 1}, {0, 2, 0}, {0, 0, 1}, false, 7},
+    {"dilation", 2, 80, 34, {1, 32, 41}, {1, 2, 3}, {1, 1, 1}, {1, 2, 1}, {0, 1, 1}, {0, 1, 0}, true, 7},
+    {"one tap", 2, 80, 176, {1, 32, 40}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}, true, 7},
+    {"volume", 1, 32, 24, {6, 20, 24}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, false, 7},
+};
+
+static pl_conv_shape shape_of(const shapes *s, pl_conv_kind kind)
+{
+    pl_conv_shape c = {.n = s->n, .ic = s->ic, .oc = s->oc, .groups = 1, .kind = (int32_t)kind, .dtype = PL_F32,
+                       .spatial = 3, .bias = s->bias && kind == PL_CONV_Y};
+    for (int d = 0; d < 3; d++) {
+        c.in[d] = s->in[d], c.kernel[d] = s->kernel[d], c.stride[d] = s->stride[d];
+        c.dilation[d] = s->dilation[d], c.pad_lo[d] = s->lo[d], c.pad_hi[d] = s->hi[d];
+        c.out[d] = (s->in[d] + s->lo[d] + s->hi[d] - (s->kernel[d] - 1) * s->dilation[d] - 1) / s->stride[d] + 1;
+    }
+    return c;
+}
+
+static uint32_t state;
+static float draw(void)
+{
+    state = state * 1664525u + 1013904223u;
+    return (float)(int32_t)state * 0x1p-31f;
+}
+
+/* What tap k of output pixel p reads, flat; -1 in the padding. */
+static int64_t source(const pl_conv_shape *c, int64_t p, int64_t k)
+{
+    int64_t at = 0, pp[3] = {p / c->out[2] / c->out[1], p / c->out[2] % c->out[1], p % c->out[2]};
+    int64_t kk[3] = {k / c->kernel[2] / c->kernel[1], k / c->kernel[2] % c->kernel[1], k % c->kernel[2]};
+    for (int d = 0; d < 3; d++) {
+        int64_t q = pp[d] * c->stride[d] + kk[d] * c->dilation[d] - c->pad_lo[d];
+        if (q < 0 || q >= c->in[d]) return -1;
+        at = at * c->in[d] + q;
+    }
+    return at;
+}
+
+typedef struct data {
+    pl_conv_shape c;
+    float *x, *w, *y, *bias; /* of dx: y is dy; of dw too */
+} data;
+
+static double y_at(const data *d, int64_t e)
+{
+    const pl_conv_shape *c = &d->c;
+    int64_t o = e % c->oc, plane = pl_conv_pixels(c->out), p = e / c->oc, taps = pl_conv_pixels(c->kernel);
+    double sum = c->bias ? (double)d->bias[o] : 0;
+    for (int64_t t = 0; t < taps; t++) {
+        int64_t q = source(c, p % plane, t);
+        for (int64_t i = 0; q >= 0 && i < c->ic; i++)
+            sum += (double)d->x[(p / plane * pl_conv_pixels(c->in) + q) * c->ic + i] * (double)d->w[(o * taps + t) * c->ic + i];
+    }
+    return sum;
+}
+
+static double dx_at(const data *d, int64_t e)
+{
+    const pl_conv_shape *c = &d->c;
+    int64_t i = e % c->ic, inside = pl_conv_pixels(c->in), q = e / c->ic % inside, n = e / c->ic / inside;
+    int64_t plane = pl_conv_pixels(c->out), taps = pl_conv_pixels(c->kernel);
+    double sum = 0;
+    for (int64_t p = 0; p < plane; p++)
+        for (int64_t t = 0; t < taps; t++)
+            for (int64_t o = 0; source(c, p, t) == q && o < c->oc; o++)
+                sum += (double)d->y[(n * plane + p) * c->oc + o] * (double)d->w[(o * taps + t) * c->ic + i];
+    return sum;
+}
+
+static double dw_at(const data *d, int64_t e)
+{
+    const pl_conv_shape *c = &d->c;
+    int64_t taps = pl_conv_pixels(c->kernel), i = e % c->ic, t = e / c->ic % taps, o = e / c->ic / taps;
+    int64_t plane = pl_conv_pixels(c->out);
+    double sum = 0;
+    for (int64_t m = 0; m < c->n * plane; m++) {
+        int64_t q = source(c, m % plane, t);
+        if (q < 0) continue;
+        sum += (double)d->x[(m / plane * pl_conv_pixels(c->in) + q) * c->ic + i] * (double)d->y[m * c->oc + o];
+    }
+    return sum;
+}
+
+static void check_kind(const shapes *s, pl_conv_kind kind)
+{
+    static double (*const at[3])(const data *, int64_t) = {y_at, dx_at, dw_at};
+    data d = {.c = shape_of(s, kind)};
+    const pl_conv_shape *c = &d.c;
+    int64_t nx = c->n * pl_conv_pixels(c->in) * c->ic, nw = c->oc * pl_conv_pixels(c->kernel) * c->ic;
+    int64_t ny = c->n * pl_conv_pixels(c->out) * c->oc, n_out = kind == PL_CONV_Y ? ny : kind == PL_CONV_DX ? nx : nw;
+    bool takes = pl_conv_product_takes(c), want = s->kinds >> kind & 1;
+    CHECK_MSG(takes == want, "%s %d: %s", s->what, kind, takes ? "taken" : "not taken");
+    if (!takes || !want) return;
+    void *prep = NULL;
+    size_t work_bytes = 0;
+    CHECK_OK(pl_conv_product_prepare(c, &prep, &work_bytes));
+    d.x = malloc((size_t)nx * 4), d.w = malloc((size_t)nw * 4), d.y = malloc((size_t)ny * 4), d.bias = malloc((size_t)c->oc * 4);
+    char *work = malloc(work_bytes + 64);
+    for (int64_t i = 0; i < nx; i++) d.x[i] = draw();
+    for (int64_t i = 0; i < nw; i++) d.w[i] = draw();
+    for (int64_t i = 0; i < ny; i++) d.y[i] = draw();
+    for (int64_t i = 0; i < c->oc; i++) d.bias[i] = draw();
+    float *out = malloc((size_t)n_out * 4);
+    const float *a = kind == PL_CONV_DX ? d.y : d.x, *b = kind == PL_CONV_DW ? d.y : d.w;
+    CHECK_OK(pl_conv_product_run(prep, a, b, c->bias ? d.bias : NULL, out, work));
+    for (int64_t k = 0; k < 240; k++) {
+        int64_t e = k == 0 ? 0 : k == 1 ? n_out - 1 : (int64_t)((double)(draw() + 1) * 0.5 * (double)(n_out - 1));
+        double right = at[kind](&d, e), terms = kind == PL_CONV_DW ? (double)(ny / c->oc) : (double)(nw / c->oc);
+        if (!(fabs(right - (double)out[e]) <= 1e-6 * sqrt(terms) + 1e-5 * fabs(right)))
+            CHECK_MSG(false, "%s %d: element %lld is %g, not %g", s->what, kind, (long long)e, (double)out[e], right);
+    }
+    free(d.x), free(d.w), free(d.y), free(d.bias), free(out), free(work);
+    pl_conv_product_release(prep);
+}
+
+TEST(cuda_conv_products)
+{
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        for (int kind = 0; kind < 3; kind++) check_kind(&list[i], (pl_conv_kind)kind);
+}
+
+TEST(cuda_conv_products_refuse)
+{
+    pl_conv_shape c = shape_of(&list[0], PL_CONV_Y);
+    CHECK(pl_conv_product_takes(&c));
+    c.dtype = PL_BF16;
+    CHECK(!pl_conv_product_takes(&c));
+    c.dtype = PL_F32;
+    c.groups = 2;
+    CHECK(!pl_conv_product_takes(&c));
+    c.groups = 1;
+    c.n = 0;
+    CHECK(!pl_conv_product_takes(&c));
+}

@@ -1,0 +1,61 @@
+/* plugin.c - a CUDA plug-in without CUDA: the device "apart" with the real cuda/watch.c over a card whose
+ * memory the test names in FAKE_FREE_MIB (of 16 GiB). What the program does about a card that others fill
+ * is thereby tested on any machine.
+ */
+#include "cuda/device_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static pl_device device;
+static const pl_cuda_card card = {.name = "Fake T4", .arch = 75, .total_bytes = (size_t)16 << 30};
+
+const pl_cuda_card *pl_cuda_card_get(void)
+{
+    return &card;
+}
+
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
+{
+    const char *mib = getenv("FAKE_FREE_MIB");
+    *free_bytes = (size_t)atoll(mib ? mib : "16384") << 20;
+    *total = card.total_bytes;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetLastError(void)
+{
+    return cudaSuccess;
+}
+
+pl_status pl_cuda_failed(cudaError_t rc, const char *call, const char *file, int line)
+{
+    return pl__fail(PL_ERR_DEVICE, file, line, "%s: %d", call, (int)rc);
+}
+
+static pl_status open(int index, const pl_device **out)
+{
+    const pl_device *apart;
+    (void)index;
+    PL_TRY(pl_device_find("apart", &apart));
+    pl_cuda_watch_begin("0000:0B:00.0");
+    device = *apart;
+    device.name = "cuda";
+    device.room = pl_cuda_room;
+    *out = &device;
+    return PL_OK;
+}
+
+static pl_status list(pl_device_info *out, int cap, int *n)
+{
+    *n = 1;
+    if (cap < 1) return PL_OK;
+    *out = (pl_device_info){.total_bytes = card.total_bytes, .usable = true};
+    snprintf(out->name, sizeof out->name, "cuda");
+    snprintf(out->about, sizeof out->about, "%s", card.name);
+    out->free_bytes = pl_cuda_free_bytes("0000:0B:00.0");
+    return PL_OK;
+}
+
+PL_API extern const pl_cuda_plugin_info pl_cuda_plugin;
+const pl_cuda_plugin_info pl_cuda_plugin = {PL_CUDA_ABI, PL_VERSION_STRING, open, list};

@@ -1,0 +1,448 @@
+/* test_cloud.c - the parts of the cloud recipe against plain loops: the architectures, the contrast of a frame,
+ * the authors' files. */
+#include "../recipes/cloud/cloud.h"
+#include "base/err.h"
+#include "base/sys.h"
+#include "cli_run.h"
+#include "hdf5_file.h"
+#include "plimsoll_hdf5.h"
+#include "test.h"
+#include "train/train_int.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { B = 2, T = 3, C = 8, H = 3, W = 4 };
+
+/* ---- one piece of a network ------------------------------------------------------------- */
+typedef pl_val (*piece)(cloud *k, pl_val x);
+
+static pl_val graph_piece(cloud *k, pl_val x)
+{
+    return cloud_graph_attention(k, 0, x);
+}
+
+typedef struct lab {
+    pl_run *run;
+    pl_store *store;
+    pl_program *program;
+    pl_session *session;
+    const float *out;
+} lab;
+
+static const float *slot(const lab *l, const char *name)
+{
+    int i = pl_store_find(l->store, name);
+    if (i < 0) pl_test_fail(__FILE__, __LINE__, "no slot %s", name);
+    return i < 0 ? NULL : pl_session_slot(l->session, i);
+}
+
+/* Runs the piece, as in evaluation, on x of the type. */
+static void run_piece(lab *l, piece p, pl_type t, const float *x)
+{
+    static const char *const keys[] = {"model.channels=[4, 4, 8]", "frames=3", "height=24", "width=32", "batch=2",
+                                       "model.graph_width=4", "model.graph_heads=2", "model.state=4"};
+    memset(l, 0, sizeof *l);
+    CHECK_OK(pl_run_open("cloud/tiny", keys, 8, &l->run));
+    l->store = pl_store_new();
+    pl_graph *g = pl_graph_new(l->store);
+    pl_nn *m = pl_nn_new(g, false);
+    pl_builder b = {.config = l->run->config, .store = l->store, .batch = B, .parts = 1};
+    cloud k;
+    CHECK_OK(cloud_sizes(&b, m, &k));
+    pl_output(g, "y", p(&k, pl_input(g, "x", t)));
+    CHECK_OK(pl_nn_finish(m));
+    pl_nn_free(m);
+    pl_compile_opts o = PL_COMPILE_INIT;
+    CHECK_OK(pl_compile(g, &o, &l->program));
+    CHECK_OK(pl_session_new(l->store, 1, &l->program, &l->session));
+    CHECK_OK(pl_session_init(l->session, 3));
+    memcpy(pl_session_input(l->session, l->program, "x", NULL), x, (size_t)pl_type_elems(&t) * sizeof *x);
+    CHECK_OK(pl_session_run(l->session, l->program));
+    l->out = pl_session_output(l->session, l->program, "y", &t);
+}
+
+static void end_piece(lab *l)
+{
+    pl_session_free(l->session);
+    pl_program_free(l->program);
+    pl_store_free(l->store);
+    pl_run_free(l->run);
+}
+
+static void make_noise(float *x, int n)
+{
+    uint64_t state = 5;
+    for (int i = 0; i < n; i++) x[i] = (float)pl_test_noise(&state);
+}
+
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+static double softplus(double x)
+{
+    return log1p(exp(x));
+}
+
+/* y[o] = sum w[o][i] x[i] + bias[o] */
+static void affine(const float *w, const float *bias, const double *x, int out, int in, double *y)
+{
+    for (int o = 0; o < out; o++) {
+        y[o] = bias ? (double)bias[o] : 0;
+        for (int i = 0; i < in; i++) y[o] += (double)w[o * in + i] * x[i];
+    }
+}
+
+/* ---- LSTM ------------------------------------------------------------------------------- */
+static void lstm_reference(const lab *l, const float *x, double *want)
+{
+    double seq[T][C];
+    for (int t = 0; t < T; t++)
+        for (int c = 0; c < C; c++) seq[t][c] = (double)x[t * C + c];
+    for (int layer = 0; layer < 2; layer++) {
+        char name[4][32];
+        static const char *const parts[] = {"weight_ih", "weight_hh", "bias_ih", "bias_hh"};
+        for (int i = 0; i < 4; i++) snprintf(name[i], 32, "lstm.%s_l%d", parts[i], layer);
+        double h[C] = {0}, cell[C] = {0};
+        for (int t = 0; t < T; t++) {
+            double a[4 * C], b[4 * C];
+            affine(slot(l, name[0]), slot(l, name[2]), seq[t], 4 * C, C, a);
+            affine(slot(l, name[1]), slot(l, name[3]), h, 4 * C, C, b);
+            for (int c = 0; c < C; c++) {
+                double in = sigmoid(a[c] + b[c]), forget = sigmoid(a[C + c] + b[C + c]);
+                double fresh = tanh(a[2 * C + c] + b[2 * C + c]), out = sigmoid(a[3 * C + c] + b[3 * C + c]);
+                cell[c] = forget * cell[c] + in * fresh;
+                h[c] = out * tanh(cell[c]);
+            }
+            memcpy(seq[t], h, sizeof h);
+        }
+    }
+    for (int c = 0; c < C; c++) {
+        want[c] = 0;
+        for (int t = 0; t < T; t++) want[c] += seq[t][c] / T;
+    }
+}
+
+TEST(cloud_lstm_is_an_lstm)
+{
+    float x[B * T * C];
+    double want[C];
+    lab l;
+    make_noise(x, B * T * C);
+    run_piece(&l, cloud_lstm, PL_TYPE(PL_F32, B, T, C), x);
+    for (int b = 0; b < B; b++) {
+        lstm_reference(&l, x + b * T * C, want);
+        for (int c = 0; c < C; c++) CHECK_NEAR((double)l.out[b * C + c], want[c], 1e-6);
+    }
+    end_piece(&l);
+}
+
+/* ---- state space ------------------------------------------------------------------------ */
+enum { D = 2 * C, N = 4, TAPS = 4 };
+
+static void mamba_reference(const lab *l, const float *x, double *want)
+{
+    double u[T][2 * D], conv[T][D], h[D][N] = {{0}};
+    const float *taps = slot(l, "mamba.conv1d.weight"), *shift = slot(l, "mamba.conv1d.bias");
+    for (int c = 0; c < C; c++) want[c] = 0;
+    for (int t = 0; t < T; t++) {
+        double in[C], told[1 + 2 * N], dt[D], y[D], out[C];
+        for (int c = 0; c < C; c++) in[c] = (double)x[t * C + c];
+        affine(slot(l, "mamba.in_proj.weight"), NULL, in, 2 * D, C, u[t]);
+        for (int d = 0; d < D; d++) {
+            double sum = (double)shift[d];
+            for (int k = 0; k < TAPS; k++)
+                if (t + k - (TAPS - 1) >= 0) sum += (double)taps[d * TAPS + k] * u[t + k - (TAPS - 1)][d];
+            conv[t][d] = sum * sigmoid(sum);
+        }
+        affine(slot(l, "mamba.x_proj.weight"), NULL, conv[t], 1 + 2 * N, D, told);
+        affine(slot(l, "mamba.dt_proj.weight"), slot(l, "mamba.dt_proj.bias"), told, D, 1, dt);
+        for (int d = 0; d < D; d++) {
+            double step = softplus(dt[d]);
+            y[d] = (double)slot(l, "mamba.D")[d] * conv[t][d];
+            for (int n = 0; n < N; n++) {
+                double a = -exp(log(n + 1) + (double)slot(l, "mamba.A_shift")[d * N + n]);
+                h[d][n] = exp(step * a) * h[d][n] + step * told[1 + n] * conv[t][d];
+                y[d] += told[1 + N + n] * h[d][n];
+            }
+            y[d] *= u[t][D + d] * sigmoid(u[t][D + d]);
+        }
+        affine(slot(l, "mamba.out_proj.weight"), NULL, y, C, D, out);
+        for (int c = 0; c < C; c++) want[c] += out[c] / T;
+    }
+}
+
+TEST(cloud_state_space_is_selective)
+{
+    float x[B * T * C];
+    double want[C];
+    lab l;
+    make_noise(x, B * T * C);
+    for (int i = 0; i < B * T * C; i++) x[i] *= 3;
+    run_piece(&l, cloud_state_space, PL_TYPE(PL_F32, B, T, C), x);
+    for (int b = 0; b < B; b++) {
+        mamba_reference(&l, x + b * T * C, want);
+        for (int c = 0; c < C; c++) CHECK_NEAR((double)l.out[b * C + c], want[c], 1e-6);
+    }
+    end_piece(&l);
+}
+
+/* ---- graph attention -------------------------------------------------------------------- */
+enum { NODES = H * W, K = 2, F = 4 };
+
+static bool joined(int i, int j)
+{
+    int dy = abs(i / W - j / W), dx = abs(i % W - j % W);
+    return dy + dx <= 1;
+}
+
+/* x [NODES][in] to y [NODES][heads * width], by lists of edges. */
+static void gat_reference(const lab *l, const char *name, const double *x, int in, int heads, int width, double *y)
+{
+    char text[4][48];
+    static const char *const parts[] = {"lin.weight", "att_src", "att_dst", "bias"};
+    for (int i = 0; i < 4; i++) snprintf(text[i], 48, "%s.%s", name, parts[i]);
+    const float *src = slot(l, text[1]), *dst = slot(l, text[2]), *bias = slot(l, text[3]);
+    double h[NODES][8];
+    for (int i = 0; i < NODES; i++) affine(slot(l, text[0]), NULL, x + i * in, heads * width, in, h[i]);
+    for (int k = 0; k < heads; k++)
+        for (int i = 0; i < NODES; i++) {
+            double e[NODES], sum = 0;
+            for (int j = 0; j < NODES; j++) {
+                double s = 0;
+                for (int f = 0; f < width; f++)
+                    s += (double)src[k * width + f] * h[j][k * width + f] + (double)dst[k * width + f] * h[i][k * width + f];
+                e[j] = joined(i, j) ? exp(s > 0 ? s : 0.2 * s) : 0;
+                sum += e[j];
+            }
+            for (int f = 0; f < width; f++) {
+                double *to = &y[i * heads * width + k * width + f];
+                *to = (double)bias[k * width + f];
+                for (int j = 0; j < NODES; j++) *to += e[j] / sum * h[j][k * width + f];
+            }
+        }
+}
+
+TEST(cloud_graph_attends_to_neighbours)
+{
+    float x[B * NODES * C];
+    lab l;
+    make_noise(x, B * NODES * C);
+    for (int i = 0; i < B * NODES * C; i++) x[i] *= 2;
+    run_piece(&l, graph_piece, PL_TYPE(PL_F32, B, H, W, C), x);
+    for (int b = 0; b < B; b++) {
+        double in[NODES * C], first[NODES * K * F], second[NODES * C], want[C] = {0};
+        for (int i = 0; i < NODES * C; i++) in[i] = (double)x[b * NODES * C + i];
+        gat_reference(&l, "gnn_conv1", in, C, K, F, first);
+        for (int i = 0; i < NODES * K * F; i++) first[i] = first[i] > 0 ? first[i] : expm1(first[i]);
+        gat_reference(&l, "gnn_conv2", first, K * F, 1, C, second);
+        for (int i = 0; i < NODES; i++) {
+            double mean = 0, var = 0;
+            for (int c = 0; c < C; c++) mean += second[i * C + c] / C;
+            for (int c = 0; c < C; c++) var += (second[i * C + c] - mean) * (second[i * C + c] - mean) / C;
+            for (int c = 0; c < C; c++) want[c] += (second[i * C + c] - mean) / sqrt(var + 1e-5) / NODES;
+        }
+        for (int c = 0; c < C; c++) CHECK_NEAR((double)l.out[b * C + c], want[c], 2e-6);
+    }
+    end_piece(&l);
+}
+
+/* Every architecture trains: the loss of its last steps is below that of its first. */
+TEST(cloud_architectures_learn)
+{
+    static const char *const names[] = {"architecture.name=gnn", "architecture.name=ssm", "architecture.name=lstm",
+                                        "architecture.name=cnn"};
+    for (int i = 0; i < 4; i++) {
+        const char *keys[] = {names[i], "model.graph_width=4", "model.graph_heads=2", "model.graph_dropout=0",
+                              "model.dropout_conv=0", "model.dropout_dense=[0, 0]", "optim.lr=3e-3", "data.samples=8",
+                              "augment.flip=0.5", "augment.jitter=0.1", "augment.erase=0.2", "loss.type=weighted_huber_mae",
+                              "loss.under_weight=1.5", "loss.variance=0.1"};
+        pl_run *run = NULL;
+        pl_step_info info;
+        double first = 0, last = 0;
+        CHECK_OK(pl_run_open("cloud/tiny", keys, 14, &run));
+        CHECK_OK(pl_run_build(run));
+        CHECK_OK(pl_run_start(run));
+        for (int s = 0; s < 60; s++) {
+            CHECK_OK(pl_run_step(run, &info));
+            if (s < 6) first += info.loss;
+            if (s >= 54) last += info.loss;
+        }
+        CHECK_MSG(last < 0.6 * first, "%s: %g to %g", names[i], first / 6, last / 6);
+        pl_run_free(run);
+    }
+}
+
+/* ---- contrast --------------------------------------------------------------------------- */
+TEST(cloud_contrast_is_even)
+{
+    enum { SIDE = 64 };
+    static float x[SIDE * SIDE];
+    /* Two halves of different brightness and contrast: afterwards both use the range alike. */
+    uint64_t state = 3;
+    for (int i = 0; i < SIDE * SIDE; i++)
+        x[i] = (float)(i % SIDE < SIDE / 2 ? 100 + pl_test_noise(&state) : 500 + 100 * pl_test_noise(&state));
+    CHECK_OK(cloud_contrast(x, SIDE, SIDE, 1, false));
+    double left = 0, right = 0, spread = 0;
+    for (int i = 0; i < SIDE * SIDE; i++) {
+        CHECK(x[i] >= 0 && x[i] <= 1.0001f);
+        if (i % SIDE < SIDE / 4) left += (double)x[i];
+        if (i % SIDE >= SIDE * 3 / 4) right += (double)x[i], spread += fabs((double)x[i] - 0.5);
+    }
+    CHECK_NEAR(right / (SIDE * SIDE / 4), 0.5, 0.03);
+    CHECK_NEAR(spread / (SIDE * SIDE / 4), 0.25, 0.03);
+    CHECK(left > 0);
+    /* A limit of nearly nothing leaves only the ramp: values stay in order and in place. */
+    for (int i = 0; i < SIDE * SIDE; i++) x[i] = (float)(i % SIDE);
+    CHECK_OK(cloud_contrast(x, SIDE, SIDE, 1e-9, false));
+    for (int i = 1; i < SIDE; i++) CHECK(x[i] >= x[i - 1]);
+    CHECK_NEAR((double)x[SIDE / 2], 0.5, 0.1);
+    CHECK_OK(cloud_contrast(x, SIDE, SIDE, 0, true));
+    double sum = 0, squares = 0;
+    for (int i = 0; i < SIDE * SIDE; i++) sum += (double)x[i], squares += (double)x[i] * (double)x[i];
+    CHECK_NEAR(sum / (SIDE * SIDE), 0, 1e-5);
+    CHECK_NEAR(squares / (SIDE * SIDE), 1, 1e-3);
+    for (int i = 0; i < SIDE * SIDE; i++) x[i] = 7;
+    CHECK_OK(cloud_contrast(x, SIDE, SIDE, 0.01, true));
+    CHECK(isfinite(x[0]));
+}
+
+/* ---- flights ---------------------------------------------------------------------------- */
+enum { FRAMES = 20, ROWS = 12, COLS = 8, PROFILES = 40 };
+#define BEGIN 1730246400.0 /* 30 October 2024, 0:00 UTC: day 304 */
+
+/* A flight whose frame i is all i, at second 10 i; the lidar looks every 5 seconds and sees 0.1 i km at frame i,
+ * land below frames 4 and 5, no cloud at frame 6, a high one at 7. */
+static void write_flight(const char *dir, const char *name)
+{
+    static float signal[FRAMES * ROWS * COLS];
+    double time[FRAMES], day[PROFILES * 2], zenith[FRAMES], azimuth[FRAMES];
+    float base[PROFILES * 3], surface[PROFILES], ground[PROFILES];
+    char path[3][512];
+    for (int i = 0; i < FRAMES; i++) {
+        for (int p = 0; p < ROWS * COLS; p++) signal[i * ROWS * COLS + p] = (float)(100 * i + p);
+        time[i] = BEGIN + 10 * i;
+        zenith[i] = 30 + i;
+        azimuth[i] = 350 + i;
+    }
+    zenith[3] = NAN;
+    for (int i = 0; i < PROFILES; i++) {
+        int frame = i / 2;
+        day[2 * i] = day[2 * i + 1] = 304 + 5.0 * i / 86400;
+        for (int k = 0; k < 3; k++) base[3 * i + k] = k ? 9 : (float)(0.1 * frame);
+        if (frame == 6) base[3 * i] = -9999;
+        if (frame == 7) base[3 * i] = 5;
+        surface[i] = 100;
+        ground[i] = frame == 4 || frame == 5 ? 12 : 0;
+    }
+    static const char *const ends[] = {"camera.h5", "lidar_30oct24.hdf5", "nav.h5"};
+    for (int i = 0; i < 3; i++) snprintf(path[i], sizeof path[i], "%s/%s_%s", dir, name, ends[i]);
+    const char *f32 = "H5T_NATIVE_FLOAT_g", *f64 = "H5T_NATIVE_DOUBLE_g";
+    const hdf5_field camera[] = {{"Product/Signal", f32, 3, {FRAMES, ROWS, COLS}, signal},
+                                 {"Time/TimeUTC", f64, 1, {FRAMES}, time}};
+    const hdf5_field lidar[] = {{"layer_descriptor/Profile_Decimal_Julian_Day", f64, 2, {PROFILES, 2}, day},
+                                {"layer_descriptor/Layer_Base_Altitude", f32, 2, {PROFILES, 3}, base},
+                                {"layer_descriptor/Lidar_Surface_Altitude", f32, 1, {PROFILES}, surface},
+                                {"layer_descriptor/DEM_Surface_Altitude", f32, 1, {PROFILES}, ground}};
+    const hdf5_field nav[] = {{"nav/solarZenith", f64, 1, {FRAMES}, zenith}, {"nav/sunAzGrd", f64, 1, {FRAMES}, azimuth}};
+    CHECK(hdf5_file_write(path[0], camera, 2) && hdf5_file_write(path[1], lidar, 4) && hdf5_file_write(path[2], nav, 2));
+}
+
+/* The configuration of two flights a and b in dir, with further keys. */
+static pl_status open_flights(const char *dir, const char *const *more, int n, pl_run **run, void **data)
+{
+    char list[2048];
+    const char *keys[12] = {"frames=3", "height=10", "width=8", "data.first_row=2", "data.contrast=0", "data.standardise=false",
+                            list};
+    snprintf(list, sizeof list, "data.flights=%1$s=%2$s/a_camera.h5,%2$s/a_lidar_30oct24.hdf5,%2$s/a_nav.h5; "
+             "b=%2$s/b_camera.h5,%2$s/b_lidar_30oct24.hdf5,%2$s/b_nav.h5", "a", dir);
+    for (int i = 0; i < n; i++) keys[7 + i] = more[i];
+    PL_TRY(pl_run_open("cloud/tiny", keys, 7 + n, run));
+    return cloud_flights_open((*run)->config, data);
+}
+
+TEST(cloud_flights)
+{
+    if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
+    char dir[400];
+    snprintf(dir, sizeof dir, "%s", pl_test_dir());
+    write_flight(dir, "a");
+    write_flight(dir, "b");
+    static const char *const apart[] = {"data.eval_flights=b", "data.heavy_flights=a", "data.heavy_factor=1.5", "data.flat_field=false"};
+    pl_run *run = NULL;
+    void *data = NULL;
+    /* Labels: frames 1 to 3 and 8 to 19 (0 is below 0.1 km): 15, every fifth of them kept back. */
+    CHECK_OK(open_flights(dir, apart + 3, 1, &run, &data));
+    CHECK_INT(cloud_flights_size(data, PL_SUBSET_TRAIN), 2 * 12);
+    CHECK_INT(cloud_flights_size(data, PL_SUBSET_EVAL), 2 * 3);
+    cloud_flights_close(data);
+    pl_run_free(run);
+    CHECK_OK(open_flights(dir, apart, 4, &run, &data));
+    CHECK_INT(cloud_flights_size(data, PL_SUBSET_TRAIN), 3 * 15);
+    CHECK_INT(cloud_flights_size(data, PL_SUBSET_EVAL), 15);
+    cloud_flights_close(data);
+    pl_run_free(run);
+}
+
+/* A batch of one sample, as a recipe sees it. */
+typedef struct one_sample {
+    float frames[3 * 10 * 8], angles[2], target[1];
+} one_sample;
+
+static void *find_input(void *ctx, const char *name, pl_type *type)
+{
+    one_sample *b = ctx;
+    (void)type;
+    return strcmp(name, "frames") == 0 ? (void *)b->frames : strcmp(name, "angles") == 0 ? (void *)b->angles : (void *)b->target;
+}
+
+/* Labels in km, angles in degrees (a missing zenith is the flight's mean), frames between 0 and 1. */
+TEST(cloud_flights_numbers)
+{
+    if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
+    static const char *const more[] = {"data.eval_flights=b", "data.flat_field=false"};
+    static const int frame[] = {1, 2, 3, 8};
+    char dir[400];
+    pl_run *run = NULL;
+    void *data = NULL;
+    double mean = 0;
+    snprintf(dir, sizeof dir, "%s", pl_test_dir());
+    write_flight(dir, "a");
+    write_flight(dir, "b");
+    CHECK_OK(open_flights(dir, more, 2, &run, &data));
+    for (int i = 0; i < FRAMES; i++) mean += i == 3 ? 0 : (30.0 + i) / (FRAMES - 1);
+    for (int64_t i = 0; i < 4; i++) {
+        one_sample b;
+        pl_batch batch = {.find = find_input, .find_ctx = &b};
+        CHECK_OK(cloud_flights_read(data, PL_SUBSET_TRAIN, &i, 1, &batch));
+        CHECK_NEAR((double)b.target[0] * CLOUD_STD_KM + CLOUD_MEAN_KM, 0.1 * frame[i], 1e-5);
+        CHECK_NEAR((double)b.angles[0] * CLOUD_ZENITH_STD + CLOUD_ZENITH_MEAN, i == 2 ? mean : 30 + frame[i], 1e-4);
+        CHECK_NEAR((double)b.angles[1] * CLOUD_AZIMUTH_STD + CLOUD_AZIMUTH_MEAN, (350 + frame[i]) % 360, 1e-4);
+        for (int p = 0; p < 80; p++) CHECK_NEAR((double)b.frames[p], p / 79.0, 1e-5);
+    }
+    cloud_flights_close(data);
+    pl_run_free(run);
+}
+
+/* On the command line: it trains, and what does not fit together is told. */
+TEST(cloud_flights_samples)
+{
+    if (!cli_bin()) return;
+    if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
+    char dir[400], line[3000], list[1500];
+    snprintf(dir, sizeof dir, "%s", pl_test_dir());
+    write_flight(dir, "a");
+    snprintf(list, sizeof list, "data.flights='a=%1$s/a_camera.h5,%1$s/a_lidar_30oct24.hdf5,%1$s/a_nav.h5'", dir);
+    snprintf(line, sizeof line, "$P train cloud/tiny frames=3 height=10 width=8 data.first_row=2 train.steps=12 batch=4 %s", list);
+    CHECK_RUN(cli_run("%s", line), 0, "12 steps");
+    snprintf(line, sizeof line, "$P train cloud/tiny frames=3 height=11 width=8 data.first_row=2 %s", list);
+    CHECK_RUN(cli_run("%s", line), 5, "want rows 2 to 13 of 8 columns");
+    snprintf(line, sizeof line, "$P train cloud/tiny data.flights=a=x,y");
+    CHECK_RUN(cli_run("%s", line), 2, "NAME=CAMERA,LIDAR,NAV");
+    snprintf(line, sizeof line, "$P train cloud/tiny data.flights=a=/no/x.h5,y.h5,z.h5");
+    CHECK_RUN(cli_run("%s", line), 5, "/no/x.h5");
+}
