@@ -164,13 +164,19 @@ static pl_status show_picture(void *ctx, const pl_sheet *g)
     return rc == PL_OK ? emit_picture(t, step, g->name, path) : rc;
 }
 
+static pl_status skip_picture(void *ctx, const pl_sheet *g)
+{
+    (void)ctx, (void)g;
+    return PL_OK;
+}
+
 /* Pictures have nowhere to go without a folder. */
 static pl_status make_pictures(trainer *t, int64_t step)
 {
-    if (!t->folder.path || !pl_run_sample_program(t->run) || t->pictured == step) return PL_OK;
+    if (!(t->folder.path || t->shown_by_0) || !pl_run_sample_program(t->run) || t->pictured == step) return PL_OK;
     t->pictured = step;
-    pl_status rc = pl_run_sample(t->run, show_picture, t);
-    return rc == PL_OK ? monitor_pictures_end(&t->monitor, step) : rc;
+    pl_status rc = pl_run_sample(t->run, t->shown_by_0 ? skip_picture : show_picture, t);
+    return rc == PL_OK && !t->shown_by_0 ? monitor_pictures_end(&t->monitor, step) : rc;
 }
 
 static bool pictures_due(const trainer *t, int64_t step)

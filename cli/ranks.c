@@ -14,6 +14,7 @@ pl_status ranks_take_folder(trainer *t)
     if (!t->world) return PL_OK;
     pl_status rc = pl_world_tell(t->world, &found, sizeof found);
     if (rc != PL_OK || !ranks_follows(t)) return rc;
+    t->shown_by_0 = found.path != NULL;
     found.path = f->path; /* pointers are rank 0's */
     found.folder = f->folder;
     found.log = f->log;

@@ -11,6 +11,7 @@ typedef struct trainer {
     pl_run *run;  /* with phases: the one that is going on */
     pl_run *list; /* no phase is entered in it; it is `run` where there are none */
     pl_world *world; /* NULL: alone */
+    bool shown_by_0; /* this rank makes pictures along with rank 0, which has the folder */
     const cli_args *args;
     const char *memory; /* --memory */
     run_folder folder;

@@ -125,7 +125,7 @@ pl_status pl_session_init(pl_session *s, uint64_t seed)
         const pl_slot *slot = pl_store_slot(s->store, i);
         int64_t first, n = elems_here(slot, &first);
         if (n < pl_type_elems(&slot->type))
-            s->dev->fill(s->state + s->slot_at[i], 0, pl_type_bytes(&slot->type));
+            PL_TRY(s->dev->fill(s->state + s->slot_at[i], 0, pl_type_bytes(&slot->type)));
         if (s->dev->apart)
             PL_TRY(init_apart(s, i, seed));
         else

@@ -259,11 +259,14 @@ pl_status pl__ranks_check(pl_run *r)
 static pl_status gather(pl_run *r, const double *own, int n, void (*take)(double *sum, const double *v, int n),
                         double *out)
 {
-    size_t bytes = (size_t)n * sizeof *own;
-    PL_TRY(pl_world_share(r->world, own, bytes, r->stage));
-    for (int i = 0; i < pl_world_size(r->world); i++)
-        take(out, (const double *)(const void *)(r->stage + (size_t)i * bytes), n);
-    return PL_OK;
+    size_t bytes = (size_t)n * sizeof *own, all = bytes * (size_t)pl_world_size(r->world);
+    char *room = all <= PL_STAGE_BYTES ? r->stage : pl_sys_alloc(all); /* a thousand ranks, or more */
+    if (!room) return PL_ERR_MEMORY;
+    pl_status rc = pl_world_share(r->world, own, bytes, room);
+    for (int i = 0; rc == PL_OK && i < pl_world_size(r->world); i++)
+        take(out, (const double *)(const void *)(room + (size_t)i * bytes), n);
+    if (room != r->stage) pl_sys_free(room);
+    return rc;
 }
 
 static void add(double *sum, const double *v, int n)

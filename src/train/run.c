@@ -475,9 +475,9 @@ pl_status pl_run_build(pl_run *r)
     if (r->encode) parts = 1;
     bool fits = false;
     if (!parts && r->resume_parts) PL_TRY(build_as_before(r, &fits));
-    if (!fits) {
-        do PL_TRY(parts ? build_asked(r, parts) : pl__run_build_auto(r));
-        while (pl__ranks_share_more(r));
+    while (!fits) {
+        PL_TRY(parts ? build_asked(r, parts) : pl__run_build_auto(r));
+        fits = !pl__ranks_share_more(r);
     }
     if (!pl_run_memory_get(r).fits) PL_TRY(pl_run_find_minimum(r));
     return PL_OK;
@@ -814,10 +814,10 @@ static pl_status eval_bucket(pl_run *r, int bucket, int64_t total, pl_eval_info 
         PL_FAIL_IF(r->stop && *r->stop, PL_ERR_STOPPED, "the evaluation was stopped");
         k = at < rows ? rows_at_once(r->micro, rows - at) : 0;
         if (number % ranks != r->ranks.rank) continue;
-        if (ranks > 1 || at == 0) PL_TRY(pl_supply_eval(r, bucket, k ? at : 0, k ? k : 1));
+        if (at == 0 || ranks > 1) PL_TRY(pl_supply_eval(r, bucket, k ? at : 0, k ? k : 1));
         PL_TRY(pl_session_run(r->session, p));
-        /* A card works on this batch while the next is read; ranks read what is their turn. */
-        int64_t left = ranks == 1 ? rows - at - k : 0;
+        /* A card works on this batch while the next is read. */
+        int64_t left = ranks > 1 ? 0 : rows - at - k;
         if (card_of(r) && left) PL_TRY(pl_supply_eval(r, bucket, at + k, rows_at_once(r->micro, left)));
         PL_TRY(pl_session_wait(r->session));
         for (int i = 0; i < info->n; i++)

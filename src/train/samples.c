@@ -29,6 +29,7 @@ pl_nn *pl_builder_sample(pl_builder *b)
         pl_nn_fail(pl_builder_train(b), PL_ERR_MEMORY, "no memory for the sampling program");
         return NULL;
     }
+    pl__nn_set_ranks(b->sample.m, b->ranks);
     pl__nn_set_key(b->sample.m, pl_input(b->sample.g, PL_SAMPLE_KEY, PL_TYPE(PL_I64, 2)));
     return b->sample.m;
 }

@@ -46,11 +46,11 @@ struct pl_builder {
     int64_t batch, parts; /* samples of a program; its runs a step */
     pl_turn_draft turn[PL_MAX_TURNS]; /* the first is the training program */
     int n_turns;
+    const pl_nn_ranks *ranks;  /* NULL: one */
+    const pl_spread *spread;   /* of each turn; NULL: one rank */
     pl_draft eval, sample; /* sample: once it is asked for */
     pl_picture_out picture[PL_MAX_PICTURES];
     int n_pictures;
-    const pl_nn_ranks *ranks;  /* NULL: one */
-    const pl_spread *spread;   /* of each turn; NULL: one rank */
     bool probe;  /* built to be looked at: no update, goals instead */
     bool replay; /* draws are inputs; gradients are outputs */
     bool f64;    /* parameters made by the layers are f64 */
@@ -189,10 +189,6 @@ struct pl_run {
     int n_turns;
     pl_program *train, *apply; /* of the turn that is the training program */
     pl_program *eval;
-    pl_program *sample; /* with buckets: of the first; NULL */
-    pl_picture_out picture[PL_MAX_PICTURES];
-    int n_pictures;
-    uint8_t *grids; /* of all pictures, one after the other */
     int64_t micro, parts;      /* batch = micro * parts * ranks */
     pl_world *world;           /* NULL: alone */
     pl_nn_ranks ranks;         /* as configured; ranks.ranks is at least 1 */
@@ -200,6 +196,10 @@ struct pl_run {
     char card[16];             /* of ranks that have several cards among them */
     bool ranks_ready;          /* spread is known */
     const pl_nn_ranks *probed_as; /* of builds that are looked at; NULL */
+    pl_program *sample; /* with buckets: of the first; NULL */
+    pl_picture_out picture[PL_MAX_PICTURES];
+    int n_pictures;
+    uint8_t *grids; /* of all pictures, one after the other */
     pl_variant *variants; /* of every bucket; NULL: the programs above are the only ones */
     int n_variants, now;  /* now: the variant that the programs above are of */
     const char *coupled;       /* why accumulate: auto does not split the batch; NULL */
