@@ -133,6 +133,7 @@ static pl_status plan_phases(cli_args *a, const char *memory, phases *all)
     pl_run *run = NULL;
     if (a->phase) return PL_OK;
     pl_status rc = plan_open(a, memory, &run);
+    if (rc != PL_OK) cli_fail(rc);
     int n = rc == PL_OK ? pl_run_phase_count(run) : 0;
     pl_run_free(run);
     if (rc != PL_OK || n == 0) return rc;
@@ -247,6 +248,8 @@ int cmd_plan(int argc, char **argv)
     }
     cli_want(&a, 1, 1, "plan", "one configuration");
     cli_override(&a, "device", device, device_key, sizeof device_key);
+    a.argv = argv - 1; /* main's own: the program's name stands before the command's */
+    phases_answer(&a, memory);
     if (measure) {
         int code = times_measure(&a, memory);
         if (code) return code;
@@ -259,7 +262,7 @@ int cmd_plan(int argc, char **argv)
         return opened == PL_OK ? plan_print_config(run) : cli_fail(opened);
     }
     pl_status rc = plan_phases(&a, memory, &all);
-    if (rc != PL_OK) return cli_fail(rc);
+    if (rc != PL_OK) return pl_status_exit_code(rc);
     if (largest) return plan_largest(&a, memory, json);
     if (compare) return plan_compare(&a, json);
     if (sweep) return plan_sweep(&a, sweep, json);

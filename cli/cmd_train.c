@@ -20,6 +20,11 @@
 static volatile sig_atomic_t stop_asked; /* the signal's number */
 static volatile sig_atomic_t save_asked, memory_asked;
 
+bool trainer_stopped(void)
+{
+    return stop_asked != 0;
+}
+
 static void ask_stop(int signal_number)
 {
     if (stop_asked) _Exit(128 + signal_number); /* the second one does not wait */
@@ -195,7 +200,7 @@ static pl_status loop(trainer *t)
     if (eval_due(t, t->from) && t->evaluated != t->from) rc = evaluate(t, t->from);
     if (rc == PL_OK && !goes_on && t->sample_every) rc = make_pictures(t, t->from);
     t->began = trainer_now();
-    if (t->from == t->first) t->started = t->began; /* planning is no part of the run's time */
+    if (t->from == t->first) t->started = t->began - t->before_s; /* planning is no part of the run's time */
     t->shown = -1;
     while (rc == PL_OK && pl_run_steps_done(t->run) < t->steps && !stop_asked) rc = one_step(t);
     clear_bar(t);
@@ -209,7 +214,7 @@ static pl_status loop(trainer *t)
 static void tell_end(const trainer *t, int64_t done)
 {
     fprintf(stderr, "%lld steps in %s, peak of the process %s\n", (long long)(done - t->first),
-            cli_clock(trainer_now() - t->started), cli_bytes(pl_run_peak_used_bytes(t->run)));
+            cli_clock(trainer_now() - t->started), cli_bytes(trainer_peak(t)));
     bad_files_print(t->run);
     if (stop_asked && done && t->folder.saved == done)
         fprintf(stderr, "stopped at step %lld of %lld, saved; the same command goes on from there\n",
@@ -238,7 +243,7 @@ static pl_status save_model(trainer *t)
     return rc;
 }
 
-static pl_status finish(trainer *t)
+pl_status trainer_finish(trainer *t)
 {
     int64_t done = pl_run_steps_done(t->run);
     pl_status rc = t->folder.path && !stop_asked ? save_model(t) : PL_OK;
@@ -248,7 +253,7 @@ static pl_status finish(trainer *t)
 }
 
 /* The run in the folder has nothing left to do. */
-static int already_done(trainer *t)
+int trainer_done(trainer *t)
 {
     if (!t->quiet && !t->json)
         fprintf(stderr, "%s is finished: %lld steps; train.steps=N goes on to N, --fresh begins anew\n",
@@ -297,12 +302,12 @@ static void tell_going_on(const trainer *t)
                   "(accumulate=%lld gives the same bits)", then, now, then);
 }
 
-static pl_status train(trainer *t)
+pl_status trainer_train(trainer *t)
 {
     pl_status rc = pl_run_build(t->run);
     if (rc != PL_OK) return rc;
     pl_run_trace_nan(t->run, t->trace_nan);
-    bool told = !t->json && !t->quiet, going_on = t->folder.dir[0] && !t->begun;
+    bool told = !t->json && !t->quiet, going_on = t->folder.dir[0] && !t->begun && !t->continued;
     if (told && !trainer_phase(t)) {
         plan_print(t->run, t->name, NULL, 0, stderr);
         fputc('\n', stderr);
@@ -322,7 +327,7 @@ static pl_status train(trainer *t)
 }
 
 /* The exit code of a run that was not finished, or was. */
-static int exit_code(const trainer *t, pl_status rc)
+int trainer_code(const trainer *t, pl_status rc)
 {
     if (rc != PL_OK)
         return t->folder.told || t->monitor.failed ? pl_status_exit_code(rc) : cli_fail(rc);
@@ -331,7 +336,7 @@ static int exit_code(const trainer *t, pl_status rc)
     return done && t->folder.saved == done ? pl_status_exit_code(PL_ERR_STOPPED) : 128 + stop_asked;
 }
 
-static void take_settings(trainer *t)
+void trainer_settings(trainer *t)
 {
     const pl_config *c = pl_run_config(t->run);
     t->log_every = pl_config_int(c, "train.log_every");
@@ -345,154 +350,22 @@ static void take_settings(trainer *t)
 
 static int train_whole(trainer *t)
 {
-    take_settings(t);
+    trainer_settings(t);
     pl_status rc = folder_enter(&t->folder, t->run, t->folder.dir[0] != 0);
     if (rc != PL_OK) return pl_status_exit_code(rc);
-    if (t->folder.finished) return already_done(t);
-    rc = train(t);
-    if (rc == PL_OK) rc = finish(t);
-    return exit_code(t, rc);
-}
-
-/* ---- phases ----------------------------------------------------------------------------- */
-/* The phase that the folder's checkpoint is of; 0 when there is none. */
-static pl_status find_phase(trainer *t, int *phase)
-{
-    const pl_checkpoint *c = &t->folder.last;
-    int n = pl_run_phase_count(t->list);
-    *phase = 0;
-    if (!t->folder.path || !t->folder.dir[0]) return PL_OK;
-    bool known = n == 0 ? c->phase < 0
-                        : c->phase >= 0 && c->phase < n &&
-                              strcmp(pl_run_phase_at(t->list, c->phase)->name, c->phase_name) == 0;
-    if (known) {
-        *phase = c->phase;
-        return PL_OK;
-    }
-    if (c->phase < 0)
-        cli_error("%s is a run without phases, this configuration has %d", t->folder.path, n);
-    else
-        cli_error("%s is in phase %s (number %d), which this configuration has not", t->folder.path,
-                  c->phase_name, c->phase);
-    cli_error("give the phases as they were, choose a new folder, or --fresh to begin anew");
-    return PL_ERR_CONFIG;
-}
-
-static pl_status plan_phases(trainer *t, int from)
-{
-    phase_row *rows;
-    int n;
-    pl_status rc = phases_plan(t->args, t->memory, from, &rows, &n);
-    if (rc != PL_OK) return rc;
-    if (!t->json && !t->quiet) phases_print(rows, n, stderr);
-    t->largest = phases_largest(rows, n)->number;
-    rc = phases_check(rows, n);
-    t->folder.told = rc != PL_OK;
-    free(rows);
-    return rc;
-}
-
-/* Opens phase i, with the weights that it begins with. */
-static pl_status enter_phase(trainer *t, int i, int64_t before, bool resume)
-{
-    char dir[4200];
-    t->run = t->list;
-    pl_run *run = NULL;
-    pl_status rc = plan_open(t->args, t->memory, &run);
-    if (rc == PL_OK) rc = pl_run_enter(t->run = run, i, before);
-    if (rc != PL_OK) return rc;
-    take_settings(t);
-    rc = folder_enter(&t->folder, t->run, resume);
-    t->folder.told = rc != PL_OK;
-    const pl_phase *p = trainer_phase(t);
-    if (rc != PL_OK || resume || p->start < 0) return rc;
-    snprintf(dir, sizeof dir, "%s/%s", t->handed, pl_run_phase_at(t->run, p->start)->name);
-    return pl_run_take_over(t->run, dir);
-}
-
-static pl_status leave_phase(trainer *t)
-{
-    char dir[4200], best[4200];
-    const pl_phase *p = trainer_phase(t);
-    bool has = p->best && t->folder.best_step > 0;
-    snprintf(dir, sizeof dir, "%s/%s", t->handed, p->name);
-    if (has) {
-        pl_folder_checkpoint(t->folder.path, t->folder.best_step, dir, sizeof dir);
-        snprintf(best, sizeof best, "%.4096s/model.safetensors", dir);
-        snprintf(dir, sizeof dir, "%s/%s", t->handed, p->name);
-    }
-    return pl_run_hand_on(t->run, dir, has ? best : NULL);
-}
-
-static int run_phases(trainer *t, int first)
-{
-    int n = pl_run_phase_count(t->list);
-    int64_t before = t->folder.dir[0] ? t->folder.last.step - t->folder.last.phase_step : 0;
-    pl_status rc = enter_phase(t, first, before, t->folder.dir[0] != 0);
-    if (rc == PL_OK && t->folder.finished) return already_done(t);
-    if (rc == PL_OK) rc = plan_phases(t, first);
-    for (int i = first; rc == PL_OK; i++) {
-        rc = train(t);
-        if (rc == PL_OK && !stop_asked) rc = leave_phase(t);
-        if (rc != PL_OK || stop_asked || t->over || i == n - 1) break;
-        before = pl_run_steps_done(t->run);
-        monitor_close(&t->monitor);
-        pl_run_free(t->run);
-        rc = enter_phase(t, i + 1, before, false);
-    }
-    if (rc == PL_OK) rc = finish(t);
-    return exit_code(t, rc);
-}
-
-/* Where weights pass from phase to phase: RUN/phases, or a folder that is removed at the end. */
-static pl_status open_handed(trainer *t)
-{
-    const char *tmp = getenv("TMPDIR");
-    if (t->folder.path) {
-        snprintf(t->handed, sizeof t->handed, "%.4000s/phases", t->folder.path);
-        return PL_OK;
-    }
-    for (int i = 0; i < pl_run_phase_count(t->list); i++)
-        if (pl_run_phase_at(t->list, i)->best) {
-            cli_error("phase %s: result: best wants --out RUN, the folder that the best checkpoint is kept in",
-                      pl_run_phase_at(t->list, i)->name);
-            return PL_ERR_CONFIG;
-        }
-    snprintf(t->handed, sizeof t->handed, "%.4000s/plimsoll-phases-XXXXXX", tmp ? tmp : "/tmp");
-    if (mkdtemp(t->handed)) return PL_OK;
-    cli_error("cannot make folder %s: %s", t->handed, strerror(errno));
-    t->handed[0] = 0;
-    return PL_ERR_IO;
-}
-
-static void close_handed(trainer *t)
-{
-    static const char *const names[] = {"model.safetensors", "state.safetensors", "config.yaml"};
-    char path[4400];
-    if (t->folder.path || !t->handed[0]) return;
-    for (int i = 0; i < pl_run_phase_count(t->list); i++) {
-        const char *name = pl_run_phase_at(t->list, i)->name;
-        for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
-            snprintf(path, sizeof path, "%s/%s/%s", t->handed, name, names[k]);
-            unlink(path);
-        }
-        snprintf(path, sizeof path, "%s/%s", t->handed, name);
-        rmdir(path);
-    }
-    rmdir(t->handed);
+    if (t->folder.finished) return trainer_done(t);
+    rc = trainer_train(t);
+    if (rc == PL_OK) rc = trainer_finish(t);
+    return trainer_code(t, rc);
 }
 
 static int run_training(trainer *t)
 {
-    int phase = 0, code;
+    phases_continue(t);
     pl_status rc = folder_lock(&t->folder, t->fresh);
-    if (rc == PL_OK) rc = find_phase(t, &phase);
+    if (rc == PL_OK) rc = phases_find(t);
     if (rc != PL_OK) return pl_status_exit_code(rc);
-    if (pl_run_phase_count(t->list) == 0) return train_whole(t);
-    if ((rc = open_handed(t)) != PL_OK) return pl_status_exit_code(rc);
-    code = run_phases(t, phase);
-    close_handed(t);
-    return code;
+    return pl_run_phase_count(t->list) ? train_phases(t) : train_whole(t);
 }
 
 /* Better said before a plan is made than after. */
@@ -532,6 +405,8 @@ int cmd_train(int argc, char **argv)
               "  plimsoll train my.yaml --memory 6GB\n", &a);
     cli_want(&a, 1, 1, "train", "one configuration");
     cli_override(&a, "device", device, device_key, sizeof device_key);
+    a.argv = argv - 1; /* main's own: the program's name stands before the command's */
+    phases_answer(&a, memory);
     pl_status rc = plan_open(&a, memory, &t.list);
     if (rc != PL_OK) return cli_fail(rc);
     if (print_config) return plan_print_config(t.list);

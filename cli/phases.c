@@ -1,12 +1,19 @@
 /* phases.c - see phases.h.
  *
- * A phase is planned in a run of its own that is freed before the next one: memory of one plan would be
- * counted to the next.
+ * A phase is planned by a program of its own, as it will be trained by one: what planning leaves behind would
+ * be counted to the next phase, and what a forked process has not touched yet would be missing.
  */
 #include "phases.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define ASKED "PLIMSOLL_PLANS_PHASE"
 
 static pl_status plan_one(const cli_args *a, const char *memory, int number, phase_row *row)
 {
@@ -34,19 +41,90 @@ static pl_status plan_one(const cli_args *a, const char *memory, int number, pha
     return rc;
 }
 
+/* Where there can be no child. */
+static pl_status plan_here(const cli_args *a, const char *memory, int number, phase_row *row)
+{
+    pl_status rc = plan_one(a, memory, number, row);
+    if (rc != PL_OK) cli_fail(rc);
+    return rc;
+}
+
+/* What the child writes: the row, or why there is none. */
+typedef struct answer {
+    pl_status rc;
+    phase_row row;
+    char why[1024];
+} answer;
+
+void phases_answer(const cli_args *a, const char *memory)
+{
+    answer w;
+    int number, to;
+    const char *asked = getenv(ASKED);
+    if (!asked || sscanf(asked, "%d %d", &number, &to) != 2) return;
+    unsetenv(ASKED);
+    memset(&w, 0, sizeof w);
+    w.rc = plan_one(a, memory, number, &w.row);
+    if (w.rc != PL_OK) snprintf(w.why, sizeof w.why, "%s", pl_error_text());
+    w.row.split.coupled = NULL; /* a text of this process */
+    bool written = write(to, &w, sizeof w) == (ssize_t)sizeof w;
+    _exit(written ? 0 : 1);
+}
+
+/* The same command line again, with the question in the environment. */
+static void ask_in_child(const cli_args *a, int number, int to)
+{
+    char text[64];
+    snprintf(text, sizeof text, "%d %d", number, to);
+    if (setenv(ASKED, text, 1) == 0 && fcntl(to, F_SETFD, 0) == 0) execv("/proc/self/exe", a->argv);
+    _exit(1);
+}
+
+static pl_status plan_apart(const cli_args *a, const char *memory, int number, phase_row *row)
+{
+    answer w;
+    int pipes[2], status;
+    size_t got = 0;
+    if (pipe2(pipes, O_CLOEXEC) != 0) return plan_here(a, memory, number, row);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        close(pipes[0]);
+        ask_in_child(a, number, pipes[1]);
+    }
+    close(pipes[1]);
+    while (child > 0 && got < sizeof w) {
+        ssize_t n = read(pipes[0], (char *)&w + got, sizeof w - got);
+        if (n > 0) got += (size_t)n;
+        else if (n == 0 || errno != EINTR) break;
+    }
+    close(pipes[0]);
+    if (child < 0) return plan_here(a, memory, number, row);
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+    if (got < sizeof w) {
+        cli_error("planning phase %d ended early%s", number,
+                  WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL ? ": killed, perhaps for lack of memory" : "");
+        return PL_ERR_MEMORY;
+    }
+    *row = w.row;
+    if (w.rc != PL_OK) cli_error("%s", w.why);
+    return w.rc;
+}
+
 pl_status phases_plan(const cli_args *a, const char *memory, int from, phase_row **rows, int *n)
 {
     pl_run *list = NULL;
     cli_args b = *a;
     b.phase = NULL;
     pl_status rc = plan_open(&b, memory, &list);
+    if (rc != PL_OK) cli_fail(rc);
     int all = rc == PL_OK ? pl_run_phase_count(list) : 0;
     pl_run_free(list);
     *n = 0;
     *rows = rc == PL_OK ? calloc((size_t)all + 1, sizeof **rows) : NULL;
     if (rc == PL_OK && !*rows) rc = PL_ERR_MEMORY;
     for (int i = from; i < all && rc == PL_OK; i += (*rows)[*n - 1].times)
-        rc = plan_one(a, memory, i, &(*rows)[(*n)++]);
+        rc = plan_apart(a, memory, i, &(*rows)[(*n)++]);
     if (rc == PL_OK) return rc;
     free(*rows);
     *rows = NULL;

@@ -13,8 +13,12 @@ typedef struct phase_row {
     pl_run_split split;
 } phase_row;
 
-/* Plans the phases from number `from` on, repeated ones once. The caller frees *rows. */
+/* Plans the phases from number `from` on, repeated ones once. The caller frees *rows. A failure is told on
+ * stderr. */
 pl_status phases_plan(const cli_args *a, const char *memory, int from, phase_row **rows, int *n);
+/* In a program that was started to plan one phase: plans it, answers and ends. Call it once the command line is
+ * read. */
+void phases_answer(const cli_args *a, const char *memory);
 /* The row that takes most, and whether all fit. The smallest budget for all is that of the row with the
  * largest minimum. */
 const phase_row *phases_largest(const phase_row *rows, int n);

@@ -154,6 +154,7 @@ pl_status folder_enter(run_folder *f, pl_run *run, bool resume)
     f->best_is_max = strcmp(pl_config_text(c, "checkpoint.best_mode"), "max") == 0;
     snprintf(f->best, sizeof f->best, "%s", pl_config_text(c, "checkpoint.best"));
     f->saved_at = now();
+    f->saved = f->last.step;
     if (resume) return go_on(f, run);
     forget(f);
     return PL_OK;
@@ -200,6 +201,8 @@ static pl_status open_log(run_folder *f)
     if (!f->log_file && f->dir[0] && errno == ENOENT) {
         cli_error("warning: %s is gone; a new one is begun", path);
         f->log_file = fopen(path, "we");
+    } else if (f->log_file && f->keep_log) {
+        if (fseek(f->log_file, 0, SEEK_END) != 0) return fail_io("write", path);
     } else if (f->log_file && f->dir[0]) {
         long keep = kept_bytes(f->log_file, f->last.log_bytes);
         if (keep < 0) cli_error("warning: %s is shorter than when %s was written: lines are missing",
@@ -236,6 +239,9 @@ void folder_close(run_folder *f)
     pl_json_free(f->log);
     if (f->log_file) fclose(f->log_file);
     pl_folder_close(f->folder);
+    f->log = NULL;
+    f->log_file = NULL;
+    f->folder = NULL;
 }
 
 /* ---- saving ----------------------------------------------------------------------------- */

@@ -18,6 +18,12 @@ const pl_phase *trainer_phase(const trainer *t)
     return i < 0 ? NULL : pl_run_phase_at(t->run, i);
 }
 
+uint64_t trainer_peak(const trainer *t)
+{
+    uint64_t here = pl_run_peak_used_bytes(t->run);
+    return here > t->peak ? here : t->peak;
+}
+
 int64_t trainer_step(const trainer *t, int64_t step)
 {
     return step - pl_run_steps_before(t->run);
@@ -119,7 +125,7 @@ static void end_members(const trainer *t, pl_json *j, const void *what)
 {
     pl_json_int(j, "steps", *(const int64_t *)what);
     pl_json_float(j, "wall_s", trainer_now() - t->started);
-    pl_json_uint(j, "peak_used_bytes", pl_run_peak_used_bytes(t->run));
+    pl_json_uint(j, "peak_used_bytes", trainer_peak(t));
 }
 
 /* ---- what is told, by name --------------------------------------------------------------- */

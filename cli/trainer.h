@@ -17,6 +17,11 @@ typedef struct trainer {
     bool json, quiet, bar, fresh, trace_nan;
     bool over;       /* a phase has ended the run */
     bool begun;      /* log and configuration of the folder are open */
+    bool continued;  /* this program has been started for a phase that follows one of the same run */
+    int phase;       /* to begin with, and the steps of those before it */
+    int64_t before;
+    double before_s; /* seconds that earlier programs of the run took, and the most that they held */
+    uint64_t peak;
     int largest;     /* number of the phase that takes most; -1 */
     char handed[4096]; /* folder that phases leave their weights in */
     pl_json *events; /* stdout with --json, else NULL */
@@ -36,6 +41,25 @@ double trainer_now(void);
 const pl_phase *trainer_phase(const trainer *t);
 /* Of this phase. */
 int64_t trainer_step(const trainer *t, int64_t step);
+
+bool trainer_stopped(void); /* by a signal */
+/* The most that the process has held, in all phases. */
+uint64_t trainer_peak(const trainer *t);
+
+/* ---- cmd_train.c ---- */
+void trainer_settings(trainer *t); /* of the run that is about to be built */
+/* Builds and trains it; then what comes after the last phase, or when there is nothing to do. */
+pl_status trainer_train(trainer *t);
+pl_status trainer_finish(trainer *t);
+int trainer_done(trainer *t);
+int trainer_code(const trainer *t, pl_status rc);
+
+/* ---- train_phases.c ---- */
+/* Whether this program follows another of the same run. */
+void phases_continue(trainer *t);
+/* The phase that the folder's checkpoint is of. */
+pl_status phases_find(trainer *t);
+int train_phases(trainer *t); /* returns the exit code */
 
 /* ---- train_events.c: one object a line, and lines for people ---- */
 typedef struct picture_event {

@@ -29,6 +29,7 @@ typedef struct cli_command {
 typedef struct cli_args {
     const char *positional[CLI_MAX_ARGS], *overrides[CLI_MAX_ARGS];
     int n_positional, n_overrides;
+    char **argv;       /* of the whole program; set by commands that start it again */
     const char *phase; /* name or number of the phase that plan_open enters; NULL: none */
 } cli_args;
 

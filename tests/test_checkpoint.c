@@ -354,6 +354,11 @@ TEST(checkpoint_keeps_newest_and_best)
     CHECK_INT(n, best >= 20 ? 3 : 4);
     CHECK(steps[0] == 24 && steps[1] == 22 && steps[2] == 20 && (n == 3 || steps[3] == best));
     CHECK_INT(cli_run("$P inspect %s/run/best", d).code, 0);
+    /* A metric that stays the same: the first is the best, for a run that goes on as well. */
+    for (int n_steps = 4; n_steps <= 8; n_steps += 4)
+        CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=%d eval.every=2 checkpoint.best=mean_km "
+                          "checkpoint.best_mode=max --quiet --out %s/m", n_steps, d), 0, "");
+    CHECK_INT(pl_folder_best(in_dir("m")), 2);
     r = cli_run("$P train " CLI_SMALL "train.steps=2 checkpoint.best=beauty --quiet --out %s/c", d);
     CHECK_RUN(r, 2, "mae_km");
 }

@@ -273,7 +273,7 @@ TEST(degrade_jpeg_loses_what_it_should)
 {
     pl_jpeg_round *j;
     if (pl_image_missing(PL_IMAGE_JPEG)) SKIP("no libturbojpeg");
-    uint8_t *rgb = image_made(96, 64, 5);
+    uint8_t *rgb = image_made(97, 64, 5); /* one column more, for the last */
     for (int i = 0; i < 96 * 64 * 3; i += 7) rgb[i] = (uint8_t)(rgb[i] ^ 24);
     CHECK_OK(pl_jpeg_round_new(96, 64, &j));
     double fine = jpeg_error(j, rgb, 96, 64, 100), middle = jpeg_error(j, rgb, 96, 64, 80),

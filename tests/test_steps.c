@@ -263,6 +263,18 @@ TEST(steps_stop_when_nothing_improves)
     double *state = pl_session_slot(run->session, pl_store_find(run->store, "stop"));
     CHECK(state[1] == 1 && state[2] == 4);
     pl_run_free(run);
+    /* More is better; a metric that is no number never is, not as the first either. */
+    static const double score[] = {(double)NAN, 1, 2, (double)NAN, 1.5, 3};
+    static const bool higher[] = {false, true, true, false, false, true};
+    const char *most[] = {"stop.patience=9", "stop.mode=max"};
+    CHECK_OK(open_run(most, 2, &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK_OK(pl_run_start(run));
+    for (int i = 0; i < 6; i++) {
+        pl_eval_info e = {.n = 1, .name = {"loss"}, .value = {score[i]}};
+        CHECK_MSG(pl_run_judge(run, &e).better == higher[i], "evaluation %d", i);
+    }
+    pl_run_free(run);
     CHECK_OK(open_run(NULL, 0, &run));
     CHECK_OK(pl_run_build(run));
     CHECK(pl_store_find(run->store, "stop") < 0);

@@ -104,7 +104,6 @@ typedef struct pl_cg_pass {
     pl_cg_runs walk;
     /* launch */
     int32_t vec, unroll;    /* elements of a chunk, chunks in flight */
-    bool ahead;             /* sheet: loads of the next step go out before values of one */
     int32_t tx, ty;         /* threads; a row: tx threads each, ty rows a block */
     int64_t parts, part;    /* pieces of inner (flat) or along (sheet), and their length */
     int64_t tiles;          /* sheet: columns of blocks */
@@ -244,10 +243,6 @@ void pl_cg_hoist(pl_cg *w, const int *lvl, const int *dep, int level);
 void pl_cg_accumulators(pl_cg *w);
 /* U chunks. `index` declares the indices of chunk u, and z_, its place in the dense space. */
 void pl_cg_step(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w));
-/* Steps of U chunks of a sheet's walk, one at least, while row_ + reach is before end_; the loads
- * of the next go out before the values of one. */
-void pl_cg_ahead(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w),
-                 const char *reach);
 /* Combines accumulators over the block and leaves them at to_: results, or partial results. */
 void pl_cg_totals(pl_cg *w);
 void pl_cg_put_result(pl_cg *w, int sink, const char *value, const char *index);

@@ -7,8 +7,8 @@
  *
  * Where operands see several dims in along, the walk goes by segments: the outer of those dims
  * change only between them, the inner ones (at least one; more where they are short, as the windows
- * of a pool) are found at every step. Sums over rows: each thread in order, then the Y threads as a tree, then the
- * parts (codegen_fold.c). X, Y and the parts depend on sizes only.
+ * of a pool) are found at every step. Sums over rows: each thread in order, then the Y threads as a tree,
+ * then the parts (codegen_fold.c). X, Y and the parts depend on sizes only.
  */
 #include "cuda/codegen_int.h"
 
@@ -66,13 +66,8 @@ static void put_pairs(pl_cg *w, const int *lvl, const int *dep)
     if (p->unroll > 1) {
         pl_cg_put(w, "if (!(row_ - lo_ & 1) && row_ + %d * Y_ + 1 < end_) {\nenum { U = %d };\n",
                   p->unroll - 2, p->unroll);
-        if (p->ahead) {
-            pl_cg_ahead(w, lvl, dep, put_pair_index, "(U - 2) * Y_ + 1");
-        } else {
-            pl_cg_step(w, lvl, dep, put_pair_index);
-            pl_cg_put(w, "row_ += U * Y_;\n");
-        }
-        pl_cg_put(w, "continue;\n}\n");
+        pl_cg_step(w, lvl, dep, put_pair_index);
+        pl_cg_put(w, "row_ += U * Y_;\ncontinue;\n}\n");
         w->n = before;
     }
     pl_cg_put(w, "enum { U = 1 };\n");
@@ -84,14 +79,9 @@ static void put_rows(pl_cg *w, const int *lvl, const int *dep)
 {
     const pl_cg_pass *p = w->p;
     const pl_cg_counts before = w->n;
-    if (p->ahead) {
-        pl_cg_put(w, "if (row_ + %d * Y_ < end_) {\nenum { U = %d };\n", p->unroll - 1, p->unroll);
-        pl_cg_ahead(w, lvl, dep, put_index, "(U - 1) * Y_");
-    } else {
-        pl_cg_put(w, "for (; row_ + (%d - 1) * Y_ < end_; row_ += %d * Y_) {\nenum { U = %d };\n",
-                  p->unroll, p->unroll, p->unroll);
-        pl_cg_step(w, lvl, dep, put_index);
-    }
+    pl_cg_put(w, "for (; row_ + (%d - 1) * Y_ < end_; row_ += %d * Y_) {\nenum { U = %d };\n",
+              p->unroll, p->unroll, p->unroll);
+    pl_cg_step(w, lvl, dep, put_index);
     pl_cg_put(w, "}\n");
     if (p->unroll > 1) {
         pl_cg_put(w, "for (; row_ < end_; row_ += Y_) {\nenum { U = 1 };\n");

@@ -26,17 +26,17 @@ static void load(pl_cg *w, int i, const char *to)
     pl_cg_load(w, k, to, base);
 }
 
-static void declare_raw(pl_cg *w, int i, char prefix, bool per_element, const char *tail)
+static void declare_raw(pl_cg *w, int i, bool per_element, const char *tail)
 {
     const char *mem = pl_cg_mem(w->p->op[w->p->instr[i].operand].dtype);
     if (pl_cg_word(w->p, i))
-        pl_cg_put(w, "unsigned %c%d%s;\n", prefix, i, tail);
+        pl_cg_put(w, "unsigned q%d%s;\n", i, tail);
     else if (pl_cg_bytes(w->p, &w->p->op[w->p->instr[i].operand]))
-        pl_cg_put(w, "p_bytes<V> %c%d%s;\n", prefix, i, tail);
+        pl_cg_put(w, "p_bytes<V> q%d%s;\n", i, tail);
     else if (per_element)
-        pl_cg_put(w, "p_vec<%s, V> %c%d%s;\n", mem, prefix, i, tail);
+        pl_cg_put(w, "p_vec<%s, V> q%d%s;\n", mem, i, tail);
     else
-        pl_cg_put(w, "%s %c%d%s;\n", mem, prefix, i, tail);
+        pl_cg_put(w, "%s q%d%s;\n", mem, i, tail);
 }
 
 /* v<i> from what was loaded. */
@@ -104,7 +104,7 @@ void pl_cg_hoist(pl_cg *w, const int *lvl, const int *dep, int level)
         if (p->instr[i].code == PL_FORM_LOAD) {
             char to[24];
             snprintf(to, sizeof to, "q%d", i);
-            declare_raw(w, i, 'q', false, "");
+            declare_raw(w, i, false, "");
             load(w, i, to);
         }
         value(w, i, false, "");
@@ -119,7 +119,7 @@ void pl_cg_hoist(pl_cg *w, const int *lvl, const int *dep, int level)
         if (lvl[i] == level && dep[i] & PL_CG_DEP_J && p->instr[i].code == PL_FORM_LOAD) {
             char to[24];
             snprintf(to, sizeof to, "q%d", i);
-            declare_raw(w, i, 'q', true, "");
+            declare_raw(w, i, true, "");
             load(w, i, to);
         }
     open_elements(w);
@@ -181,17 +181,13 @@ static void take(pl_cg *w, int s)
     }
 }
 
-/* Declares what LOADs of a step bring, as `prefix`<i>[U], and brings it. */
-static void declare_loads(pl_cg *w, const int *lvl, const int *dep, char prefix)
-{
-    for (int i = 0; i < w->p->n_instr; i++)
-        if (lvl[i] == 2 && w->p->instr[i].code == PL_FORM_LOAD)
-            declare_raw(w, i, prefix, dep[i] & PL_CG_DEP_J, "[U]");
-}
-
-static void put_loads(pl_cg *w, const int *lvl, void (*index)(pl_cg *w), char prefix)
+/* What LOADs of a step bring, as q<i>[U]. */
+static void put_loads(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w))
 {
     const pl_cg_pass *p = w->p;
+    for (int i = 0; i < p->n_instr; i++)
+        if (lvl[i] == 2 && p->instr[i].code == PL_FORM_LOAD)
+            declare_raw(w, i, dep[i] & PL_CG_DEP_J, "[U]");
     pl_cg_put(w, "_Pragma(\"unroll\") for (int u = 0; u < U; u++) {\n");
     index(w);
     if (p->shape == PL_CG_FLAT)
@@ -199,7 +195,7 @@ static void put_loads(pl_cg *w, const int *lvl, void (*index)(pl_cg *w), char pr
     for (int i = 0; i < p->n_instr; i++)
         if (lvl[i] == 2 && p->instr[i].code == PL_FORM_LOAD) {
             char to[24];
-            snprintf(to, sizeof to, "%c%d[u]", prefix, i);
+            snprintf(to, sizeof to, "q%d[u]", i);
             load(w, i, to);
         }
     pl_cg_put(w, "}\n");
@@ -235,32 +231,8 @@ static void put_values(pl_cg *w, const int *lvl, const int *dep, void (*index)(p
 
 void pl_cg_step(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w))
 {
-    declare_loads(w, lvl, dep, 'q');
-    put_loads(w, lvl, index, 'q');
+    put_loads(w, lvl, dep, index);
     put_values(w, lvl, dep, index);
-}
-
-void pl_cg_ahead(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w),
-                 const char *reach)
-{
-    const pl_cg_pass *p = w->p;
-    declare_loads(w, lvl, dep, 'q');
-    const pl_cg_counts before = w->n;
-    put_loads(w, lvl, index, 'q');
-    pl_cg_put(w, "for (;;) {\nconst I next_ = row_ + U * Y_;\nconst bool more_ = next_ + %s < "
-                 "end_;\n", reach);
-    declare_loads(w, lvl, dep, 'y');
-    pl_cg_put(w, "{\nconst I from_ = more_ ? next_ : row_, row_ = from_;\n");
-    w->n = before;
-    put_loads(w, lvl, index, 'y');
-    pl_cg_put(w, "}\n");
-    put_values(w, lvl, dep, index);
-    pl_cg_put(w, "row_ = next_;\nif (!more_) break;\n"
-                 "_Pragma(\"unroll\") for (int u = 0; u < U; u++) {\n");
-    for (int i = 0; i < p->n_instr; i++)
-        if (lvl[i] == 2 && p->instr[i].code == PL_FORM_LOAD)
-            pl_cg_put(w, "q%d[u] = y%d[u];\n", i, i);
-    pl_cg_put(w, "}\n}\n");
 }
 
 /* ---- after the loop --------------------------------------------------------------------- */

@@ -38,7 +38,7 @@ template <class U> static __global__ void columns(grid s, const U *from, U *out)
 template <class U>
 static void launch(const pl_columns *c, const void *from, int64_t first, int64_t rows, void *out)
 {
-    int64_t packs = c->channels * 4 / (int64_t)sizeof(U), taps = pl_conv_pixels(c->taps);
+    int64_t packs = c->bytes / (int64_t)sizeof(U), taps = pl_conv_pixels(c->taps);
     grid s = {};
     s.packs = pl_div_by(packs);
     s.taps = pl_div_by(taps);
@@ -61,10 +61,12 @@ static void launch(const pl_columns *c, const void *from, int64_t first, int64_t
 extern "C" pl_status pl_columns_make(const pl_columns *c, const void *from, int64_t first, int64_t rows, void *out)
 {
     const void *p[2] = {from, out};
-    if (c->channels % 4 == 0 && pl_cuda_aligned(p, 2))
+    if (c->bytes % 16 == 0 && pl_cuda_aligned(p, 2))
         launch<uint4>(c, from, first, rows, out);
-    else
+    else if (c->bytes % 4 == 0 && pl_widest_at(pl_widest_at(4, from), out) == 4)
         launch<uint32_t>(c, from, first, rows, out);
+    else
+        launch<uint16_t>(c, from, first, rows, out);
     PL_CUDA_LAUNCHED("columns of a convolution");
     return PL_OK;
 }
@@ -75,7 +77,7 @@ struct filter {
     uint32_t taps, k[3], first[3], by[3], total;
 };
 
-static __global__ void turn(filter f, const float *w, float *out)
+template <class U> static __global__ void turn(filter f, const U *w, U *out)
 {
     for (uint32_t e = (uint32_t)PL_ITEM; e < f.total; e += (uint32_t)PL_ITEMS) {
         uint32_t i, o, j[3];
@@ -101,7 +103,11 @@ extern "C" pl_status pl_columns_filter(const pl_conv_shape *c, const int64_t *fi
         f.by[d] = (uint32_t)by[d];
     }
     f.total = (uint32_t)(pl_conv_pixels(taps) * c->oc * c->ic);
-    PL_LAUNCH(turn, pl_blocks(f.total, THREADS), THREADS, 0, f, (const float *)w, (float *)out);
+    unsigned blocks = pl_blocks(f.total, THREADS);
+    if (c->dtype == PL_F32)
+        PL_LAUNCH((turn<uint32_t>), blocks, THREADS, 0, f, (const uint32_t *)w, (uint32_t *)out);
+    else
+        PL_LAUNCH((turn<uint16_t>), blocks, THREADS, 0, f, (const uint16_t *)w, (uint16_t *)out);
     PL_CUDA_LAUNCHED("taps of a filter");
     return PL_OK;
 }
@@ -113,7 +119,7 @@ struct spread {
     uint32_t total;
 };
 
-static __global__ void scatter(spread s, const float *rows, float *out)
+template <class U> static __global__ void scatter(spread s, const U *rows, U *out)
 {
     for (uint32_t e = (uint32_t)PL_ITEM; e < s.total; e += (uint32_t)PL_ITEMS) {
         uint32_t ch, pix, p[3];
@@ -139,7 +145,11 @@ extern "C" pl_status pl_columns_spread(const pl_conv_shape *c, const int64_t *fi
     }
     s.row = row;
     s.total = (uint32_t)(rows * c->ic);
-    PL_LAUNCH(scatter, pl_blocks(s.total, THREADS * 4), THREADS, 0, s, (const float *)from, (float *)dx);
+    unsigned blocks = pl_blocks(s.total, THREADS * 4);
+    if (c->dtype == PL_F32)
+        PL_LAUNCH((scatter<uint32_t>), blocks, THREADS, 0, s, (const uint32_t *)from, (uint32_t *)dx);
+    else
+        PL_LAUNCH((scatter<uint16_t>), blocks, THREADS, 0, s, (const uint16_t *)from, (uint16_t *)dx);
     PL_CUDA_LAUNCHED("rows back to pixels");
     return PL_OK;
 }

@@ -80,16 +80,16 @@ size_t pl_conv_thin_work(const pl_conv_shape *c);
 pl_status pl_conv_thin(const pl_conv_shape *c, const void *a, const void *b, const void *bias,
                        void *out, void *work) PL_MUST_USE;
 
-/* True f32 as products over columns: conv_product.c. a, b are the op's inputs in order. */
+/* Products over columns: conv_product.c. a, b are the op's inputs in order. */
 bool pl_conv_product_takes(const pl_conv_shape *c);
 pl_status pl_conv_product_prepare(const pl_conv_shape *c, void **prep, size_t *work_bytes) PL_MUST_USE;
 void pl_conv_product_release(void *prep); /* NULL is fine */
 pl_status pl_conv_product_run(void *prep, const void *a, const void *b, const void *bias, void *out,
                               void *work) PL_MUST_USE;
-/* columns.cu, in f32. Tap k of row pixel p finds pixel p * stride + k * step + shift of an image of that size
- * with that many channels; rows: the pixels' own grid, images one after the other. */
+/* columns.cu, in f32 and 16 bits. Tap k of row pixel p finds pixel p * stride + k * step + shift of an image of
+ * that size, a pixel having that many bytes; rows: the pixels' own grid, images one after the other. */
 typedef struct pl_columns {
-    int64_t channels, rows[3], taps[3], size[3], stride[3], step[3], shift[3];
+    int64_t bytes, rows[3], taps[3], size[3], stride[3], step[3], shift[3];
 } pl_columns;
 /* Rows [first, first + n). */
 pl_status pl_columns_make(const pl_columns *c, const void *from, int64_t first, int64_t n, void *out) PL_MUST_USE;

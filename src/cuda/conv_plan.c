@@ -12,7 +12,8 @@
  *      conv ── add ── add ── act ── y            with a tail (ops/tail.h), f32 and virtual between
  *
  * A problem with a tail asks for all of it first, then for the bias alone, then for neither; what is not
- * in the plan is a pass behind it. When algorithms are timed, the fastest of the three is taken.
+ * in the plan is a pass behind it. Engines that cuDNN compiles as it makes the plan, a tenth of a second each, are for
+ * timed choices only, where the fastest of the three is taken.
  *
  * Engines come from cuDNN's heuristics, best first: mode A, then B, then the fallback list. An
  * engine is fit when its notes admit it: deterministic, f32 sums, no TF32 unless allowed. The
@@ -20,12 +21,15 @@
  * timed, the fastest of them. If none keeps the cap, the one that asks for least.
  * The choice is a function of the problem, the card and the library, never of the caller.
  *
- * Plans are kept in one table for the process, counted, because a network repeats its shapes.
+ * Plans are kept in one table for the process, counted, because a network repeats its shapes, and on disk
+ * as the text that cuDNN makes of them, compiled code included: heuristics and engines that compile their kernels
+ * take seconds in a large network.
  */
 #include "cuda/conv.h"
 
 #include "base/sys.h"
 #include "cuda/choice.h"
+#include "cuda/codegen_cache.h"
 #include "cuda/lib.h"
 
 #include <inttypes.h>
@@ -301,8 +305,8 @@ static void engine_release(engine *e)
     drop(&e->config);
 }
 
-/* Reads the notes of a configuration's engine: fit, and a text for people. */
-static bool fit(const pl_conv_shape *c, desc config, char *text, size_t cap)
+/* Reads the notes of a configuration's engine: fit, and a text for people. quick: not if it must be compiled. */
+static bool fit(const pl_conv_shape *c, bool quick, desc config, char *text, size_t cap)
 {
     cudnnBackendNumericalNote_t note[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     cudnnBackendBehaviorNote_t way[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
@@ -332,6 +336,7 @@ static bool fit(const pl_conv_shape *c, desc config, char *text, size_t cap)
     }
     for (int64_t i = 0; good && i < n_way && i < CUDNN_BEHAVIOR_NOTE_TYPE_COUNT; i++)
         compiled |= way[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION;
+    good = good && !(quick && compiled);
     drop(&e);
     snprintf(text, cap, "eng%" PRId64 "%s%s", index, tensor_core ? " tc" : "",
              compiled ? " rtc" : "");
@@ -339,7 +344,7 @@ static bool fit(const pl_conv_shape *c, desc config, char *text, size_t cap)
 }
 
 /* Appends the fit configurations of one heuristic mode; a mode that has none is no failure. */
-static pl_status ask(const pl_conv_shape *c, const graph *g, cudnnBackendHeurMode_t mode, int configs,
+static pl_status ask(const pl_conv_shape *c, const graph *g, bool quick, cudnnBackendHeurMode_t mode, int configs,
                      engine *list, int *n, int most)
 {
     desc heur = NULL, config[MAX_CONFIGS] = {NULL};
@@ -357,7 +362,7 @@ static pl_status ask(const pl_conv_shape *c, const graph *g, cudnnBackendHeurMod
         got = 0;
     for (int i = 0; rc == PL_OK && i < got && i < configs && *n < most; i++) {
         engine *e = &list[*n];
-        if (!fit(c, config[i], e->text, sizeof e->text)) continue;
+        if (!fit(c, quick, config[i], e->text, sizeof e->text)) continue;
         e->config = config[i];
         config[i] = NULL;
         ++*n;
@@ -497,15 +502,15 @@ static int timed_choice(const pl_conv_shape *c, pl_conv_level level, engine *lis
 
 /* Asks one mode and appends its fit engines; *at: the first that works. The best come first, and what holds an answer
  * is dear to make, so a few are asked for before all are. */
-static pl_status ask_for_first(const pl_conv_shape *c, const graph *g, cudnnBackendHeurMode_t mode, engine *list, int *n,
-                               int *at)
+static pl_status ask_for_first(const pl_conv_shape *c, const graph *g, bool quick, cudnnBackendHeurMode_t mode,
+                               engine *list, int *n, int *at)
 {
     int from = *n;
-    PL_TRY(ask(c, g, mode, FEW_CONFIGS, list, n, MAX_TRIED));
+    PL_TRY(ask(c, g, quick, mode, FEW_CONFIGS, list, n, MAX_TRIED));
     *at = first_that_works(c, list, from, *n);
     if (*at >= 0) return PL_OK;
     while (*n > from) engine_release(&list[--*n]);
-    PL_TRY(ask(c, g, mode, MAX_CONFIGS, list, n, MAX_TRIED));
+    PL_TRY(ask(c, g, quick, mode, MAX_CONFIGS, list, n, MAX_TRIED));
     *at = first_that_works(c, list, from, *n);
     return PL_OK;
 }
@@ -521,9 +526,9 @@ static pl_status choose(const pl_conv_shape *c, pl_conv_level level, pl_conv_pla
     pl_status rc = graph_make(c, level, &g);
     for (int m = 0; rc == PL_OK && at < 0 && m < 3; m++) {
         if (pl_cuda_autotune())
-            rc = ask(c, &g, modes[m], MAX_CONFIGS, list, &n, MAX_TRIED);
+            rc = ask(c, &g, false, modes[m], MAX_CONFIGS, list, &n, MAX_TRIED);
         else
-            rc = ask_for_first(c, &g, modes[m], list, &n, &at);
+            rc = ask_for_first(c, &g, level == PL_CONV_WHOLE, modes[m], list, &n, &at);
     }
     if (rc == PL_OK && pl_cuda_autotune()) at = timed_choice(c, level, list, n, &p->run_ms);
     if (rc == PL_OK && at < 0) at = smallest(list, n);
@@ -545,10 +550,104 @@ static void drop_plan(pl_conv_plan *p)
     p->work_bytes = 0;
 }
 
+/* That cuDNN has no kernel for a tail is worth remembering: asking takes longer than most steps of a plan. */
+static void refusal_key(const pl_conv_shape *c, char *key, size_t cap)
+{
+    char text[352];
+    pl_conv_text(c, text, sizeof text);
+    snprintf(key, cap, "refused:%s:%d%d", text, pl_cuda_tf32(), pl_cuda_autotune());
+}
+
+static bool is_refused(const pl_conv_shape *c, int level)
+{
+    char key[400], value[8];
+    refusal_key(c, key, sizeof key);
+    return level == PL_CONV_WHOLE && pl_cuda_choice_get(key, value, sizeof value);
+}
+
+static void note_refusal(const pl_conv_shape *c, int level)
+{
+    char key[400];
+    refusal_key(c, key, sizeof key);
+    if (level == PL_CONV_WHOLE) pl_cuda_choice_put(key, "1");
+}
+
 /* Whether the level asks for anything that the one below it does not. */
 static bool has_level(const pl_conv_shape *c, int level)
 {
     return level == PL_CONV_BARE || (level == PL_CONV_WITH_BIAS ? c->bias : c->add || c->act);
+}
+
+/* ---- plans on disk ---------------------------------------------------------------------------- */
+/* What stands before the plan's own text. */
+typedef struct saved {
+    uint64_t work_bytes;
+    int32_t level;
+    char engine[64];
+} saved;
+
+static pl_code_key key_of(const pl_conv_shape *c)
+{
+    char with[512];
+    snprintf(with, sizeof with, "cudnn %zu %s sm%d tf32=%d", cudnnGetVersion(), pl_cuda_card_get()->name,
+             pl_cuda_card_get()->arch, pl_cuda_tf32());
+    return pl_code_key_of((const char *)c, sizeof *c, with);
+}
+
+static bool restore(pl_conv_plan *p, const char *file, size_t len)
+{
+    saved s;
+    cudnnHandle_t h;
+    desc d = NULL;
+    int64_t got = 0, bytes = -1;
+    if (len <= sizeof s) return false;
+    memcpy(&s, file, sizeof s);
+    bool ok = pl_cuda_dnn(&h) == PL_OK && make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &d) == PL_OK &&
+              cudnnBackendSetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &h) == CUDNN_STATUS_SUCCESS &&
+              cudnnBackendSetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                                       (int64_t)(len - sizeof s), file + sizeof s) == CUDNN_STATUS_SUCCESS &&
+              cudnnBackendFinalize(d) == CUDNN_STATUS_SUCCESS &&
+              cudnnBackendGetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &got,
+                                       &bytes) == CUDNN_STATUS_SUCCESS &&
+              (uint64_t)bytes == s.work_bytes;
+    if (!ok) {
+        drop(&d);
+        return false;
+    }
+    p->plan = d;
+    p->work_bytes = (size_t)s.work_bytes;
+    p->level = (pl_conv_level)s.level;
+    memcpy(p->engine, s.engine, sizeof p->engine);
+    p->engine[sizeof p->engine - 1] = 0;
+    return true;
+}
+
+/* Timed choices have a file of their own, which other processes add to. */
+static bool load_plan(pl_conv_plan *p)
+{
+    size_t len = 0;
+    char *file = pl_cuda_autotune() ? NULL : pl_code_cache_read(pl_cuda_cache_dir(), key_of(&p->problem), &len);
+    bool ok = file && restore(p, file, len);
+    pl_sys_free(file);
+    return ok;
+}
+
+static void save_plan(const pl_conv_plan *p)
+{
+    saved s = {.work_bytes = p->work_bytes, .level = (int32_t)p->level};
+    int64_t n = 0;
+    if (!p->plan || pl_cuda_autotune() || !pl_cuda_cache_dir()[0]) return;
+    if (cudnnBackendGetAttribute(p->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, 0, &n, NULL) !=
+            CUDNN_STATUS_SUCCESS || n <= 0)
+        return;
+    char *file = pl_sys_alloc(sizeof s + (size_t)n + 1);
+    memcpy(s.engine, p->engine, sizeof s.engine);
+    if (file && cudnnBackendGetAttribute(p->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, n, &n,
+                                         file + sizeof s) == CUDNN_STATUS_SUCCESS) {
+        memcpy(file, &s, sizeof s);
+        pl_code_cache_write(pl_cuda_cache_dir(), key_of(&p->problem), file, sizeof s + (size_t)n);
+    }
+    pl_sys_free(file);
 }
 
 /* A graph that cuDNN does not take, or has no engine for, is not an error: our own kernels do it.
@@ -558,13 +657,15 @@ static pl_status fill(pl_conv_plan *p)
     uint64_t start = pl_sys_now_ns();
     cudnnHandle_t h;
     PL_TRY(pl_cuda_dnn(&h));
+    if (load_plan(p)) return PL_OK;
     for (int level = PL_CONV_WHOLE; level >= PL_CONV_BARE; level--) {
         pl_conv_plan lower = {.problem = p->problem, .run_ms = -1};
-        if (!has_level(&p->problem, level)) continue;
+        if (!has_level(&p->problem, level) || is_refused(&p->problem, level)) continue;
         /* With a plan of a higher level, only a lower one that was timed can be better. */
         if (p->plan && (!pl_cuda_autotune() || p->level < PL_CONV_WHOLE || !(p->run_ms > 0))) break;
         (void)choose(&p->problem, (pl_conv_level)level, &lower);
         bool fits = level == PL_CONV_BARE || lower.work_bytes <= work_cap(&p->problem);
+        if (!lower.plan || !fits) note_refusal(&p->problem, level);
         if (lower.plan && fits && (!p->plan || (lower.run_ms > 0 && lower.run_ms < p->run_ms))) {
             drop_plan(p);
             *p = lower;
@@ -572,6 +673,7 @@ static pl_status fill(pl_conv_plan *p)
             drop_plan(&lower);
         }
     }
+    save_plan(p);
     p->ms = (double)(pl_sys_now_ns() - start) * 1e-6;
     return PL_OK;
 }

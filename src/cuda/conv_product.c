@@ -1,9 +1,11 @@
-/* conv_product.c - true f32 convolutions as products over columns (columns.cu).
+/* conv_product.c - convolutions that cuDNN is slow at as products over columns (columns.cu).
  *
  *   y  = columns(x) w'            dx = columns(dy) w turned           dw = dy' columns(x)
  *
  * cuDNN's engines for f32 without TF32 reach a half (y) to a third (gradients) of what products do channels
- * last, and ask for copies of both operands as scratch. Columns are made in parts of a bounded size, each
+ * last, and ask for copies of both operands as scratch. In 16 bits its fast engines want channels in multiples of 8,
+ * and what is left for others takes ten to a thousand times as long (dw, whose parts are added in
+ * f32, stays with it). Columns are made in parts of a bounded size, each
  * followed by its product; the parts of dw are added in order. A filter of one tap needs no columns. With
  * a stride the pixels of dx fall into phases that different taps reach, each a problem of its own:
  *
@@ -31,7 +33,7 @@ typedef struct phase {
     pl_columns columns;
     int64_t first[3];     /* dx: its first pixel; its others follow in strides */
     int64_t tap[3];       /* dx: its first tap; likewise */
-    int64_t rows, terms;  /* of the columns */
+    int64_t channels, rows, terms; /* of the columns */
     int64_t part;         /* rows at a time */
     product whole, rest;  /* of a part, and of the last one if it is shorter */
 } phase;
@@ -60,7 +62,7 @@ static int64_t least(int64_t a, int64_t b)
 /* ---- phases ----------------------------------------------------------------------------------- */
 static void forward_phase(const pl_conv_shape *c, phase *f)
 {
-    f->columns.channels = c->ic;
+    f->channels = c->ic;
     for (int d = 0; d < 3; d++) {
         f->columns.rows[d] = c->out[d];
         f->columns.taps[d] = c->kernel[d];
@@ -74,7 +76,7 @@ static void forward_phase(const pl_conv_shape *c, phase *f)
 /* Phase r of dx: pixels q with (q + pad) % stride == r, which taps r, r + stride, ... reach. */
 static void backward_phase(const pl_conv_shape *c, int index, phase *f)
 {
-    f->columns.channels = c->oc;
+    f->channels = c->oc;
     for (int d = 2; d >= 0; d--) {
         int64_t s = c->stride[d], r = index % s, q = (r - c->pad_lo[d] % s + s) % s;
         index /= (int)s;
@@ -100,7 +102,8 @@ static bool plan(const pl_conv_shape *c, prepared *h)
     for (int d = 0; d < 3; d++)
         if (back && c->stride[d] > 1 && (c->dilation[d] != 1 || c->kernel[d] < c->stride[d])) return false;
     if (n > MAX_PHASES) return false;
-    int64_t bytes = 4 * c->n * (pl_conv_pixels(c->in) * c->ic + pl_conv_pixels(c->out) * c->oc) / 2;
+    int64_t elem = (int64_t)pl_dtype_bytes((pl_dtype)c->dtype);
+    int64_t bytes = elem * c->n * (pl_conv_pixels(c->in) * c->ic + pl_conv_pixels(c->out) * c->oc) / 2;
     bytes = bytes < LEAST_PART ? LEAST_PART : least(bytes, MOST_PART);
     for (int i = 0; i < n; i++) {
         phase *f = &h->phase[h->n_phases];
@@ -110,8 +113,9 @@ static bool plan(const pl_conv_shape *c, prepared *h)
         else
             forward_phase(c, f);
         f->rows = c->n * pl_conv_pixels(f->columns.rows);
-        f->terms = pl_conv_pixels(f->columns.taps) * f->columns.channels;
-        int64_t parts = h->plain ? 1 : (4 * f->rows * f->terms + bytes - 1) / bytes;
+        f->columns.bytes = f->channels * elem;
+        f->terms = pl_conv_pixels(f->columns.taps) * f->channels;
+        int64_t parts = h->plain ? 1 : (elem * f->rows * f->terms + bytes - 1) / bytes;
         if (f->rows == 0) continue;
         f->part = least(((f->rows + parts - 1) / parts + TILE - 1) / TILE * TILE, f->rows);
         h->n_phases++;
@@ -119,10 +123,17 @@ static bool plan(const pl_conv_shape *c, prepared *h)
     return true;
 }
 
+static bool slow_elsewhere(const pl_conv_shape *c)
+{
+    if (c->dtype == PL_F32) return !pl_cuda_tf32();
+    bool short_type = c->dtype == PL_F16 || c->dtype == PL_BF16;
+    return short_type && c->kind != PL_CONV_DW && (c->ic % 8 || c->oc % 8);
+}
+
 bool pl_conv_product_takes(const pl_conv_shape *c)
 {
     prepared h = {.n_phases = 0};
-    if (c->dtype != PL_F32 || pl_cuda_tf32() || c->groups != 1 || !pl_cuda_kernels_of("matmul")) return false;
+    if (!slow_elsewhere(c) || c->groups != 1 || !pl_cuda_kernels_of("matmul")) return false;
     if (!plan(c, &h)) return false;
     double work = 0;
     for (int i = 0; i < h.n_phases; i++) {
@@ -140,12 +151,13 @@ static pl_status product_make(const prepared *h, const phase *f, int64_t rows, p
 {
     const pl_conv_shape *c = &h->c;
     bool dw = c->kind == PL_CONV_DW, y = c->kind == PL_CONV_Y;
+    pl_dtype t = (pl_dtype)c->dtype;
     size_t bytes = 0;
     p->attr = (pl_matmul_attr){.ta = dw, .tb = y};
-    p->in[0] = PL_TYPE(PL_F32, rows, dw ? h->cols : f->terms);
-    p->in[1] = PL_TYPE(PL_F32, dw ? rows : y ? h->cols : f->terms, dw || y ? f->terms : h->cols);
-    p->in[2] = PL_TYPE(PL_F32, h->cols);
-    p->out = PL_TYPE(PL_F32, dw ? h->cols : rows, dw ? f->terms : h->cols);
+    p->in[0] = PL_TYPE(t, rows, dw ? h->cols : f->terms);
+    p->in[1] = PL_TYPE(t, dw ? rows : y ? h->cols : f->terms, dw || y ? f->terms : h->cols);
+    p->in[2] = PL_TYPE(t, h->cols);
+    p->out = PL_TYPE(t, dw ? h->cols : rows, dw ? f->terms : h->cols);
     p->call = (pl_call){.in_type = p->in, .out_type = &p->out, .attr = &p->attr, .n_in = c->bias ? 3 : 2, .n_out = 1};
     p->kernel = pl_cuda_kernels_of("matmul");
     PL_TRY(p->kernel->prepare ? p->kernel->prepare(&p->call, &p->call.prep, &bytes) : PL_OK);
@@ -170,9 +182,9 @@ static pl_status product_run(const product *p, const void *a, const void *b, con
 }
 
 /* ---- preparing ------------------------------------------------------------------------------ */
-static void at_least(size_t *bytes, int64_t floats)
+static void at_least(const prepared *h, size_t *bytes, int64_t elems)
 {
-    size_t want = ((size_t)floats * 4 + 255) & ~(size_t)255;
+    size_t want = ((size_t)elems * pl_dtype_bytes((pl_dtype)h->c.dtype) + 255) & ~(size_t)255;
     if (want > *bytes) *bytes = want;
 }
 
@@ -193,10 +205,10 @@ static pl_status fill(prepared *h, size_t *work)
         phase *f = &h->phase[i];
         PL_TRY(product_make(h, f, f->part, &f->whole, work));
         if (f->rows % f->part) PL_TRY(product_make(h, f, f->rows % f->part, &f->rest, work));
-        if (c->kind == PL_CONV_DX && !h->plain) at_least(&h->turned, f->terms * h->cols);
-        if (c->kind == PL_CONV_DW && f->part < f->rows) at_least(&h->sum, f->terms * h->cols);
-        if (pl_conv_pixels(c->stride) > 1 && c->kind == PL_CONV_DX) at_least(&h->spread, f->part * h->cols);
-        if (!h->plain) at_least(&h->columns, f->part * f->terms);
+        if (c->kind == PL_CONV_DX && !h->plain) at_least(h, &h->turned, f->terms * h->cols);
+        if (c->kind == PL_CONV_DW && f->part < f->rows) at_least(h, &h->sum, f->terms * h->cols);
+        if (pl_conv_pixels(c->stride) > 1 && c->kind == PL_CONV_DX) at_least(h, &h->spread, f->part * h->cols);
+        if (!h->plain) at_least(h, &h->columns, f->part * f->terms);
     }
     return PL_OK;
 }
@@ -219,25 +231,25 @@ pl_status pl_conv_product_prepare(const pl_conv_shape *c, void **prep, size_t *w
 /* ---- running -------------------------------------------------------------------------------- */
 /* dw's share of these rows; the first one begins the sum. */
 static pl_status add_share(const prepared *h, const phase *f, const product *p, bool begins, const void *dy,
-                           const void *columns, float *dw, char *work, void *own)
+                           const void *columns, void *dw, char *work, void *own)
 {
     if (begins) return product_run(p, dy, columns, NULL, dw, own);
-    float *share = (float *)(work + h->turned);
+    void *share = work + h->turned;
     PL_TRY(product_run(p, dy, columns, NULL, share, own));
     return pl_cuda_add_bias(PL_F32, dw, share, 1, h->cols * f->terms);
 }
 
-static pl_status run_part(const prepared *h, const phase *f, int64_t first, const float *a, const float *b,
-                          const float *bias, float *out, char *work)
+static pl_status run_part(const prepared *h, const phase *f, int64_t first, const char *a, const char *b,
+                          const void *bias, char *out, char *work)
 {
-    int64_t rows = least(f->part, f->rows - first);
+    int64_t elem = (int64_t)pl_dtype_bytes((pl_dtype)h->c.dtype), rows = least(f->part, f->rows - first);
     const product *p = rows == f->part ? &f->whole : &f->rest;
     char *spread = work + h->turned + h->sum, *columns = spread + h->spread, *own = columns + h->columns;
-    const void *left = h->plain ? (const void *)(a + first * f->terms) : columns;
+    const char *left = h->plain ? a + first * f->terms * elem : columns;
     if (!h->plain) PL_TRY(pl_columns_make(&f->columns, a, first, rows, columns));
     if (h->c.kind == PL_CONV_DW)
-        return add_share(h, f, p, first == 0, b + first * h->cols, left, out, work, own);
-    if (!h->spread) return product_run(p, left, b, bias, out + first * h->cols, own);
+        return add_share(h, f, p, first == 0, b + first * h->cols * elem, left, out, work, own);
+    if (!h->spread) return product_run(p, left, b, bias, out + first * h->cols * elem, own);
     PL_TRY(product_run(p, left, b, bias, spread, own));
     return pl_columns_spread(&h->c, f->first, f->columns.rows, first, rows, spread, out);
 }
@@ -250,7 +262,7 @@ pl_status pl_conv_product_run(void *prep, const void *a, const void *b, const vo
         const phase *f = &h->phase[i];
         if (h->turned) PL_TRY(pl_columns_filter(&h->c, f->tap, h->c.stride, f->columns.taps, b, at));
         for (int64_t first = 0; first < f->rows; first += f->part)
-            PL_TRY(run_part(h, f, first, a, h->turned ? (const void *)at : b, bias, out, at));
+            PL_TRY(run_part(h, f, first, a, h->turned ? at : b, bias, out, at));
     }
     return PL_OK;
 }

@@ -6,6 +6,7 @@
  */
 #include "cuda/device_int.h"
 #include "cuda/group.h"
+#include "cuda/lib.h"
 #include "ir/form.h"
 #include "pass/fuse.h"
 
@@ -107,6 +108,12 @@ static void cuda_model(char *out, size_t cap)
 
 static const pl_fuse_opts cuda_fuse = PL_FUSE_OPTS_CUDA(pl_cuda_group_takes);
 
+static pl_status ready(void)
+{
+    pl_cuda_lib_wait();
+    return pl_cuda_group_wait();
+}
+
 static const pl_device device = {
     .name = "cuda",
     .fuse = &cuda_fuse,
@@ -119,7 +126,7 @@ static const pl_device device = {
     .set_mode = pl_cuda_set_mode,
     .prepare = cuda_prepare,
     .discard = cuda_discard,
-    .ready = pl_cuda_group_wait,
+    .ready = ready,
     .group_inplace = cuda_group_inplace,
     .run = pl_cuda_run,
     .host_alloc = pl_cuda_host_alloc,
@@ -142,6 +149,7 @@ static const pl_device device = {
 static pl_status open(int index, const pl_device **out)
 {
     PL_TRY(pl_cuda_card_open(index));
+    pl_cuda_lib_begin();
     *out = &device;
     return PL_OK;
 }

@@ -43,6 +43,60 @@ static pl_status dnn_make(void)
     return PL_OK;
 }
 
+/* A product's heuristics read the library's tables, which is most of what its start takes. */
+static pl_status ask_once(cublasLtHandle_t h)
+{
+    cublasLtMatmulDesc_t op = NULL;
+    cublasLtMatrixLayout_t a = NULL;
+    cublasLtMatmulPreference_t pref = NULL;
+    cublasLtMatmulHeuristicResult_t r;
+    int n = 0;
+    bool made = cublasLtMatmulDescCreate(&op, CUBLAS_COMPUTE_32F, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
+                cublasLtMatrixLayoutCreate(&a, CUDA_R_16BF, 64, 64, 64) == CUBLAS_STATUS_SUCCESS &&
+                cublasLtMatmulPreferenceCreate(&pref) == CUBLAS_STATUS_SUCCESS;
+    cublasStatus_t rc = made ? cublasLtMatmulAlgoGetHeuristic(h, op, a, a, a, a, pref, 1, &r, &n) : CUBLAS_STATUS_ALLOC_FAILED;
+    if (pref) cublasLtMatmulPreferenceDestroy(pref);
+    if (a) cublasLtMatrixLayoutDestroy(a);
+    if (op) cublasLtMatmulDescDestroy(op);
+    return rc == CUBLAS_STATUS_SUCCESS ? PL_OK : PL_ERR_DEVICE;
+}
+
+/* What fails here fails again, and is told, where it is needed. */
+static void *start_both(void *index)
+{
+    cublasLtHandle_t a;
+    cudnnHandle_t b;
+    if (cudaSetDevice((int)(intptr_t)index) != cudaSuccess || pl_cuda_lt(&a) != PL_OK || ask_once(a) != PL_OK ||
+        pl_cuda_dnn(&b) != PL_OK)
+        (void)cudaGetLastError();
+    return NULL;
+}
+
+/* Once in a process, as the handles are. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_t thread;
+    bool begun, running;
+} starter = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+void pl_cuda_lib_begin(void)
+{
+    intptr_t index = pl_cuda_card_get()->index;
+    pthread_mutex_lock(&starter.lock);
+    if (!starter.begun) starter.running = pthread_create(&starter.thread, NULL, start_both, (void *)index) == 0;
+    starter.begun = true;
+    pthread_mutex_unlock(&starter.lock);
+}
+
+/* Also when the process ends early: the libraries must not be unloaded under it. */
+__attribute__((destructor)) void pl_cuda_lib_wait(void)
+{
+    pthread_mutex_lock(&starter.lock);
+    if (starter.running) pthread_join(starter.thread, NULL);
+    starter.running = false;
+    pthread_mutex_unlock(&starter.lock);
+}
+
 pl_status pl_cuda_lt(cublasLtHandle_t *out)
 {
     pthread_mutex_lock(&lock);

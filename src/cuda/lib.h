@@ -18,6 +18,9 @@ extern "C" {
 /* The process's handles, made on first use; cuDNN's enqueues on pl_cuda_stream(). */
 pl_status pl_cuda_lt(cublasLtHandle_t *out) PL_MUST_USE;
 pl_status pl_cuda_dnn(cudnnHandle_t *out) PL_MUST_USE;
+/* Makes both in a thread of its own, and waits for that: loading them takes a while that the host can use. */
+void pl_cuda_lib_begin(void);
+void pl_cuda_lib_wait(void);
 
 pl_status pl_cuda_lt_failed(cublasStatus_t rc, const char *call, const char *file, int line);
 pl_status pl_cuda_dnn_failed(cudnnStatus_t rc, const char *call, const char *file, int line);

@@ -168,8 +168,9 @@ typedef struct pl_labels {
  * as it is before fn is wanted as well. */
 typedef struct pl_tail {
     bool add, gradient, keep;
-    bool tf32; /* f32 products may use TF32 units */
-    pl_scalar_fn fn; /* NONE: none */
+    bool tf32;           /* f32 products may use TF32 units */
+    int64_t least_bytes; /* a smaller result is not worth a search for a kernel */
+    pl_scalar_fn fn;     /* NONE: none */
     double imm;
 } pl_tail;
 enum { PL_TAIL_ATTR = 1024 }; /* bytes of attributes that an op with a tail may have */

@@ -13,9 +13,11 @@
  *
  * pl_op.tail says which tails are offered, by the graph alone. It names what cuBLASLt and cuDNN have
  * and no more:
- *   products      RELU; GELU in its tanh form, with and without z, and its slope; an addition
+ *   products      an addition; RELU; GELU in its tanh form, with and without z, and its slope, in 16-bit types
+ *                 or TF32: the library's tanh is an approximation that f32 would show
  *   convolutions  an addition and any of the functions, 16-bit types or TF32, channels in multiples
- *                 of 8: what cuDNN's tensor-core engines take
+ *                 of 8: what cuDNN's tensor-core engines take; large results, because cuDNN takes its time
+ *                 over such a kernel
  * SiLU and GELU with erf behind a product stay with groups: cuBLASLt has no such epilogue.
  */
 #include "ops/tail.h"
@@ -210,6 +212,7 @@ const pl_op *pl_matmul_with_tail(const pl_call *c, const pl_tail *t, void *attr)
     pl_act act = act_of(t->fn);
     if (y->dtype == PL_F64) return NULL;
     if (act != PL_ACT_NONE && act != PL_ACT_RELU && act != PL_ACT_GELU_TANH) return NULL;
+    if (act == PL_ACT_GELU_TANH && !has_units(y->dtype, t->tf32)) return NULL;
     if ((t->keep || t->gradient) && (act != PL_ACT_GELU_TANH || t->add || !whole_rows(y))) return NULL;
     if (t->gradient && c->n_in != 2) return NULL;
     if (!t->add && act == PL_ACT_NONE) return NULL;
@@ -232,6 +235,7 @@ static const pl_op *conv_tail(const pl_call *c, const pl_tail *t, void *attr, co
 {
     pl_act act = act_of(t->fn);
     if (!has_units(c->out_type[0].dtype, t->tf32) || !core_channels(c)) return NULL;
+    if ((int64_t)pl_type_bytes(&c->out_type[0]) < t->least_bytes) return NULL;
     if (act == PL_N_ACTS || t->keep || t->gradient || (!t->add && act == PL_ACT_NONE)) return NULL;
     pl_conv_tail_attr *a = memset(attr, 0, sizeof *a);
     a->head = *(const pl_window_attr *)c->attr;

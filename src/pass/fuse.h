@@ -15,19 +15,20 @@ typedef struct pl_fuse_opts {
     bool bits;  /* bool values between groups may be stored as bits */
     bool draws; /* random numbers may be drawn where they are read, and never be stored */
     bool tails; /* libraries have products and convolutions with what follows them (pass/tail.c) */
+    int64_t tail_bytes; /* of a convolution's result, from which on that pays */
 } pl_fuse_opts;
 
 /* The CPU's tile interpreter (cpu/tile.h), but for `takes`, which is cpu/group.h's. */
 #define PL_FUSE_OPTS_INIT                                                                      \
  {                                                                                             \
-  NULL, 16384, 64, 64, 512, 8, false, true, true, false                                              \
+  NULL, 16384, 64, 64, 512, 8, false, true, true, false, 0                                              \
  }
 
 /* NVIDIA cards. One place for the device, which compiles groups, and for profiles of cards, which
  * only plan with them: their units must be the same. */
 #define PL_FUSE_OPTS_CUDA(takes)                                                               \
  {                                                                                             \
-  takes, 16384, 64, 64, 512, 24, true, false, false, true                                            \
+  takes, 16384, 64, 64, 512, 24, true, false, false, true, 16 << 20                                            \
  }
 
 pl_status pl_fuse(const pl_graph *g, const pl_fuse_opts *o, pl_units **out) PL_MUST_USE;

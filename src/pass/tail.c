@@ -263,7 +263,7 @@ static pl_status as_slope(tailer *t, growth *w, uint32_t node, pl_dtype dtype, b
     if (w->tail.add || w->tail.fn != PL_SCALAR_NONE) return PL_OK;
     for (int i = 0; i < pl_op_count() && !*ok; i++) {
         const pl_op *op = pl_op_at(i);
-        pl_tail tail = {.gradient = true, .fn = (pl_scalar_fn)op->scalar, .tf32 = t->o->tf32};
+        pl_tail tail = {.gradient = true, .fn = (pl_scalar_fn)op->scalar, .tf32 = t->o->tf32, .least_bytes = t->o->fuse->tail_bytes};
         char attr[PL_TAIL_ATTR];
         pl_type in[8], out[PL_MAX_OUT];
         pl_call c;
@@ -328,7 +328,7 @@ static pl_status grow_kept(tailer *t, uint32_t head, uint32_t val, pl_dtype dtyp
             PL_TRY(grow_kept(t, head, out_of(t, n), dtype, depth + 1));
             continue;
         }
-        growth w = {.head = head, .kept = out_of(t, head), .tail = {.keep = true, .tf32 = t->o->tf32}};
+        growth w = {.head = head, .kept = out_of(t, head), .tail = {.keep = true, .tf32 = t->o->tf32, .least_bytes = t->o->fuse->tail_bytes}};
         if (t->at[head].op || pl_role_of(t->g, n) != PL_ROLE_MAP || !as_function(&w, &t->g->nodes[n])) continue;
         bool ok = pass_node(&w, n);
         w.val = out_of(t, n);
@@ -342,7 +342,7 @@ static pl_status find(tailer *t, uint32_t head)
     const pl_node_rec *r = &t->g->nodes[head];
     pl_dtype dtype = dtype_of(t, r->out);
     if (!r->op->tail || !t->live[head]) return PL_OK;
-    growth w = {.head = head, .val = r->out, .tail = {.tf32 = t->o->tf32}};
+    growth w = {.head = head, .val = r->out, .tail = {.tf32 = t->o->tf32, .least_bytes = t->o->fuse->tail_bytes}};
     PL_TRY(grow(t, &w, dtype));
     if (!t->at[head].op) PL_TRY(grow_kept(t, head, r->out, dtype, 0));
     return PL_OK;

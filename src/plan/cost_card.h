@@ -23,6 +23,10 @@ const pl_card *pl_card_at(int i);
 /* By profile name ("h200"), or by the name a driver gives ("NVIDIA H200"); NULL if none is like it. */
 const pl_card *pl_card_find(const char *name);
 
+/* The part of the published bandwidth that kernels get. */
+#define PL_CARD_MOVES 0.68
+/* What a unit takes whatever its size. */
+double pl_card_fixed_ns(const pl_card *card, const pl_cost *cost);
 /* Nanoseconds of a unit of this cost. dtype: of what it multiplies; tf32: f32 products may use it. */
 double pl_card_ns(const pl_card *card, const pl_cost *cost, pl_dtype dtype, bool tf32);
 /* Scratch that the libraries are expected to ask for. */

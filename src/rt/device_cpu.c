@@ -84,7 +84,7 @@ static pl_status cpu_run(const pl_launch *l, uint32_t n, uint64_t *ns, uint32_t 
     return PL_OK;
 }
 
-const pl_fuse_opts pl_fuse_opts_cpu = {pl_group_takes, 16384, 64, 64, 512, 24, true, true, true, false};
+const pl_fuse_opts pl_fuse_opts_cpu = {pl_group_takes, 16384, 64, 64, 512, 24, true, true, true, false, 0};
 
 const pl_device pl_device_cpu = {
     .name = "cpu",

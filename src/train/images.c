@@ -70,12 +70,19 @@ static pl_status shape_of(const pl_image_input *in, const pl_program *p, pl_pixe
     return PL_OK;
 }
 
+/* Whether the recipe itself writes the input, from the picture. */
+static bool is_made(const pl_image_feed *f, const char *name)
+{
+    for (const char *const *m = f->made; m && *m; m++)
+        if (strcmp(*m, name) == 0) return true;
+    return false;
+}
+
 static bool is_fed(const pl_image_feed *f, const char *name)
 {
     for (const pl_image_input *i = f->images; i->name; i++)
         if (strcmp(i->name, name) == 0) return true;
-    for (const char *const *m = f->made; m && *m; m++)
-        if (strcmp(*m, name) == 0) return true;
+    if (is_made(f, name)) return true;
     return (f->label && strcmp(f->label, name) == 0) || (f->text && strcmp(f->text, name) == 0);
 }
 
@@ -204,8 +211,10 @@ static pl_status check_pool(const pl_run *r)
 /* What is erased becomes 0, which may lie between two bytes. */
 bool pl__images_as_bytes(const pl_run *r, const char *name, const pl_type *type, float *low, float *high)
 {
+    const pl_image_feed *f = r->recipe->images;
     if (type->dtype != PL_F32 || !pl__images_wanted(r) || pl_config_float(r->config, "data.erase") > 0) return false;
-    for (const pl_image_input *i = r->recipe->images ? r->recipe->images->images : NULL; i && i->name; i++)
+    if (!f || is_made(f, name)) return false;
+    for (const pl_image_input *i = f->images; i && i->name; i++)
         if (strcmp(i->name, name) == 0) {
             *low = i->low;
             *high = i->high;
@@ -330,7 +339,7 @@ static pl_status read_one(pl_run *r, const pl_images_job *j, int64_t i, int thre
         if (!all) continue;
         pl_pixels *p = &to[read.n_to++];
         *p = r->images->shape[j->bucket][read.eval][k];
-        p->bytes |= j->bytes;
+        p->bytes |= j->bytes && !is_made(f, f->images[k].name);
         p->data = all + (size_t)i * (size_t)p->w * (size_t)p->h * (size_t)p->channels *
                             (p->bytes ? 1 : sizeof(float));
     }

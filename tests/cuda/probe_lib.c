@@ -104,15 +104,6 @@ typedef struct probe {
 extern const pl_cuda_entry pl_cuda_matmul[], pl_cuda_conv[], pl_cuda_attention[];
 static const pl_cuda_entry *const tables[] = {pl_cuda_matmul, pl_cuda_conv, pl_cuda_attention};
 
-/* As the plug-in's own table has it. */
-const pl_kernel *pl_cuda_kernels_of(const char *op)
-{
-    for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
-        for (const pl_cuda_entry *e = tables[t]; e->op; e++)
-            if (strcmp(e->op, op) == 0) return e->kernels;
-    return NULL;
-}
-
 static const pl_kernel *kernel_of(const char *op, const pl_call *c)
 {
     for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)

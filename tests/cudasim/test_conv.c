@@ -3,6 +3,7 @@
  * Shapes are large enough that columns come in parts with a shorter last one; a few hundred elements of each
  * result, corners among them, are summed anew.
  */
+#include "base/dtype.h"
 #include "cuda/conv.h"
 #include "../test.h"
 
@@ -139,6 +140,50 @@ TEST(cuda_conv_products)
 {
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
         for (int kind = 0; kind < 3; kind++) check_kind(&list[i], (pl_conv_kind)kind);
+}
+
+/* bf16 with channels that are no multiples of 8. */
+static void check_short(const shapes *s, pl_conv_kind kind)
+{
+    data d = {.c = shape_of(s, kind)};
+    pl_conv_shape *c = &d.c;
+    c->dtype = PL_BF16;
+    int64_t nx = c->n * pl_conv_pixels(c->in) * c->ic, nw = c->oc * pl_conv_pixels(c->kernel) * c->ic;
+    int64_t ny = c->n * pl_conv_pixels(c->out) * c->oc, size[3] = {nx, nw, ny}, n_out = kind == PL_CONV_Y ? ny : nx;
+    CHECK(pl_conv_product_takes(c));
+    void *prep = NULL;
+    size_t work_bytes = 0;
+    CHECK_OK(pl_conv_product_prepare(c, &prep, &work_bytes));
+    float *wide[3];
+    uint16_t *thin[3];
+    for (int k = 0; k < 3; k++) {
+        wide[k] = malloc((size_t)size[k] * 4), thin[k] = malloc((size_t)size[k] * 2);
+        for (int64_t i = 0; i < size[k]; i++) wide[k][i] = pl_bf16_to_f32(thin[k][i] = pl_f32_to_bf16(draw()));
+    }
+    d.x = wide[0], d.w = wide[1], d.y = wide[2];
+    uint16_t *out = malloc((size_t)n_out * 2);
+    char *work = malloc(work_bytes + 64);
+    CHECK_OK(pl_conv_product_run(prep, thin[kind == PL_CONV_DX ? 2 : 0], thin[1], NULL, out, work));
+    for (int64_t k = 0; k < 200; k++) {
+        int64_t e = k == 0 ? 0 : k == 1 ? n_out - 1 : (int64_t)((double)(draw() + 1) * 0.5 * (double)(n_out - 1));
+        double right = kind == PL_CONV_Y ? y_at(&d, e) : dx_at(&d, e), got = (double)pl_bf16_to_f32(out[e]);
+        if (!(fabs(right - got) <= 1e-3 + 0x1p-8 * fabs(right)))
+            CHECK_MSG(false, "%s %d: element %lld is %g, not %g", s->what, kind, (long long)e, got, right);
+    }
+    for (int k = 0; k < 3; k++) free(wide[k]), free(thin[k]);
+    free(out), free(work);
+    pl_conv_product_release(prep);
+}
+
+TEST(cuda_conv_products_short)
+{
+    static const shapes odd = {"odd channels", 3, 66, 34, {1, 36, 41}, {1, 4, 4}, {1, 2, 2}, {1, 1, 1}, {0, 1, 1},
+                               {0, 1, 1}, false, 3};
+    check_short(&odd, PL_CONV_Y);
+    check_short(&odd, PL_CONV_DX);
+    pl_conv_shape c = shape_of(&odd, PL_CONV_DW);
+    c.dtype = PL_BF16;
+    CHECK(!pl_conv_product_takes(&c));
 }
 
 TEST(cuda_conv_products_refuse)
