@@ -233,6 +233,7 @@ TEST(data_by_rows)
     image_png(rgb, W, H, 2, 8, W, H, &png, &n);
     snprintf(path, sizeof path, "%s/0.png", dir);
     CHECK(image_write(path, png, n));
+    free(png);
     image_png(rgb, SIDE, SIDE + 9, 2, 8, SIDE, SIDE + 9, &png, &n); /* its middle is copied, not scaled */
     snprintf(path, sizeof path, "%s/1.png", dir);
     CHECK(image_write(path, png, n));

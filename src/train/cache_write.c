@@ -65,10 +65,11 @@ pl_status pl__cache_check_reader(pl_run *r)
     pl_builder b = {.config = r->config, .batch = r->micro, .parts = 1, .probe = true};
     b.store = pl_store_new();
     pl_status rc = b.store ? pl__builder_run(&b, r->recipe) : PL_ERR_MEMORY;
+    bool built = rc == PL_OK;
     for (int i = 0; rc == PL_OK && i < b.n_turns; i++) rc = check_inputs(r, b.turn[i].run.g);
     if (rc == PL_OK && b.eval.g) rc = check_inputs(r, b.eval.g);
     r->encode_eval = rc == PL_OK && b.eval.g;
-    if (rc == PL_OK) pl__builder_release(&b);
+    if (built) pl__builder_release(&b);
     pl_store_free(b.store);
     return rc;
 }

@@ -7,6 +7,7 @@ static const pl_config_entry schema[] = {
     {"width", PL_CONFIG_INT, "32", 8, 4096, NULL, "Of an image."},
     {"positions", PL_CONFIG_BOOL, "false", 0, 0, NULL, "A weight for every pixel: they depend on the size."},
     {"classes", PL_CONFIG_INT, "4", 2, 4096, NULL, "Classes."},
+    {"named", PL_CONFIG_BOOL, "false", 0, 0, NULL, "Those weights have the height in their name."},
     {"encode", PL_CONFIG_BOOL, "false", 0, 0, NULL, "A frozen convolution in front."},
     {"scale", PL_CONFIG_FLOAT, "1", 0, 10, NULL, "Of what the frozen convolution gives."},
     {"convs", PL_CONFIG_INT, "1", 0, 64, NULL, "Convolutions at full size: how much there is to compute."},
@@ -31,7 +32,8 @@ static pl_val image_input(pl_builder *b, pl_nn *m)
     int64_t n = pl_builder_batch(b), height = pl_config_int(c, "height"), width = pl_config_int(c, "width");
     pl_val x = pl_input(m->g, "image", PL_TYPE(PL_F32, n, height, width, 3));
     if (!pl_config_bool(c, "positions")) return x;
-    pl_val at = pl_nn_param(m, "positions", 3, (int64_t[]){height, width, 3}, (pl_nn_init){0});
+    const char *name = pl_config_bool(c, "named") ? pl_nn_name(m, "positions%d", (int)height) : "positions";
+    pl_val at = pl_nn_param(m, name, 3, (int64_t[]){height, width, 3}, (pl_nn_init){0});
     return pl_add(m->g, x, pl_broadcast(m->g, at, 4, (int64_t[]){n, height, width, 3}));
 }
 
