@@ -434,6 +434,7 @@ static void try_all(search *x, uint32_t *base, uint32_t *topo, pl_arena *mem, ui
 static void hoist_exchanges(search *x)
 {
     const pl_problem *p = x->p;
+    if (!p->units) return; /* a problem of bare tasks has none */
     for (uint32_t i = 0; i < p->n_tasks; i++) {
         const pl_unit *u = &p->units->unit[p->unit[x->best[i]]];
         bool exchange = u->kind == PL_UNIT_KERNEL && (pl_node_get(p->g, u->nodes[0])->op->flags & PL_OP_RANKS);
