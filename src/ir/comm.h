@@ -54,7 +54,11 @@ static inline pl_status pl_comm_exchange(pl_comm *c, enum pl_traffic kind)
     for (int r = 0; r < c->size; r++)
         if (r != c->rank) c->sent_bytes[kind] += c->send[r].bytes;
     c->calls = c->calls + 1;
-    return c->exchange(c);
+    pl_status rc = c->exchange(c);
+    if (rc == PL_ERR_PEER)
+        return pl_fail(rc, "rank %d cannot exchange %s %s with the others: one is gone, or they are at another exchange",
+                       c->rank, c->op ? c->op : "", c->name ? c->name : "");
+    return rc;
 }
 
 #endif

@@ -220,11 +220,12 @@ static void *compile_beside(void *ctx)
     return NULL;
 }
 
-/* Only for a card: its libraries may be asked from any thread, and the host has nothing else to do. */
+/* Only for a card: its libraries may be asked from any thread, and the host has nothing else to do. Not among
+ * ranks: their kernels meet while they are prepared, and all ranks must do that in one order. */
 static void begin_beside(const pl_run *r, compile_job *j)
 {
-    bool card = strncmp(r->compile.device, "cuda", 4) == 0;
-    j->running = card && pthread_create(&j->thread, NULL, compile_beside, j) == 0;
+    bool alone = pl__ranks(r) == 1 && strncmp(r->compile.device, "cuda", 4) == 0;
+    j->running = alone && pthread_create(&j->thread, NULL, compile_beside, j) == 0;
 }
 
 static pl_status end_beside(compile_job *j)
