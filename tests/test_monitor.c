@@ -161,3 +161,17 @@ TEST(monitor_device_test)
     r = cli_run("$P devices --test nothing");
     CHECK_MSG(r.code != 0 && strstr(r.err, "nothing"), "%d %s", r.code, r.err);
 }
+
+/* Logs, evaluations and checkpoints included: what the process holds at step 10,000 is what it held at step 10,
+ * within a mebibyte. */
+TEST(monitor_ten_thousand_steps_are_flat)
+{
+    if (!cli_bin()) SKIP("PL_BIN is not built");
+    if (!pl_test_long()) SKIP("long");
+    cli_result r = cli_run("cd %s && $P train cloud/tiny height=16 width=16 train.steps=10000 eval.every=2000 "
+                           "checkpoint.every=2500 --quiet --out flat && awk -F, '$1==10{a=$NF} $1==10000{b=$NF} "
+                           "END{print b-a}' flat/metrics.csv", pl_test_dir());
+    CHECK_MSG(r.code == 0 && r.out[0], "%s", r.err);
+    double grown = strtod(r.out, NULL);
+    CHECK_MSG(grown <= 1 << 20 && grown >= -(1 << 20), "grown by %.0f bytes", grown);
+}
