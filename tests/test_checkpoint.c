@@ -452,3 +452,20 @@ TEST(checkpoint_pytorch_agrees)
     }
     json_decref(theirs);
 }
+
+/* With room for fewer than there are, the newest are told, whatever the order of the listing. */
+TEST(checkpoint_newest_of_many)
+{
+    static const int64_t made[] = {30, 7, 90, 41, 12, 88, 3, 64};
+    char path[600];
+    int64_t got[3];
+    for (size_t i = 0; i < sizeof made / sizeof *made; i++) {
+        snprintf(path, sizeof path, "%s/run/checkpoints/step-%08lld", pl_test_dir(), (long long)made[i]);
+        CHECK(cli_run("mkdir -p %s", path).code == 0);
+    }
+    snprintf(path, sizeof path, "%s/run", pl_test_dir());
+    CHECK_INT(pl_folder_steps(path, got, 3), 8);
+    CHECK(got[0] == 90 && got[1] == 88 && got[2] == 64);
+    CHECK_INT(pl_folder_steps(path, got, 1), 8);
+    CHECK_INT(got[0], 90);
+}

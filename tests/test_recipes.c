@@ -239,3 +239,25 @@ TEST(recipes_replay_in_f64)
                   r.worst_grad, r.worst_grad_name, r.worst_final, r.worst_final_name);
     }
 }
+
+TEST(recipes_1000_steps_are_flat)
+{
+    static const char *const names[] = {"cloud/tiny", "lgt/tiny", "wandistill/tiny", "stablesr/tiny"};
+    if (!pl_test_long()) SKIP("long");
+    for (int k = 0; k < 4; k++) {
+        pl_run *run;
+        pl_step_info info;
+        uint64_t after_ten = 0;
+        CHECK_OK(pl_run_open(names[k], NULL, 0, &run));
+        CHECK_OK(pl_run_build(run));
+        CHECK_OK(pl_run_start(run));
+        for (int i = 0; i < 1000; i++) {
+            CHECK_OK(pl_run_step(run, &info));
+            if (i == 9) after_ten = pl_run_used_bytes(run);
+        }
+        uint64_t now = pl_run_used_bytes(run);
+        pl_run_free(run);
+        CHECK_MSG(now <= after_ten + (64 << 10), "%s: %llu bytes after 10 steps, %llu after 1000", names[k],
+                  (unsigned long long)after_ten, (unsigned long long)now);
+    }
+}

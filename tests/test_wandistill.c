@@ -429,26 +429,6 @@ TEST(wandistill_seed_compat_trains)
     CHECK(isfinite(loss[1][1]) && loss[0][0] != loss[1][0] && loss[0][1] != loss[1][1]);
 }
 
-/* ---- long --------------------------------------------------------------------------------- */
-TEST(wandistill_1000_steps_are_flat)
-{
-    if (!pl_test_long()) SKIP("long");
-    pl_run *run;
-    uint64_t after_ten = 0;
-    CHECK_OK(pl_run_open("wandistill/tiny", NULL, 0, &run));
-    CHECK_OK(pl_run_build(run));
-    CHECK_OK(pl_run_start(run));
-    for (int i = 0; i < 1000; i++) {
-        pl_step_info info;
-        CHECK_OK(pl_run_step(run, &info));
-        if (i == 9) after_ten = pl_run_used_bytes(run);
-    }
-    uint64_t now = pl_run_used_bytes(run);
-    pl_run_free(run);
-    CHECK_MSG(now <= after_ten + (64 << 10), "%llu bytes after 10 steps, %llu after 1000",
-              (unsigned long long)after_ten, (unsigned long long)now);
-}
-
 /* ---- prompts ------------------------------------------------------------------------------ */
 /* The prompts and embeddings that the recipe writes train as its own samples do, up to their order: the
  * mean loss over the evaluation's lines is that of some lines, and each line's row is read. */

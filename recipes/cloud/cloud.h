@@ -42,7 +42,7 @@ void cloud_flights_close(void *data);
 int64_t cloud_flights_size(void *data, pl_subset subset);
 pl_status cloud_flights_read(void *data, pl_subset subset, const int64_t *sample, int n, pl_batch *batch);
 /* contrast.c: a frame of numbers to one of even contrast, in place; limit 0 leaves the contrast alone. */
-pl_status cloud_contrast(float *x, int64_t height, int64_t width, double limit, bool standardise);
+void cloud_contrast(float *x, int64_t height, int64_t width, double limit, bool standardise);
 
 /* Heights are learned standardised: (km - mean) / std of the uniform distribution on the range. */
 #define CLOUD_MIN_KM 0.1

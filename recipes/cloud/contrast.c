@@ -8,7 +8,6 @@
 #include "cloud.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 enum { FIELDS = 8, BINS = 256 };
 
@@ -37,10 +36,9 @@ static double between(int64_t i, int64_t n, int *first, int *second)
     return at - low;
 }
 
-static bool even_out(float *x, int64_t height, int64_t width, double limit)
+static void even_out(float *x, int64_t height, int64_t width, double limit)
 {
-    float (*map)[BINS] = malloc(sizeof *map * FIELDS * FIELDS);
-    if (!map) return false;
+    float map[FIELDS * FIELDS][BINS]; /* 64 KiB */
     for (int64_t i = 0; i < FIELDS * FIELDS; i++) {
         int64_t r = i / FIELDS, c = i % FIELDS;
         equalise(x, width, height * r / FIELDS, height * (r + 1) / FIELDS, width * c / FIELDS, width * (c + 1) / FIELDS,
@@ -54,11 +52,9 @@ static bool even_out(float *x, int64_t height, int64_t width, double limit)
             double lower = (1 - u) * (double)map[r1 * FIELDS + c0][bin] + u * (double)map[r1 * FIELDS + c1][bin];
             x[r * width + c] = (float)((1 - v) * upper + v * lower);
         }
-    free(map);
-    return true;
 }
 
-pl_status cloud_contrast(float *x, int64_t height, int64_t width, double limit, bool standardise)
+void cloud_contrast(float *x, int64_t height, int64_t width, double limit, bool standardise)
 {
     int64_t n = height * width;
     float lo = INFINITY, hi = -INFINITY;
@@ -68,13 +64,12 @@ pl_status cloud_contrast(float *x, int64_t height, int64_t width, double limit, 
         hi = fmaxf(hi, x[i]);
     }
     for (int64_t i = 0; i < n; i++) x[i] = hi > lo ? (x[i] - lo) / (hi - lo) : 0;
-    if (limit > 0 && height >= FIELDS && width >= FIELDS && !even_out(x, height, width, limit)) return PL_ERR_MEMORY;
-    if (!standardise) return PL_OK;
+    if (limit > 0 && height >= FIELDS && width >= FIELDS) even_out(x, height, width, limit);
+    if (!standardise) return;
     double sum = 0, squares = 0;
     for (int64_t i = 0; i < n; i++) sum += (double)x[i];
     double mean = sum / (double)n;
     for (int64_t i = 0; i < n; i++) squares += ((double)x[i] - mean) * ((double)x[i] - mean);
     double std = sqrt(squares / (double)n) + 1e-8;
     for (int64_t i = 0; i < n; i++) x[i] = (float)(((double)x[i] - mean) / std);
-    return PL_OK;
 }

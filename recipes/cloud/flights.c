@@ -21,6 +21,7 @@
 #include "plimsoll_hdf5.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,9 +46,11 @@ typedef struct flights {
     int n;
     int64_t frames, height, width, first_row;
     double clip;
-    bool even, standardise;
+    bool standardise;
     place *samples[2]; /* by pl_subset */
     int64_t count[2];
+    float *whole; /* a camera's frame, for one reader at a time: HDF5 lets no more in */
+    pthread_mutex_t lock;
 } flights;
 
 /* ---- columns of numbers ----------------------------------------------------------------- */
@@ -307,8 +310,18 @@ void cloud_flights_close(void *data)
         if (f->frames) pl_hdf5_close(f->frames);
         free(f->zenith), free(f->azimuth), free(f->km), free(f->flat);
     }
-    if (s) free(s->samples[0]), free(s->samples[1]);
+    if (!s) return;
+    free(s->samples[0]), free(s->samples[1]), free(s->whole);
+    pthread_mutex_destroy(&s->lock);
     free(s);
+}
+
+static size_t largest_frame(const flights *s)
+{
+    int64_t most = 0;
+    for (int i = 0; i < s->n; i++)
+        if (s->flight[i].rows * s->flight[i].columns > most) most = s->flight[i].rows * s->flight[i].columns;
+    return (size_t)most;
 }
 
 pl_status cloud_flights_open(const pl_config *c, void **data)
@@ -321,8 +334,10 @@ pl_status cloud_flights_open(const pl_config *c, void **data)
     s->first_row = pl_config_int(c, "data.first_row");
     s->clip = pl_config_float(c, "data.contrast");
     s->standardise = pl_config_bool(c, "data.standardise");
+    pthread_mutex_init(&s->lock, NULL);
     pl_status rc = open_list(s, c);
     if (rc == PL_OK) rc = share_out(s, c);
+    if (rc == PL_OK && !(s->whole = malloc(largest_frame(s) * sizeof *s->whole))) rc = PL_ERR_MEMORY;
     if (rc != PL_OK) {
         cloud_flights_close(s);
         return rc;
@@ -336,38 +351,36 @@ int64_t cloud_flights_size(void *data, pl_subset subset)
     return ((const flights *)data)->count[subset];
 }
 
-static pl_status read_frame(const flights *s, const flight *f, int64_t i, float *scratch, float *to)
+static pl_status read_frame(flights *s, const flight *f, int64_t i, float *to)
 {
     i = i < 0 ? 0 : i >= f->n ? f->n - 1 : i;
-    pl_status rc = pl_hdf5_read(f->frames, i, PL_F32, scratch);
-    if (rc != PL_OK) return rc;
     int64_t pixels = s->height * s->width;
-    const float *from = scratch + s->first_row * s->width;
-    for (int64_t p = 0; p < pixels; p++) to[p] = f->flat ? from[p] * f->flat[p] : from[p];
-    return cloud_contrast(to, s->height, s->width, s->clip, s->standardise);
+    pthread_mutex_lock(&s->lock);
+    pl_status rc = pl_hdf5_read(f->frames, i, PL_F32, s->whole);
+    const float *from = s->whole + s->first_row * s->width;
+    for (int64_t p = 0; rc == PL_OK && p < pixels; p++) to[p] = f->flat ? from[p] * f->flat[p] : from[p];
+    pthread_mutex_unlock(&s->lock);
+    if (rc == PL_OK) cloud_contrast(to, s->height, s->width, s->clip, s->standardise);
+    return rc;
 }
 
 pl_status cloud_flights_read(void *data, pl_subset subset, const int64_t *sample, int n, pl_batch *batch)
 {
-    const flights *s = data;
+    flights *s = data;
     float *frames = pl_batch_input(batch, "frames", NULL), *angles = pl_batch_input(batch, "angles", NULL);
     float *target = pl_batch_input(batch, "target", NULL);
-    int64_t pixels = s->height * s->width, largest = 0;
-    for (int i = 0; i < s->n; i++)
-        if (s->flight[i].rows * s->flight[i].columns > largest) largest = s->flight[i].rows * s->flight[i].columns;
-    float *scratch = malloc((size_t)largest * sizeof *scratch);
-    pl_status rc = scratch ? PL_OK : PL_ERR_MEMORY;
+    int64_t pixels = s->height * s->width;
+    pl_status rc = PL_OK;
     for (int i = 0; rc == PL_OK && i < n; i++) {
         place at = s->samples[subset][sample[i]];
         const flight *f = &s->flight[at.flight];
         for (int64_t t = 0; frames && rc == PL_OK && t < s->frames; t++)
-            rc = read_frame(s, f, at.frame - s->frames / 2 + t, scratch, frames + (i * s->frames + t) * pixels);
+            rc = read_frame(s, f, at.frame - s->frames / 2 + t, frames + (i * s->frames + t) * pixels);
         if (angles) {
             angles[2 * i] = (float)((f->zenith[at.frame] - CLOUD_ZENITH_MEAN) / CLOUD_ZENITH_STD);
             angles[2 * i + 1] = (float)((f->azimuth[at.frame] - CLOUD_AZIMUTH_MEAN) / CLOUD_AZIMUTH_STD);
         }
         if (target) target[i] = (float)(((double)f->km[at.frame] - CLOUD_MEAN_KM) / CLOUD_STD_KM);
     }
-    free(scratch);
     return rc;
 }
