@@ -39,16 +39,19 @@ static const float *slot(const lab *l, const char *name)
     return i < 0 ? NULL : pl_session_slot(l->session, i);
 }
 
-/* Runs the piece, as in evaluation, on x of the type. */
-static void run_piece(lab *l, piece p, pl_type t, const float *x)
+/* Runs the piece on x of the type: as in evaluation, or as in training with one key more. */
+static void run_piece_with(lab *l, piece p, pl_type t, const float *x, const char *key)
 {
     static const char *const keys[] = {"model.channels=[4, 4, 8]", "frames=3", "height=24", "width=32", "batch=2",
                                        "model.graph_width=4", "model.graph_heads=2", "model.state=4"};
+    const char *all[9];
+    memcpy(all, keys, sizeof keys);
+    all[8] = key;
     memset(l, 0, sizeof *l);
-    CHECK_OK(pl_run_open("cloud/tiny", keys, 8, &l->run));
+    CHECK_OK(pl_run_open("cloud/tiny", all, key ? 9 : 8, &l->run));
     l->store = pl_store_new();
     pl_graph *g = pl_graph_new(l->store);
-    pl_nn *m = pl_nn_new(g, false);
+    pl_nn *m = pl_nn_new(g, key != NULL);
     pl_builder b = {.config = l->run->config, .store = l->store, .batch = B, .parts = 1};
     cloud k;
     CHECK_OK(cloud_sizes(&b, m, &k));
@@ -62,6 +65,11 @@ static void run_piece(lab *l, piece p, pl_type t, const float *x)
     memcpy(pl_session_input(l->session, l->program, "x", NULL), x, (size_t)pl_type_elems(&t) * sizeof *x);
     CHECK_OK(pl_session_run(l->session, l->program));
     l->out = pl_session_output(l->session, l->program, "y", &t);
+}
+
+static void run_piece(lab *l, piece p, pl_type t, const float *x)
+{
+    run_piece_with(l, p, t, x, NULL);
 }
 
 static void end_piece(lab *l)
@@ -277,6 +285,58 @@ TEST(cloud_architectures_learn)
     }
 }
 
+/* ---- augmentation ----------------------------------------------------------------------- */
+enum { TALL = 24, WIDE = 32, STACK = T * TALL * WIDE };
+
+static pl_val changed_frames(cloud *k, pl_val x)
+{
+    pl_val none = PL_NO_VAL;
+    cloud_augment(k, &x, &none);
+    return x;
+}
+
+/* The azimuth of stacks whose frames do not matter. */
+static pl_val changed_angles(cloud *k, pl_val x)
+{
+    pl_val frames = pl_fill(k->m->g, PL_TYPE(PL_F32, B, T, TALL, WIDE), 1);
+    cloud_augment(k, &frames, &x);
+    return x;
+}
+
+TEST(cloud_augmentation)
+{
+    static float x[B * STACK];
+    float angles[2 * B] = {0.5f, 0.25f, -1, -0.75f};
+    pl_type t = PL_TYPE(PL_F32, B, T, TALL, WIDE);
+    lab l;
+    for (int i = 0; i < B * STACK; i++) x[i] = (float)(1 + i);
+    run_piece_with(&l, changed_frames, t, x, "augment.flip=1");
+    for (int i = 0; i < B * STACK; i++) CHECK(l.out[i] == x[i - i % WIDE + WIDE - 1 - i % WIDE]);
+    end_piece(&l);
+    run_piece_with(&l, changed_angles, PL_TYPE(PL_F32, B, 2), angles, "augment.flip=1");
+    for (int b = 0; b < B; b++) { /* 360 degrees minus the azimuth; the zenith stays */
+        double degrees = (double)angles[2 * b + 1] * CLOUD_AZIMUTH_STD + CLOUD_AZIMUTH_MEAN;
+        CHECK(l.out[2 * b] == angles[2 * b]);
+        CHECK_NEAR((double)l.out[2 * b + 1] * CLOUD_AZIMUTH_STD + CLOUD_AZIMUTH_MEAN, 360 - degrees, 1e-3);
+    }
+    end_piece(&l);
+    run_piece_with(&l, changed_frames, t, x, "augment.erase=1");
+    for (int b = 0; b < B; b++) { /* the same rectangle in every frame, 2 to 10 % of it (and a rim of rounding) */
+        int gone = 0;
+        for (int i = 0; i < TALL * WIDE; i++) {
+            bool first = l.out[b * STACK + i] == 0;
+            gone += first;
+            for (int f = 1; f < T; f++) CHECK((l.out[b * STACK + f * TALL * WIDE + i] == 0) == first);
+        }
+        CHECK_MSG(gone >= 0.01 * TALL * WIDE && gone <= 0.14 * TALL * WIDE, "%d pixels erased", gone);
+    }
+    end_piece(&l);
+    run_piece_with(&l, changed_frames, t, x, "augment.jitter=0.2");
+    double slope = (double)(l.out[STACK - 1] - l.out[0]) / (double)(x[STACK - 1] - x[0]);
+    CHECK_MSG(slope >= 0.8 * 0.8 && slope <= 1.2 * 1.2 && fabs(slope - 1) > 1e-4, "slope %g", slope);
+    end_piece(&l);
+}
+
 /* ---- contrast --------------------------------------------------------------------------- */
 TEST(cloud_contrast_is_even)
 {
@@ -334,6 +394,7 @@ static void write_flight(const char *dir, const char *name)
         int frame = i / 2;
         day[2 * i] = day[2 * i + 1] = 304 + 5.0 * i / 86400;
         for (int k = 0; k < 3; k++) base[3 * i + k] = k ? 9 : (float)(0.1 * frame);
+        if (i % 2) base[3 * i] = 1.95f; /* seconds from any frame */
         if (frame == 6) base[3 * i] = -9999;
         if (frame == 7) base[3 * i] = 5;
         surface[i] = 100;
