@@ -180,6 +180,7 @@ static pl_status check_coupling(pl_run *r, int64_t parts)
 
 pl_status pl__ranks_prepare(pl_run *r, int64_t parts, pl_builder *b)
 {
+    if (r->ranks.sync_norm) b->ranks = &r->ranks; /* one rank too: its sums are those of many */
     if (pl__ranks(r) == 1) return PL_OK;
     if (!r->ranks_ready) {
         PL_TRY(find_draws(r));
