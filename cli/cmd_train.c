@@ -387,7 +387,7 @@ static int train_whole(trainer *t)
     trainer_settings(t);
     pl_status rc = folder_enter(&t->folder, t->run, t->folder.dir[0] != 0);
     t->folder.told = rc != PL_OK;
-    if (rc == PL_OK) rc = ranks_take_folder(t, t->folder.dir[0] != 0);
+    if (rc == PL_OK) rc = ranks_take_folder(t, true);
     if (rc != PL_OK) return trainer_code(t, rc);
     if (t->folder.finished) return trainer_done(t);
     rc = trainer_train(t);
