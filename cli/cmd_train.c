@@ -295,22 +295,41 @@ int trainer_done(trainer *t)
 }
 
 /* ---- one run, or one phase -------------------------------------------------------------- */
+static pl_status tell_plan(trainer *t, bool keep)
+{
+    pl_status rc = emit_plan(t);
+    return rc == PL_OK && t->folder.path && keep ? page_plan_save(t->run, t->name, t->folder.folder) : rc;
+}
+
 /* Before its programs are started. */
 static pl_status open_files(trainer *t)
 {
     pl_status rc = PL_OK;
     if (!t->begun) rc = folder_begin(&t->folder, t->list);
-    bool first = !t->begun, largest = pl_run_phase(t->run) == t->largest;
+    bool keep = !t->begun || pl_run_phase(t->run) == t->largest;
     t->begun = true;
     if (rc == PL_OK) rc = folder_settle_best(&t->folder);
     if (rc != PL_OK) {
         t->folder.told = true;
         return rc;
     }
-    rc = emit_plan(t);
-    if (rc == PL_OK && t->folder.path && (first || largest))
-        rc = page_plan_save(t->run, t->name, t->folder.folder);
-    return rc;
+    return tell_plan(t, keep);
+}
+
+/* Starts the programs. Where libraries took more of a card than the plan had left them, that is planned anew:
+ * the plan that trains is told before the first step. */
+static pl_status start_programs(trainer *t)
+{
+    uint64_t before = pl_run_memory_get(t->run).arena;
+    pl_status rc = pl_run_start(t->run);
+    if (rc != PL_OK) return rc;
+    pl_run_memory m = pl_run_memory_get(t->run);
+    if (m.arena == before) return PL_OK;
+    if (!t->json && !t->quiet)
+        fprintf(stderr, "planned anew, since the card's libraries took more than was left for them: an arena of "
+                "%llu bytes in place of %llu, a step of %.4g ms\n", (unsigned long long)m.arena,
+                (unsigned long long)before, pl_run_predicted_ms(t->run));
+    return tell_plan(t, true);
 }
 
 static pl_status open_monitor(trainer *t)
@@ -346,7 +365,7 @@ pl_status trainer_train(trainer *t)
     }
     if (told && going_on) tell_going_on(t);
     rc = open_files(t);
-    if (rc == PL_OK) rc = pl_run_start(t->run);
+    if (rc == PL_OK) rc = start_programs(t);
     t->from = pl_run_steps_done(t->run);
     if (rc == PL_OK) t->steps = pl_run_last_step(t->run);
     if (t->first < 0) t->first = t->from;
