@@ -211,6 +211,7 @@ typedef struct job {
     int steps;
     double loss[LAB_RANKS][STEPS];
     uint64_t arena[LAB_RANKS], planned[LAB_RANKS], state[LAB_RANKS];
+    int64_t units[LAB_RANKS];
     uint64_t gradient_bytes, weight_bytes;
     pl_run_traffic traffic[LAB_RANKS];
     uint64_t hash[LAB_RANKS]; /* of the weights that all ranks have whole */
@@ -220,7 +221,9 @@ typedef struct job {
 static void note_plan(const pl_run *run, job *k, int rank)
 {
     pl_store *store = pl_run_store(run);
-    k->planned[rank] = pl_program_plan(pl_run_train_program(run))->arena_bytes;
+    const pl_plan_info *plan = pl_program_plan(pl_run_train_program(run));
+    k->planned[rank] = plan->arena_bytes;
+    k->units[rank] = plan->units;
     if (rank) return;
     k->gradient_bytes = k->weight_bytes = 0;
     for (int i = 0; i < pl_store_count(store); i++) {
@@ -360,6 +363,18 @@ TEST(ranks_local_batch_norm_is_of_a_ranks_own_samples)
 /* ---- volume and state ------------------------------------------------------------------- */
 /* Sent by all ranks together in a step, per byte of gradients: 2 (N-1) for all_reduce and for
  * reduce_scatter + all_gather of padded parts. */
+/* One rank that exchanges with itself: buckets and sums of one in the program, and the same bits. */
+TEST(ranks_one_alone_may_exchange)
+{
+    static job plain, always;
+    plain = (job){.config = "wandistill/tiny", .keys = {"batch=4", "data.workers=0"}, .steps = 5};
+    always = plain;
+    always.keys[2] = "distributed=always";
+    if (!run_ranks(1, &plain) || !run_ranks(1, &always)) return;
+    CHECK(memcmp(plain.loss, always.loss, sizeof plain.loss) == 0);
+    CHECK(always.units[0] > plain.units[0]);
+}
+
 TEST(ranks_volume_is_the_theory)
 {
     static job k;

@@ -26,8 +26,9 @@ const pl_config_entry pl_engine_schema[] = {
      "Split the batch even where its samples couple, which changes the results."},
     {"ranks", PL_CONFIG_INT, "1", 1, 65536, NULL,
      "Processes that share a step's batch: batch = micro-batch x accumulate x ranks."},
-    {"distributed", PL_CONFIG_CHOICE, "replicate", 0, 0, "replicate|off",
-     "Several ranks: each takes its samples of every batch; off: refuses to be one of several."},
+    {"distributed", PL_CONFIG_CHOICE, "replicate", 0, 0, "replicate|always|off",
+     "Several ranks: each takes its samples of every batch; always: one rank exchanges too, with itself (a test "
+     "of NCCL on one card); off: refuses to be one of several."},
     {"shard", PL_CONFIG_CHOICE, "none", 0, 0, "none|optimizer|gradients|weights|auto",
      "What ranks have only their part of; auto: as little as the budget of a rank needs."},
     {"sync_batch_norm", PL_CONFIG_BOOL, "false", 0, 0, NULL,
