@@ -108,6 +108,11 @@ static void cuda_model(char *out, size_t cap)
 
 static const pl_fuse_opts cuda_fuse = PL_FUSE_OPTS_CUDA(pl_cuda_group_takes);
 
+static pl_status draw(void *to, pl_dtype dtype, const pl_slot_draws *from, int64_t first, int64_t n)
+{
+    return pl_cuda_start_values(to, dtype, from->seed, from->stream, &from->init, first, n);
+}
+
 static pl_status ready(void)
 {
     pl_cuda_lib_wait();
@@ -123,6 +128,7 @@ static const pl_device device = {
     .free = pl_cuda_free,
     .grow = pl_cuda_grow,
     .fill = pl_cuda_memory_fill,
+    .draw = draw,
     .set_mode = pl_cuda_set_mode,
     .prepare = cuda_prepare,
     .discard = cuda_discard,
