@@ -46,6 +46,10 @@ bool pl_cuda_autotune(void);
  * $PLIMSOLL_CACHE, else $XDG_CACHE_HOME/plimsoll, else ~/.cache/plimsoll. "" when none. */
 const char *pl_cuda_cache_dir(void);
 
+/* fill.cu: initial values of a slot, see pl_device.draw. */
+pl_status pl_cuda_start_values(void *to, pl_dtype dtype, uint64_t seed, uint32_t stream, const pl_init *init,
+                               int64_t first, int64_t n) PL_MUST_USE;
+
 /* ---- checks ----------------------------------------------------------------------------- */
 pl_status pl_cuda_failed(cudaError_t rc, const char *call, const char *file, int line);
 #define PL_CUDA(call)                                                                          \

@@ -9,6 +9,8 @@
 #include "base/dtype.h"
 #include "ops/attr.h"
 
+#include <math.h>
+
 enum { THREADS = 256 };
 
 /* ---- fill, iota ------------------------------------------------------------------------- */
@@ -73,10 +75,10 @@ static pl_status iota(const pl_call *c)
 }
 
 /* ---- draws ------------------------------------------------------------------------------ */
-static __device__ uint4 philox(const int64_t *key, uint32_t stream, uint64_t block)
+static __device__ uint4 philox_at(uint64_t seed, uint32_t step, uint32_t stream, uint64_t block)
 {
-    uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32), c2 = stream, c3 = (uint32_t)key[1];
-    uint32_t k0 = (uint32_t)key[0], k1 = (uint32_t)((uint64_t)key[0] >> 32);
+    uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32), c2 = stream, c3 = step;
+    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
 #pragma unroll
     for (int round = 0; round < 10; round++) {
         uint32_t n0 = __umulhi(0xCD9E8D57u, c2) ^ c1 ^ k0, n2 = __umulhi(0xD2511F53u, c0) ^ c3 ^ k1;
@@ -88,6 +90,11 @@ static __device__ uint4 philox(const int64_t *key, uint32_t stream, uint64_t blo
         k1 += 0xBB67AE85u;
     }
     return make_uint4(c0, c1, c2, c3);
+}
+
+static __device__ uint4 philox(const int64_t *key, uint32_t stream, uint64_t block)
+{
+    return philox_at((uint64_t)key[0], (uint32_t)key[1], stream, block);
 }
 
 static __device__ double log_of(double u)
@@ -189,6 +196,64 @@ static pl_status random_uniform(const pl_call *c)
 static pl_status random_normal(const pl_call *c)
 {
     return draws<true>(c);
+}
+
+/* ---- initial values --------------------------------------------------------------------- */
+/* How word and pair become an element: rt/init.c, in the same operations. below: uniform draws stay under
+ * it, lo stands in for what rounds to it. */
+struct start {
+    int kind;
+    double lo, scale, below;
+};
+
+template <class T> static __device__ void start_values(const start &s, uint4 w, T *out)
+{
+    typedef typename pl_elem<T>::acc A;
+    uint32_t u[4] = {w.x, w.y, w.z, w.w};
+    float v[4] = {0, 0, 0, 0};
+    if (s.kind == PL_INIT_NORMAL) {
+        normal2(w.x, w.y, v);
+        normal2(w.z, w.w, v + 2);
+    } else if (s.kind == PL_INIT_UNIFORM) {
+        for (int k = 0; k < 4; k++) v[k] = (float)(u[k] >> 8) * (1.0f / 16777216.0f);
+    }
+    for (int k = 0; k < 4; k++) {
+        double x = s.kind == PL_INIT_CONST ? s.lo : s.lo + s.scale * (double)v[k];
+        out[k] = pl_put<T>((A)x);
+        if (s.kind == PL_INIT_UNIFORM && (double)pl_get(out[k]) >= s.below) out[k] = pl_put<T>((A)s.lo);
+    }
+}
+
+/* Block b of the slot's numbers is elements 4b to 4b + 3, those of them that lie in [first, end). */
+template <class T>
+static __global__ void start_blocks(T *y, uint64_t seed, uint32_t stream, const start s, int64_t first, int64_t end)
+{
+    for (int64_t b = first / 4 + PL_ITEM; b * 4 < end; b += PL_ITEMS) {
+        enum { WIDE = sizeof(T) <= 4 ? 4 : 2 };
+        T v[4], *to = y + (b * 4 - first);
+        start_values(s, philox_at(seed, 0, stream, (uint64_t)b), v);
+        bool whole = b * 4 >= first && b * 4 + 4 <= end && ((uintptr_t)to & (WIDE * sizeof(T) - 1)) == 0;
+        for (int k = 0; whole && k < 4; k += WIDE) {
+            pl_pack<T, WIDE> p;
+            for (int i = 0; i < WIDE; i++) p.v[i] = v[k + i];
+            pl_write(to + k, p);
+        }
+        for (int k = 0; !whole && k < 4; k++)
+            if (b * 4 + k >= first && b * 4 + k < end) to[k] = v[k];
+    }
+}
+
+pl_status pl_cuda_start_values(void *to, pl_dtype dtype, uint64_t seed, uint32_t stream, const pl_init *init,
+                               int64_t first, int64_t n)
+{
+    bool normal = init->kind == PL_INIT_NORMAL, uniform = init->kind == PL_INIT_UNIFORM;
+    start s = {init->kind, init->a, normal ? init->b : uniform ? init->b - init->a : 0,
+               init->a < init->b ? init->b : (double)INFINITY};
+    if (n == 0) return PL_OK;
+    PL_FLOAT_TYPES(dtype, PL_LAUNCH((start_blocks<T>), dim3(pl_blocks(pl_ceil_div(n, 4) + 1, THREADS)), dim3(THREADS),
+                                    0, static_cast<T *>(to), seed, stream, s, first, first + n));
+    PL_CUDA_LAUNCHED("initial values");
+    return PL_OK;
 }
 
 /* ---- random order ----------------------------------------------------------------------- */

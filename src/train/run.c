@@ -593,8 +593,7 @@ static pl_status check_fits(const pl_run *r)
     return PL_OK;
 }
 
-/* On a card the first run, which is part of making a session, may load more than the margin has room
- * for. What is loaded stays, so a second plan knows it. */
+/* On a card making a session loads kernels, and may load more than the margin has room for. What is loaded stays, so a second plan knows it. */
 static pl_status open_session(pl_run *r, int n, pl_program *const *programs)
 {
     const pl_device *card = card_of(r);
