@@ -49,6 +49,16 @@ static void listen(int signal_number, void (*handler)(int))
     sigaction(signal_number, &action, NULL);
 }
 
+static void listen_to_signals(void)
+{
+    listen(SIGINT, ask_stop);
+    listen(SIGTERM, ask_stop);
+    listen(SIGHUP, ask_stop);
+    listen(SIGUSR1, ask_save);
+    listen(SIGUSR2, ask_memory);
+    signal(SIGXFSZ, SIG_IGN); /* a file at its limit is an error of the write */
+}
+
 /* ---- the loop --------------------------------------------------------------------------- */
 /* Remembers the recipe's metric before training and now, for the closing line. */
 static void note_metric(trainer *t, int64_t step, const pl_eval_info *e)
@@ -482,7 +492,10 @@ int cmd_train(int argc, char **argv)
     phases_answer(&a, memory);
     int started = print_config ? -1 : start_ranks(ranks, argv);
     if (started >= 0) return started;
-    pl_status rc = print_config ? PL_OK : pl_world_open(&t.world);
+    int launched = 1;
+    pl_status rc = print_config ? PL_OK : pl_world_launched(&launched);
+    if (launched > 1) listen_to_signals(); /* a rank that is told to stop, however early, says so to the others */
+    if (rc == PL_OK && !print_config) rc = pl_world_open(&t.world);
     if (rc != PL_OK) return cli_fail(rc);
     if (t.world) {
         snprintf(ranks_key, sizeof ranks_key, "ranks=%d", pl_world_size(t.world));
@@ -503,6 +516,7 @@ int cmd_train(int argc, char **argv)
     if (print_config) return plan_print_config(t.list);
     if (only_planned(t.list)) {
         pl_run_free(t.list);
+        pl_world_close(t.world, 4);
         return 4;
     }
     t.run = t.list;
@@ -513,12 +527,7 @@ int cmd_train(int argc, char **argv)
     t.folder.quiet = t.json || t.quiet;
     t.started = t.began = trainer_now();
     if (t.json) t.events = pl_json_new(stdout);
-    listen(SIGINT, ask_stop);
-    listen(SIGTERM, ask_stop);
-    listen(SIGHUP, ask_stop);
-    listen(SIGUSR1, ask_save);
-    listen(SIGUSR2, ask_memory);
-    signal(SIGXFSZ, SIG_IGN); /* a file at its limit is an error of the write */
+    if (launched == 1) listen_to_signals();
     if (t.world && !t.quiet && !t.json) ranks_table(&t);
     int code = run_training(&t);
     pl_json_free(t.events);
