@@ -242,6 +242,12 @@ bool pl_cuda_tf32(void)
     return self.mode.tf32;
 }
 
+/* The cards whose TF32 units are at least four times as fast as their f32 units. */
+bool pl_cuda_split(void)
+{
+    return self.card.arch == 80 || self.card.arch == 90 || self.card.arch / 10 == 10;
+}
+
 bool pl_cuda_autotune(void)
 {
     return self.mode.autotune;

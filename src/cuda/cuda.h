@@ -42,6 +42,8 @@ cudaStream_t pl_cuda_stream(void);
  * algorithms are chosen by timing (compile.mode max-autotune) rather than by heuristics. */
 bool pl_cuda_tf32(void);
 bool pl_cuda_autotune(void);
+/* Whether f32 products may be made of three TF32 products, which lose nothing. */
+bool pl_cuda_split(void);
 /* A folder for compiled kernels and timed choices, made on demand:
  * $PLIMSOLL_CACHE, else $XDG_CACHE_HOME/plimsoll, else ~/.cache/plimsoll. "" when none. */
 const char *pl_cuda_cache_dir(void);
