@@ -59,6 +59,7 @@ typedef struct pl_tape_plan {
 typedef struct pl_device_mode {
     bool tf32;     /* f32 products may use 10-bit mantissas */
     bool autotune; /* algorithms are chosen by timing */
+    bool plain;    /* f32 products by f32 units alone, not as sums of TF32 products */
 } pl_device_mode;
 
 typedef struct pl_device {
@@ -137,7 +138,7 @@ uint64_t pl_program_stage_bytes(const pl_program *p);
 /* ---- the CUDA plug-in ----------------------------------------------------------------------
  * libplimsoll_cuda.so exports `pl_cuda_plugin`. The number changes with this file, ir/ and
  * whatever else of the engine the plug-in reads. */
-enum { PL_CUDA_ABI = 3 };
+enum { PL_CUDA_ABI = 4 };
 typedef struct pl_cuda_plugin_info {
     int abi;
     const char *version; /* PL_VERSION_STRING at its build */
