@@ -196,7 +196,7 @@ bool pl_cuda_split(void)
 {
     int major = self.card.arch / 10;
     bool fast = self.card.arch == 80 || major == 9 || major == 10;
-    return fast && !self.mode.plain && !self.mode.tf32;
+    return fast && !self.mode.plain;
 }
 
 bool pl_cuda_autotune(void)
