@@ -181,10 +181,9 @@ static pl_status check_coupling(pl_run *r, int64_t parts)
 
 pl_status pl__ranks_prepare(pl_run *r, int64_t parts, pl_builder *b)
 {
-    if (pl__ranks(r) == 1) {
-        if (r->ranks.always) b->ranks = &r->ranks;
-        return PL_OK;
-    }
+    /* Sums of one rank are those of many where BatchNorm is synchronised. */
+    if (r->ranks.sync_norm || r->ranks.always) b->ranks = &r->ranks;
+    if (pl__ranks(r) == 1) return PL_OK;
     if (!r->ranks_ready) {
         PL_TRY(find_draws(r));
         PL_TRY(check_coupling(r, parts));
