@@ -214,6 +214,7 @@ typedef struct job {
     bool f64; /* of a recipe that builds on its context's type */
     double loss[LAB_RANKS][STEPS];
     uint64_t arena[LAB_RANKS], planned[LAB_RANKS], state[LAB_RANKS];
+    int64_t units[LAB_RANKS];
     uint64_t gradient_bytes, weight_bytes;
     uint64_t padded_bytes;   /* of gradients, laid out in equal parts */
     uint64_t gathered_bytes; /* of weights in parts, as often as a step's plan gathers each */
@@ -255,6 +256,7 @@ static void note_plan(const pl_run *run, job *k, int rank)
     uint64_t ranks = (uint64_t)pl__ranks(run);
     const pl_program *p = pl_run_train_program(run);
     k->planned[rank] = pl_program_plan(p)->arena_bytes;
+    k->units[rank] = pl_program_plan(p)->units;
     if (rank) return;
     k->planned_bytes = pl_run_links_get(run).bytes;
     k->state_planned = pl_program_plan(p)->state_bytes;
@@ -450,6 +452,18 @@ TEST(ranks_local_batch_norm_is_of_a_ranks_own_samples)
 }
 
 /* ---- volume and state ------------------------------------------------------------------- */
+/* One rank that exchanges with itself: buckets and sums of one in the program, and the same bits. */
+TEST(ranks_one_alone_may_exchange)
+{
+    static job plain, always;
+    plain = (job){.config = "wandistill/tiny", .keys = {"batch=4", "data.workers=0"}, .steps = 5};
+    always = plain;
+    always.keys[2] = "distributed=always";
+    if (!run_ranks(1, &plain) || !run_ranks(1, &always)) return;
+    CHECK(memcmp(plain.loss, always.loss, sizeof plain.loss) == 0);
+    CHECK(always.units[0] > plain.units[0]);
+}
+
 /* Sent by all ranks together, to the byte: N-1 times what is reduced into parts or gathered from them, twice
  * that for an all_reduce. Gradients in parts are reduced once a micro-batch where their sums are, too. */
 static void check_volume(int ranks, int shard, int parts)

@@ -39,6 +39,33 @@ const char pl_cg_prelude[] =
 "    DEV_IN int same(int j, int v) const { return x[j] == v; }\n"
 "};\n"
 
+/* ---- what is read or written once: evicted first, so that what comes back stays ---- */
+"template <int B> struct p_words { typedef uint4 t; };\n"
+"template <> struct p_words<8> { typedef uint2 t; };\n"
+"template <> struct p_words<4> { typedef unsigned t; };\n"
+"template <> struct p_words<2> { typedef p_u16 t; };\n"
+"template <> struct p_words<1> { typedef p_u8 t; };\n"
+"template <class P> DEV P p_once(const P *p)\n"
+"{\n"
+"#ifdef __CUDACC__\n"
+"    typedef typename p_words<sizeof(P)>::t W;\n"
+"    P v;\n"
+"    for (int k = 0; k < (int)(sizeof(P) / sizeof(W)); k++) ((W *)&v)[k] = __ldcs((const W *)p + k);\n"
+"    return v;\n"
+"#else\n"
+"    return *p;\n"
+"#endif\n"
+"}\n"
+"template <class P> DEV void p_put_once(P *p, const P &v)\n"
+"{\n"
+"#ifdef __CUDACC__\n"
+"    typedef typename p_words<sizeof(P)>::t W;\n"
+"    for (int k = 0; k < (int)(sizeof(P) / sizeof(W)); k++) __stcs((W *)p + k, ((const W *)&v)[k]);\n"
+"#else\n"
+"    *p = v;\n"
+"#endif\n"
+"}\n"
+
 /* ---- truth values, eight a byte ---- */
 "template <class I> DEV p_u8 p_bit(const p_u8 *p, I at) { return (p_u8)(p[at >> 3] >> (at & 7) & 1); }\n"
 /* V of them in a word, from `at` on, a multiple of V; and back. One by one, a byte's first clears it. */

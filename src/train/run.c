@@ -231,6 +231,7 @@ void pl__run_target(pl_run *r)
 {
     r->compile.device = pl_config_text(r->config, "device");
     r->compile.mode = mode_of(pl_config_text(r->config, "compile.mode"));
+    r->compile.fp32 = strcmp(pl_config_text(r->config, "compile.fp32"), "plain") == 0 ? PL_FP32_PLAIN : PL_FP32_SPLIT;
 }
 
 static pl_status override(pl_run *r, const char *assignment)
@@ -593,8 +594,7 @@ static pl_status check_fits(const pl_run *r)
     return PL_OK;
 }
 
-/* On a card the first run, which is part of making a session, may load more than the margin has room
- * for. What is loaded stays, so a second plan knows it. */
+/* On a card making a session loads kernels, and may load more than the margin has room for. What is loaded stays, so a second plan knows it. */
 static pl_status open_session(pl_run *r, int n, pl_program *const *programs)
 {
     const pl_device *card = card_of(r);
