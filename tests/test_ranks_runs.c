@@ -59,6 +59,18 @@ TEST(ranks_runs_have_the_losses_of_one_rank)
     }
 }
 
+/* Exchanges beside the computing have the bits of exchanges in place. */
+TEST(ranks_runs_overlap_without_another_bit)
+{
+    double beside[STEPS], in_place[STEPS];
+    WANT_RANKS();
+    CHECK(losses_of("wandistill/tiny batch=8 gradient_bucket=16KiB " ALL, 2, "gradients", 5, beside));
+    setenv("PLIMSOLL_OVERLAP", "0", 1);
+    CHECK(losses_of("wandistill/tiny batch=8 gradient_bucket=16KiB " ALL, 2, "gradients", 5, in_place));
+    unsetenv("PLIMSOLL_OVERLAP");
+    CHECK(memcmp(beside, in_place, 5 * sizeof *beside) == 0);
+}
+
 /* ---- memory ----------------------------------------------------------------------------- */
 /* --memory is the budget of each rank; plan and mapping are the same bytes. */
 static void check_peaks(const char *config, const char *shard, int ranks, double budget)
