@@ -140,9 +140,8 @@ TEST(ranks_runs_write_models_larger_than_a_ranks_budget)
     check_peaks(config, "weights", 4, budget);
     r = cli_run(IN "stat -c %%s m-weights/model.safetensors");
     CHECK_MSG(atof(r.out) > 1.2 * budget, "a model of %s bytes, a budget of %.0f", r.out, budget);
-    CHECK_INT(cli_run(IN "$P train %s train.steps=3 --out whole --quiet", config).code, 0);
-    CHECK_INT(cli_run(IN "$P train %s train.steps=3 shard=weights --ranks 4 --out parts --quiet", config).code, 0);
-    check_same_tensors("whole/model.safetensors", "parts/model.safetensors", "teacher.");
+    CHECK_INT(cli_run(IN "$P train %s train.steps=1 --out whole --quiet", config).code, 0);
+    check_same_tensors("whole/model.safetensors", "m-weights/model.safetensors", "teacher.");
 }
 
 /* ---- phases ----------------------------------------------------------------------------- */
