@@ -49,6 +49,16 @@ static void listen(int signal_number, void (*handler)(int))
     sigaction(signal_number, &action, NULL);
 }
 
+static void listen_to_signals(void)
+{
+    listen(SIGINT, ask_stop);
+    listen(SIGTERM, ask_stop);
+    listen(SIGHUP, ask_stop);
+    listen(SIGUSR1, ask_save);
+    listen(SIGUSR2, ask_memory);
+    signal(SIGXFSZ, SIG_IGN); /* a file at its limit is an error of the write */
+}
+
 /* ---- the loop --------------------------------------------------------------------------- */
 /* Remembers the recipe's metric before training and now, for the closing line. */
 static void note_metric(trainer *t, int64_t step, const pl_eval_info *e)
@@ -295,22 +305,41 @@ int trainer_done(trainer *t)
 }
 
 /* ---- one run, or one phase -------------------------------------------------------------- */
+static pl_status tell_plan(trainer *t, bool keep)
+{
+    pl_status rc = emit_plan(t);
+    return rc == PL_OK && t->folder.path && keep ? page_plan_save(t->run, t->name, t->folder.folder) : rc;
+}
+
 /* Before its programs are started. */
 static pl_status open_files(trainer *t)
 {
     pl_status rc = PL_OK;
     if (!t->begun) rc = folder_begin(&t->folder, t->list);
-    bool first = !t->begun, largest = pl_run_phase(t->run) == t->largest;
+    bool keep = !t->begun || pl_run_phase(t->run) == t->largest;
     t->begun = true;
     if (rc == PL_OK) rc = folder_settle_best(&t->folder);
     if (rc != PL_OK) {
         t->folder.told = true;
         return rc;
     }
-    rc = emit_plan(t);
-    if (rc == PL_OK && t->folder.path && (first || largest))
-        rc = page_plan_save(t->run, t->name, t->folder.folder);
-    return rc;
+    return tell_plan(t, keep);
+}
+
+/* Starts the programs. Where libraries took more of a card than the plan had left them, that is planned anew:
+ * the plan that trains is told before the first step. */
+static pl_status start_programs(trainer *t)
+{
+    uint64_t before = pl_run_memory_get(t->run).arena;
+    pl_status rc = pl_run_start(t->run);
+    if (rc != PL_OK) return rc;
+    pl_run_memory m = pl_run_memory_get(t->run);
+    if (m.arena == before) return PL_OK;
+    if (!t->json && !t->quiet)
+        fprintf(stderr, "planned anew, since the card's libraries took more than was left for them: an arena of "
+                "%llu bytes in place of %llu, a step of %.4g ms\n", (unsigned long long)m.arena,
+                (unsigned long long)before, pl_run_predicted_ms(t->run));
+    return tell_plan(t, true);
 }
 
 static pl_status open_monitor(trainer *t)
@@ -346,7 +375,7 @@ pl_status trainer_train(trainer *t)
     }
     if (told && going_on) tell_going_on(t);
     rc = open_files(t);
-    if (rc == PL_OK) rc = pl_run_start(t->run);
+    if (rc == PL_OK) rc = start_programs(t);
     t->from = pl_run_steps_done(t->run);
     if (rc == PL_OK) t->steps = pl_run_last_step(t->run);
     if (t->first < 0) t->first = t->from;
@@ -463,7 +492,10 @@ int cmd_train(int argc, char **argv)
     phases_answer(&a, memory);
     int started = print_config ? -1 : start_ranks(ranks, argv);
     if (started >= 0) return started;
-    pl_status rc = print_config ? PL_OK : pl_world_open(&t.world);
+    int launched = 1;
+    pl_status rc = print_config ? PL_OK : pl_world_launched(&launched);
+    if (launched > 1) listen_to_signals(); /* a rank that is told to stop, however early, says so to the others */
+    if (rc == PL_OK && !print_config) rc = pl_world_open(&t.world);
     if (rc != PL_OK) return cli_fail(rc);
     if (t.world) {
         snprintf(ranks_key, sizeof ranks_key, "ranks=%d", pl_world_size(t.world));
@@ -484,6 +516,7 @@ int cmd_train(int argc, char **argv)
     if (print_config) return plan_print_config(t.list);
     if (only_planned(t.list)) {
         pl_run_free(t.list);
+        pl_world_close(t.world, 4);
         return 4;
     }
     t.run = t.list;
@@ -494,12 +527,7 @@ int cmd_train(int argc, char **argv)
     t.folder.quiet = t.json || t.quiet;
     t.started = t.began = trainer_now();
     if (t.json) t.events = pl_json_new(stdout);
-    listen(SIGINT, ask_stop);
-    listen(SIGTERM, ask_stop);
-    listen(SIGHUP, ask_stop);
-    listen(SIGUSR1, ask_save);
-    listen(SIGUSR2, ask_memory);
-    signal(SIGXFSZ, SIG_IGN); /* a file at its limit is an error of the write */
+    if (launched == 1) listen_to_signals();
     if (t.world && !t.quiet && !t.json) ranks_table(&t);
     int code = run_training(&t);
     pl_json_free(t.events);

@@ -242,6 +242,15 @@ bool pl_cuda_tf32(void)
     return self.mode.tf32;
 }
 
+/* Compute capabilities of data centre cards: TF32 units have seven times the rate of f32 ones or more. On the others
+ * both are alike. */
+bool pl_cuda_split(void)
+{
+    int major = self.card.arch / 10;
+    bool fast = self.card.arch == 80 || major == 9 || major == 10;
+    return fast && !self.mode.plain;
+}
+
 bool pl_cuda_autotune(void)
 {
     return self.mode.autotune;

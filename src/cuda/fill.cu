@@ -7,6 +7,7 @@
 #include "cuda/launch.h"
 
 #include "base/dtype.h"
+#include "base/rng.h"
 #include "ops/attr.h"
 
 #include <math.h>
@@ -97,56 +98,6 @@ static __device__ uint4 philox(const int64_t *key, uint32_t stream, uint64_t blo
     return philox_at((uint64_t)key[0], (uint32_t)key[1], stream, block);
 }
 
-static __device__ double log_of(double u)
-{
-    long long bits = __double_as_longlong(u);
-    double e = (double)(int32_t)(bits >> 52) - 1023;
-    double m = __longlong_as_double((bits & 0x000fffffffffffffll) | 0x3ff0000000000000ll);
-    double above = m > 1.4142135623730951 ? 1 : 0;
-    e += above;
-    m -= above * 0.5 * m;
-    double s = (m - 1) / (m + 1), z = s * s;
-    double p = 1.0 / 17;
-    p = p * z + 1.0 / 15;
-    p = p * z + 1.0 / 13;
-    p = p * z + 1.0 / 11;
-    p = p * z + 1.0 / 9;
-    p = p * z + 1.0 / 7;
-    p = p * z + 1.0 / 5;
-    p = p * z + 1.0 / 3;
-    return e * 0.6931471805599453 + 2 * s * (p * z + 1);
-}
-
-static __device__ void turn_of(uint32_t b, double *cosine, double *sine)
-{
-    uint32_t quarter = (b + 0x20000000u) >> 30;
-    double x = (double)(int32_t)(b - (quarter << 30)) * (6.283185307179586 / 4294967296.0);
-    double z = x * x, s = -1.0 / 39916800, c = 1.0 / 479001600;
-    s = s * z + 1.0 / 362880;
-    s = s * z - 1.0 / 5040;
-    s = s * z + 1.0 / 120;
-    s = s * z - 1.0 / 6;
-    s = s * z * x + x;
-    c = c * z - 1.0 / 3628800;
-    c = c * z + 1.0 / 40320;
-    c = c * z - 1.0 / 720;
-    c = c * z + 1.0 / 24;
-    c = c * z - 0.5;
-    c = c * z + 1;
-    double a = quarter & 1 ? s : c, o = quarter & 1 ? c : s;
-    *cosine = (quarter + 1) & 2 ? -a : a;
-    *sine = quarter & 2 ? -o : o;
-}
-
-static __device__ void normal2(uint32_t a, uint32_t b, float *out)
-{
-    double u = ((double)(int32_t)(a ^ 0x80000000u) + 2147483649.0) * (1.0 / 4294967296.0);
-    double r = sqrt(-2 * log_of(u)), c, s;
-    turn_of(b, &c, &s);
-    out[0] = (float)(r * c);
-    out[1] = (float)(r * s);
-}
-
 /* A block of four elements a thread. kept: bits of a word that a uniform number holds. */
 template <class T, bool NORMAL>
 static __global__ void draw(T *y, const int64_t *key, uint32_t stream, uint32_t kept, int64_t n)
@@ -156,11 +107,11 @@ static __global__ void draw(T *y, const int64_t *key, uint32_t stream, uint32_t 
         uint4 w = philox(key, stream, (uint64_t)b);
         float v[4];
         if (NORMAL) {
-            normal2(w.x, w.y, v);
-            normal2(w.z, w.w, v + 2);
+            pl_rng_normal2(w.x, w.y, v);
+            pl_rng_normal2(w.z, w.w, v + 2);
         } else {
             uint32_t u[4] = {w.x, w.y, w.z, w.w};
-            for (int k = 0; k < 4; k++) v[k] = (float)((u[k] & kept) >> 8) * (1.0f / 16777216.0f);
+            for (int k = 0; k < 4; k++) v[k] = pl_rng_uniform(u[k] & kept);
         }
         if (b * 4 + 4 <= n && ((uintptr_t)y & (4 * sizeof(T) - 1)) == 0 && sizeof(T) <= 4) {
             pl_pack<T, sizeof(T) <= 4 ? 4 : 2> p;
@@ -212,10 +163,10 @@ template <class T> static __device__ void start_values(const start &s, uint4 w, 
     uint32_t u[4] = {w.x, w.y, w.z, w.w};
     float v[4] = {0, 0, 0, 0};
     if (s.kind == PL_INIT_NORMAL) {
-        normal2(w.x, w.y, v);
-        normal2(w.z, w.w, v + 2);
+        pl_rng_normal2(w.x, w.y, v);
+        pl_rng_normal2(w.z, w.w, v + 2);
     } else if (s.kind == PL_INIT_UNIFORM) {
-        for (int k = 0; k < 4; k++) v[k] = (float)(u[k] >> 8) * (1.0f / 16777216.0f);
+        for (int k = 0; k < 4; k++) v[k] = pl_rng_uniform(u[k]);
     }
     for (int k = 0; k < 4; k++) {
         double x = s.kind == PL_INIT_CONST ? s.lo : s.lo + s.scale * (double)v[k];

@@ -77,6 +77,7 @@ pl_status pl__ranks_configure(pl_run *r)
     r->ranks = (pl_nn_ranks){.ranks = (int)ranks,
                              .rank = pl_world_rank(r->world),
                              .shard = shard_of(pl_config_text(r->config, "shard")),
+                             .always = strcmp(pl_config_text(r->config, "distributed"), "always") == 0,
                              .sync_norm = pl_config_bool(r->config, "sync_batch_norm"),
                              .bucket_bytes = (uint64_t)pl_config_size(r->config, "gradient_bucket")};
     r->compile.comm = pl_world_comm(r->world);
@@ -180,6 +181,8 @@ static pl_status check_coupling(pl_run *r, int64_t parts)
 
 pl_status pl__ranks_prepare(pl_run *r, int64_t parts, pl_builder *b)
 {
+    /* Sums of one rank are those of many where BatchNorm is synchronised. */
+    if (r->ranks.sync_norm || r->ranks.always) b->ranks = &r->ranks;
     if (pl__ranks(r) == 1) return PL_OK;
     if (!r->ranks_ready) {
         PL_TRY(find_draws(r));

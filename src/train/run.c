@@ -231,6 +231,7 @@ void pl__run_target(pl_run *r)
 {
     r->compile.device = pl_config_text(r->config, "device");
     r->compile.mode = mode_of(pl_config_text(r->config, "compile.mode"));
+    r->compile.fp32 = strcmp(pl_config_text(r->config, "compile.fp32"), "plain") == 0 ? PL_FP32_PLAIN : PL_FP32_SPLIT;
 }
 
 static pl_status override(pl_run *r, const char *assignment)
