@@ -41,9 +41,10 @@ cudaStream_t pl_cuda_stream(void);
 /* Whether f32 products may use TF32 units (off unless the precision says so), and whether
  * algorithms are chosen by timing (compile.mode max-autotune) rather than by heuristics. */
 bool pl_cuda_tf32(void);
-bool pl_cuda_autotune(void);
-/* Whether f32 products may be made of three TF32 products, which lose nothing. */
+/* Whether f32 products are to be sums of TF32 products that together have f32's accuracy (split.h): on cards whose
+ * TF32 units are many times as fast as their f32 ones, unless compile.fp32 is plain or precision is tf32. */
 bool pl_cuda_split(void);
+bool pl_cuda_autotune(void);
 /* A folder for compiled kernels and timed choices, made on demand:
  * $PLIMSOLL_CACHE, else $XDG_CACHE_HOME/plimsoll, else ~/.cache/plimsoll. "" when none. */
 const char *pl_cuda_cache_dir(void);

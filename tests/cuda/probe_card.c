@@ -1,5 +1,5 @@
 /* probe_card.c - the card for programs that run kernels of the plug-in without the plug-in:
- * card 0, one stream; PROBE_TF32, PROBE_CACHE set what the engine's options set. */
+ * card 0, one stream; PROBE_TF32, PROBE_PLAIN, PROBE_CACHE set what the engine's options set. */
 #include "probe_lib.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 static pl_cuda_card card;
 static cudaStream_t stream;
 static bool tf32;
-bool pl_probe_tune, pl_probe_split = true;
+bool pl_probe_tune;
 
 pl_status pl_probe_open(void)
 {
@@ -44,7 +44,7 @@ bool pl_cuda_tf32(void)
 
 bool pl_cuda_split(void)
 {
-    return pl_probe_split && (card.arch == 80 || card.arch == 90 || card.arch / 10 == 10);
+    return !tf32 && !getenv("PROBE_PLAIN") && (card.arch == 80 || card.arch / 10 == 9 || card.arch / 10 == 10);
 }
 
 bool pl_cuda_autotune(void)
