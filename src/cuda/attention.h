@@ -22,6 +22,7 @@ typedef struct pl_attend {
     const void *o, *lse, *d_o, *d_lse; /* backward; d_lse may be NULL */
     void *out[3];                      /* o, lse;  dq, dk, dv */
     void *work;
+    int64_t room; /* bytes that gradients of scores may take of it, about; 0: as many as are of use */
 } pl_attend;
 
 /* Scratch of backward: two numbers a query. */

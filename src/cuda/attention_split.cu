@@ -9,15 +9,14 @@
  * and walks the other in tiles of COLS tokens, two in flight; a warp owns 16 MT of the rows; scores
  * stay in registers from one product to the next. Operands are split there, too.
  *
- *   forward      rows q          tiles k, v      s = q k'                 o  += p v
- *   to_key       rows k, v       tiles q, d_o    s' = k q'  dp' = v d_o'  dv += p' d_o, dk += ds' q
- *   from_scores  rows ds         tiles k         dq = ds k
- *   to_query     rows q, d_o     tiles k, v      s = q k'   dp = d_o v'   dq += ds k
+ *   forward      rows q       tiles k, v      s = q k'                 o  += p v
+ *   to_key       rows k, v    tiles q, d_o    s' = k q'  dp' = v d_o'  dv += p' d_o, dk += ds' q
+ *   from_scores  rows ds      tiles k                                  dq = ds k
  *
- * ds' of some heads at a time is kept in a bounded scratch for from_scores; where not even one
- * head's fits, to_query finds it again. Where keys are few, to_key's blocks share the queries of a
- * head, and what each has found is added in their order. All that depends on the sizes alone, and
- * nothing is added by atomics.
+ * ds' lies between to_key and from_scores in a bounded scratch: of all heads, or of some at a time,
+ * or of some queries of a head, whose dk and dv then follow one another. Where keys are few,
+ * to_key's blocks share the queries, and what each has found is added in their order. All that
+ * depends on the sizes alone, and nothing is added by atomics.
  *
  * Tiles are [token][D + 4]: eight rows of a matrix load lie in different banks, and so do the eight
  * places of four tokens that weigh reads. The order of k in a product is free: scores read 4 dims
@@ -181,37 +180,27 @@ static __device__ __forceinline__ void weigh(float (*out)[D / 8][4], float (*p)[
 }
 
 /* ---- results -------------------------------------------------------------------------------- */
-/* One row of a thread: half `up` of v. */
+/* One row of a thread: half `up` of v. add: to what is there. */
 template <int D>
-static __device__ __forceinline__ void store_row(float *row, float (*v)[4], int up, float factor, const sizes &z)
+static __device__ __forceinline__ void store_row(float *row, float (*v)[4], int up, float factor, bool add,
+                                                 const sizes &z)
 {
     int lane = threadIdx.x % 32;
 #pragma unroll
     for (int j = 0; j < D / 8; j += 2) {
         int c = j * 8 + lane % 4 * 4;
-        float4 w = make_float4(v[j][up * 2] * factor, v[j + 1][up * 2] * factor, v[j][up * 2 + 1] * factor,
-                               v[j + 1][up * 2 + 1] * factor);
+        float w[4] = {v[j][up * 2] * factor, v[j + 1][up * 2] * factor, v[j][up * 2 + 1] * factor,
+                      v[j + 1][up * 2 + 1] * factor};
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            if (add && c + e < z.d) w[e] += row[c + e];
         if (z.wide) {
-            if (c < z.d) *(float4 *)(row + c) = w;
+            if (c < z.d) *(float4 *)(row + c) = make_float4(w[0], w[1], w[2], w[3]);
             continue;
         }
-        if (c < z.d) row[c] = w.x;
-        if (c + 1 < z.d) row[c + 1] = w.y;
-        if (c + 2 < z.d) row[c + 2] = w.z;
-        if (c + 3 < z.d) row[c + 3] = w.w;
-    }
-}
-
-/* The rows of a block from token `first` on. */
-template <int D, int MT>
-static __device__ __forceinline__ void store(float *to, int64_t stride, float (*v)[D / 8][4],
-                                             const float (*factor)[2], int first, int limit, const sizes &z)
-{
-    int r0 = first + threadIdx.x / 32 * 16 * MT + threadIdx.x % 32 / 4;
 #pragma unroll
-    for (int x = 0; x < MT * 2; x++) {
-        int t = r0 + x * 8;
-        if (t < limit) store_row<D>(to + t * stride, v[x / 2], x % 2, factor[x / 2][x % 2], z);
+        for (int e = 0; e < 4; e++)
+            if (c + e < z.d) row[c + e] = w[e];
     }
 }
 
@@ -312,107 +301,48 @@ static __global__ void __launch_bounds__(THREADS, 2)
         weigh<D, MT, COLS>(out, s, values + at);
         __syncthreads();
     }
-    float factor[MT][2];
 #pragma unroll
     for (int x = 0; x < MT * 2; x++) {
         float sum = over_quad_sum(total[x / 2][x % 2]);
         int r = r0 + x * 8;
-        factor[x / 2][x % 2] = 1 / sum;
-        if (lane % 4 == 0 && r < z.n)
-            lse[((int64_t)b * z.heads + h) * z.n + r] = top[x / 2][x % 2] + logf(sum);
+        if (r >= z.n) continue;
+        store_row<D>(o + r * stride, out[x / 2], x % 2, 1 / sum, false, z);
+        if (lane % 4 == 0) lse[((int64_t)b * z.heads + h) * z.n + r] = top[x / 2][x % 2] + logf(sum);
     }
-    store<D, MT>(o, stride, out, factor, first, z.n, z);
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
-/* grid: (tiles of queries, heads, batch) */
-template <int D, int MT, int COLS>
-static __global__ void __launch_bounds__(THREADS, 2)
-    to_query(sizes z, const float *q, const float *k, const float *v, const float *d_o, const float *lse,
-             const float *delta, float *dq)
-{
-    PL_SHARED(float, shared);
-    constexpr int S = tile_of<D>::STRIDE, ROWS = WARPS * 16 * MT, TILE = COLS * S;
-    float *rows = shared, *d_rows = rows + ROWS * S, *keys = d_rows + ROWS * S, *values = keys + 2 * TILE;
-    int h = blockIdx.y, b = blockIdx.z, lane = threadIdx.x % 32;
-    int first = (z.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * ROWS;
-    int64_t stride = (int64_t)z.heads * z.d, l0 = ((int64_t)b * z.heads + h) * z.n;
-    q += (int64_t)b * z.n * stride + h * z.d;
-    d_o += (int64_t)b * z.n * stride + h * z.d;
-    dq += (int64_t)b * z.n * stride + h * z.d;
-    k += (int64_t)b * z.m * stride + h * z.d;
-    v += (int64_t)b * z.m * stride + h * z.d;
-    int seen = z.causal ? min(z.m, first + ROWS) : z.m, tiles = (seen + COLS - 1) / COLS;
-    int r0 = first + threadIdx.x / 32 * 16 * MT + lane / 4;
-    float out[MT][D / 8][4], base[MT][2], minus[MT][2], factor[MT][2];
-    clear<MT, D / 8>(out);
-#pragma unroll
-    for (int x = 0; x < MT * 2; x++) {
-        int r = r0 + x * 8;
-        base[x / 2][x % 2] = r < z.n ? lse[l0 + r] : 0;
-        minus[x / 2][x % 2] = r < z.n ? delta[l0 + r] : 0;
-        factor[x / 2][x % 2] = z.scale;
-    }
-    fill<D, ROWS>(rows, q, stride, first, z.n, z);
-    fill<D, ROWS>(d_rows, d_o, stride, first, z.n, z);
-    fill<D, COLS>(keys, k, stride, 0, z.m, z);
-    fill<D, COLS>(values, v, stride, 0, z.m, z);
-    pl_copies_end();
-    for (int t = 0; t < tiles; t++) {
-        int at = t % 2 * TILE, next = TILE - at, c0 = t * COLS;
-        if (t + 1 < tiles) {
-            fill<D, COLS>(keys + next, k, stride, c0 + COLS, z.m, z);
-            fill<D, COLS>(values + next, v, stride, c0 + COLS, z.m, z);
-        }
-        pl_copies_end();
-        pl_copies_wait<1>();
-        __syncthreads();
-        float s[MT][COLS / 8][4], dp[MT][COLS / 8][4];
-        scores<D, MT, COLS>(s, rows, keys + at);
-        scores<D, MT, COLS>(dp, d_rows, values + at);
-#pragma unroll
-        for (int i = 0; i < MT; i++)
-#pragma unroll
-            for (int e = 0; e < COLS / 2; e++) {
-                int c = c0 + e / 4 * 8 + lane % 4 * 2 + e % 2, up = e / 2 % 2, r = r0 + i * 16 + up * 8;
-                float p = expf(fmaf(s[i][e / 4][e % 4], z.scale, -base[i][up]));
-                if (c >= z.m || (z.causal && c > r)) p = 0;
-                s[i][e / 4][e % 4] = p * (dp[i][e / 4][e % 4] - minus[i][up]);
-            }
-        weigh<D, MT, COLS>(out, s, keys + at);
-        __syncthreads();
-    }
-    store<D, MT>(dq, stride, out, factor, first, z.n, z);
-}
+/* What a launch of to_key and from_scores is about: heads from head0 on, `queries` queries from
+ * query0 on, `per` of them a slice of blocks. */
+typedef struct share {
+    int head0, query0, queries, per;
+    bool add;    /* to the dk and dv that are there */
+    float *kept; /* [head - head0][key][query - query0] */
+    float *part; /* [slice][head - head0][dk, dv][key][d], or NULL where there is one slice */
+} share;
 
-/* A warp's scores' gradients to kept[key][query]. */
+/* A warp's scores' gradients; kept is that of query0. */
 template <int MT, int COLS>
-static __device__ __forceinline__ void keep(float *kept, float (*ds)[COLS / 8][4], int key, int query, const sizes &z)
+static __device__ __forceinline__ void keep(float *kept, float (*ds)[COLS / 8][4], int key, int query, int keys,
+                                            int queries)
 {
 #pragma unroll
     for (int x = 0; x < MT * 2; x++) {
-        if (key + x * 8 >= z.m) continue;
-        float *row = kept + (int64_t)(key + x * 8) * z.n;
+        if (key + x * 8 >= keys) continue;
+        float *row = kept + (int64_t)(key + x * 8) * queries;
 #pragma unroll
         for (int j = 0; j < COLS / 8; j++) {
             int c = query + j * 8;
             float2 v = make_float2(ds[x / 2][j][x % 2 * 2], ds[x / 2][j][x % 2 * 2 + 1]);
-            if (z.n % 2 == 0) {
-                if (c < z.n) *(float2 *)(row + c) = v;
+            if (queries % 2 == 0) {
+                if (c < queries) *(float2 *)(row + c) = v;
                 continue;
             }
-            if (c < z.n) row[c] = v.x;
-            if (c + 1 < z.n) row[c + 1] = v.y;
+            if (c < queries) row[c] = v.x;
+            if (c + 1 < queries) row[c + 1] = v.y;
         }
     }
 }
-
-/* What a launch of to_key is about: heads from head0 on; `per` queries a slice of blocks. */
-typedef struct share {
-    int head0, per;
-    float *kept; /* [head - head0][key][query], or NULL */
-    float *part; /* [slice][head - head0][dk, dv][key][d], or NULL where there is one slice */
-} share;
 
 /* lse and delta of a tile of queries. */
 template <int COLS>
@@ -444,8 +374,8 @@ static __global__ void __launch_bounds__(THREADS, 2)
     v += (int64_t)b * z.m * stride + h * z.d;
     lse += l0;
     delta += l0;
-    float *kept = w.kept ? w.kept + (int64_t)blockIdx.y * z.m * z.n : NULL;
-    int begin = blockIdx.z * w.per, end = min(z.n, begin + w.per);
+    float *kept = w.kept + (int64_t)blockIdx.y * z.m * w.queries;
+    int begin = w.query0 + blockIdx.z * w.per, end = min(w.query0 + w.queries, begin + w.per);
     if (z.causal) begin = max(begin, first / WIDE * WIDE);
     float to_k[MT][D / 8][4], to_v[MT][D / 8][4];
     clear<MT, D / 8>(to_k);
@@ -487,13 +417,12 @@ static __global__ void __launch_bounds__(THREADS, 2)
 #pragma unroll
             for (int e = 0; e < COLS / 2; e++)
                 p[i][e / 4][e % 4] *= s[i][e / 4][e % 4] - base[COLS + e / 4 * 8 + e % 2];
-        if (kept) keep<MT, COLS>(kept, p, r0, c0 + lane % 4 * 2, z);
+        keep<MT, COLS>(kept, p, r0, c0 - w.query0 + lane % 4 * 2, z.m, w.queries);
         weigh<D, MT, COLS>(to_k, p, queries + at);
         __syncthreads();
     }
     pl_copies_wait<0>();
-    float factor[MT][2], one[MT][2];
-    for (int i = 0; i < MT; i++) factor[i][0] = factor[i][1] = z.scale, one[i][0] = one[i][1] = 1;
+    bool add = w.add && !w.part;
     if (w.part) {
         stride = z.d;
         dk = w.part + ((int64_t)blockIdx.z * gridDim.y + blockIdx.y) * 2 * z.m * z.d;
@@ -502,54 +431,55 @@ static __global__ void __launch_bounds__(THREADS, 2)
         dk += (int64_t)b * z.m * stride + h * z.d;
         dv += (int64_t)b * z.m * stride + h * z.d;
     }
-    store<D, MT>(dk, stride, to_k, factor, first, z.m, z);
-    store<D, MT>(dv, stride, to_v, one, first, z.m, z);
+#pragma unroll
+    for (int x = 0; x < MT * 2; x++) {
+        int t = r0 + x * 8;
+        if (t >= z.m) continue;
+        store_row<D>(dk + t * stride, to_k[x / 2], x % 2, z.scale, add, z);
+        store_row<D>(dv + t * stride, to_v[x / 2], x % 2, 1, add, z);
+    }
 }
 
 /* dk and dv of `heads` heads from head0 on, the slices in their order. */
 static __global__ void __launch_bounds__(256)
-    add_parts(sizes z, const float *part, int slices, int head0, int heads, float *dk, float *dv)
+    add_parts(sizes z, share w, int slices, int heads, float *dk, float *dv)
 {
     int64_t each = (int64_t)z.m * z.d, step = 2 * each * heads;
     for (int64_t i = PL_ITEM; i < step; i += PL_ITEMS) {
-        int64_t head = head0 + i / each / 2, in = i % each, b = head / z.heads, h = head % z.heads;
-        float sum = part[i];
-        for (int s = 1; s < slices; s++) sum += part[i + s * step];
-        (i / each % 2 ? dv : dk)[((b * z.m + in / z.d) * z.heads + h) * z.d + in % z.d] = sum;
+        int64_t head = w.head0 + i / each / 2, in = i % each, b = head / z.heads, h = head % z.heads;
+        float *to = (i / each % 2 ? dv : dk) + ((b * z.m + in / z.d) * z.heads + h) * z.d + in % z.d;
+        float sum = w.part[i];
+        for (int s = 1; s < slices; s++) sum += w.part[i + s * step];
+        *to = w.add ? *to + sum : sum;
     }
 }
 
-/* dq of a block's WIDE queries, four side by side to a thread. grid: (tiles of queries, heads from head0 on) */
+/* dq of a block's WIDE queries, four side by side to a thread. grid: (tiles of queries, heads) */
 template <int D, int COLS>
 static __global__ void __launch_bounds__(THREADS, 2)
-    from_scores(sizes z, const float *k, const float *kept, float *dq, int head0)
+    from_scores(sizes z, share w, const float *k, float *dq)
 {
     PL_SHARED(float, shared);
     constexpr int S = tile_of<D>::STRIDE, P = WIDE + 4, TILE = COLS * S, DS = COLS * P;
     float *keys = shared, *ds = keys + 2 * TILE;
-    int h = (head0 + blockIdx.y) % z.heads, b = (head0 + blockIdx.y) / z.heads;
+    int h = (w.head0 + blockIdx.y) % z.heads, b = (w.head0 + blockIdx.y) / z.heads;
     int lane = threadIdx.x % 32, first = blockIdx.x * WIDE, own = threadIdx.x / 32 * 32 + lane / 4 * 4;
     int64_t stride = (int64_t)z.heads * z.d;
     k += (int64_t)b * z.m * stride + h * z.d;
-    dq += (int64_t)b * z.n * stride + h * z.d;
-    kept += (int64_t)blockIdx.y * z.m * z.n;
-    int seen = z.causal ? min(z.m, first + WIDE) : z.m;
+    dq += ((int64_t)b * z.n + w.query0) * stride + h * z.d;
+    const float *kept = w.kept + (int64_t)blockIdx.y * z.m * w.queries + first;
+    int seen = z.causal ? min(z.m, w.query0 + first + WIDE) : z.m;
     float out[2][D / 8][4];
     clear<2, D / 8>(out);
     auto fetch = [&](int t0, int turn) {
         fill<D, COLS>(keys + turn * TILE, k, stride, t0, seen, z);
-        if (z.n % 4 == 0) {
-            for (int i = threadIdx.x; i < COLS * WIDE / 4; i += THREADS) {
-                int r = i / (WIDE / 4), c = i % (WIDE / 4) * 4;
-                bool in = t0 + r < seen && first + c < z.n;
-                pl_copy16(ds + turn * DS + r * P + c, in ? kept + (int64_t)(t0 + r) * z.n + first + c : kept, in);
-            }
-            return;
-        }
-        for (int i = threadIdx.x; i < COLS * WIDE; i += THREADS) {
+        int quad = w.queries % 4 == 0 ? 4 : 1;
+        for (int i = threadIdx.x * quad; i < COLS * WIDE; i += THREADS * quad) {
             int r = i / WIDE, c = i % WIDE;
-            bool in = t0 + r < seen && first + c < z.n;
-            pl_copy4(ds + turn * DS + r * P + c, in ? kept + (int64_t)(t0 + r) * z.n + first + c : kept, in);
+            bool in = t0 + r < seen && first + c < w.queries;
+            const float *from = in ? kept + (int64_t)(t0 + r) * w.queries + c : w.kept;
+            float *to = ds + turn * DS + r * P + c;
+            quad == 4 ? pl_copy16(to, from, in) : pl_copy4(to, from, in);
         }
     };
     fetch(0, 0);
@@ -579,7 +509,8 @@ static __global__ void __launch_bounds__(THREADS, 2)
     pl_copies_wait<0>();
 #pragma unroll
     for (int x = 0; x < 4; x++)
-        if (first + own + x < z.n) store_row<D>(dq + (first + own + x) * stride, out[x / 2], x % 2, z.scale, z);
+        if (first + own + x < w.queries)
+            store_row<D>(dq + (first + own + x) * stride, out[x / 2], x % 2, z.scale, false, z);
 }
 
 /* ---- launches ------------------------------------------------------------------------------- */
@@ -624,32 +555,37 @@ template <int D, int MT, int COLS> static pl_status run_forward(const pl_attend 
     return PL_OK;
 }
 
-/* How backward goes about its heads: `heads` at a time with their scores' gradients kept, all at once
- * without where that is 0; the queries of a head in slices of `per`. */
+/* How backward goes about its scratch: `heads` heads and `queries` queries at a time, in slices of `per`. */
 typedef struct course {
-    int64_t heads, slices, per;
+    int64_t heads, queries, slices, per;
     size_t kept_at, part_at, bytes; /* of scratch */
 } course;
 
+/* Keys of a block. */
 static int key_rows(const pl_attend *a)
 {
     return WARPS * 16 * (a->d <= 64 && a->m > 64 ? 2 : 1);
 }
 
+static int64_t div_up(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
 static course course_of(const pl_attend *a)
 {
-    const int64_t room = (int64_t)272 << 20, least = 64;
-    int64_t all = a->batch * a->heads, each = 4 * a->n * a->m, fit = each ? room / each : all;
-    course c = {0, 1, 0, 0, 0, 0};
-    if (fit > 0) c.heads = (all + (all + fit - 1) / fit - 1) / ((all + fit - 1) / fit);
-    int64_t some = c.heads ? c.heads : all, blocks = some * tiles_of(a->m, key_rows(a));
-    int64_t want = (2 * ENOUGH + blocks - 1) / (blocks ? blocks : 1), most = (a->n + least - 1) / least;
-    c.slices = want < most ? want : most;
-    c.per = ((a->n + c.slices - 1) / c.slices + 31) / 32 * 32;
-    c.slices = (a->n + c.per - 1) / c.per;
-    c.kept_at = (pl_attend_work(a) + 255) / 256 * 256;
-    c.part_at = c.kept_at + (size_t)(c.heads * a->n * a->m * 4 + 255) / 256 * 256;
-    c.bytes = c.part_at + (c.slices > 1 ? (size_t)(c.slices * some * 2 * a->m * a->d * 4) : 0);
+    const int64_t least = 64, room = (a->room ? a->room : (int64_t)272 << 20) / 4 / a->m;
+    int64_t all = a->batch * a->heads, fit = room / a->n;
+    course c = {1, a->n, 1, 0, 0, 0, 0};
+    if (fit) c.heads = div_up(all, div_up(all, fit)); /* as many each time */
+    else c.queries = room / WIDE * WIDE > WIDE ? room / WIDE * WIDE : WIDE;
+    int64_t blocks = c.heads * tiles_of(a->m, key_rows(a)), most = div_up(c.queries, least);
+    c.slices = div_up(2 * ENOUGH, blocks) < most ? div_up(2 * ENOUGH, blocks) : most;
+    c.per = div_up(div_up(c.queries, c.slices), 32) * 32;
+    c.slices = div_up(c.queries, c.per);
+    c.kept_at = (size_t)div_up((int64_t)pl_attend_work(a), 256) * 256;
+    c.part_at = c.kept_at + (size_t)div_up(c.heads * c.queries * a->m * 4, 256) * 256;
+    c.bytes = c.part_at + (c.slices > 1 ? (size_t)(c.slices * c.heads * 2 * a->m * a->d * 4) : 0);
     return c;
 }
 
@@ -658,46 +594,30 @@ extern "C" size_t pl_attend_split_work(const pl_attend *a)
     return a->n && a->m && a->d && a->batch && a->heads ? course_of(a).bytes : pl_attend_work(a);
 }
 
-template <int D, int MT, int COLS> static pl_status run_keys(const pl_attend *a, const course &c, int head0, int some)
+template <int D, int MT, int COLS>
+static pl_status run_keys(const pl_attend *a, const share &w, unsigned heads, unsigned slices)
 {
     constexpr int ROWS = WARPS * 16 * MT;
     size_t bytes = shared_bytes(D, ROWS, COLS, true);
-    char *work = (char *)a->work;
-    sizes z = sizes_of(a, true);
-    float *dk = (float *)a->out[1], *dv = (float *)a->out[2];
-    share w = {head0, (int)c.per, c.heads ? (float *)(work + c.kept_at) : NULL,
-               c.slices > 1 ? (float *)(work + c.part_at) : NULL};
     auto kernel = to_key<D, MT, COLS>;
     PL_TRY(allow((const void *)kernel, bytes));
-    PL_LAUNCH((kernel), dim3(tiles_of(a->m, ROWS), (unsigned)some, (unsigned)c.slices), THREADS, bytes, z, w,
+    PL_LAUNCH((kernel), dim3(tiles_of(a->m, ROWS), heads, slices), THREADS, bytes, sizes_of(a, true), w,
               (const float *)a->q, (const float *)a->k, (const float *)a->v, (const float *)a->d_o,
-              (const float *)pl_attend_lse(a), (const float *)a->work, dk, dv);
+              (const float *)pl_attend_lse(a), (const float *)a->work, (float *)a->out[1], (float *)a->out[2]);
     if (w.part)
-        PL_LAUNCH(add_parts, pl_blocks(2 * some * a->m * a->d, 256), 256, 0, z, (const float *)w.part, (int)c.slices,
-                  head0, some, dk, dv);
+        PL_LAUNCH(add_parts, pl_blocks(2 * heads * a->m * a->d, 256), 256, 0, sizes_of(a, true), w, (int)slices,
+                  (int)heads, (float *)a->out[1], (float *)a->out[2]);
     return PL_OK;
 }
 
-template <int D> static pl_status run_scores(const pl_attend *a, const course &c, int head0, int some)
+template <int D> static pl_status run_scores(const pl_attend *a, const share &w, unsigned heads)
 {
     constexpr int COLS = 32;
     size_t bytes = sizeof(float) * 2 * COLS * (D + 4 + WIDE + 4);
     auto kernel = from_scores<D, COLS>;
     PL_TRY(allow((const void *)kernel, bytes));
-    PL_LAUNCH((kernel), dim3(tiles_of(a->n, WIDE), (unsigned)some), THREADS, bytes, sizes_of(a, true),
-              (const float *)a->k, (const float *)((char *)a->work + c.kept_at), (float *)a->out[0], head0);
-    return PL_OK;
-}
-
-template <int D, int MT, int COLS> static pl_status run_queries(const pl_attend *a)
-{
-    constexpr int ROWS = WARPS * 16 * MT;
-    size_t bytes = shared_bytes(D, ROWS, COLS, true);
-    auto kernel = to_query<D, MT, COLS>;
-    PL_TRY(allow((const void *)kernel, bytes));
-    PL_LAUNCH((kernel), dim3(tiles_of(a->n, ROWS), (unsigned)a->heads, (unsigned)a->batch), THREADS, bytes,
-              sizes_of(a, true), (const float *)a->q, (const float *)a->k, (const float *)a->v,
-              (const float *)a->d_o, (const float *)pl_attend_lse(a), (const float *)a->work, (float *)a->out[0]);
+    PL_LAUNCH((kernel), dim3(tiles_of(w.queries, WIDE), heads), THREADS, bytes, sizes_of(a, true), w,
+              (const float *)a->k, (float *)a->out[0]);
     return PL_OK;
 }
 
@@ -710,14 +630,18 @@ template <int D> static pl_status run_backward(const pl_attend *a)
 {
     constexpr int MT = shape_of<D>::MT, COLS = shape_of<D>::KEY_COLS;
     course c = course_of(a);
-    int64_t all = a->batch * a->heads, step = c.heads ? c.heads : all;
-    for (int64_t first = 0; first < all; first += step) {
-        int some = (int)(all - first < step ? all - first : step);
-        PL_TRY((key_rows(a) == WARPS * 16 * MT ? run_keys<D, MT, COLS>(a, c, (int)first, some)
-                                               : run_keys<D, 1, COLS>(a, c, (int)first, some)));
-        if (c.heads) PL_TRY(run_scores<D>(a, c, (int)first, some));
-    }
-    if (!c.heads) PL_TRY((run_queries<D, MT, COLS>(a)));
+    int64_t all = a->batch * a->heads;
+    char *work = (char *)a->work;
+    for (int64_t h = 0; h < all; h += c.heads)
+        for (int64_t i = 0; i < a->n; i += c.queries) {
+            int64_t some = all - h < c.heads ? all - h : c.heads, left = a->n - i;
+            share w = {(int)h,  (int)i, (int)(left < c.queries ? left : c.queries),         (int)c.per,
+                       i > 0, (float *)(work + c.kept_at), c.slices > 1 ? (float *)(work + c.part_at) : NULL};
+            unsigned slices = tiles_of(w.queries, w.per);
+            PL_TRY((key_rows(a) == WARPS * 16 * MT ? run_keys<D, MT, COLS>(a, w, (unsigned)some, slices)
+                                                   : run_keys<D, 1, COLS>(a, w, (unsigned)some, slices)));
+            PL_TRY(run_scores<D>(a, w, (unsigned)some));
+        }
     return PL_OK;
 }
 
