@@ -9,7 +9,7 @@
 #include "base/pool.h"
 #include "base/sys.h"
 #include "ir/graph.h"
-#include "train/train_int.h"
+#include "train/supply.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -242,7 +242,7 @@ pl_status pl__ranks_check(pl_run *r)
     own[0] = hash_program();
     own[1] = hash_config(r);
     own[2] = hash_plan(r);
-    own[3] = (uint64_t)pl__run_samples(r);
+    PL_TRY(pl_supply_hash(r, &own[3]));
     all = pl_sys_alloc((size_t)n * sizeof own);
     if (!all) return PL_ERR_MEMORY;
     pl_status rc = pl_world_share(r->world, own, sizeof own, all);

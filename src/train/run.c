@@ -359,10 +359,10 @@ static uint64_t stage_of(const pl_run *r)
     return most;
 }
 
-/* Host memory for data and pictures, which pl_run_start will take; a card's budget does not count it. */
+/* Host memory for data, pictures and files, which pl_run_start will take; a card's budget does not count it. */
 static uint64_t reading_bytes(const pl_run *r)
 {
-    return pl_supply_bytes(r) + (card_of(r) ? 0 : pl__sample_bytes(r));
+    return pl_supply_bytes(r) + (card_of(r) ? 0 : pl__sample_bytes(r) + pl__stage_slots_bytes(r));
 }
 
 /* What is left for the arena when everything else is taken off; 0 when that is nothing. */
