@@ -102,6 +102,7 @@ pl_status pl_cuda_alloc(size_t bytes, void **out)
 {
     *out = NULL;
     if (!bytes) return PL_OK;
+    PL_TRY(pl_cuda_card_wait());
     pthread_mutex_lock(&vm_lock);
     pl_status rc = map_block(bytes, out);
     pthread_mutex_unlock(&vm_lock);
@@ -153,6 +154,7 @@ pl_status pl_cuda_host_alloc(size_t bytes, void **out)
 {
     *out = NULL;
     if (!bytes) return PL_OK;
+    PL_TRY(pl_cuda_card_wait());
     PL_CUDA(cudaHostAlloc(out, bytes, cudaHostAllocDefault));
     memset(*out, 0, bytes);
     return PL_OK;

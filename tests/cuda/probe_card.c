@@ -9,7 +9,7 @@
 static pl_cuda_card card;
 static cudaStream_t stream;
 static bool tf32;
-bool pl_probe_tune;
+bool pl_probe_tune, pl_probe_split = true;
 
 pl_status pl_probe_open(void)
 {
@@ -44,7 +44,7 @@ bool pl_cuda_tf32(void)
 
 bool pl_cuda_split(void)
 {
-    return !tf32 && !getenv("PROBE_PLAIN") && (card.arch == 80 || card.arch / 10 == 9 || card.arch / 10 == 10);
+    return pl_probe_split && !getenv("PROBE_PLAIN") && (card.arch == 80 || card.arch / 10 == 9 || card.arch / 10 == 10);
 }
 
 bool pl_cuda_autotune(void)
