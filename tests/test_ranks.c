@@ -455,7 +455,6 @@ TEST(ranks_local_batch_norm_is_of_a_ranks_own_samples)
 /* Sent by all ranks together, to the byte: N-1 times what is reduced into parts or gathered from them, twice
  * that for an all_reduce. Gradients in parts are reduced once a micro-batch where their sums are, too. */
 static void check_volume(int ranks, int shard, int parts)
-    k->units[rank] = pl_program_plan(p)->units;
 {
     static job k;
     enum { N = 3 };
