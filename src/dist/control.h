@@ -41,7 +41,7 @@ void pl_hub_stop(pl_hub *h, int signal_number); /* every rank is to stop at a st
 const char *pl_hub_verdict(const pl_hub *h, int *code);
 /* Ranks that have said bye. */
 int pl_hub_left(pl_hub *h);
-/* Process number of a rank, 0 when it has said bye or never came. */
+/* Process number of a rank that has come and whose connection has not closed; 0. */
 int pl_hub_pid(const pl_hub *h, int rank);
 /* Ends the world with a failure of this process's own finding. */
 void pl_hub_fail(pl_hub *h, int code, const char *text);

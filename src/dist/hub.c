@@ -41,7 +41,7 @@ enum {
 
 typedef struct peer {
     int fd; /* -1: none */
-    bool greeted, known, left;
+    bool greeted, known, left, gone;
     int rank, pid;
     char host[64], doing[256];
     uint64_t heard; /* on the hub's clock */
@@ -205,6 +205,7 @@ static void drop(peer *p)
 static void lose(pl_hub *h, peer *p)
 {
     drop(p);
+    p->gone = true;
     if (p->known && !p->left) end_for_peer(h, p, "is gone: killed, or its machine is");
 }
 
@@ -415,7 +416,7 @@ int pl_hub_left(pl_hub *h)
 int pl_hub_pid(const pl_hub *h, int rank)
 {
     for (int i = 0; i < h->n_peers; i++)
-        if (h->peers[i].known && h->peers[i].rank == rank && !h->peers[i].left) return h->peers[i].pid;
+        if (h->peers[i].known && h->peers[i].rank == rank && !h->peers[i].gone) return h->peers[i].pid;
     return 0;
 }
 
