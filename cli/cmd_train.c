@@ -458,15 +458,14 @@ static bool only_planned(const pl_run *run)
 }
 
 /* How many ranks there are, by the launcher or by the command line, as a key. */
-static pl_status override_ranks(cli_args *a, const char *asked, char *text, size_t cap)
+static pl_status override_ranks(cli_args *a, const char *asked, char *text, size_t cap, int *launched)
 {
-    int launched;
-    pl_status rc = pl_world_launched(&launched);
+    pl_status rc = pl_world_launched(launched);
     if (rc != PL_OK) return rc;
-    if (launched == 1) {
+    if (*launched == 1) {
         cli_override(a, "ranks", asked, text, cap);
     } else {
-        snprintf(text, cap, "ranks=%d", launched);
+        snprintf(text, cap, "ranks=%d", *launched);
         a->overrides[a->n_overrides++] = text;
     }
     return PL_OK;
@@ -512,15 +511,14 @@ int cmd_train(int argc, char **argv)
     cli_want(&a, 1, 1, "train", "one configuration");
     cli_override(&a, "device", device, device_key, sizeof device_key);
     a.argv = argv - 1; /* main's own: the program's name stands before the command's */
-    pl_status rc = override_ranks(&a, ranks, ranks_key, sizeof ranks_key);
+    int launched = 1;
+    pl_status rc = override_ranks(&a, ranks, ranks_key, sizeof ranks_key, &launched);
     if (rc != PL_OK) return cli_fail(rc);
     phases_answer(&a, memory);
     int started = print_config ? -1 : start_ranks(ranks, argv);
     if (started >= 0) return started;
-    int launched = 1;
-    rc = print_config ? PL_OK : pl_world_launched(&launched);
-    if (launched > 1) listen_to_signals(true); /* a rank that is told to stop, however early, says so to the others */
-    if (rc == PL_OK && !print_config) rc = pl_world_open(&t.world);
+    if (launched > 1 && !print_config) listen_to_signals(true); /* a rank that is told to stop, however early, says so to the others */
+    if (!print_config) rc = pl_world_open(&t.world);
     if (rc != PL_OK) return cli_fail(rc);
     if (pl_world_rank(t.world) > 0) {
         t.quiet = true;

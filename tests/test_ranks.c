@@ -451,6 +451,18 @@ TEST(ranks_local_batch_norm_is_of_a_ranks_own_samples)
     CHECK(memcmp(two.loss[0], two.loss[1], sizeof two.loss[0]) == 0);
 }
 
+/* One rank that exchanges with itself: buckets and sums of one in the program, and the same bits. */
+TEST(ranks_one_alone_may_exchange)
+{
+    static job plain, always;
+    plain = (job){.config = "wandistill/tiny", .keys = {"batch=4", "data.workers=0"}, .steps = 5};
+    always = plain;
+    always.keys[2] = "distributed=always";
+    if (!run_ranks(1, &plain) || !run_ranks(1, &always)) return;
+    CHECK(memcmp(plain.loss, always.loss, sizeof plain.loss) == 0);
+    CHECK(always.units[0] > plain.units[0]);
+}
+
 /* ---- volume and state ------------------------------------------------------------------- */
 /* Sent by all ranks together, to the byte: N-1 times what is reduced into parts or gathered from them, twice
  * that for an all_reduce. Gradients in parts are reduced once a micro-batch where their sums are, too. */
