@@ -222,7 +222,7 @@ TEST(control_line_hub_is_silent)
     part p = {.stay_ms = 20000, .limit = 1.2};
     ctl_child c;
     int fd = play_hub(&p, &c);
-    CHECK(fd >= 0);
+    CHECK(fd >= 0 && ctl_hear(fd, "limit 1.200\n", 2000)[0]);
     kill(c.pid, SIGSTOP);
     usleep(1700000);
     kill(c.pid, SIGCONT);
@@ -243,8 +243,11 @@ TEST(control_line_last_words_arrive)
     ctl_child c;
     int fd = play_hub(&p, &c), beats = 0;
     CHECK(fd >= 0);
-    usleep(1000000);
-    for (int i = 0; i < 40; i++) ctl_say(fd, "beat\n");
+    usleep(900000);
+    for (int i = 0; i < 2000; i++) { /* until after its end, as fast as they come */
+        ctl_say(fd, "beat\n");
+        usleep(200);
+    }
     const char *text = ctl_hear(fd, "bye 75\n", 4000);
     CHECK(text[0]);
     for (const char *b = text; (b = strstr(b, "beat training at step 7, all_reduce gradients 0 (exchange 41)\n")); b++) beats++;
