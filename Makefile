@@ -230,6 +230,9 @@ check-all: ## both compilers, sanitizers, long tests, fuzzers, headers (an hour)
 	$(MAKE) test PL_TEST_LONG=1 SAN=address,undefined
 	$(MAKE) test SAN=thread
 	tools/budget-sweep $(BUILD)
+	tools/rank-kill 100 3 $(BUILD) || [ $$? -eq 2 ]
+	tools/rank-hosts $(BUILD) || [ $$? -eq 2 ]
+	tools/rank-srun $(BUILD) || [ $$? -eq 2 ]
 	tests/fuzz/run.sh 0
 	tests/fuzz/run.sh 30
 

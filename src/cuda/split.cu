@@ -361,16 +361,16 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) multiply(const _
         }
 }
 
-/* Parts of the sums of a batch's y, in order. */
-static __global__ void add_parts(target t, const float *from, int64_t each, int32_t parts, pl_long_divisor n, int64_t total)
+/* Parts of the sums, in order. grid: (elements of one y, batch) */
+static __global__ void add_parts(target t, const float *from, int64_t each, int32_t parts, pl_long_divisor n)
 {
-    for (int64_t i = PL_ITEM; i < total; i += PL_ITEMS) {
-        int64_t col;
+    const float *p = from + blockIdx.y * each * parts;
+    for (int64_t i = PL_ITEM; i < each; i += PL_ITEMS) {
+        int64_t col, at = blockIdx.y * each + i;
         pl_long_divmod(i, n, &col);
-        const float *p = from + i / each * each * parts + i % each;
-        float v = p[0];
-        for (int k = 1; k < parts; k++) v += p[k * each];
-        t.y[i] = finished(t, v, i, (int)col);
+        float v = p[i];
+        for (int k = 1; k < parts; k++) v += p[k * each + i];
+        t.y[at] = finished(t, v, at, (int)col);
     }
 }
 
@@ -503,10 +503,9 @@ extern "C" pl_status pl_split_run(const pl_split_product *s, const void *a, cons
     p.part = (int32_t)(pl_ceil_div(pl_ceil_div(s->k, s->parts), BK) * BK);
     PL_TRY(s->small ? launch_as<little>(s, p) : launch_as<large>(s, p));
     if (whole) return PL_OK;
-    int64_t total = s->batch * s->m * s->n;
     target to = target_of(s, t, y);
-    PL_LAUNCH(add_parts, pl_blocks(total, 1024), 256, 0, to, (const float *)work, p.y_step, p.parts,
-              pl_long_div_by(s->n), total);
+    dim3 grid(pl_blocks(p.y_step, 512), (unsigned)s->batch);
+    PL_LAUNCH(add_parts, grid, dim3(256), 0, to, (const float *)work, p.y_step, p.parts, pl_long_div_by(s->n));
     PL_CUDA_LAUNCHED("parts of a product's sums");
     return PL_OK;
 }

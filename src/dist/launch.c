@@ -105,6 +105,11 @@ static int wait_for(pid_t pid, int milliseconds)
     return status;
 }
 
+static int own_code(int status)
+{
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
 /* The first signal stops the ranks at the end of a step, one that comes later does not wait for it. */
 static void pass_signals(pl_hub *hub, int *seen, uint64_t *first)
 {
@@ -134,7 +139,7 @@ static void look_after(pl_hub *hub, pid_t pid, int *status)
             for (int i = 0; i < 20 && !over; i++) over = pl_hub_tend(hub, 10); /* last words */
             int code;
             bool silent = !over && !pl_hub_verdict(hub, &code)[0];
-            int own = WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
+            int own = own_code(state);
             if (silent)
                 pl_hub_fail(hub, own && own < 127 ? own : 8,
                             own == 127 ? "mpirun is not found: install openmpi-bin, or start the ranks yourself"
@@ -160,7 +165,8 @@ pl_status pl_ranks_launch(int ranks, char **argv, int *code)
         const char *verdict = pl_hub_verdict(hub, code);
         if (verdict[0]) kill_ranks(hub, ranks);
         if (status < 0) status = wait_for(pid, verdict[0] ? 3000 : 20000);
-        if (!verdict[0] && *code == 0 && status != 0) *code = WIFEXITED(status) ? WEXITSTATUS(status) : 8;
+        if (!verdict[0] && *code == 0 && status != 0) /* their work is done: what happens on the way out undoes nothing */
+            fprintf(stderr, "plimsoll: warning: mpirun ended with code %d after all ranks had left in order\n", own_code(status));
         if (verdict[0]) fprintf(stderr, "plimsoll: %s\n", verdict);
     }
     pl_hub_free(hub);

@@ -20,10 +20,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* FIND: for reaching the hub at all; ANSWER: for its welcome, at one address; PAUSE: the most that counts of
- * the time between two looks. */
-enum { BEAT_MS = 250, CONNECT_MS = 3000, ANSWER_MS = 10000, FIND_MS = 30000, CLOSE_MS = 2000, FAIL_MS = 8000,
-       PAUSE_MS = 1000 };
+/* FIND: for reaching the hub at all; ANSWER: for its welcome, at one address; CLOSE: for its
+ * side of the end; FAIL: for being told to end, after a failure. */
+enum { BEAT_MS = 250, CONNECT_MS = 3000, ANSWER_MS = 10000, FIND_MS = 30000, CLOSE_MS = 2000, FAIL_MS = 8000 };
 
 struct pl_line {
     int fd, rank;
@@ -61,12 +60,15 @@ static void leave(const char *why, int code)
 /* Without the hub nobody tells: the lowest ranks do. */
 static void lose_hub(pl_line *l, const char *what)
 {
-    char why[640], doing[200] = "";
+    char text[480], line[640], doing[200] = "";
     if (atomic_load(&l->closing)) return;
     if (l->doing) l->doing(l->ctx, doing, sizeof doing);
-    snprintf(why, sizeof why, "[rank %d host %s] %s %s; this rank was in %s; the same command goes on from the last "
-             "complete checkpoint", l->rank, l->host, l->hub, what, doing[0] ? doing : "its start");
-    leave(l->rank <= 2 ? why : NULL, 8);
+    snprintf(text, sizeof text, "%s %s; this rank was in %s; the same command goes on from the last complete "
+             "checkpoint", l->hub, what, doing[0] ? doing : "its start");
+    snprintf(line, sizeof line, "fail 8 %s\n", text);
+    say(l, line); /* one that was stopped may hear it yet */
+    snprintf(line, sizeof line, "[rank %d host %s] %s", l->rank, l->host, text);
+    leave(l->rank <= 2 ? line : NULL, 8);
 }
 
 /* What is no message of a hub is passed over. */
@@ -113,13 +115,14 @@ static void tend_own(pl_line *l)
     if (pl_hub_verdict(l->own, &code)[0]) leave(NULL, code);
 }
 
-/* Time that this process itself did not run is no silence of the hub's. */
+/* Time that this process itself did not run is no silence of the hub's: of that between two looks, a quarter
+ * of the limit counts at most. */
 static void check_silence(pl_line *l)
 {
-    uint64_t now = pl_sys_now_ns(), most = (uint64_t)PAUSE_MS * 1000000u;
-    l->silent += now - l->seen < most ? now - l->seen : most;
+    uint64_t now = pl_sys_now_ns(), limit = atomic_load(&l->limit);
+    l->silent += now - l->seen < limit / 4 ? now - l->seen : limit / 4;
     l->seen = now;
-    if (l->silent > atomic_load(&l->limit)) lose_hub(l, "has not been heard of within the time limit");
+    if (l->silent > limit) lose_hub(l, "has not been heard of within the time limit");
 }
 
 static void *tend(void *arg)

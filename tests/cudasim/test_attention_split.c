@@ -218,7 +218,7 @@ static void check_shape(const shape *s)
         memcpy(first[i], t.f[i], sizeof(float) * (size_t)t.len[i]);
     }
     pl_sim_reverse(true);
-    if (t.len[Q] < 8000) both_ways(&t, "split");
+    if (t.len[Q] < 300) both_ways(&t, "split");
     pl_sim_reverse(false);
     pl_sim_split(false);
     for (int k = 0; k < 5; k++) {
