@@ -256,6 +256,27 @@ TEST(control_line_last_words_arrive)
     CHECK_INT(ctl_wait(&c, NULL, 3000), 75);
 }
 
+/* Rank and hub are both stopped between its hello and the welcome, for longer than it would wait for that. */
+TEST(control_line_a_pause_in_the_greeting)
+{
+    part p = {.ranks = 1, .at = {.address = {htonl(INADDR_LOOPBACK)}, .token = TOKEN}};
+    ctl_child c;
+    int listening = ctl_listen(1, &p.at.port);
+    if (!pl_test_long()) SKIP("long");
+    ctl_fork(be_rank, &p, &c);
+    int fd = accept(listening, NULL, NULL);
+    CHECK(ctl_hear(fd, "hello 0 1234", 3000)[0]);
+    kill(c.pid, SIGSTOP);
+    usleep(11000000);
+    kill(c.pid, SIGCONT);
+    usleep(300000);
+    ctl_say(fd, "welcome 1234\n");
+    CHECK(ctl_hear(fd, "bye 0\n", 3000)[0]);
+    close(fd);
+    CHECK_INT(ctl_wait(&c, NULL, 3000), 0);
+    close(listening);
+}
+
 /* Something else listens at the first address, answers nonsense; the hub is at the second. */
 TEST(control_line_passes_strangers)
 {
