@@ -15,6 +15,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static volatile sig_atomic_t stop_asked; /* the signal's number; of several ranks, any one's */
@@ -29,6 +30,17 @@ bool trainer_stopped(const trainer *t)
 static void ask_stop(int signal_number)
 {
     if (stop_asked) _Exit(128 + signal_number); /* the second one does not wait */
+    stop_asked = signal_number;
+}
+
+/* One that is sent to all processes of a job reaches a rank twice, from the process that started it too. */
+static void ask_rank_to_stop(int signal_number)
+{
+    static volatile sig_atomic_t first; /* seconds */
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (stop_asked && now.tv_sec - first > 1) _Exit(128 + signal_number);
+    if (!stop_asked) first = (sig_atomic_t)now.tv_sec;
     stop_asked = signal_number;
 }
 
@@ -49,11 +61,11 @@ static void listen(int signal_number, void (*handler)(int))
     sigaction(signal_number, &action, NULL);
 }
 
-static void listen_to_signals(void)
+static void listen_to_signals(bool rank)
 {
-    listen(SIGINT, ask_stop);
-    listen(SIGTERM, ask_stop);
-    listen(SIGHUP, ask_stop);
+    listen(SIGINT, rank ? ask_rank_to_stop : ask_stop);
+    listen(SIGTERM, rank ? ask_rank_to_stop : ask_stop);
+    listen(SIGHUP, rank ? ask_rank_to_stop : ask_stop);
     listen(SIGUSR1, ask_save);
     listen(SIGUSR2, ask_memory);
     signal(SIGXFSZ, SIG_IGN); /* a file at its limit is an error of the write */
@@ -505,7 +517,7 @@ int cmd_train(int argc, char **argv)
     phases_answer(&a, memory);
     int started = print_config ? -1 : start_ranks(ranks, argv);
     if (started >= 0) return started;
-    if (launched > 1 && !print_config) listen_to_signals(); /* a rank that is told to stop, however early, says so to the others */
+    if (launched > 1 && !print_config) listen_to_signals(true); /* a rank that is told to stop, however early, says so to the others */
     if (!print_config) rc = pl_world_open(&t.world);
     if (rc != PL_OK) return cli_fail(rc);
     if (pl_world_rank(t.world) > 0) {
@@ -532,7 +544,7 @@ int cmd_train(int argc, char **argv)
     t.folder.quiet = t.json || t.quiet;
     t.started = t.began = trainer_now();
     if (t.json) t.events = pl_json_new(stdout);
-    if (launched == 1) listen_to_signals();
+    if (launched == 1) listen_to_signals(false);
     if (t.world && !t.quiet && !t.json) ranks_table(&t);
     int code = run_training(&t);
     pl_json_free(t.events);

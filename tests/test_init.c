@@ -92,6 +92,12 @@ TEST(init_is_its_definition)
     check_device("apart");
 }
 
+TEST(device_makes_initial_values)
+{
+    const char *device = getenv("PL_TEST_DEVICE");
+    check_device(device ? device : "apart");
+}
+
 /* A card makes its own: the same bits, wherever a part begins and however its place is aligned. */
 static void check_part(const pl_slot *slot, int64_t first, int64_t n, size_t offset)
 {

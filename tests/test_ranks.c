@@ -451,7 +451,6 @@ TEST(ranks_local_batch_norm_is_of_a_ranks_own_samples)
     CHECK(memcmp(two.loss[0], two.loss[1], sizeof two.loss[0]) == 0);
 }
 
-/* ---- volume and state ------------------------------------------------------------------- */
 /* One rank that exchanges with itself: buckets and sums of one in the program, and the same bits. */
 TEST(ranks_one_alone_may_exchange)
 {
@@ -464,6 +463,7 @@ TEST(ranks_one_alone_may_exchange)
     CHECK(always.units[0] > plain.units[0]);
 }
 
+/* ---- volume and state ------------------------------------------------------------------- */
 /* Sent by all ranks together, to the byte: N-1 times what is reduced into parts or gathered from them, twice
  * that for an all_reduce. Gradients in parts are reduced once a micro-batch where their sums are, too. */
 static void check_volume(int ranks, int shard, int parts)

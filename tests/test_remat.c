@@ -5,9 +5,11 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/pool.h"
 #include "base/sys.h"
 #include "plan/remat.h"
 #include "plan/remat_check.h"
+#include "plan/remat_heap.h"
 #include "plan/trace.h"
 #include "plimsoll_unstable.h"
 #include "remat_made.h"
@@ -309,6 +311,72 @@ TEST(remat_heuristics_near_the_optimum)
         free(m);
     }
     CHECK_MSG(n >= 50 && sum / n <= 0.02, "%u solved, mean gap %g", n, n ? sum / n : 0);
+}
+
+/* ---- parts ------------------------------------------------------------------------------ */
+
+/* Against a table that is looked through, with numbers that are often equal. */
+TEST(remat_heap_has_the_least_on_top)
+{
+    enum { N = 40 };
+    pl_arena a = PL_ARENA_INIT;
+    pl__remat_heap h = {0};
+    float key[N];
+    bool in[N] = {0};
+    uint64_t rng = 5;
+    CHECK_OK(pl__remat_heap_init(&h, &a, N));
+    for (int step = 0; step < 20000; step++) {
+        rng = rng * 6364136223846793005u + 1442695040888963407u;
+        uint32_t r = (uint32_t)(rng >> 33) % N, least = N;
+        if (rng >> 62 == 0) {
+            pl__remat_heap_remove(&h, r);
+            in[r] = false;
+        } else {
+            key[r] = (float)((rng >> 20) % (step % 2 ? 8 : 1000)) - 4;
+            pl__remat_heap_set(&h, r, key[r]);
+            in[r] = true;
+        }
+        uint32_t n = 0;
+        for (uint32_t i = 0; i < N; i++) {
+            n += in[i];
+            if (in[i] && (least == N || key[i] < key[least])) least = i;
+        }
+        bool sorted = true;
+        for (uint32_t i = 1; i < h.n; i++) sorted &= key[h.item[(i - 1) / 2]] <= key[h.item[i]];
+        if (h.n != n || (n && h.item[0] != least) || !sorted) {
+            CHECK_MSG(false, "step %d: %u in it, %u; top %u, %u", step, h.n, n, h.item[0], least);
+            break;
+        }
+    }
+    pl__remat_heap_clear(&h);
+    CHECK(h.n == 0 && h.at[3] == PL_REMAT_NONE);
+    pl_arena_release(&a);
+}
+
+/* Large enough for several threads: one, two and five of them find the same plan. */
+TEST(remat_plans_do_not_depend_on_threads)
+{
+    static const int threads[] = {1, 2, 5};
+    int was = pl_pool_threads();
+    made *m = make_training(77, 500);
+    uint64_t bound, keep;
+    uint32_t op;
+    pl_remat_plan *plan[3] = {NULL};
+    pl_remat_opts o = PL_REMAT_OPTS_INIT;
+    CHECK_OK(pl_remat_bound(&m->p, &bound, &op));
+    CHECK_OK(pl_remat_keep_all(&m->p, &keep));
+    o.budget_bytes = bound + (keep - bound) / 2;
+    o.effort = 20000000;
+    for (int i = 0; i < 3; i++) {
+        pl_pool_set_threads(threads[i]);
+        CHECK_OK(pl_remat_solve(&m->p, &o, &plan[i]));
+        CHECK_OK(pl_remat_check(&m->p, plan[i], o.budget_bytes));
+        CHECK(plan[i]->n > m->p.n_ops && plan[i]->n == plan[0]->n);
+        CHECK(memcmp(plan[i]->op, plan[0]->op, plan[0]->n * sizeof *plan[0]->op) == 0);
+    }
+    pl_pool_set_threads(was);
+    for (int i = 0; i < 3; i++) pl_remat_plan_free(plan[i]);
+    free(m);
 }
 
 /* ---- chains ----------------------------------------------------------------------------- */

@@ -186,12 +186,12 @@ static bool comes_back(const pl_cg_pass *p, const pl_cg_operand *o)
 
 static void set_once(pl_cg_pass *p)
 {
-    int64_t bytes = 1;
+    int64_t elems = 1;
     bool back = false;
-    for (int d = 0; d < p->rank; d++) bytes *= p->dim[d];
+    for (int d = 0; d < p->rank; d++) elems *= p->dim[d];
     for (int i = 0; i < p->n_instr; i++)
         back |= p->used[i] && p->instr[i].code == PL_FORM_LOAD && comes_back(p, &p->op[p->instr[i].operand]);
-    p->once = back && bytes >= CACHE_BYTES;
+    p->once = back && elems >= CACHE_BYTES;
 }
 
 /* Rows: which thread adds which element is a function of the row's length. */

@@ -66,6 +66,22 @@ const char pl_cg_prelude[] =
 "#endif\n"
 "}\n"
 
+/* ---- a copy to shared memory that goes on beside, and the wait for all that this thread sent for ---- */
+"template <int B> DEV void p_send(unsigned char *to, const void *from)\n"
+"{\n"
+"#if defined(__CUDACC__) && __CUDA_ARCH__ >= 800\n"
+"    asm volatile(\"cp.async.ca.shared.global [%0], [%1], %2;\" :: \"r\"((unsigned)__cvta_generic_to_shared(to)), \"l\"(from), \"n\"(B) : \"memory\");\n"
+"#else\n"
+"    *(p_vec<unsigned, B / 4> *)to = *(const p_vec<unsigned, B / 4> *)from;\n"
+"#endif\n"
+"}\n"
+"DEV void p_came()\n"
+"{\n"
+"#if defined(__CUDACC__) && __CUDA_ARCH__ >= 800\n"
+"    asm volatile(\"cp.async.wait_all;\" ::: \"memory\");\n"
+"#endif\n"
+"}\n"
+
 /* ---- truth values, eight a byte ---- */
 "template <class I> DEV p_u8 p_bit(const p_u8 *p, I at) { return (p_u8)(p[at >> 3] >> (at & 7) & 1); }\n"
 /* V of them in a word, from `at` on, a multiple of V; and back. One by one, a byte's first clears it. */

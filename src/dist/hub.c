@@ -25,8 +25,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* LEAVE: what ranks have for ending; less where the hub is in a rank itself. ARRIVE: between one rank and the next. PAUSE: the most that counts of the time between two looks.
- * DOUBT: a rank that cannot exchange knows less than the hub may learn next. */
+/* LEAVE: what ranks have for ending; less where the hub is in a rank itself. ARRIVE: between one rank and the next. DOUBT: a rank that cannot exchange knows less than the hub may
+ * learn next. */
 enum {
     LINE_BYTES = 1024,
     BEAT_MS = 250,
@@ -35,13 +35,12 @@ enum {
     ARRIVE_FIRST_MS = 60000,
     ARRIVE_MS = 30000,
     STRANGER_MS = 10000,
-    PAUSE_MS = 1000,
     DOUBT_MS = 300
 };
 
 typedef struct peer {
     int fd; /* -1: none */
-    bool greeted, known, left;
+    bool greeted, known, left, gone;
     int rank, pid;
     char host[64], doing[256];
     uint64_t heard; /* on the hub's clock */
@@ -55,6 +54,7 @@ struct pl_hub {
     pl_control_at at;
     uint64_t limit, seen, clock;         /* ns; seen: the last look; clock: time that the hub was awake for */
     uint64_t came, beat, doubt, ended;   /* on that clock; doubt, ended: 0 while there is none */
+    int doubter;                         /* the rank that could not exchange */
     atomic_int n_left;
     int stop;                            /* the signal that every rank is to hear of; 0: none */
     int code, code_left;                 /* code_left: the worst that a rank left with */
@@ -205,7 +205,11 @@ static void drop(peer *p)
 static void lose(pl_hub *h, peer *p)
 {
     drop(p);
-    if (p->known && !p->left) end_for_peer(h, p, "is gone: killed, or its machine is");
+    p->gone = true;
+    if (h->doubt && !h->ended && p->rank == h->doubter)
+        end_world(h, 8); /* it has said why */
+    else if (p->known && !p->left)
+        end_for_peer(h, p, "is gone: killed, or its machine is");
 }
 
 /* ---- messages --------------------------------------------------------------------------- */
@@ -245,10 +249,12 @@ static void take_failure(pl_hub *h, const peer *p, const char *line)
     long code = strtol(line, &text, 10);
     if (h->ended || (h->doubt && code == 8)) return;
     snprintf(h->verdict, sizeof h->verdict, "[rank %d host %s]%s", p->rank, p->host, text);
-    if (code == 8)
+    if (code == 8) {
         h->doubt = h->clock;
-    else
+        h->doubter = p->rank;
+    } else {
         end_world(h, code > 0 && code < 256 ? (int)code : 1);
+    }
 }
 
 static void take_bye(pl_hub *h, peer *p, int code)
@@ -346,7 +352,7 @@ static void check_arrival(pl_hub *h)
     int here = 0;
     for (int i = 0; i < h->n_peers; i++) here += h->peers[i].known;
     int patience = here ? ARRIVE_MS : ARRIVE_FIRST_MS;
-    if (h->ended || here == h->ranks || !passed(h, h->came, (uint64_t)patience)) return;
+    if (h->ended || pl_hub_met(h) || !passed(h, h->came, (uint64_t)patience)) return;
     size_t n = (size_t)snprintf(text, sizeof text, "%d of %d ranks have come, and no other for %d s; missing:", here,
                                 h->ranks, patience / 1000);
     for (int i = 0; i < h->ranks && n + 12 < sizeof text; i++)
@@ -364,9 +370,10 @@ static bool all_gone(const pl_hub *h)
     return h->ended || left >= h->ranks;
 }
 
+/* Of the time between two looks, a quarter of the limit counts at most. */
 static void advance(pl_hub *h)
 {
-    uint64_t now = pl_sys_now_ns(), most = (uint64_t)PAUSE_MS * 1000000u;
+    uint64_t now = pl_sys_now_ns(), most = h->limit / 4;
     h->clock += now - h->seen < most ? now - h->seen : most;
     h->seen = now;
 }
@@ -407,6 +414,13 @@ const char *pl_hub_verdict(const pl_hub *h, int *code)
     return h->verdict;
 }
 
+bool pl_hub_met(const pl_hub *h)
+{
+    int here = 0;
+    for (int i = 0; i < h->n_peers; i++) here += h->peers[i].known;
+    return here == h->ranks;
+}
+
 int pl_hub_left(pl_hub *h)
 {
     return atomic_load(&h->n_left);
@@ -415,7 +429,7 @@ int pl_hub_left(pl_hub *h)
 int pl_hub_pid(const pl_hub *h, int rank)
 {
     for (int i = 0; i < h->n_peers; i++)
-        if (h->peers[i].known && h->peers[i].rank == rank && !h->peers[i].left) return h->peers[i].pid;
+        if (h->peers[i].known && h->peers[i].rank == rank && !h->peers[i].gone) return h->peers[i].pid;
     return 0;
 }
 

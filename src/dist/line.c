@@ -20,10 +20,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* FIND: for reaching the hub at all; ANSWER: for its welcome, at one address; PAUSE: the most that counts of
- * the time between two looks. */
-enum { BEAT_MS = 250, CONNECT_MS = 3000, ANSWER_MS = 10000, FIND_MS = 30000, CLOSE_MS = 2000, FAIL_MS = 8000,
-       PAUSE_MS = 1000 };
+/* FIND: for reaching the hub at all; ANSWER: for its welcome, at one address; CLOSE: for its
+ * side of the end; FAIL: for being told to end, after a failure. */
+enum { BEAT_MS = 250, CONNECT_MS = 3000, ANSWER_MS = 10000, FIND_MS = 30000, CLOSE_MS = 2000, FAIL_MS = 8000 };
 
 struct pl_line {
     int fd, rank;
@@ -39,6 +38,19 @@ struct pl_line {
     char in[256];
     size_t n_in;
 };
+
+/* Time in which this process runs: of that between two looks, not much more than a connection takes counts. */
+typedef struct watch {
+    uint64_t seen, spent;
+} watch;
+
+static bool within(watch *w, int milliseconds)
+{
+    uint64_t now = pl_sys_now_ns(), most = (uint64_t)(CONNECT_MS + 500) * 1000000u;
+    if (w->seen) w->spent += now - w->seen < most ? now - w->seen : most;
+    w->seen = now;
+    return w->spent < (uint64_t)milliseconds * 1000000u;
+}
 
 static void say(pl_line *l, const char *text)
 {
@@ -61,12 +73,15 @@ static void leave(const char *why, int code)
 /* Without the hub nobody tells: the lowest ranks do. */
 static void lose_hub(pl_line *l, const char *what)
 {
-    char why[640], doing[200] = "";
+    char text[480], line[640], doing[200] = "";
     if (atomic_load(&l->closing)) return;
     if (l->doing) l->doing(l->ctx, doing, sizeof doing);
-    snprintf(why, sizeof why, "[rank %d host %s] %s %s; this rank was in %s; the same command goes on from the last "
-             "complete checkpoint", l->rank, l->host, l->hub, what, doing[0] ? doing : "its start");
-    leave(l->rank <= 2 ? why : NULL, 8);
+    snprintf(text, sizeof text, "%s %s; this rank was in %s; the same command goes on from the last complete "
+             "checkpoint", l->hub, what, doing[0] ? doing : "its start");
+    snprintf(line, sizeof line, "fail 8 %s\n", text);
+    say(l, line); /* one that was stopped may hear it yet */
+    snprintf(line, sizeof line, "[rank %d host %s] %s", l->rank, l->host, text);
+    leave(l->rank <= 2 ? line : NULL, 8);
 }
 
 /* What is no message of a hub is passed over. */
@@ -113,13 +128,14 @@ static void tend_own(pl_line *l)
     if (pl_hub_verdict(l->own, &code)[0]) leave(NULL, code);
 }
 
-/* Time that this process itself did not run is no silence of the hub's. */
+/* Time that this process itself did not run is no silence of the hub's: of that between two looks, a quarter
+ * of the limit counts at most. */
 static void check_silence(pl_line *l)
 {
-    uint64_t now = pl_sys_now_ns(), most = (uint64_t)PAUSE_MS * 1000000u;
-    l->silent += now - l->seen < most ? now - l->seen : most;
+    uint64_t now = pl_sys_now_ns(), limit = atomic_load(&l->limit);
+    l->silent += now - l->seen < limit / 4 ? now - l->seen : limit / 4;
     l->seen = now;
-    if (l->silent > atomic_load(&l->limit)) lose_hub(l, "has not been heard of within the time limit");
+    if (l->silent > limit) lose_hub(l, "has not been heard of within the time limit");
 }
 
 static void *tend(void *arg)
@@ -161,8 +177,8 @@ static bool hears(pl_line *l, const char *want)
 {
     size_t n = strlen(want), got = 0;
     char text[64];
-    uint64_t until = pl_sys_now_ns() + (uint64_t)ANSWER_MS * 1000000u;
-    while (got < n && pl_sys_now_ns() < until) {
+    watch w = {0, 0};
+    while (got < n && within(&w, ANSWER_MS)) {
         struct pollfd at = {.fd = l->fd, .events = POLLIN};
         if (l->own) pl_hub_tend(l->own, 5);
         poll(&at, 1, l->own ? 0 : 50);
@@ -195,8 +211,8 @@ static bool greet(pl_line *l, uint32_t address, const pl_control_at *at)
 
 static bool find_hub(pl_line *l, const pl_control_at *at)
 {
-    uint64_t until = pl_sys_now_ns() + (uint64_t)FIND_MS * 1000000u;
-    while (pl_sys_now_ns() < until) {
+    watch w = {0, 0};
+    while (within(&w, FIND_MS)) {
         for (int i = 0; i < PL_CONTROL_ADDRESSES && at->address[i]; i++)
             if (greet(l, at->address[i], at)) return true;
         usleep(100000);
@@ -247,9 +263,9 @@ void pl_line_set_limit(pl_line *l, double seconds)
 static void drain(pl_line *l)
 {
     char rest[256];
-    uint64_t until = pl_sys_now_ns() + (uint64_t)CLOSE_MS * 1000000u;
+    watch w = {0, 0};
     shutdown(l->fd, SHUT_WR);
-    while (pl_sys_now_ns() < until) {
+    while (within(&w, CLOSE_MS)) {
         struct pollfd at = {.fd = l->fd, .events = POLLIN};
         poll(&at, 1, 50);
         ssize_t n = at.revents ? recv(l->fd, rest, sizeof rest, MSG_DONTWAIT) : 1;
@@ -285,7 +301,7 @@ void pl_line_fail(pl_line *l, int code, const char *text)
     line[end + 1] = 0;
     say(l, line);
     /* The thread ends the process as soon as the hub says so; signals do not make it sooner. */
-    for (uint64_t until = pl_sys_now_ns() + (uint64_t)FAIL_MS * 1000000u; pl_sys_now_ns() < until;) usleep(50000);
+    for (watch w = {0, 0}; within(&w, FAIL_MS);) usleep(50000);
     snprintf(line, sizeof line, "[rank %d host %s] %s", l->rank, l->host, text);
     leave(line, code);
 }

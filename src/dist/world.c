@@ -120,8 +120,18 @@ static pl_status make_hub(pl_world *w)
     return rc == PL_OK ? open_line(w, &at) : rc;
 }
 
+/* srun without an MPI plug-in: MPI would abort, or make worlds of one rank each. */
+static pl_status check_launcher(const pl_rank_env *env)
+{
+    PL_FAIL_IF(strcmp(env->launcher, "srun") == 0 && !getenv("PMIX_RANK"), PL_ERR_PEER,
+               "srun has started %d processes and does not let MPI bring them together: use srun --mpi=pmix (srun "
+               "--mpi=list shows what there is), or mpirun", env->size);
+    return PL_OK;
+}
+
 static pl_status join(pl_world *w)
 {
+    PL_TRY(check_launcher(&w->env));
     PL_TRY(pl_mpi_load(&w->mpi));
     PL_TRY(find_hub(w));
     const char *why = w->mpi->open(&w->comm);

@@ -26,9 +26,9 @@ enum { MAX_CANDIDATES = 240, CLOSE = 400 }; /* CLOSE: rungs, and steps at which 
 
 typedef struct candidate {
     pl_remat_plan *plan;
-    uint64_t peak;  /* true bytes alive at once */
+    uint64_t peak;  /* true bytes alive at once; 0 = not measured yet */
     uint64_t arena; /* after packing; 0 = not packed yet */
-    bool alone;     /* of the search for the minimum: found again in any process */
+    bool alone;     /* of the search for the minimum, the first plan there is: found again in any process */
     /* What the core was asked: its budget, effort of search, and the candidate (index + 1) that it was
      * to fill up; 0: to look for one. */
     uint64_t asked, effort;
@@ -45,6 +45,7 @@ struct pl_fit {
     candidate cand[MAX_CANDIDATES];
     uint32_t n_cand;
     uint64_t bound, core_keep_all, minimum, shift;
+    uint64_t core_least; /* least budget of the core with a plan; 0 = not known */
     uint32_t bound_unit;
     bool knows_minimum;
 };
@@ -312,6 +313,7 @@ static pl_status measure(pl_fit *f, candidate *c)
 {
     pl_arena mem = PL_ARENA_INIT;
     uint32_t *list;
+    if (c->peak) return PL_OK;
     pl_status rc = list_of(f, c->plan, &mem, &list);
     if (rc == PL_OK) rc = new_fitted(f->base, list, c->plan->n, false, &c->peak, NULL);
     pl_arena_release(&mem);
@@ -332,6 +334,7 @@ static pl_status ask_core(pl_fit *f, const candidate *want, candidate **found)
     o.n_pool = pool->n > 0;
     o.off = PL_REMAT_NO_EXACT | PL_REMAT_NO_MINIMUM;
     if (want->from) o.off |= PL_REMAT_NO_CHAIN | PL_REMAT_NO_SIM;
+    if (want->alone) o.off |= PL_REMAT_NO_CHOICE | PL_REMAT_NO_FILL;
     *found = NULL;
     for (uint32_t i = 0; i < f->n_cand; i++) {
         const candidate *k = &f->cand[i];
@@ -348,11 +351,6 @@ static pl_status ask_core(pl_fit *f, const candidate *want, candidate **found)
         pl_remat_plan_free(c.plan);
         *found = &f->cand[c.from - 1];
         return PL_OK;
-    }
-    rc = measure(f, &c);
-    if (rc != PL_OK) {
-        pl_remat_plan_free(c.plan);
-        return rc;
     }
     f->cand[f->n_cand] = c;
     *found = &f->cand[f->n_cand++];
@@ -378,43 +376,23 @@ static pl_status make_fitted(pl_fit *f, candidate *c, pl_fitted **out)
 }
 
 /* ---- the minimum ------------------------------------------------------------------------ */
-/* Of those that any process finds. */
-static candidate *least_peak(pl_fit *f)
+/* The plan of the least core budget. Earlier finds are left out of it, so that another process that looks
+ * for the minimum first finds the same one. *c is NULL when there is none. */
+static pl_status shrink(pl_fit *f, candidate **c)
 {
-    candidate *best = NULL;
-    for (uint32_t i = 0; i < f->n_cand; i++)
-        if (f->cand[i].alone && (!best || f->cand[i].peak < best->peak)) best = &f->cand[i];
-    return best;
-}
-
-/* Halves the core's budget towards its bound. Earlier finds are left out of it, so that another
- * process that looks for the minimum first finds the same plans. */
-static pl_status shrink(pl_fit *f)
-{
-    enum { ROUNDS = 9 };
-    uint64_t lo, hi = f->core_keep_all;
-    uint32_t op;
-    PL_TRY(pl_remat_bound(&f->core, &lo, &op));
-    for (int i = 0; i < ROUNDS && hi > lo && hi - lo > hi / 400; i++) {
-        uint64_t at = i ? lo + (hi - lo) / 2 : lo;
-        candidate *c;
-        PL_TRY(ask_core(f, &(candidate){.asked = at, .alone = true}, &c));
-        if (!c)
-            lo = at;
-        else if (c->plan->peak_bytes < hi)
-            hi = c->plan->peak_bytes;
-        else
-            break;
-        if (!i && c) break;
-    }
-    return PL_OK;
+    pl_remat_opts o = PL_REMAT_OPTS_INIT;
+    o.effort = 0;
+    o.off = PL_REMAT_NO_EXACT;
+    if (!f->core_least) PL_TRY(pl_remat_minimum(&f->core, &o, &f->core_least));
+    PL_TRY(ask_core(f, &(candidate){.asked = f->core_least, .alone = true}, c));
+    return *c ? measure(f, *c) : PL_OK;
 }
 
 pl_status pl_fit_minimum(pl_fit *f, uint64_t *arena_bytes)
 {
     if (!f->knows_minimum) {
-        PL_TRY(shrink(f));
-        candidate *c = least_peak(f);
+        candidate *c;
+        PL_TRY(shrink(f, &c));
         f->minimum = f->base->keep_all->arena_bytes;
         if (c && c->peak < f->minimum) {
             PL_TRY(make_fitted(f, c, NULL));
@@ -440,30 +418,36 @@ static pl_status refuse(pl_fit *f, uint64_t budget)
 }
 
 /* The cheapest candidate whose bytes alive, and arena where it is known, are within the budget. */
-static candidate *cheapest(pl_fit *f, uint64_t budget)
+static pl_status cheapest(pl_fit *f, uint64_t budget, candidate **best)
 {
-    candidate *best = NULL;
-    for (uint32_t i = 0; i < f->n_cand; i++) {
-        candidate *c = &f->cand[i];
-        if (c->peak > budget || c->arena > budget) continue;
-        if (!best || c->plan->cost_ns < best->plan->cost_ns) best = c;
-    }
-    return best;
+    do {
+        *best = NULL;
+        for (uint32_t i = 0; i < f->n_cand; i++) {
+            candidate *c = &f->cand[i];
+            if (c->peak > budget || c->arena > budget) continue;
+            if (!*best || c->plan->cost_ns < (*best)->plan->cost_ns) *best = c;
+        }
+        if (*best) PL_TRY(measure(f, *best));
+    } while (*best && (*best)->peak > budget);
+    return PL_OK;
 }
 
-/* Undoes recomputation at the fine steps of the core's budget, until some in a row are too much. */
-static pl_status fill_up(pl_fit *f, uint64_t budget, candidate *c)
+/* Undoes recomputation at the fine steps of the core's budget, until some in a row are too much. Below
+ * `sure` they are not looked at: plans of such core budgets are small enough. */
+static pl_status fill_up(pl_fit *f, uint64_t budget, uint64_t sure, candidate *c)
 {
     enum { PATIENCE = 4 };
     uint64_t step = f->core_keep_all / CLOSE + 1;
-    int over = c->peak > budget;
+    int over = 0;
     for (uint64_t at = (c->asked / step + 1) * step; at < f->core_keep_all; at += step) {
         if (over >= PATIENCE || c->plan->n == f->core.n_ops) break;
         candidate *next;
         PL_TRY(ask_core(f, &(candidate){.asked = at, .from = (uint32_t)(c - f->cand) + 1}, &next));
         if (!next) break;
-        over = next->peak > budget ? over + 1 : 0;
         c = next;
+        if (at < sure) continue;
+        PL_TRY(measure(f, c));
+        over = c->peak > budget ? over + 1 : 0;
     }
     return PL_OK;
 }
@@ -476,11 +460,13 @@ static pl_status find_rung(pl_fit *f, uint64_t budget, uint64_t effort, uint64_t
     enum { GUESSES = 3 };
     *rung = pl_remat_rung(budget + f->shift, bound, f->core_keep_all, CLOSE);
     PL_TRY(ask_core(f, &(candidate){.asked = *rung, .effort = effort}, c));
+    if (*c) PL_TRY(measure(f, *c));
     for (int i = 0; i < GUESSES && *c && (*c)->peak < budget; i++) {
         uint64_t up = pl_remat_rung(*rung + (budget - (*c)->peak), bound, f->core_keep_all, CLOSE);
         candidate *next;
         if (up <= *rung) break;
         PL_TRY(ask_core(f, &(candidate){.asked = up, .effort = effort}, &next));
+        if (next) PL_TRY(measure(f, next));
         if (!next || next->peak > budget) break;
         *rung = up;
         *c = next;
@@ -499,11 +485,12 @@ static pl_status climb(pl_fit *f, uint64_t budget, uint64_t effort)
     candidate *c;
     PL_TRY(pl_remat_bound(&f->core, &bound, &op));
     PL_TRY(find_rung(f, budget, effort, bound, &rung, &c));
+    uint64_t sure = rung;
     for (int i = 0; i < STARTS && c; i++) {
-        PL_TRY(fill_up(f, budget, c));
+        PL_TRY(fill_up(f, budget, sure, c));
         uint32_t rungs = i < NEAR ? CLOSE : FAR;
         uint64_t below = all / (8 * rungs); /* less than the least distance of two rungs */
-        if (rung <= bound + below) break;
+        if (i + 1 == STARTS || rung <= bound + below) break;
         rung = pl_remat_rung(rung - below, bound, all, rungs);
         PL_TRY(ask_core(f, &(candidate){.asked = rung}, &c));
     }
@@ -515,8 +502,10 @@ static pl_status pack_cheapest(pl_fit *f, uint64_t budget, pl_fitted **out)
 {
     candidate *c;
     *out = NULL;
-    while ((c = cheapest(f, budget)) != NULL) {
+    for (;;) {
         pl_fitted *t;
+        PL_TRY(cheapest(f, budget, &c));
+        if (!c) return PL_OK;
         PL_TRY(make_fitted(f, c, &t));
         if (c->arena <= budget) {
             *out = t;
@@ -524,7 +513,6 @@ static pl_status pack_cheapest(pl_fit *f, uint64_t budget, pl_fitted **out)
         }
         pl_fitted_free(t); /* its arena is known now: the next cheapest */
     }
-    return PL_OK;
 }
 
 pl_status pl_fit_solve(pl_fit *f, uint64_t arena_budget, uint64_t effort, pl_fitted **out)
@@ -535,8 +523,11 @@ pl_status pl_fit_solve(pl_fit *f, uint64_t arena_budget, uint64_t effort, pl_fit
     PL_TRY(pack_cheapest(f, arena_budget, out));
     if (*out) return PL_OK;
     PL_TRY(pl_fit_minimum(f, &unused));
-    candidate *c = least_peak(f);
-    if (c && c->peak <= arena_budget) PL_TRY(fill_up(f, arena_budget, c));
+    candidate *c;
+    PL_TRY(ask_core(f, &(candidate){.asked = f->core_least}, &c)); /* a cheap one, if it is as small */
+    if (c) PL_TRY(fill_up(f, arena_budget, 0, c));
+    PL_TRY(shrink(f, &c));
+    if (c && c->peak <= arena_budget) PL_TRY(fill_up(f, arena_budget, 0, c));
     PL_TRY(pack_cheapest(f, arena_budget, out));
     return *out ? PL_OK : refuse(f, arena_budget);
 }

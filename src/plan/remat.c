@@ -304,7 +304,7 @@ static pl_status compete(pl__remat_best *b)
 static pl_status best_init(pl__remat_best *b, const pl__remat *m, const pl_remat_opts *opts)
 {
     *b = (pl__remat_best){.m = m, .opts = opts, .budget = opts->budget_bytes,
-                          .least_peak = UINT64_MAX};
+                          .least_peak = UINT64_MAX, .any = (opts->off & PL_REMAT_NO_CHOICE) != 0};
     if (b->budget > INT64_MAX) b->budget = INT64_MAX;
     b->effort = opts->effort == PL_REMAT_EFFORT_AUTO ? AUTO_START + (uint64_t)m->n_ops * AUTO_UNITS
                                                      : opts->effort;
@@ -417,10 +417,9 @@ static pl_status try_budget(const pl__remat *m, const pl_remat_opts *opts, uint6
     pl_remat_opts o = *opts;
     pl__remat_best b = {0};
     o.budget_bytes = budget;
-    o.off |= PL_REMAT_NO_FILL; /* it only uses room up */
+    o.off |= PL_REMAT_NO_CHOICE | PL_REMAT_NO_FILL; /* filling only uses room up */
     if (few) o.off |= PL_REMAT_NO_EXACT;
     pl_status s = best_init(&b, m, &o);
-    b.any = true;
     b.few = few;
     b.effort = 0;
     if (s == PL_OK) s = compete(&b);

@@ -72,6 +72,7 @@ enum pl_remat_off {
     PL_REMAT_NO_EXACT = 1 << 4,  /* best-first search on small problems */
     PL_REMAT_NO_MINIMUM = 1 << 5, /* telling the smallest budget when nothing fits */
     PL_REMAT_NO_SIM = 1 << 6,     /* the simulator, and with it all searches */
+    PL_REMAT_NO_CHOICE = 1 << 7,  /* more plans than the first that fits */
 };
 
 typedef struct pl_remat_opts {

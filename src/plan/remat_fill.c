@@ -170,19 +170,23 @@ static void build(fill *f)
         for (uint32_t i = m->makes.at[op]; i < m->makes.at[op + 1]; i++) {
             uint32_t r = m->makes.item[i];
             if (!m->pinned[r]) add_copy(f, r, k);
-            else if (f->first[k]) add_bytes(f, k, n + 1, (int64_t)m->bytes[r]);
+            else if (f->first[k]) mem->alive[k] += (int64_t)m->bytes[r];
         }
-        mem->alive[k] += (int64_t)pl__remat_work(m, op);
     }
     mem->use_at[n] = f->n_uses;
     mem->copy_at[n] = f->n_copies;
     for (uint32_t v = 0; v < m->n_vals; v++)
         if (m->end[v] && m->root[v] == v && !m->pinned[v]) add_use(f, v, n);
-    add_bytes(f, 0, n + 1, pinned);
+    mem->alive[0] += pinned;
     for (uint32_t c = 0; c < f->n_copies; c++) {
         const copy *cp = &mem->copies[c];
-        add_bytes(f, cp->start, last_read(f, cp) + 1, (int64_t)m->bytes[cp->root]);
+        uint32_t last = last_read(f, cp);
+        mem->alive[cp->start] += (int64_t)m->bytes[cp->root];
+        if (last < n) mem->alive[last + 1] -= (int64_t)m->bytes[cp->root];
     }
+    /* differences so far */
+    for (uint32_t k = 0; k < n; k++) mem->alive[k + 1] += mem->alive[k];
+    for (uint32_t k = 0; k < n; k++) mem->alive[k] += (int64_t)pl__remat_work(m, f->s->op[k]);
 }
 
 /* ---- deleting --------------------------------------------------------------------------- */

@@ -5,6 +5,7 @@
  *   remat_seq.c     sequences: exact peak, unread work deleted
  *   remat_fill.c    sequences: recomputation undone where room is left
  *   remat_sim.c     the eviction simulator
+ *   remat_heap.c    its candidates, the least first
  *   remat_search.c  its grid of settings and the search over its weights
  *   remat_chain.c   the dynamic program over cut points
  *   remat_exact.c   best-first search for small problems
@@ -89,8 +90,8 @@ void pl__remat_sim_free(pl__remat_sim *s);
  * run was stopped or found no room. */
 pl_status pl__remat_sim_run(pl__remat_sim *s, const pl__remat_setting *set, uint64_t budget,
                             const float *weight, double cost_limit, bool *ok) PL_MUST_USE;
-/* Runs again with weights that differ from the last run's only in the values listed, from the
- * last checkpoint that they cannot have changed. */
+/* Runs again with weights that differ from the last run's, which had weights, only in the values
+ * listed, from the last checkpoint that they cannot have changed. */
 pl_status pl__remat_sim_rerun(pl__remat_sim *s, const float *weight, const uint32_t *changed,
                               uint32_t n_changed, double cost_limit, bool *ok) PL_MUST_USE;
 const pl__remat_seq *pl__remat_sim_seq(const pl__remat_sim *s);

@@ -2,7 +2,9 @@
  *
  * No single setting of the eviction score wins everywhere, so the whole grid runs. A run at a
  * somewhat smaller budget leaves room that undoing recomputation (remat_fill.c) uses better than
- * the simulator would have, so part of the grid runs at such a budget too.
+ * the simulator would have, so part of the grid runs at such a budget too. Settings run a few at a
+ * time, on as many threads; a run is stopped by the cost of those before its few only, so that the
+ * plans do not depend on the threads.
  *
  * The search then changes the weights of one to three storages that were dropped, runs again,
  * and keeps what is not worse after tightening and filling. It starts from the best few
@@ -12,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/pool.h"
 #include "base/sys.h"
 #include "plan/remat_int.h"
 
@@ -20,7 +23,7 @@ enum {
     ANY_IN = 8,      /* one change in so many is of a storage that need not have been dropped */
     LARGE = 500,     /* a storage is large from this part of the budget on */
     N_STARTS = 6,    /* settings that the search starts from */
-    OFFER_UNITS = 8, /* work of tightening and filling, for each instruction */
+    OFFER_UNITS = 40,/* work of tightening and filling, for each instruction */
 };
 
 /* ---- the grid --------------------------------------------------------------------------- */
@@ -33,8 +36,10 @@ enum {
     GRID_UNITS = 400000, /* each op */
     N_FEW = 16,          /* when these have failed and so much was spent for each op, the */
     FAIL_UNITS = 200000, /* budget is given up */
-    N_PROBE = 2,         /* settings of a quick look, and the cost at which it loses patience, in */
+    N_PROBE = 3,         /* settings of a quick look, and the cost at which it loses patience, in */
     PROBE_COST = 4,      /* steps without recomputation */
+    N_LANES = 6,         /* settings that run at a time, */
+    MANY_OPS = 800,      /* on problems that are worth it */
 };
 
 /* All of the grid at the budget itself; then the part of it with the first share of
@@ -85,22 +90,102 @@ static pl_status offer_run(pl__remat_best *b, const pl__remat_sim *sim, const ch
     return PL_OK;
 }
 
-static pl_status run_grid(pl__remat_best *b, pl__remat_sim *sim, starts *st)
+/* What one setting at a time needs: a simulator, and a best of its own to improve the run in. */
+typedef struct lane {
+    pl__remat_sim *sim;
+    pl__remat_best best;
+    pl__remat_setting set;
+    double limit, cost; /* cost: HUGE_VAL when the run brought nothing */
+    pl_status status;
+} lane;
+
+typedef struct lanes {
+    lane lane[N_LANES];
+    uint32_t n;
+} lanes;
+
+static void lanes_release(lanes *l)
 {
-    uint32_t n = b->opts->off & PL_REMAT_NO_GRID ? 1 : b->few ? N_PROBE : N_GRID + 2 * N_TIGHT;
-    for (uint32_t i = 0; i < n && !(b->seq.n && pl__remat_late(b)); i++) {
-        bool tired = i >= N_FEW && pl__remat_sim_work(sim) > FAIL_UNITS * (uint64_t)b->m->n_ops;
-        if (b->seq.n ? b->any : tired) break;
-        if (i >= N_FIRST && pl__remat_sim_work(sim) > GRID_UNITS * (uint64_t)b->m->n_ops) break;
-        pl__remat_setting set = grid_setting(i);
-        bool ok;
-        double cost;
-        PL_TRY(pl__remat_sim_run(sim, &set, b->budget, NULL, limit_of(b, 2), &ok));
-        if (!ok) continue;
-        PL_TRY(offer_run(b, sim, "grid", &cost));
-        if (cost < HUGE_VAL) note_start(st, &set, cost);
+    for (uint32_t i = 1; i < l->n; i++) pl__remat_sim_free(l->lane[i].sim);
+    for (uint32_t i = 0; i < l->n; i++) {
+        pl__remat_seq_release(&l->lane[i].best.seq);
+        pl__remat_seq_release(&l->lane[i].best.work);
+        pl__remat_eval_free(l->lane[i].best.eval);
+    }
+}
+
+/* The first lane borrows the simulator that it is given. */
+static pl_status lanes_new(const pl__remat_best *b, pl__remat_sim *sim, lanes *l)
+{
+    uint32_t n = b->any || b->few || b->m->n_ops < MANY_OPS ? 1 : N_LANES;
+    for (uint32_t i = 0; i < n; i++) {
+        lane *a = &l->lane[l->n++];
+        a->best = (pl__remat_best){.m = b->m, .opts = b->opts, .budget = b->budget,
+                                   .least_peak = UINT64_MAX};
+        a->sim = i ? NULL : sim;
+        if (i) PL_TRY(pl__remat_sim_new(b->m, &a->sim));
+        PL_TRY(pl__remat_eval_new(b->m, &a->best.eval));
     }
     return PL_OK;
+}
+
+static uint64_t lanes_work(const lanes *l)
+{
+    uint64_t work = 0;
+    for (uint32_t i = 0; i < l->n; i++) work += pl__remat_sim_work(l->lane[i].sim);
+    return work;
+}
+
+static void run_lane(void *ctx, int64_t i, int worker)
+{
+    (void)worker;
+    lane *a = &((lanes *)ctx)->lane[i];
+    bool ok = false;
+    a->cost = HUGE_VAL;
+    a->best.seq.n = 0;
+    a->status = pl__remat_sim_run(a->sim, &a->set, a->best.budget, NULL, a->limit, &ok);
+    if (a->status == PL_OK && ok) a->status = offer_run(&a->best, a->sim, "grid", &a->cost);
+}
+
+/* Settings `first` and after it, at most one a lane, and what they found. */
+static pl_status run_few(pl__remat_best *b, lanes *l, uint32_t first, uint32_t n, starts *st)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        l->lane[i].set = grid_setting(first + i);
+        l->lane[i].limit = limit_of(b, 2);
+    }
+    pl_pool_for(n, run_lane, l);
+    for (uint32_t i = 0; i < n; i++) {
+        const lane *a = &l->lane[i];
+        PL_TRY(a->status);
+        if (a->best.least_peak < b->least_peak) b->least_peak = a->best.least_peak;
+        if (a->cost == HUGE_VAL) continue;
+        note_start(st, &a->set, a->cost);
+        if (!b->seq.n || a->cost < b->seq.cost) PL_TRY(pl__remat_seq_copy(&b->seq, &a->best.seq));
+    }
+    return PL_OK;
+}
+
+static pl_status run_settings(pl__remat_best *b, lanes *l, starts *st)
+{
+    uint32_t n = b->opts->off & PL_REMAT_NO_GRID ? 1 : b->few ? N_PROBE : N_GRID + 2 * N_TIGHT;
+    for (uint32_t i = 0, few; i < n && !(b->seq.n && pl__remat_late(b)); i += few) {
+        uint64_t work = lanes_work(l), ops = b->m->n_ops;
+        few = n - i < l->n ? n - i : l->n;
+        if (b->seq.n ? b->any : i >= N_FEW && work > FAIL_UNITS * ops) break;
+        if (i >= N_FIRST && work > GRID_UNITS * ops) break;
+        PL_TRY(run_few(b, l, i, few, st));
+    }
+    return PL_OK;
+}
+
+static pl_status run_grid(pl__remat_best *b, pl__remat_sim *sim, starts *st)
+{
+    lanes l = {.n = 0};
+    pl_status s = lanes_new(b, sim, &l);
+    if (s == PL_OK) s = run_settings(b, &l, st);
+    lanes_release(&l);
+    return s;
 }
 
 /* ---- the search ------------------------------------------------------------------------- */

@@ -17,6 +17,7 @@
  *     are cached; a drop or a recomputation marks dirty just those it can have changed.
  *   - A storage is "settled" when neither an op to come nor any recomputation can want it again.
  *     Settled storages are dropped at once and never walked over.
+ *   - Candidates lie in a heap by what their score is at least, so that few are looked at for a drop.
  *   - Small storages (below budget / 10^4) are candidates only when nothing else is left.
  *   - The state is one block of memory. Checkpoints of it are taken along the way, so a run
  *     with other weights starts at the last one which those weights cannot have changed.
@@ -29,6 +30,7 @@
 #include <string.h>
 
 #include "base/sys.h"
+#include "plan/remat_heap.h"
 #include "plan/remat_int.h"
 
 enum {
@@ -72,6 +74,7 @@ struct pl__remat_sim {
     state st;
     uint8_t *block; /* st's arrays */
     size_t block_bytes;
+    bool marks;       /* checkpoints are taken: this run is to be run again with other weights */
     uint32_t n_marks;
     state mark[N_MARKS];
     uint8_t *mark_block[N_MARKS];
@@ -88,6 +91,11 @@ struct pl__remat_sim {
     uint32_t *frames;    /* ops under way, each waiting for the one above it */
     uint32_t n_frames;
     uint32_t *first_drop; /* of each root: order position of its first drop in the last run */
+    /* Candidates by what their score is at least: large ones, small ones. Those whose score may have
+     * fallen wait in `touched` for a new number. */
+    pl__remat_heap heap[2];
+    uint32_t *touched, n_touched, *held;
+    uint8_t *is_touched; /* of each root */
     pl__remat_seq seq;
     uint32_t breaks;
     uint16_t *kept_drops; /* of the last successful run */
@@ -144,8 +152,6 @@ pl_status pl__remat_sim_new(const pl__remat *m, pl__remat_sim **out)
     s->m = m;
     s->block_bytes = (size_t)n * (6 * 4 + 2 + 3) + 10 * 16;
     bool ok = (s->block = pl_arena_alloc(a, s->block_bytes)) != NULL;
-    for (int i = 0; i < N_MARKS && ok; i++)
-        ok = (s->mark_block[i] = pl_arena_alloc(a, s->block_bytes)) != NULL;
     s->weight = pl_arena_new(a, float, n);
     s->by_size = pl_arena_new(a, float, n);
     s->own = pl_arena_new(a, float, n);
@@ -156,9 +162,14 @@ pl_status pl__remat_sim_new(const pl__remat *m, pl__remat_sim **out)
     s->stack = pl_arena_new(a, uint32_t, n);
     s->frames = pl_arena_new(a, uint32_t, m->n_ops + 1);
     s->first_drop = pl_arena_new(a, uint32_t, n);
+    s->touched = pl_arena_new(a, uint32_t, n);
+    s->held = pl_arena_new(a, uint32_t, n);
+    s->is_touched = pl_arena_new(a, uint8_t, n);
+    for (int i = 0; i < 2 && ok; i++) ok = pl__remat_heap_init(&s->heap[i], a, n) == PL_OK;
     s->kept_drops = pl_arena_new(a, uint16_t, n);
     if (!ok || !s->weight || !s->by_size || !s->own || !s->lock || !s->evictable || !s->walk_root ||
-        !s->walk_op || !s->stack || !s->frames || !s->first_drop || !s->kept_drops) {
+        !s->walk_op || !s->stack || !s->frames || !s->first_drop || !s->kept_drops ||
+        !s->touched || !s->held || !s->is_touched) {
         pl__remat_sim_free(s);
         return PL_ERR_MEMORY;
     }
@@ -251,6 +262,7 @@ static void walk_down(pl__remat_sim *s, uint32_t r)
         s->work += 6;
         for (uint32_t i = m->feeds.at[q]; i < m->feeds.at[q + 1]; i++) {
             uint32_t d = m->feeds.item[i];
+            if (m->writer[d] > s->st.pos) break; /* nothing from here on has been computed */
             s->work++;
             if (s->walk_root[d] == walk || !is_dropped(s, d)) continue;
             s->walk_root[d] = walk;
@@ -265,6 +277,13 @@ static void walk_down(pl__remat_sim *s, uint32_t r)
     s->st.down[r] = (float)cost;
 }
 
+static void touch(pl__remat_sim *s, uint32_t r)
+{
+    if (s->is_touched[r] || s->st.cand_at[r] == PL_REMAT_NONE) return;
+    s->is_touched[r] = 1;
+    s->touched[s->n_touched++] = r;
+}
+
 /* r has gone or come back: whose cached walks pass through it? */
 static void mark_dirty(pl__remat_sim *s, uint32_t r, bool gone)
 {
@@ -277,11 +296,16 @@ static void mark_dirty(pl__remat_sim *s, uint32_t r, bool gone)
         uint32_t q = s->stack[--n];
         for (uint32_t i = m->feeds.at[q]; i < m->feeds.at[q + 1]; i++) {
             uint32_t d = m->feeds.item[i];
+            if (m->writer[d] > s->st.pos) break; /* nothing from here on has been computed */
             s->work++;
             if (s->walk_root[d] == walk) continue;
             s->walk_root[d] = walk;
-            if (s->st.have[d]) s->st.dirty[d] |= up;
-            else if (is_dropped(s, d)) s->stack[n++] = d;
+            if (s->st.have[d]) {
+                s->st.dirty[d] |= up;
+                if (!gone) touch(s, d);
+            } else if (is_dropped(s, d)) {
+                s->stack[n++] = d;
+            }
         }
     }
     s->stack[n++] = r;
@@ -293,8 +317,12 @@ static void mark_dirty(pl__remat_sim *s, uint32_t r, bool gone)
             s->work++;
             if (s->walk_root[q] == walk) continue;
             s->walk_root[q] = walk;
-            if (s->st.have[q]) s->st.dirty[q] |= down;
-            else s->stack[n++] = q;
+            if (s->st.have[q]) {
+                s->st.dirty[q] |= down;
+                if (!gone) touch(s, q);
+            } else {
+                s->stack[n++] = q;
+            }
         }
     }
 }
@@ -315,6 +343,7 @@ static void add_candidate(pl__remat_sim *s, uint32_t r)
     if (!s->evictable[r] || s->st.cand_at[r] != PL_REMAT_NONE) return;
     s->st.cand_at[r] = s->st.n_cand;
     s->st.cand[s->st.n_cand++] = r;
+    touch(s, r);
 }
 
 static void remove_candidate(pl__remat_sim *s, uint32_t r)
@@ -325,6 +354,7 @@ static void remove_candidate(pl__remat_sim *s, uint32_t r)
     s->st.cand[at] = moved;
     s->st.cand_at[moved] = at;
     s->st.cand_at[r] = PL_REMAT_NONE;
+    for (int i = 0; i < 2; i++) pl__remat_heap_remove(&s->heap[i], r);
 }
 
 static void forget_views(pl__remat_sim *s, uint32_t r)
@@ -414,32 +444,57 @@ static bool is_stale(const pl__remat_sim *s, uint32_t r)
     return s->st.dirty[r] & matters || s->st.next[r] < s->st.pos;
 }
 
-static bool is_open(const pl__remat_sim *s, uint32_t r, uint64_t least)
+static void place_touched(pl__remat_sim *s)
 {
-    return s->lock[r] != s->locking && s->m->bytes[r] >= least;
+    while (s->n_touched) {
+        uint32_t r = s->touched[--s->n_touched];
+        s->is_touched[r] = 0;
+        if (s->st.cand_at[r] == PL_REMAT_NONE) continue;
+        pl__remat_heap_set(&s->heap[s->m->bytes[r] < s->least], r, least_score(s, r));
+        s->work += 30;
+    }
 }
 
-/* The least score among the candidates of at least that many bytes, or NONE; ties go to the
- * lower number. The clean ones are compared first, so that most of the others need no walk. */
-static uint32_t pick(pl__remat_sim *s, uint64_t least)
+/* The number of the top one as it is now; false when that is more than it was. */
+static bool renew_top(pl__remat_sim *s, pl__remat_heap *h)
 {
-    uint32_t best = PL_REMAT_NONE;
-    float best_score = INFINITY;
-    for (int clean = 1; clean >= 0; clean--) {
-        for (uint32_t i = 0; i < s->st.n_cand; i++) {
-            uint32_t r = s->st.cand[i];
-            bool stale = is_stale(s, r);
-            if (stale == clean || !is_open(s, r, least)) continue;
-            if (stale && least_score(s, r) > best_score) continue;
-            if (stale) refresh(s, r);
-            float score = score_of(s, r, s->st.up[r], s->st.down[r], s->st.next[r]);
-            if (score < best_score || (score == best_score && score < INFINITY && r < best)) {
-                best_score = score;
-                best = r;
-            }
+    uint32_t r = h->item[0];
+    float was = h->key[r], now;
+    if (is_stale(s, r)) {
+        if ((now = least_score(s, r)) > was) {
+            pl__remat_heap_set(h, r, now);
+            return false;
+        }
+        refresh(s, r);
+    }
+    now = score_of(s, r, s->st.up[r], s->st.down[r], s->st.next[r]);
+    if (now == was) return true;
+    pl__remat_heap_set(h, r, now);
+    return false;
+}
+
+/* The least score among the candidates that are not locked, or NONE; ties go to the lower number. A
+ * number in the heap is at most the score: as time goes on, scores rise, and what lowers one touches
+ * it. So the first one that comes to the top twice is the least. */
+static uint32_t pick(pl__remat_sim *s, pl__remat_heap *h)
+{
+    uint32_t best = PL_REMAT_NONE, n_held = 0;
+    place_touched(s);
+    while (h->n && best == PL_REMAT_NONE) {
+        uint32_t r = h->item[0];
+        s->work += 30;
+        if (h->key[r] == INFINITY) break;
+        if (s->lock[r] == s->locking) {
+            pl__remat_heap_remove(h, r);
+            s->held[n_held++] = r;
+        } else if (renew_top(s, h)) {
+            best = r;
         }
     }
-    s->work += 8 * (uint64_t)s->st.n_cand;
+    while (n_held) {
+        uint32_t r = s->held[--n_held];
+        pl__remat_heap_set(h, r, h->key[r]);
+    }
     return best;
 }
 
@@ -498,8 +553,8 @@ static bool make_room(pl__remat_sim *s, uint64_t need)
     if (s->st.alive + need <= s->budget) return true;
     lock_frames(s);
     while (s->st.alive + need > s->budget) {
-        uint32_t r = pick(s, s->least);
-        if (r == PL_REMAT_NONE) r = pick(s, 0);
+        uint32_t r = pick(s, &s->heap[0]);
+        if (r == PL_REMAT_NONE) r = pick(s, &s->heap[1]);
         if (r != PL_REMAT_NONE) evict(s, r);
         else if (!break_lock(s)) return false;
     }
@@ -543,6 +598,7 @@ static pl_status execute(pl__remat_sim *s, uint32_t op, bool *ok)
             add_candidate(s, v);
             if (again) mark_dirty(s, v, false);
             else s->st.dirty[v] = ALL_DIRTY;
+            touch(s, v);
         }
         s->st.have[v] = 1;
     }
@@ -572,6 +628,12 @@ static pl_status compute_next(pl__remat_sim *s, bool *ok)
 }
 
 /* ---- runs ------------------------------------------------------------------------------- */
+static void clear_heaps(pl__remat_sim *s)
+{
+    for (int i = 0; i < 2; i++) pl__remat_heap_clear(&s->heap[i]);
+    while (s->n_touched) s->is_touched[s->touched[--s->n_touched]] = 0;
+}
+
 static void start(pl__remat_sim *s)
 {
     const pl__remat *m = s->m;
@@ -580,6 +642,7 @@ static void start(pl__remat_sim *s)
     s->st.alive = 0;
     s->st.cost = 0;
     s->st.n_seq = s->st.n_cand = s->st.pos = 0;
+    clear_heaps(s);
     memset(s->first_drop, 0xff, n * sizeof *s->first_drop);
     for (uint32_t v = 0; v < n; v++) {
         s->st.cand_at[v] = PL_REMAT_NONE;
@@ -594,14 +657,18 @@ static void start(pl__remat_sim *s)
     s->seq.n = 0;
 }
 
-static void checkpoint(pl__remat_sim *s)
+static pl_status checkpoint(pl__remat_sim *s)
 {
     uint32_t every = s->m->n_ops / N_MARKS + 1;
-    if (s->st.pos % every || s->st.pos / every != s->n_marks || s->n_marks == N_MARKS) return;
+    if (s->st.pos % every || s->st.pos / every != s->n_marks || s->n_marks == N_MARKS)
+        return PL_OK;
+    uint8_t **block = &s->mark_block[s->n_marks];
+    if (!*block && !(*block = pl_arena_alloc(&s->arena, s->block_bytes))) return PL_ERR_MEMORY;
     s->st.n_seq = s->seq.n;
-    save_state(&s->mark[s->n_marks], s->mark_block[s->n_marks], &s->st, s->block,
-               s->block_bytes, s->m->n_vals + 1);
+    save_state(&s->mark[s->n_marks], *block, &s->st, s->block, s->block_bytes, s->m->n_vals + 1);
+    s->work += s->block_bytes / 16;
     s->n_marks++;
+    return PL_OK;
 }
 
 static pl_status advance(pl__remat_sim *s, bool *ok)
@@ -609,12 +676,14 @@ static pl_status advance(pl__remat_sim *s, bool *ok)
     const pl__remat *m = s->m;
     *ok = true;
     while (*ok && s->st.pos < m->n_ops) {
-        checkpoint(s);
+        if (s->marks) PL_TRY(checkpoint(s));
         PL_TRY(compute_next(s, ok));
         if (!*ok) break;
         uint32_t op = s->st.pos++;
-        for (uint32_t i = m->needs.at[op]; i < m->needs.at[op + 1]; i++)
+        for (uint32_t i = m->needs.at[op]; i < m->needs.at[op + 1]; i++) {
             settle(s, m->needs.item[i]);
+            touch(s, m->needs.item[i]); /* its next use is another one now */
+        }
         for (uint32_t i = m->makes.at[op]; i < m->makes.at[op + 1]; i++)
             settle(s, m->makes.item[i]);
     }
@@ -638,6 +707,7 @@ pl_status pl__remat_sim_run(pl__remat_sim *s, const pl__remat_setting *set, uint
     s->budget = set->tight < 1 ? (uint64_t)((double)budget * (double)set->tight) : budget;
     s->least = s->budget / 10000;
     s->cost_limit = cost_limit;
+    s->marks = weight != NULL;
     set_sizes(s, set->size_power);
     for (uint32_t v = 0; v < s->m->n_vals; v++) s->weight[v] = weight ? weight[v] : 1;
     start(s);
@@ -662,6 +732,8 @@ pl_status pl__remat_sim_rerun(pl__remat_sim *s, const float *weight, const uint3
     uint32_t k = s->n_marks - 1;
     save_state(&s->st, s->block, &s->mark[k], s->mark_block[k], s->block_bytes, m->n_vals + 1);
     s->seq.n = s->st.n_seq;
+    clear_heaps(s);
+    for (uint32_t i = 0; i < s->st.n_cand; i++) touch(s, s->st.cand[i]);
     for (uint32_t v = 0; v < m->n_vals; v++)
         if (s->first_drop[v] >= s->st.pos) s->first_drop[v] = PL_REMAT_NONE;
     s->cost_limit = cost_limit;

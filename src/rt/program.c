@@ -290,7 +290,7 @@ static pl_status need_fit(pl_program *p)
 
 pl_status pl_program_refit(pl_program *p, uint64_t arena_budget)
 {
-    enum { EFFORT = 300000 }; /* of search, in nanoseconds a unit */
+    enum { EFFORT = 240000, MOST = 500000000 }; /* of search, in nanoseconds: a unit, and in all */
     uint64_t begin = pl_sys_now_ns();
     pl_fitted *fitted = NULL;
     enum pl_checkpointing how = p->opts.checkpointing;
@@ -299,7 +299,8 @@ pl_status pl_program_refit(pl_program *p, uint64_t arena_budget)
     } else if (arena_budget && p->keep_all->arena_bytes > arena_budget &&
                how == PL_CHECKPOINT_AUTO) {
         PL_TRY(need_fit(p));
-        PL_TRY(pl_fit_solve(p->fit, arena_budget, (uint64_t)p->base_units->n * EFFORT, &fitted));
+        uint64_t effort = (uint64_t)p->base_units->n * EFFORT;
+        PL_TRY(pl_fit_solve(p->fit, arena_budget, effort < MOST ? effort : MOST, &fitted));
     }
     const pl_plan *plan = fitted ? fitted->plan : p->keep_all;
     if (arena_budget && plan->arena_bytes > arena_budget) {

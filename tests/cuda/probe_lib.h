@@ -9,7 +9,6 @@
 #include "cuda/cuda.h"
 
 extern bool pl_probe_tune; /* what pl_cuda_autotune() says */
-extern bool pl_probe_split; /* what pl_cuda_split() says on cards that can */
 pl_status pl_probe_open(void) PL_MUST_USE;
 
 #endif
