@@ -435,6 +435,13 @@ static bool is_exchange(const pl_problem *p, uint32_t task)
     return u->kind == PL_UNIT_KERNEL && (pl_node_get(p->g, u->nodes[0])->op->flags & PL_OP_RANKS);
 }
 
+/* Whether what an exchange gives is larger than what it takes. */
+static bool grows(const pl_problem *p, uint32_t task)
+{
+    const pl_node_rec *r = pl_node_get(p->g, p->units->unit[p->unit[task]].nodes[0]);
+    return pl_type_bytes(pl_type_of(p->g, r->out)) > pl_type_bytes(pl_type_of(p->g, p->g->edges[r->in]));
+}
+
 /* Moves the task to where all that it needs is done, but not before place `floor`, in x->tmp; pos holds the
  * places of tasks there. */
 static void hoist(search *x, uint32_t task, uint32_t floor)
@@ -466,9 +473,10 @@ static bool try_hoist(search *x, uint32_t task, bool feeds, uint32_t floor)
 
 /* Exchanges between ranks begin as soon as what they send exists, and the bucket that they send is gathered as
  * soon as its tensors do, where that does not raise the peak: so they run beside what is computed meanwhile. One
- * that would begins some units before its result is read. They stay in their order, since one is made after the
- * other: a weight that is needed late must not be gathered before one that is needed now. All ranks have the same
- * order, whatever it is. */
+ * that would begins some units before its result is read. What grows stays behind what it reads: new weights that
+ * come before the old ones are done with would lie in a budget's way. Those that wait for nothing, gathers of weights, stay in
+ * their order, since one is made after the other: a weight that is needed late must not come before one that is
+ * needed now. All ranks have the same order, whatever it is. */
 static void hoist_exchanges(search *x)
 {
     static const uint32_t ahead[] = {UINT32_MAX, 64, 16, 4};
@@ -478,12 +486,13 @@ static void hoist_exchanges(search *x)
     for (uint32_t i = 0; i < p->n_tasks; i++) {
         uint32_t task = x->best[i], behind = 0;
         if (!is_exchange(p, task)) continue;
-        for (uint32_t k = 0; last != UINT32_MAX && k < i; k++)
+        bool waits = p->preds.start[task] < p->preds.start[task + 1];
+        for (uint32_t k = 0; !waits && last != UINT32_MAX && k < i; k++)
             if (x->best[k] == last) behind = k + 1;
-        bool done = try_hoist(x, task, true, behind);
+        bool done = !grows(p, task) && try_hoist(x, task, true, behind);
         for (size_t k = 0; k < sizeof ahead / sizeof *ahead && !done; k++)
             done = try_hoist(x, task, false, i > ahead[k] && i - ahead[k] > behind ? i - ahead[k] : behind);
-        last = task;
+        if (!waits) last = task;
     }
 }
 
