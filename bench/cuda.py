@@ -4,7 +4,7 @@ Ours (bench/pl_step.c) runs in new processes: first with an empty cache of compi
 what that run left, then with algorithms chosen by timing; after PyTorch's runs once more ("0.6") under a budget of
 0.6 of the least that one of them reserved. Each PyTorch mode is a process of its own with
 an empty cache, and is given up when it takes longer than its share of the time; a mode with autotuning has a
-limit of its own, and with --peer-cache it keeps what it compiled, so that a second call can finish what the
+limit of its own. With --peer-cache modes keep what they compiled, so that a second call can finish what the
 first could not (its time to the first step is then no cold one and is left out).
 
 Results are kept in a file (--results), a line for each run, and a run that is repeated replaces its line: a
@@ -97,7 +97,7 @@ def peer(args, workload, mode):
     limit = min(args.tune_limit if tuned else args.mode_limit, left(args))
     command = [sys.executable, "bench/peers/bench.py", "--workload", workload, "--modes", mode, "--steps", str(args.steps),
                "--warmup", "3", "--device", args.device, "--scale", args.scale]
-    kept = os.path.join(args.peer_cache, f"{workload}-{mode}") if tuned and args.peer_cache else None
+    kept = os.path.join(args.peer_cache, f"{workload}-{mode}") if args.peer_cache else None
     warm = kept and os.path.isdir(kept)
     cache = kept or tempfile.mkdtemp(prefix="inductor-")
     r, why = run(command, limit, TORCHINDUCTOR_CACHE_DIR=cache, TRITON_CACHE_DIR=os.path.join(cache, "triton"))
@@ -248,7 +248,7 @@ def main():
     p.add_argument("--limit", type=float, default=280, help="seconds for everything")
     p.add_argument("--mode-limit", type=float, default=130, help="seconds for one PyTorch mode")
     p.add_argument("--tune-limit", type=float, default=900, help="seconds for a PyTorch mode with autotuning")
-    p.add_argument("--peer-cache", help="where modes with autotuning keep what they compile")
+    p.add_argument("--peer-cache", help="where PyTorch's modes keep what they compile")
     p.add_argument("--results", help="FILE.csv that the results are merged into")
     p.add_argument("--table", action="store_true", help="only prints what the file has")
     p.add_argument("--device", default="cuda")
