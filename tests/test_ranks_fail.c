@@ -202,8 +202,8 @@ TEST(ranks_fail_not_when_told_to_end)
 TEST(ranks_fail_not_when_all_are_told_to_end)
 {
     WANT_LIB();
-    cli_result r = SH("launch own 3 x train.steps=1000000 checkpoint.every=0; begun x; v=$(rank x 1); kill -STOP $v; kill -TERM $(rank x 0) $(rank x 2) $job; "
-                      "sleep 0.5; kill -CONT $v; gone x; ls x/checkpoints; exit $code");
+    cli_result r = SH("launch own 3 x train.steps=1000000 checkpoint.every=0; begun x; v=$(rank x 1); kill -STOP $v; kill -TERM $(rank x 0) $(rank x 2); sleep 0.2; "
+                      "kill -TERM $job; sleep 0.5; kill -CONT $v; gone x; ls x/checkpoints; exit $code");
     CHECK_MSG(r.code == 75 && strstr(r.out, "step-"), "exit %d: %s: %s", r.code, r.out, r.err);
 }
 
