@@ -93,7 +93,7 @@ TEST(control_line_many_worlds)
 TEST(control_line_beats)
 {
     pl_hub *h;
-    part p = {.ranks = 1, .stay_ms = 2500, .limit = 1.0};
+    part p = {.ranks = 1, .stay_ms = 1700, .limit = 1.0};
     ctl_child c;
     int code;
     CHECK_OK(pl_hub_new(1, &h));
