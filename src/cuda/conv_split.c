@@ -43,19 +43,14 @@ static pl_split_product product_of(const pl_conv_shape *c, const pl_conv_phase *
     return s;
 }
 
-static double filled(int64_t n)
-{
-    return (double)n / (double)((n + 63) / 64 * 64);
-}
-
-/* false where a phase is no product for the kernels. */
-static bool plan(const pl_conv_shape *c, prepared *h)
+/* false where a phase is no product for the kernels, or not one that pays. */
+static bool plan(const pl_conv_shape *c, bool pays, prepared *h)
 {
     h->c = *c;
     if (!pl_conv_phases_of(c, h->phase, &h->n)) return false;
     for (int i = 0; i < h->n; i++) {
         h->product[i] = product_of(c, &h->phase[i]);
-        if (!pl_split_plan(&h->product[i])) return false;
+        if (!(pays ? pl_split_pays : pl_split_plan)(&h->product[i])) return false;
         size_t turned = (size_t)(4 * h->phase[i].terms * c->ic + 255) / 256 * 256;
         if (c->kind == PL_CONV_DX && turned > h->turned) h->turned = turned;
     }
@@ -67,16 +62,7 @@ bool pl_conv_split_takes(const pl_conv_shape *c)
     prepared h = {.n = 0};
     if (c->dtype != PL_F32 || !pl_cuda_split() || pl_cuda_tf32() || c->groups != 1 || c->n == 0) return false;
     if (c->n * c->ic * pl_conv_pixels(c->in) > INT32_MAX || c->n * c->oc * pl_conv_pixels(c->out) > INT32_MAX) return false;
-    if (!plan(c, &h)) return false;
-    double work = 0, full = 0;
-    for (int i = 0; i < h.n; i++) {
-        const pl_split_product *s = &h.product[i];
-        double each = 2.0 * (double)s->m * (double)s->n * (double)s->k;
-        work += each;
-        full += each * filled(s->m) * filled(s->n);
-        if (s->k < 64) return false;
-    }
-    return work >= 0x1p27 && full >= 0.7 * work;
+    return plan(c, true, &h);
 }
 
 pl_status pl_conv_split_prepare(const pl_conv_shape *c, void **prep, size_t *work_bytes)
@@ -84,7 +70,7 @@ pl_status pl_conv_split_prepare(const pl_conv_shape *c, void **prep, size_t *wor
     size_t most = 0;
     prepared *h = pl_sys_alloc(sizeof *h);
     if (!h) return PL_ERR_MEMORY;
-    if (!plan(c, h)) {
+    if (!plan(c, false, h)) {
         pl_sys_free(h);
         return PL_ERR_UNSUPPORTED;
     }

@@ -30,19 +30,11 @@ static pl_split_product split_of(const pl_product *p)
     return s;
 }
 
-/* The share of a tile's rows that a side of that length fills, in the mean. */
-static double filled(int64_t n)
-{
-    return (double)n / (double)((n + 63) / 64 * 64);
-}
-
-/* Enough to do for a launch, and tiles that are not mostly edge. */
 bool pl_product_split_takes(const pl_product *p)
 {
     if (p->dtype != PL_F32 || !pl_cuda_split() || pl_cuda_tf32()) return false;
     pl_split_product s = split_of(p);
-    double work = 2.0 * (double)s.batch * (double)s.m * (double)s.n * (double)s.k;
-    return work >= 0x1p27 && s.k >= 64 && filled(s.m) * filled(s.n) >= 0.7 && pl_split_plan(&s);
+    return pl_split_pays(&s);
 }
 
 void pl_product_split_release(void *prep)

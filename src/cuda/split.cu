@@ -28,6 +28,7 @@ template <int MT_, int WM_, int WN_, int BLOCKS_> struct tiling {
     static constexpr int STAGE = (BM + BN) * BK; /* floats */
 };
 typedef tiling<4, 2, 4, 1> large;
+typedef tiling<4, 2, 2, 2> narrow;
 typedef tiling<2, 2, 2, 3> little;
 
 struct side {
@@ -69,47 +70,13 @@ template <int WIDTH, int EACH> static __device__ __forceinline__ int place_in_te
 }
 
 /* ---- loaders: one step's 32 terms of an operand ------------------------------------------------ */
-/* W: rows of the tile; E: rows that a lane reads of a column of products: 2 MT, or NT. */
-template <class S, int W, int E> struct by_rows {
-    static constexpr int BIT = E == 8 ? 3 : 2, SLOTS = W * 8 / S::THREADS;
-    static __device__ void begin(const side &, const finder &, int, int4 *) {}
-    static __device__ __forceinline__ void load(const side &s, const finder &, const float *p, float *tile, int first,
-                                                int k, int end, const int4 *)
-    {
-        int chunk = threadIdx.x % 8, at = k + chunk * 4;
-#pragma unroll
-        for (int i = 0; i < SLOTS; i++) {
-            int row = threadIdx.x / 8 + i * (S::THREADS / 8);
-            bool in = first + row < s.rows && at < end;
-            pl_copy16(tile + place_in_row<BIT>(row, chunk), in ? p + (int64_t)(first + row) * s.ld + at : p, in);
-        }
-    }
-};
-
-template <class S, int W, int E> struct by_terms {
-    static constexpr int ROW = W / 4, SLOTS = W * 8 / S::THREADS;
-    static __device__ void begin(const side &, const finder &, int, int4 *) {}
-    static __device__ __forceinline__ void load(const side &s, const finder &, const float *p, float *tile, int first,
-                                                int k, int end, const int4 *)
-    {
-        int chunk = threadIdx.x % ROW, row = first + chunk * 4;
-#pragma unroll
-        for (int i = 0; i < SLOTS; i++) {
-            int term = threadIdx.x / ROW + i * (S::THREADS / ROW);
-            bool in = row < s.rows && k + term < end;
-            pl_copy16(tile + place_in_term<W, E / 4>(term, chunk), in ? p + (int64_t)(k + term) * s.ld + row : p, in);
-        }
-    }
-};
-
-/* Where the first tap of a row's pixel lies, and its image: kept for the rows of the tile. */
+/* Where the first tap of a pixel's window lies, and the pixel's image. */
 static __device__ __forceinline__ int4 origin(const finder &f, int row, int rows)
 {
     uint32_t pix, p[3];
-    if (row >= rows) return make_int4(-(1 << 30), 0, 0, 0);
     int n = (int)pl_divmod((uint32_t)row, f.pixels, &pix);
     p[0] = pl_divmod(pl_divmod(pix, f.p2, &p[2]), f.p1, &p[1]);
-    return make_int4((int)p[0] * f.stride[0] + f.shift[0], (int)p[1] * f.stride[1] + f.shift[1],
+    return make_int4(row < rows ? (int)p[0] * f.stride[0] + f.shift[0] : -(1 << 30), (int)p[1] * f.stride[1] + f.shift[1],
                      (int)p[2] * f.stride[2] + f.shift[2], n);
 }
 static __device__ __forceinline__ void tap_of(const finder &f, uint32_t tap, int *to)
@@ -118,23 +85,63 @@ static __device__ __forceinline__ void tap_of(const finder &f, uint32_t tap, int
     t[0] = pl_divmod(pl_divmod(tap, f.t2, &t[2]), f.t1, &t[1]);
     for (int d = 0; d < 3; d++) to[d] = (int)t[d] * f.by[d];
 }
-/* The pixel's place among all images' pixels, negative outside. */
-static __device__ __forceinline__ int pixel_at(const finder &f, int4 o, const int *tap)
+/* The four channels that a tap finds, or nothing of them. */
+static __device__ __forceinline__ void copy_pixel(const finder &f, const side &s, const float *p, float *to, int4 o,
+                                                  const int *tap, uint32_t channel, bool in)
 {
     int q0 = o.x + tap[0], q1 = o.y + tap[1], q2 = o.z + tap[2];
-    bool in = (unsigned)q0 < (unsigned)f.size[0] && (unsigned)q1 < (unsigned)f.size[1] &&
-              (unsigned)q2 < (unsigned)f.size[2];
-    return in ? ((o.w * f.size[0] + q0) * f.size[1] + q1) * f.size[2] + q2 : -1;
+    in = in & ((unsigned)q0 < (unsigned)f.size[0]) & ((unsigned)q1 < (unsigned)f.size[1]) &
+         ((unsigned)q2 < (unsigned)f.size[2]);
+    int pixel = ((o.w * f.size[0] + q0) * f.size[1] + q1) * f.size[2] + q2;
+    pl_copy16(to, p + (in ? (int64_t)pixel * s.ld + channel : 0), in);
 }
 
+/* W: rows of the tile; E: rows that a lane reads of a column of products: 2 MT, or NT. A table of pixels, TABLE of
+ * them, is made by begin and, for the step after the next load, by ahead. */
+template <class S, int W, int E> struct by_rows {
+    static constexpr int BIT = E == 8 ? 3 : 2, SLOTS = W * 8 / S::THREADS, TABLE = 0;
+    static __device__ void begin(const side &, const finder &, int, int, int, int4 *) {}
+    static __device__ void ahead(const finder &, int, int, int, int4 *) {}
+    static __device__ __forceinline__ void load(const side &s, const finder &, const float *p, float *tile, int first,
+                                                int k, int end, int, const int4 *)
+    {
+        int chunk = threadIdx.x % 8, at = k + chunk * 4;
+#pragma unroll
+        for (int i = 0; i < SLOTS; i++) {
+            int row = threadIdx.x / 8 + i * (S::THREADS / 8);
+            bool in = (first + row < s.rows) & (at < end);
+            pl_copy16(tile + place_in_row<BIT>(row, chunk), p + (in ? (int64_t)(first + row) * s.ld + at : 0), in);
+        }
+    }
+};
+
+template <class S, int W, int E> struct by_terms {
+    static constexpr int ROW = W / 4, SLOTS = W * 8 / S::THREADS, TABLE = 0;
+    static __device__ void begin(const side &, const finder &, int, int, int, int4 *) {}
+    static __device__ void ahead(const finder &, int, int, int, int4 *) {}
+    static __device__ __forceinline__ void load(const side &s, const finder &, const float *p, float *tile, int first,
+                                                int k, int end, int, const int4 *)
+    {
+        int chunk = threadIdx.x % ROW, row = first + chunk * 4;
+#pragma unroll
+        for (int i = 0; i < SLOTS; i++) {
+            int term = threadIdx.x / ROW + i * (S::THREADS / ROW);
+            bool in = (row < s.rows) & (k + term < end);
+            pl_copy16(tile + place_in_term<W, E / 4>(term, chunk), p + (in ? (int64_t)(k + term) * s.ld + row : 0), in);
+        }
+    }
+};
+
+/* The table has the tile's rows. */
 template <class S, int W, int E> struct pixel_rows {
-    static constexpr int BIT = E == 8 ? 3 : 2, SLOTS = W * 8 / S::THREADS;
-    static __device__ void begin(const side &s, const finder &f, int first, int4 *table)
+    static constexpr int BIT = E == 8 ? 3 : 2, SLOTS = W * 8 / S::THREADS, TABLE = W;
+    static __device__ void begin(const side &s, const finder &f, int first, int, int, int4 *table)
     {
         for (int i = threadIdx.x; i < W; i += S::THREADS) table[i] = origin(f, first + i, s.rows);
     }
+    static __device__ void ahead(const finder &, int, int, int, int4 *) {}
     static __device__ __forceinline__ void load(const side &s, const finder &f, const float *p, float *tile, int, int k,
-                                                int end, const int4 *table)
+                                                int end, int, const int4 *table)
     {
         int chunk = threadIdx.x % 8, at = k + chunk * 4, tap[3];
         uint32_t channel;
@@ -142,18 +149,24 @@ template <class S, int W, int E> struct pixel_rows {
 #pragma unroll
         for (int i = 0; i < SLOTS; i++) {
             int row = threadIdx.x / 8 + i * (S::THREADS / 8);
-            int pixel = at < end ? pixel_at(f, table[row], tap) : -1;
-            pl_copy16(tile + place_in_row<BIT>(row, chunk), pixel < 0 ? p : p + (int64_t)pixel * s.ld + channel,
-                      pixel >= 0);
+            copy_pixel(f, s, p, tile + place_in_row<BIT>(row, chunk), table[row], tap, channel, at < end);
         }
     }
 };
 
+/* The table has the terms of STAGES steps. */
 template <class S, int W, int E> struct pixel_terms {
-    static constexpr int ROW = W / 4, SLOTS = W * 8 / S::THREADS;
-    static __device__ void begin(const side &, const finder &, int, int4 *) {}
+    static constexpr int ROW = W / 4, SLOTS = W * 8 / S::THREADS, TABLE = STAGES * BK;
+    static __device__ void begin(const side &, const finder &f, int, int k, int end, int4 *table)
+    {
+        for (int i = threadIdx.x; i < TABLE; i += S::THREADS) table[i] = origin(f, k + i, end);
+    }
+    static __device__ __forceinline__ void ahead(const finder &f, int k, int end, int step, int4 *table)
+    {
+        if (threadIdx.x < BK) table[step % STAGES * BK + threadIdx.x] = origin(f, k + (int)threadIdx.x, end);
+    }
     static __device__ __forceinline__ void load(const side &s, const finder &f, const float *p, float *tile, int first,
-                                                int k, int end, const int4 *)
+                                                int, int, int step, const int4 *table)
     {
         int chunk = threadIdx.x % ROW, row = first + chunk * 4, tap[3];
         uint32_t channel;
@@ -161,9 +174,8 @@ template <class S, int W, int E> struct pixel_terms {
 #pragma unroll
         for (int i = 0; i < SLOTS; i++) {
             int term = threadIdx.x / ROW + i * (S::THREADS / ROW);
-            int pixel = row < s.rows && k + term < end ? pixel_at(f, origin(f, k + term, end), tap) : -1;
-            pl_copy16(tile + place_in_term<W, E / 4>(term, chunk), pixel < 0 ? p : p + (int64_t)pixel * s.ld + channel,
-                      pixel >= 0);
+            copy_pixel(f, s, p, tile + place_in_term<W, E / 4>(term, chunk), table[step % STAGES * BK + term], tap, channel,
+                       row < s.rows);
         }
     }
 };
@@ -205,11 +217,22 @@ template <class S, int W, int E> struct reader<S, W, E, by_terms> {
 };
 template <class S, int W, int E> struct reader<S, W, E, pixel_terms> : reader<S, W, E, by_terms> {};
 
-/* The units drop what lo has beyond TF32. Finite values that would round to infinity are beyond f32's products anyway. */
-static __device__ __forceinline__ void cut(float x, unsigned *hi, unsigned *lo)
+/* Four terms of a row: hi as the TF32 units take it, and as pairs of bf16 lo and all of x. Finite values that would
+ * round to infinity are beyond f32's products anyway. */
+static __device__ __forceinline__ void cut(const float *x, unsigned *hi, int step, unsigned *lo, unsigned *all, int pair)
 {
-    *hi = (__float_as_uint(x) + 0x1000u) & 0xffffe000u;
-    *lo = __float_as_uint(x - __uint_as_float(*hi));
+    float rest[4];
+#pragma unroll
+    for (int t = 0; t < 4; t++) {
+        unsigned u = (__float_as_uint(x[t]) + 0x1000u) & 0xffffe000u;
+        hi[t * step] = u;
+        rest[t] = x[t] - __uint_as_float(u);
+    }
+#pragma unroll
+    for (int t = 0; t < 2; t++) {
+        lo[t * pair] = pl_pack2(rest[2 * t], rest[2 * t + 1], pl_bf16());
+        all[t * pair] = pl_pack2(x[2 * t], x[2 * t + 1], pl_bf16());
+    }
 }
 
 /* sum[i][j] += 16 terms. The products of lo come first, while the units' sum is small. */
@@ -220,33 +243,25 @@ static __device__ __forceinline__ void sixteen(float (*sum)[NT][4], const float 
     constexpr int MT = S::MT;
     const float zero[4] = {0, 0, 0, 0};
     float v[2 * MT][4], w[NT][4];
-    unsigned bh[2][NT][2], bl[2][NT][2];
+    unsigned bh[NT][4], bl[NT][2], ball[NT][2];
     RA::read(v, ta, row, chunk);
     RB::read(w, tb, col, chunk);
 #pragma unroll
-    for (int j = 0; j < NT; j++)
-#pragma unroll
-        for (int t = 0; t < 4; t++) cut(w[j][t], &bh[t / 2][j][t % 2], &bl[t / 2][j][t % 2]);
+    for (int j = 0; j < NT; j++) cut(w[j], bh[j], 1, bl[j], ball[j], 1);
 #pragma unroll
     for (int i = 0; i < MT; i++) {
-        unsigned ah[2][4], al[2][4];
+        unsigned ah[8], al[4], all[4];
         float c[NT][4];
 #pragma unroll
-        for (int t = 0; t < 4; t++)
+        for (int h = 0; h < 2; h++) cut(v[2 * i + h], ah + h, 2, al + h, all + h, 2);
 #pragma unroll
-            for (int h = 0; h < 2; h++) cut(v[2 * i + h][t], &ah[t / 2][t % 2 * 2 + h], &al[t / 2][t % 2 * 2 + h]);
+        for (int j = 0; j < NT; j++) pl_multiply_bf16(c[j], al, ball[j], zero);
 #pragma unroll
-        for (int j = 0; j < NT; j++) pl_multiply_tf32(c[j], al[0], bh[0][j], zero);
+        for (int j = 0; j < NT; j++) pl_multiply_bf16(c[j], all, bl[j], c[j]);
 #pragma unroll
-        for (int j = 0; j < NT; j++) pl_multiply_tf32(c[j], ah[0], bl[0][j], c[j]);
+        for (int j = 0; j < NT; j++) pl_multiply_tf32(c[j], ah, bh[j], c[j]);
 #pragma unroll
-        for (int j = 0; j < NT; j++) pl_multiply_tf32(c[j], al[1], bh[1][j], c[j]);
-#pragma unroll
-        for (int j = 0; j < NT; j++) pl_multiply_tf32(c[j], ah[1], bl[1][j], c[j]);
-#pragma unroll
-        for (int j = 0; j < NT; j++) pl_multiply_tf32(c[j], ah[0], bh[0][j], c[j]);
-#pragma unroll
-        for (int j = 0; j < NT; j++) pl_multiply_tf32(c[j], ah[1], bh[1][j], c[j]);
+        for (int j = 0; j < NT; j++) pl_multiply_tf32(c[j], ah + 4, bh[j] + 2, c[j]);
 #pragma unroll
         for (int j = 0; j < NT; j++)
 #pragma unroll
@@ -315,14 +330,14 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) multiply(const _
     int m0 = tm * S::BM, n0 = tn * S::BN, begin = (int)blockIdx.y * p.part, end = min(p.k, begin + p.part);
     int steps = (end - begin + BK - 1) / BK;
     const float *a = p.a.p + blockIdx.z * p.a.step, *b = p.b.p + blockIdx.z * p.b.step;
-    load_a::begin(p.a, p.f, m0, table);
-    load_b::begin(p.b, p.f, n0, table);
-    __syncthreads();
+    load_a::begin(p.a, p.f, m0, begin, end, table);
+    load_b::begin(p.b, p.f, n0, begin, end, table);
+    if (load_a::TABLE + load_b::TABLE) __syncthreads();
 #pragma unroll
     for (int s = 0; s < STAGES - 1; s++) {
         if (s < steps) {
-            load_a::load(p.a, p.f, a, tiles + s * S::STAGE, m0, begin + s * BK, end, table);
-            load_b::load(p.b, p.f, b, tiles + s * S::STAGE + S::BM * BK, n0, begin + s * BK, end, table);
+            load_a::load(p.a, p.f, a, tiles + s * S::STAGE, m0, begin + s * BK, end, s, table);
+            load_b::load(p.b, p.f, b, tiles + s * S::STAGE + S::BM * BK, n0, begin + s * BK, end, s, table);
         }
         pl_copies_end();
     }
@@ -335,8 +350,9 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) multiply(const _
         int ahead = step + STAGES - 1;
         float *next = tiles + ahead % STAGES * S::STAGE;
         if (ahead < steps) {
-            load_a::load(p.a, p.f, a, next, m0, begin + ahead * BK, end, table);
-            load_b::load(p.b, p.f, b, next + S::BM * BK, n0, begin + ahead * BK, end, table);
+            load_a::load(p.a, p.f, a, next, m0, begin + ahead * BK, end, ahead, table);
+            load_b::load(p.b, p.f, b, next + S::BM * BK, n0, begin + ahead * BK, end, ahead, table);
+            load_b::ahead(p.f, begin + (ahead + 1) * BK, end, ahead + 1, table);
         }
         pl_copies_end();
         const float *now = tiles + step % STAGES * S::STAGE;
@@ -375,44 +391,74 @@ static __global__ void add_parts(target t, const float *from, int64_t each, int3
 }
 
 /* ---- plans ---------------------------------------------------------------------------------- */
-static constexpr int64_t MOST_PARTS_BYTES = 64 << 20, LEAST_PART = 512;
+static constexpr int64_t MOST_PARTS_BYTES = 64 << 20, LEAST_PART = 256, MOST_PARTS = 32;
 
-static int64_t tiles_of(const pl_split_product *s, int64_t tile)
+static int64_t tiles_of(const pl_split_product *s, int64_t tm, int64_t tn)
 {
-    return pl_ceil_div(s->m, tile) * pl_ceil_div(s->n, tile) * s->batch;
+    return pl_ceil_div(s->m, tm) * pl_ceil_div(s->n, tn) * s->batch;
 }
 
-static int64_t rows_of(const pl_columns *c)
+/* The chunks of four that a copy takes: whole, and of one row. */
+static bool in_fours(const pl_split_product *s, pl_split_lay lay, int64_t rows, int64_t ld)
 {
-    return pl_conv_pixels(c->rows);
+    if (lay == PL_SPLIT_PIXELS) return s->at.bytes % 16 == 0;
+    return ld % 4 == 0 && (lay == PL_SPLIT_ROWS ? s->k : rows) % 4 == 0;
 }
 
 static bool can(const pl_split_product *s)
 {
-    const int64_t most = INT32_MAX;
-    bool steps = s->a_step % 4 == 0 && s->b_step % 4 == 0;
-    bool a = s->a == PL_SPLIT_ROWS ? s->k % 4 == 0 && s->a_ld % 4 == 0 : s->a == PL_SPLIT_COLS ? s->m % 4 == 0 && s->a_ld % 4 == 0
-                                                                                                : s->at.bytes % 16 == 0;
-    bool b = s->b == PL_SPLIT_ROWS ? s->k % 4 == 0 && s->b_ld % 4 == 0 : s->b == PL_SPLIT_COLS ? s->n % 4 == 0 && s->b_ld % 4 == 0
-                                                                                                : s->at.bytes % 16 == 0;
-    return steps && a && b && s->m > 0 && s->n > 0 && s->k > 0 && s->m < most && s->k < most - 64 && s->n < most &&
-           s->batch < 65536 && tiles_of(s, 64) < most;
+    const int64_t most = INT32_MAX - 256;
+    return in_fours(s, s->a, s->m, s->a_ld) && in_fours(s, s->b, s->n, s->b_ld) && s->a_step % 4 == 0 &&
+           s->b_step % 4 == 0 && s->m > 0 && s->n > 0 && s->k > 0 && s->m < most && s->k < most && s->n < most &&
+           s->batch > 0 && s->batch < 65536 && tiles_of(s, 64, 64) < most;
 }
 
-/* As many parts as fill the card twice, of sums not too short, in bounded memory. */
+/* What the busiest multiprocessor takes, in seconds on an H200: its blocks' terms at the rate that as many blocks as it
+ * holds at once reach, and the second pass over parts. */
+template <class S> static double seconds(const pl_split_product *s, int64_t parts)
+{
+    constexpr double RATE = 3e11, BYTES = 2.5e12, BEGIN = 1.5e-6, PASS = 3e-6;
+    int64_t terms = pl_ceil_div(pl_ceil_div(s->k, parts), BK) * BK;
+    int64_t each = pl_ceil_div(tiles_of(s, S::BM, S::BN) * parts, pl_cuda_card_get()->sms);
+    double busy = (double)(each < S::BLOCKS ? each : S::BLOCKS) / S::BLOCKS; /* of the warps that hide latency */
+    double rate = RATE * (S::MT == 4 ? 1 : 0.9) * (0.2 + 0.8 * busy);
+    double t = BEGIN + (double)each * S::BM * S::BN * (double)terms / rate;
+    return parts == 1 ? t : t + PASS + 8.0 * (double)(parts * s->batch * s->m * s->n) / BYTES;
+}
+
+template <class S> static void try_tiling(pl_split_product *s, pl_split_tile tile, double *least)
+{
+    for (int64_t parts = 1; parts <= MOST_PARTS; parts++) {
+        bool fits = parts == 1 || (!s->spread && s->k >= parts * LEAST_PART &&
+                                   4 * parts * s->batch * s->m * s->n <= MOST_PARTS_BYTES);
+        int64_t part = pl_ceil_div(pl_ceil_div(s->k, parts), BK) * BK;
+        double t = fits && pl_ceil_div(s->k, part) == parts ? seconds<S>(s, parts) : INFINITY;
+        if (!(t < *least)) continue;
+        *least = t;
+        s->tile = tile;
+        s->parts = parts;
+    }
+}
+
 bool pl_split_plan(pl_split_product *s)
 {
-    int64_t sms = pl_cuda_card_get()->sms;
+    double least = INFINITY;
     if (!can(s)) return false;
-    s->small = tiles_of(s, 128) < sms && s->k < 4 * LEAST_PART;
-    int64_t tiles = tiles_of(s, s->small ? 64 : 128), want = pl_ceil_div(2 * sms, tiles);
-    int64_t most = MOST_PARTS_BYTES / (4 * s->batch * s->m * s->n), by_k = s->k / LEAST_PART;
-    if (most > by_k) most = by_k;
-    if (want > most) want = most;
-    s->parts = tiles >= sms || s->spread || want < 2 ? 1 : want;
-    int64_t part = pl_ceil_div(pl_ceil_div(s->k, s->parts), BK) * BK;
-    s->parts = pl_ceil_div(s->k, part);
+    try_tiling<large>(s, PL_SPLIT_LARGE, &least);
+    try_tiling<narrow>(s, PL_SPLIT_NARROW, &least);
+    try_tiling<little>(s, PL_SPLIT_LITTLE, &least);
+    s->seconds = least;
     return true;
+}
+
+/* RATE: what f32 units of a multiprocessor reach in large products. Their sums of fewer terms than LEAST_SUM are clearly
+ * more exact. */
+bool pl_split_pays(pl_split_product *s)
+{
+    const double RATE = 3.6e11 * pl_cuda_card_get()->sms, BEGIN = 4e-6;
+    constexpr int64_t LEAST_SUM = 512;
+    if (s->k < LEAST_SUM || !pl_split_plan(s)) return false;
+    return s->seconds < BEGIN + 2.0 * (double)s->batch * (double)s->m * (double)s->n * (double)s->k / RATE;
 }
 
 size_t pl_split_work(const pl_split_product *s)
@@ -428,7 +474,7 @@ static finder finder_of(const pl_columns *c)
     f.channels = pl_div_by(c->bytes / 4);
     f.t1 = pl_div_by(c->taps[1]);
     f.t2 = pl_div_by(c->taps[2]);
-    f.pixels = pl_div_by(rows_of(c));
+    f.pixels = pl_div_by(pl_conv_pixels(c->rows));
     f.p1 = pl_div_by(c->rows[1]);
     f.p2 = pl_div_by(c->rows[2]);
     for (int d = 0; d < 3; d++) {
@@ -464,7 +510,8 @@ static target target_of(const pl_split_product *s, const pl_split_tail *t, void 
 template <class S, template <class, int, int> class LA, template <class, int, int> class LB>
 static pl_status launch(const pl_split_product *s, problem p)
 {
-    size_t shared = (size_t)STAGES * S::STAGE * 4 + (s->a == PL_SPLIT_PIXELS ? S::BM * sizeof(int4) : 0);
+    int table = LA<S, S::BM, 2 * S::MT>::TABLE + LB<S, S::BN, NT>::TABLE;
+    size_t shared = (size_t)STAGES * S::STAGE * 4 + (size_t)table * sizeof(int4);
     p.m_tiles = (int32_t)pl_ceil_div(s->m, S::BM);
     p.n_tiles = (int32_t)pl_ceil_div(s->n, S::BN);
     dim3 grid((unsigned)(p.m_tiles * p.n_tiles), (unsigned)s->parts, (unsigned)s->batch);
@@ -501,7 +548,9 @@ extern "C" pl_status pl_split_run(const pl_split_product *s, const void *a, cons
     p.k = (int32_t)s->k;
     p.parts = (int32_t)s->parts;
     p.part = (int32_t)(pl_ceil_div(pl_ceil_div(s->k, s->parts), BK) * BK);
-    PL_TRY(s->small ? launch_as<little>(s, p) : launch_as<large>(s, p));
+    PL_TRY(s->tile == PL_SPLIT_LITTLE   ? launch_as<little>(s, p)
+           : s->tile == PL_SPLIT_NARROW ? launch_as<narrow>(s, p)
+                                        : launch_as<large>(s, p));
     if (whole) return PL_OK;
     target to = target_of(s, t, y);
     dim3 grid(pl_blocks(p.y_step, 512), (unsigned)s->batch);

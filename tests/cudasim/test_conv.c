@@ -167,10 +167,8 @@ static void check_kind(const shapes *s, pl_conv_kind kind)
 
 TEST(cuda_conv_products)
 {
-    pl_sim_split(false);
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
         for (int kind = 0; kind < 3; kind++) check_kind(&list[i], (pl_conv_kind)kind);
-    pl_sim_split(true);
 }
 
 /* bf16 with channels that are no multiples of 8. */
@@ -271,10 +269,9 @@ TEST(cuda_conv_split_refuses)
 {
     pl_conv_shape c = shape_of(&list[0], PL_CONV_Y);
     c.oc = 64;
-    CHECK(pl_conv_split_takes(&c));
-    pl_sim_split(false);
     CHECK(!pl_conv_split_takes(&c));
     pl_sim_split(true);
+    CHECK(pl_conv_split_takes(&c));
     c.groups = 2;
     CHECK(!pl_conv_split_takes(&c));
     c.groups = 1;
@@ -283,6 +280,7 @@ TEST(cuda_conv_split_refuses)
     c.ic = 64;
     c.n = 0;
     CHECK(!pl_conv_split_takes(&c));
+    pl_sim_split(false);
     c = shape_of(&split_list[2], PL_CONV_DX); /* a stride and a dilation: no phases */
     void *prep = NULL;
     size_t work_bytes = 0;
