@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct given {
     pl_split_lay a, b;
@@ -109,4 +110,22 @@ TEST(split_refuses_what_it_cannot_read)
     CHECK(!pl_split_plan(&s));
     s = product_of(&side);
     CHECK(!pl_split_plan(&s));
+}
+
+/* What is not a number stays none, in its row alone, whatever its bits. */
+TEST(split_keeps_nan)
+{
+    enum { SIDE = 16, TERMS = 32 };
+    static _Alignas(16) float a[SIDE * TERMS], b[SIDE * TERMS], y[SIDE * SIDE];
+    pl_split_product s = {.batch = 1, .m = SIDE, .n = SIDE, .k = TERMS, .a_ld = TERMS, .b_ld = TERMS};
+    pl_split_tail none = {NULL, NULL, false};
+    const uint32_t bits[4] = {0x7fffffffu, 0xffffffffu, 0x7fc00000u, 0x7f800000u};
+    for (int i = 0; i < SIDE * TERMS; i++) a[i] = b[i] = 1.5f;
+    for (int i = 0; i < 4; i++) memcpy(&a[(3 * i + 1) * TERMS + 5 * i], &bits[i], 4);
+    CHECK(pl_split_plan(&s));
+    CHECK_OK(pl_split_run(&s, a, b, &none, y, NULL));
+    for (int i = 0; i < SIDE * SIDE; i++) {
+        bool bad = i / SIDE % 3 == 1 && i / SIDE < 12;
+        CHECK_MSG(bad ? !isfinite(y[i]) : y[i] == 2.25f * TERMS, "row %d: %g", i / SIDE, (double)y[i]);
+    }
 }
