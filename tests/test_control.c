@@ -228,6 +228,25 @@ TEST(control_strangers_are_not_listened_to)
     pl_hub_free(h);
 }
 
+/* The seat is free, and the stranger knows everything but the token. */
+TEST(control_a_seat_wants_the_token)
+{
+    pl_hub *h;
+    pl_control_at at, wrong;
+    CHECK_OK(pl_hub_new(1, &h));
+    pl_hub_where(h, &at);
+    wrong = at;
+    wrong.token ^= 1;
+    make_noise(&wrong, "hello 0 %s 4000000 a\nhere\nfail 3 boo\n");
+    CHECK(!ctl_tend(h, 50));
+    CHECK_INT(pl_hub_pid(h, 0), 0);
+    int fd = ctl_rank(h, 0, "a"), code;
+    CHECK_INT(pl_hub_pid(h, 0), 1000000);
+    leave(h, fd, "bye 0\n");
+    CHECK(ctl_tend(h, 1000) && !pl_hub_verdict(h, &code)[0]);
+    pl_hub_free(h);
+}
+
 /* More of them than there are seats, all silent: ranks come in all the same. */
 TEST(control_silent_strangers_make_room)
 {

@@ -222,7 +222,7 @@ TEST(control_line_hub_is_silent)
     part p = {.stay_ms = 20000, .limit = 1.2};
     ctl_child c;
     int fd = play_hub(&p, &c);
-    CHECK(fd >= 0);
+    CHECK(fd >= 0 && ctl_hear(fd, "limit 1.200\n", 2000)[0]);
     kill(c.pid, SIGSTOP);
     usleep(1700000);
     kill(c.pid, SIGCONT);
@@ -243,14 +243,38 @@ TEST(control_line_last_words_arrive)
     ctl_child c;
     int fd = play_hub(&p, &c), beats = 0;
     CHECK(fd >= 0);
-    usleep(1000000);
-    for (int i = 0; i < 40; i++) ctl_say(fd, "beat\n");
+    usleep(900000);
+    for (int i = 0; i < 2000; i++) { /* until after its end, as fast as they come */
+        ctl_say(fd, "beat\n");
+        usleep(200);
+    }
     const char *text = ctl_hear(fd, "bye 75\n", 4000);
     CHECK(text[0]);
     for (const char *b = text; (b = strstr(b, "beat training at step 7, all_reduce gradients 0 (exchange 41)\n")); b++) beats++;
     CHECK_MSG(beats >= 3 && beats <= 7, "%d beats in 1.2 s", beats);
     close(fd);
     CHECK_INT(ctl_wait(&c, NULL, 3000), 75);
+}
+
+/* Rank and hub are both stopped between its hello and the welcome, for longer than it would wait for that. */
+TEST(control_line_a_pause_in_the_greeting)
+{
+    part p = {.ranks = 1, .at = {.address = {htonl(INADDR_LOOPBACK)}, .token = TOKEN}};
+    ctl_child c;
+    int listening = ctl_listen(1, &p.at.port);
+    if (!pl_test_long()) SKIP("long");
+    ctl_fork(be_rank, &p, &c);
+    int fd = accept(listening, NULL, NULL);
+    CHECK(ctl_hear(fd, "hello 0 1234", 3000)[0]);
+    kill(c.pid, SIGSTOP);
+    usleep(11000000);
+    kill(c.pid, SIGCONT);
+    usleep(300000);
+    ctl_say(fd, "welcome 1234\n");
+    CHECK(ctl_hear(fd, "bye 0\n", 3000)[0]);
+    close(fd);
+    CHECK_INT(ctl_wait(&c, NULL, 3000), 0);
+    close(listening);
 }
 
 /* Something else listens at the first address, answers nonsense; the hub is at the second. */

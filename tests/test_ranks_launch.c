@@ -174,6 +174,15 @@ TEST(ranks_launch_of_one)
     CHECK_MSG(r.code == 0, "exit %d: %s%s", r.code, r.out, r.err);
 }
 
+/* What mpirun says after all ranks have left in order is a warning: their work is done. */
+TEST(ranks_launch_mpirun_ends_badly)
+{
+    WANT_RANKS();
+    cli_result r = cli_run(IN "mkdir bin && printf '#!/bin/sh\\n%%s \"$@\" && exit 5\\n' $(command -v mpirun) >bin/mpirun && chmod +x bin/mpirun && "
+                           "PATH=$D/bin:$PATH $P train " RUN "train.steps=3 --ranks 3 --out x && ls x/model.safetensors");
+    CHECK_MSG(r.code == 0 && strstr(r.err, "warning: mpirun ended with code 5"), "exit %d: %s%s", r.code, r.out, r.err);
+}
+
 TEST(ranks_launch_without_mpirun)
 {
     WANT_RANKS();

@@ -5,6 +5,7 @@
 #include "plimsoll_ranks.h"
 #include "ranks_cli.h"
 #include "ranks_lab.h"
+#include "rt/rt_int.h"
 #include "test.h"
 #include "train/train_int.h"
 
@@ -56,6 +57,34 @@ TEST(ranks_plan_says_what_a_step_sends)
         CHECK(ranks_number(r.out, "link_wait_ms") <= ms[i] * (1 + 1e-9));
     }
     CHECK_MSG(ms[0] < ms[1] && ms[1] < ms[2], "%g, %g, %g ms", ms[0], ms[1], ms[2]);
+}
+
+/* ---- order ------------------------------------------------------------------------------ */
+static const char *op_at(const pl_program *p, uint32_t i)
+{
+    const pl_unit *u = &p->units->unit[p->plan->order[i]];
+    return u->kind == PL_UNIT_KERNEL ? pl_node_get(p->g, u->nodes[0])->op->name : "";
+}
+
+/* Gradients are reduced in buckets while backward goes on: most exchanges stand before its last products. */
+TEST(ranks_plan_begins_exchanges_within_backward)
+{
+    static const char *const keys[] = {"ranks=2", "batch=4", "student.depth=8", "gradient_bucket=64KiB"};
+    pl_run *run = NULL;
+    uint32_t exchanges = 0, before = 0, last = 0;
+    CHECK_OK(pl_run_open("wandistill/tiny", keys, 4, &run));
+    CHECK_OK(pl_run_build(run));
+    const pl_program *p = pl_run_train_program(run);
+    for (uint32_t i = 0; i < p->plan->n_order; i++)
+        if (strcmp(op_at(p, i), "matmul") == 0) last = i;
+    for (uint32_t i = 0; i < p->plan->n_order; i++) {
+        bool exchange = strcmp(op_at(p, i), "all_reduce") == 0;
+        exchanges += exchange;
+        before += exchange && i < last;
+    }
+    CHECK_MSG(exchanges >= 6 && 2 * before > exchanges, "%u of %u exchanges begin before the last product", before,
+              exchanges);
+    pl_run_free(run);
 }
 
 /* ---- shard: auto ------------------------------------------------------------------------ */

@@ -341,7 +341,9 @@ TEST(remat_heap_has_the_least_on_top)
             n += in[i];
             if (in[i] && (least == N || key[i] < key[least])) least = i;
         }
-        if (h.n != n || (n && h.item[0] != least)) {
+        bool sorted = true;
+        for (uint32_t i = 1; i < h.n; i++) sorted &= key[h.item[(i - 1) / 2]] <= key[h.item[i]];
+        if (h.n != n || (n && h.item[0] != least) || !sorted) {
             CHECK_MSG(false, "step %d: %u in it, %u; top %u, %u", step, h.n, n, h.item[0], least);
             break;
         }

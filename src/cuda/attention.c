@@ -77,11 +77,11 @@ static pl_status backward_prepare(const pl_call *c, void **prep, size_t *work_by
     return PL_OK;
 }
 
-static pl_status split_backward_prepare(const pl_call *c, void **prep, size_t *work_bytes)
+static pl_status split_prepare(const pl_call *c, void **prep, size_t *work_bytes)
 {
     (void)prep;
     pl_attend a = attend_of(c);
-    *work_bytes = pl_attend_split_work(&a);
+    *work_bytes = pl_attend_split_work(&a, c->n_in > 3);
     return PL_OK;
 }
 
@@ -122,13 +122,13 @@ KERNEL(f32)
 KERNEL(plain)
 
 static const pl_kernel forward_kernels[] = {{"mma", mma_takes, NULL, NULL, mma_forward},
-                                            {"split", split_takes, NULL, NULL, split_forward},
+                                            {"split", split_takes, split_prepare, NULL, split_forward},
                                             {"f32", f32_takes, NULL, NULL, f32_forward},
                                             {"plain", NULL, NULL, NULL, plain_forward},
                                             PL_KERNEL_END};
 static const pl_kernel backward_kernels[] = {
     {"mma", mma_takes, backward_prepare, NULL, mma_backward},
-    {"split", split_takes, split_backward_prepare, NULL, split_backward},
+    {"split", split_takes, split_prepare, NULL, split_backward},
     {"f32", f32_takes, f32_backward_prepare, NULL, f32_backward},
     {"plain", NULL, backward_prepare, NULL, plain_backward},
     PL_KERNEL_END};

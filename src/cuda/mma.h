@@ -127,7 +127,8 @@ static inline void pl_multiply_tf32(float *to, const unsigned *a, const unsigned
         to[e] = pl_sim_cut(sum);
     }
 }
-static inline void pl_multiply_bf16(float *to, const unsigned *a, const unsigned *b, const float *c)
+template <class T>
+static inline void pl_sim_multiply(float *to, const unsigned *a, const unsigned *b, const float *c)
 {
     unsigned all[6][32];
     pl_sim_all(all, a);
@@ -138,12 +139,20 @@ static inline void pl_multiply_bf16(float *to, const unsigned *a, const unsigned
         double sum = (double)c[e];
         for (int k = 0; k < 16; k++) {
             int from = k % 8 / 2, col = r * 2 + e % 2;
-            float x = pl_sim_half<pl_bf16>(all[e / 2 + k / 8 * 2][q * 4 + from], k % 2);
-            float y = pl_sim_half<pl_bf16>(all[4 + k / 8][col * 4 + from], k % 2);
+            float x = pl_sim_half<T>(all[e / 2 + k / 8 * 2][q * 4 + from], k % 2);
+            float y = pl_sim_half<T>(all[4 + k / 8][col * 4 + from], k % 2);
             sum += (double)x * (double)y;
         }
         to[e] = pl_sim_cut(sum);
     }
+}
+static inline void pl_multiply_f16(float *to, const unsigned *a, const unsigned *b, const float *c)
+{
+    pl_sim_multiply<pl_f16>(to, a, b, c);
+}
+static inline void pl_multiply_bf16(float *to, const unsigned *a, const unsigned *b, const float *c)
+{
+    pl_sim_multiply<pl_bf16>(to, a, b, c);
 }
 #else
 static __device__ __forceinline__ float pl_power2(float x)
@@ -222,7 +231,17 @@ static __device__ __forceinline__ void pl_multiply_tf32(float *to, const unsigne
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]),
           "f"(c[2]), "f"(c[3]));
 }
-/* The same of bf16, as pl_multiply has them. */
+/* to = a b + c, of f16. */
+static __device__ __forceinline__ void pl_multiply_f16(float *to, const unsigned *a, const unsigned *b,
+                                                       const float *c)
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, "
+        "{%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"
+        : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]),
+          "f"(c[2]), "f"(c[3]));
+}
+/* The same of bf16. */
 static __device__ __forceinline__ void pl_multiply_bf16(float *to, const unsigned *a, const unsigned *b,
                                                         const float *c)
 {
@@ -238,6 +257,7 @@ static __device__ void pl_copy16(void *, const void *, bool) {}
 static __device__ void pl_copy4(void *, const void *, bool) {}
 static __device__ void pl_copies_end(void) {}
 static __device__ void pl_multiply_tf32(float *, const unsigned *, const unsigned *, const float *) {}
+static __device__ void pl_multiply_f16(float *, const unsigned *, const unsigned *, const float *) {}
 static __device__ void pl_multiply_bf16(float *, const unsigned *, const unsigned *, const float *) {}
 template <int PENDING> static __device__ void pl_copies_wait(void) {}
 static __device__ void pl_load4(unsigned *, const void *) {}

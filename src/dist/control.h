@@ -39,6 +39,7 @@ bool pl_hub_tend(pl_hub *h, int milliseconds);
 void pl_hub_stop(pl_hub *h, int signal_number); /* every rank is to stop at a step's end */
 /* What ended the world, for people; "" when all ranks said bye. code: what this process exits with. */
 const char *pl_hub_verdict(const pl_hub *h, int *code);
+bool pl_hub_met(const pl_hub *h); /* every rank has come, whatever became of it */
 /* Ranks that have said bye. */
 int pl_hub_left(pl_hub *h);
 /* Process number of a rank that has come and whose connection has not closed; 0. */

@@ -352,7 +352,7 @@ static void check_arrival(pl_hub *h)
     int here = 0;
     for (int i = 0; i < h->n_peers; i++) here += h->peers[i].known;
     int patience = here ? ARRIVE_MS : ARRIVE_FIRST_MS;
-    if (h->ended || here == h->ranks || !passed(h, h->came, (uint64_t)patience)) return;
+    if (h->ended || pl_hub_met(h) || !passed(h, h->came, (uint64_t)patience)) return;
     size_t n = (size_t)snprintf(text, sizeof text, "%d of %d ranks have come, and no other for %d s; missing:", here,
                                 h->ranks, patience / 1000);
     for (int i = 0; i < h->ranks && n + 12 < sizeof text; i++)
@@ -412,6 +412,13 @@ const char *pl_hub_verdict(const pl_hub *h, int *code)
 {
     *code = h->ended ? h->code : h->doubt ? 8 : h->code_left;
     return h->verdict;
+}
+
+bool pl_hub_met(const pl_hub *h)
+{
+    int here = 0;
+    for (int i = 0; i < h->n_peers; i++) here += h->peers[i].known;
+    return here == h->ranks;
 }
 
 int pl_hub_left(pl_hub *h)

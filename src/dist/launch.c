@@ -124,6 +124,18 @@ static void pass_signals(pl_hub *hub, int *seen, uint64_t *first)
     }
 }
 
+/* It has ended, and no rank has said why. */
+static void explain_mpirun(pl_hub *hub, int code)
+{
+    char text[160];
+    if (code == 127)
+        snprintf(text, sizeof text, "mpirun is not found: install openmpi-bin, or start the ranks yourself");
+    else
+        snprintf(text, sizeof text, "mpirun has ended with code %d before its ranks had%s", code,
+                 pl_hub_met(hub) ? "; the same command goes on from the last complete checkpoint" : " met");
+    pl_hub_fail(hub, code && code < 127 ? code : 8, text);
+}
+
 /* Until the world ends; *status is mpirun's once it is gone, -1 before. */
 static void look_after(pl_hub *hub, pid_t pid, int *status)
 {
@@ -139,11 +151,7 @@ static void look_after(pl_hub *hub, pid_t pid, int *status)
             for (int i = 0; i < 20 && !over; i++) over = pl_hub_tend(hub, 10); /* last words */
             int code;
             bool silent = !over && !pl_hub_verdict(hub, &code)[0];
-            int own = own_code(state);
-            if (silent)
-                pl_hub_fail(hub, own && own < 127 ? own : 8,
-                            own == 127 ? "mpirun is not found: install openmpi-bin, or start the ranks yourself"
-                                       : "the ranks ended before they had met");
+            if (silent) explain_mpirun(hub, own_code(state));
             over = true;
         }
     }

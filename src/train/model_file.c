@@ -6,6 +6,7 @@
  * them in our own layout.
  */
 #include "base/dtype.h"
+#include "base/pool.h"
 #include "base/sys.h"
 #include "io/safetensors.h"
 #include "train/train_int.h"
@@ -131,6 +132,20 @@ uint64_t pl__stage_slots_bytes(const pl_run *r)
     return whole_bytes(r, true);
 }
 
+enum { AT_ONCE = 2 << 20 };
+typedef struct whole {
+    char *at;
+    size_t bytes;
+} whole;
+
+static void make_resident(void *ctx, int64_t task, int worker)
+{
+    const whole *w = ctx;
+    size_t at = (size_t)task * AT_ONCE;
+    (void)worker;
+    memset(w->at + at, 1, w->bytes - at < AT_ONCE ? w->bytes - at : AT_ONCE);
+}
+
 pl_status pl__stage_slots(pl_run *r)
 {
     bool in_host = pl_store_count(r->store) == 0 || pl_session_slot(r->session, 0);
@@ -138,7 +153,8 @@ pl_status pl__stage_slots(pl_run *r)
     if (!most || r->whole) return PL_OK;
     r->whole = pl_sys_alloc(most);
     if (!r->whole) return PL_ERR_MEMORY;
-    memset(r->whole, 1, most); /* resident from now on */
+    whole w = {r->whole, most};
+    pl_pool_for((int64_t)((most + AT_ONCE - 1) / AT_ONCE), make_resident, &w);
     return PL_OK;
 }
 
