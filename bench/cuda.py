@@ -1,9 +1,10 @@
 """Plimsoll beside PyTorch on an NVIDIA card: one table; see cuda.sh.
 
 Ours (bench/pl_step.c) runs in new processes: first with an empty cache of compiled kernels, then with
-what that run left, then with algorithms chosen by timing. Each PyTorch mode is a process of its own with
+what that run left, then with algorithms chosen by timing; after PyTorch's runs once more ("0.6") under a budget of
+0.6 of the least that one of them reserved. Each PyTorch mode is a process of its own with
 an empty cache, and is given up when it takes longer than its share of the time; a mode with autotuning has a
-limit of its own, and with --peer-cache it keeps what it compiled, so that a second call can finish what the
+limit of its own. With --peer-cache modes keep what they compiled, so that a second call can finish what the
 first could not (its time to the first step is then no cold one and is left out).
 
 Results are kept in a file (--results), a line for each run, and a run that is repeated replaces its line: a
@@ -45,6 +46,8 @@ WORKLOADS = {
 }
 FIVE = ["cloud", "lgt", "wandistill", "stablesr-full", "fluxflow-vae+gan+lpips"]
 OURS = ["cold", "warm", "max-autotune", "blocks"]
+SHARE = 0.6
+SMALL = f"{SHARE}"  # our run under that share of PyTorch's memory
 MIB = 1 << 20
 COLUMNS = ["workload", "side", "precision", "run", "ms", "min", "max", "wall", "first", "planned", "held", "reserved",
            "mapped", "why", "steps"]
@@ -75,10 +78,11 @@ def run(command, limit, **env):
     return result, None
 
 
-def ours(args, workload, precision, name, cache):
+def ours(args, workload, precision, name, cache, budget=None):
     full, tiny, keys, _ = WORKLOADS[workload]
     keys = [] if args.scale == "tiny" else list(keys)
-    keys += {"max-autotune": ["compile.mode=max-autotune"], "blocks": ["checkpointing=blocks"]}.get(name, [])
+    keys += {"max-autotune": ["compile.mode=max-autotune"], "blocks": ["checkpointing=blocks"],
+             SMALL: [f"memory={budget}"]}.get(name, [])
     command = [os.path.join(args.build, "pl_step"), tiny if args.scale == "tiny" else full, str(args.steps),
                f"device={args.device}", f"precision={precision}", *keys, *args.set]
     r, why = run(command, min(180, left(args)), PLIMSOLL_CACHE=cache)
@@ -93,7 +97,7 @@ def peer(args, workload, mode):
     limit = min(args.tune_limit if tuned else args.mode_limit, left(args))
     command = [sys.executable, "bench/peers/bench.py", "--workload", workload, "--modes", mode, "--steps", str(args.steps),
                "--warmup", "3", "--device", args.device, "--scale", args.scale]
-    kept = os.path.join(args.peer_cache, f"{workload}-{mode}") if tuned and args.peer_cache else None
+    kept = os.path.join(args.peer_cache, f"{workload}-{mode}") if args.peer_cache else None
     warm = kept and os.path.isdir(kept)
     cache = kept or tempfile.mkdtemp(prefix="inductor-")
     r, why = run(command, limit, TORCHINDUCTOR_CACHE_DIR=cache, TRITON_CACHE_DIR=os.path.join(cache, "triton"))
@@ -177,7 +181,7 @@ def compare(results, workload):
         for again, word in ((False, ""), (True, " with checkpoints")):
             of = lambda side: [r for r in rows if r["side"] == side and r["precision"] == precision and
                                (r["run"] == "blocks" or r["run"].endswith("ckpt")) == again]
-            mine, theirs = of("Plimsoll"), of("PyTorch")
+            mine, theirs = [r for r in of("Plimsoll") if r["run"] != SMALL], of("PyTorch")
             if not mine or not theirs:
                 continue
             a, b = (min(x, key=lambda r: r["ms"]) for x in (mine, theirs))
@@ -186,6 +190,9 @@ def compare(results, workload):
                 text += f"; holds {a['held']:,.0f} MiB, {a['held'] / b['reserved']:.2f} of what it reserves"
             if b["held"]:
                 text += f", {a['held'] / b['held']:.2f} of what its process holds"
+            small = [r for r in of("Plimsoll") if r["run"] == SMALL]
+            if small:
+                text += f"; in {small[0]['held']:,.0f} MiB {small[0]['ms']:.2f} ms, {small[0]['ms'] / b['ms']:.2f} of it"
             yield text
 
 
@@ -202,11 +209,21 @@ def run_ours(args, results, workload, modes):
         if f"{precision}-eager-ckpt" not in modes and args.ours == "all":
             names = [n for n in names if n != "blocks"]
         if args.ours != "all":
-            names = args.ours.split(",")
+            names = [n for n in args.ours.split(",") if n != SMALL]
         cache = tempfile.mkdtemp(prefix="plimsoll-bench-")
         for name in names:
             r, why = ours(args, workload, precision, name, cache)
             note(args, results, workload, "Plimsoll", precision, name, r, why)
+        shutil.rmtree(cache, ignore_errors=True)
+
+
+def run_small(args, results, workload, precision):
+    reserved = [r["reserved"] for r in results.values() if r["workload"] == workload and r["side"] == "PyTorch" and
+                r["precision"] == precision and r["reserved"] and not r["run"].endswith("ckpt")]
+    if reserved:
+        cache = tempfile.mkdtemp(prefix="plimsoll-bench-")
+        r, why = ours(args, workload, precision, SMALL, cache, int(SHARE * min(reserved) * MIB))
+        note(args, results, workload, "Plimsoll", precision, SMALL, r, why)
         shutil.rmtree(cache, ignore_errors=True)
 
 
@@ -227,11 +244,11 @@ def main():
     p.add_argument("--steps", type=int, default=20)
     p.add_argument("--modes", default="", help="PyTorch's, in this order, e.g. " + CLOUD)
     p.add_argument("--peer", choices=("yes", "no"), default="yes")
-    p.add_argument("--ours", default="all", help="all, none, or some of " + ",".join(OURS))
+    p.add_argument("--ours", default="all", help="all, none, or some of " + ",".join([*OURS, SMALL]))
     p.add_argument("--limit", type=float, default=280, help="seconds for everything")
     p.add_argument("--mode-limit", type=float, default=130, help="seconds for one PyTorch mode")
     p.add_argument("--tune-limit", type=float, default=900, help="seconds for a PyTorch mode with autotuning")
-    p.add_argument("--peer-cache", help="where modes with autotuning keep what they compile")
+    p.add_argument("--peer-cache", help="where PyTorch's modes keep what they compile")
     p.add_argument("--results", help="FILE.csv that the results are merged into")
     p.add_argument("--table", action="store_true", help="only prints what the file has")
     p.add_argument("--device", default="cuda")
@@ -250,6 +267,8 @@ def main():
             run_ours(args, results, workload, modes)
         if args.peer == "yes":
             run_peers(args, results, workload, modes)
+        if args.ours == "all" or SMALL in args.ours.split(","):
+            run_small(args, results, workload, modes[0].split("-")[0])
     print("\n" + "\n".join(words(results)) + f"\n{time.perf_counter() - args.begin:.0f} s")
 
 

@@ -146,7 +146,8 @@ typedef struct totals {
 
 static void time_line(const pl_program *p, const line *l, bool tf32, totals *sum)
 {
-    const pl_device_mode normal = {tf32, false}, timed = {tf32, true};
+    const bool plain = p->opts.fp32 == PL_FP32_PLAIN;
+    const pl_device_mode normal = {tf32, false, plain}, timed = {tf32, true, plain};
     const char *name, *other;
     bool tail = has_tail(pl_node_get(p->base_graph, p->base_units->unit[l->unit].nodes[0])->op->name);
     p->dev->set_mode(&normal);

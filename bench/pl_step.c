@@ -4,12 +4,14 @@
  *     pl_step CONFIG [STEPS] [key=value ...]
  *
  * Prints one JSON line. first_s: from the start of the program to the end of the first step; plan_s and
- * start_s are its parts (planning; memory, kernels, the rehearsal of a run). device_ms: a step by the
+ * start_s are its parts (planning; memory, kernels, initial values); ready_s is their sum and what was before:
+ * the first step begins. plan and start have their parts in ms; of plan those of the training program, and
+ * "rest" is what is in none of them: networks, gradients, other programs, waiting for the compiler. device_ms: a step by the
  * device's own clock, step by step, with median and extremes; on the CPU the host's. wall_ms: a step of
  * STEPS that are begun one behind the other and waited for once; every one uploads its inputs. sum: a
  * hash of all weights and states at the end, the same for the same numbers. Bytes of the process on the
  * device: built_bytes before the session maps its memory (context, libraries, kernels), used_early_bytes
- * after three steps, used_bytes at the end; predicted_ms is the plan's own guess.
+ * after three steps, ready_bytes before the first, used_bytes at the end; predicted_ms is the plan's own guess.
  */
 #include "plimsoll_config.h"
 #include "plimsoll_train.h"
@@ -107,9 +109,10 @@ static pl_status time_step(bench *b, double *ms)
     return rc;
 }
 
+/* Slots are padded with zeros to whole words. */
 static pl_status sum_state(bench *b, uint64_t *out)
 {
-    static unsigned char part[CHUNK];
+    static uint64_t part[CHUNK / 8];
     pl_store *store = pl_run_store(b->run);
     uint64_t h = 1469598103934665603u;
     for (int i = 0; i < pl_store_count(store); i++) {
@@ -118,7 +121,8 @@ static pl_status sum_state(bench *b, uint64_t *out)
             size_t n = bytes - at < CHUNK ? (size_t)(bytes - at) : CHUNK;
             pl_status rc = pl_session_read_slot(b->session, i, at, part, n);
             if (rc != PL_OK) return rc;
-            for (size_t k = 0; k < n; k++) h = (h ^ part[k]) * 1099511628211u;
+            memset((char *)part + n, 0, (8 - n % 8) % 8);
+            for (size_t k = 0; k < (n + 7) / 8; k++) h = (h ^ part[k]) * 1099511628211u;
         }
     }
     *out = h;
@@ -131,23 +135,40 @@ static pl_program *runnable(const pl_program *p)
     return (pl_program *)(uintptr_t)p;
 }
 
+static void print_phases(const bench *b, double open_ms, double plan_ms, double start_ms)
+{
+    pl_program_times p = pl_program_times_get(b->train);
+    pl_session_times s = pl_session_times_get(b->session);
+    double known = p.device + p.passes + p.groups + p.kernels + p.costs + p.plan + p.fit;
+    double started = s.memory + s.ready + s.bind + s.host + s.record + s.init;
+    printf("\"plan\": {\"open\": %.0f, \"rest\": %.0f, \"device\": %.0f, \"passes\": %.0f, \"groups\": %.0f, \"kernels\": %.0f,"
+           " \"costs\": %.0f, \"plan\": %.0f, \"fit\": %.0f}, ",
+           open_ms, plan_ms - known, p.device, p.passes, p.groups, p.kernels, p.costs, p.plan, p.fit);
+    printf("\"start\": {\"memory\": %.0f, \"ready\": %.0f, \"bind\": %.0f, \"host\": %.0f, \"record\": %.0f, \"init\": %.0f,"
+           " \"other\": %.0f}, ",
+           s.memory, s.ready, s.bind, s.host, s.record, s.init, start_ms - started);
+}
+
 static pl_status measure(bench *b, int steps, double begin)
 {
     static double ms[MAX_STEPS];
     double ignored, first, planned, started;
-    uint64_t sum = 0, early = 0, built = 0;
+    uint64_t sum = 0, early = 0, built = 0, ready = 0;
+    double opened = now_ms();
     pl_status rc = pl_run_build(b->run);
     planned = now_ms();
     if (rc == PL_OK) built = pl_run_used_bytes(b->run);
     if (rc == PL_OK) rc = pl_run_start(b->run);
     started = now_ms();
     if (rc != PL_OK) return rc;
+    ready = pl_run_peak_used_bytes(b->run);
+    double asked = now_ms() - started;
     b->session = pl_run_session(b->run);
     b->train = runnable(pl_run_train_program(b->run));
     b->apply = runnable(pl_run_apply_program(b->run));
     b->parts = (int)pl_run_split_get(b->run).accumulate;
     rc = time_step(b, &ignored);
-    first = now_ms();
+    first = now_ms() - asked;
     for (int i = 0; rc == PL_OK && i < 2; i++) rc = time_step(b, &ignored);
     early = pl_run_used_bytes(b->run);
     for (int i = 0; rc == PL_OK && i < steps; i++) rc = time_step(b, &ms[i]);
@@ -160,12 +181,15 @@ static pl_status measure(bench *b, int steps, double begin)
     qsort(ms, (size_t)steps, sizeof ms[0], ascending);
     pl_run_memory m = pl_run_memory_get(b->run);
     printf("{\"steps\": %d, \"device_ms\": %.4f, \"device_min\": %.4f, \"device_max\": %.4f, \"wall_ms\": %.4f,"
-           " \"first_s\": %.3f, \"plan_s\": %.3f, \"start_s\": %.3f, \"arena_bytes\": %llu, \"mapped_bytes\": %llu,"
-           " \"state_bytes\": %llu, \"built_bytes\": %llu, \"predicted_ms\": %.3f, \"used_early_bytes\": %llu, \"used_bytes\": %llu, \"sum\": \"%016llx\"}\n",
-           steps, ms[steps / 2], ms[0], ms[steps - 1], wall, 1e-3 * (first - begin), 1e-3 * (planned - begin),
-           1e-3 * (started - planned), (unsigned long long)m.arena,
-           (unsigned long long)pl_session_arena_bytes(b->session), (unsigned long long)m.state, (unsigned long long)built,
-           pl_run_predicted_ms(b->run), (unsigned long long)early, (unsigned long long)pl_run_used_bytes(b->run), (unsigned long long)sum);
+           " \"first_s\": %.3f, \"ready_s\": %.3f, \"plan_s\": %.3f, \"start_s\": %.3f, ",
+           steps, ms[steps / 2], ms[0], ms[steps - 1], wall, 1e-3 * (first - begin), 1e-3 * (started - begin),
+           1e-3 * (planned - begin), 1e-3 * (started - planned));
+    print_phases(b, opened - begin, planned - opened, started - planned);
+    printf("\"arena_bytes\": %llu, \"mapped_bytes\": %llu, \"state_bytes\": %llu, \"built_bytes\": %llu, \"predicted_ms\": %.3f,"
+           " \"ready_bytes\": %llu, \"used_early_bytes\": %llu, \"used_bytes\": %llu, \"sum\": \"%016llx\"}\n",
+           (unsigned long long)m.arena, (unsigned long long)pl_session_arena_bytes(b->session), (unsigned long long)m.state,
+           (unsigned long long)built, pl_run_predicted_ms(b->run), (unsigned long long)ready, (unsigned long long)early,
+           (unsigned long long)pl_run_used_bytes(b->run), (unsigned long long)sum);
     return PL_OK;
 }
 

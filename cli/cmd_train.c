@@ -15,20 +15,32 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static volatile sig_atomic_t stop_asked; /* the signal's number; of several ranks, any one's */
 static volatile int stop_agreed;          /* the same, when all ranks know of it */
 static volatile sig_atomic_t save_asked, memory_asked;
 
-bool trainer_stopped(void)
+bool trainer_stopped(const trainer *t)
 {
-    return stop_asked != 0;
+    return t->world ? stop_agreed != 0 : stop_asked != 0;
 }
 
 static void ask_stop(int signal_number)
 {
     if (stop_asked) _Exit(128 + signal_number); /* the second one does not wait */
+    stop_asked = signal_number;
+}
+
+/* One that is sent to all processes of a job reaches a rank twice, from the process that started it too. */
+static void ask_rank_to_stop(int signal_number)
+{
+    static volatile sig_atomic_t first; /* seconds */
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (stop_asked && now.tv_sec - first > 1) _Exit(128 + signal_number);
+    if (!stop_asked) first = (sig_atomic_t)now.tv_sec;
     stop_asked = signal_number;
 }
 
@@ -47,6 +59,16 @@ static void listen(int signal_number, void (*handler)(int))
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART}, old;
     if (sigaction(signal_number, NULL, &old) == 0 && old.sa_handler == SIG_IGN) return; /* nohup */
     sigaction(signal_number, &action, NULL);
+}
+
+static void listen_to_signals(bool rank)
+{
+    listen(SIGINT, rank ? ask_rank_to_stop : ask_stop);
+    listen(SIGTERM, rank ? ask_rank_to_stop : ask_stop);
+    listen(SIGHUP, rank ? ask_rank_to_stop : ask_stop);
+    listen(SIGUSR1, ask_save);
+    listen(SIGUSR2, ask_memory);
+    signal(SIGXFSZ, SIG_IGN); /* a file at its limit is an error of the write */
 }
 
 /* ---- the loop --------------------------------------------------------------------------- */
@@ -227,12 +249,11 @@ static pl_status loop(trainer *t)
     t->began = trainer_now();
     if (t->from == t->first) t->started = t->began - t->before_s; /* planning is no part of the run's time */
     t->shown = -1;
-    while (rc == PL_OK && pl_run_steps_done(t->run) < t->steps && !(t->world ? stop_agreed : stop_asked))
+    while (rc == PL_OK && pl_run_steps_done(t->run) < t->steps && !trainer_stopped(t))
         rc = one_step(t);
     clear_bar(t);
     if (rc == PL_OK) rc = save(t, true);
-    bool done = rc == PL_OK && !(t->world ? stop_agreed : stop_asked);
-    if (done && t->evaluated != t->steps) rc = evaluate(t, t->steps);
+    if (rc == PL_OK && !trainer_stopped(t) && t->evaluated != t->steps) rc = evaluate(t, t->steps);
     return rc;
 }
 
@@ -241,6 +262,7 @@ static void tell_end(const trainer *t, int64_t done)
 {
     fprintf(stderr, "%lld steps in %s, peak of the process %s\n", (long long)(done - t->first),
             cli_clock(trainer_now() - t->started), cli_bytes(trainer_peak(t)));
+    ranks_tell_peaks(t);
     bad_files_print(t->run);
     if (stop_asked && done && t->folder.saved == done)
         fprintf(stderr, "stopped at step %lld of %lld, saved; the same command goes on from there\n",
@@ -272,13 +294,14 @@ static pl_status save_model(trainer *t)
 pl_status trainer_finish(trainer *t)
 {
     int64_t done = pl_run_steps_done(t->run);
-    bool stopped = t->world ? stop_agreed : stop_asked, served;
+    bool stopped = trainer_stopped(t), served;
     pl_status rc = PL_OK;
     if (!stopped && ranks_follows(t))
         rc = ranks_serve(t, &served);
     else if (!stopped && t->folder.path)
         rc = save_model(t);
     if (rc == PL_OK && !stopped && t->world && !ranks_follows(t)) rc = pl_run_served(t->run, true);
+    if (rc == PL_OK) rc = ranks_share_peaks(t);
     if (rc == PL_OK) rc = emit_end(t, done);
     if (rc == PL_OK && !t->json && !t->quiet) tell_end(t, done);
     return rc;
@@ -295,22 +318,41 @@ int trainer_done(trainer *t)
 }
 
 /* ---- one run, or one phase -------------------------------------------------------------- */
+static pl_status tell_plan(trainer *t, bool keep)
+{
+    pl_status rc = emit_plan(t);
+    return rc == PL_OK && t->folder.path && keep ? page_plan_save(t->run, t->name, t->folder.folder) : rc;
+}
+
 /* Before its programs are started. */
 static pl_status open_files(trainer *t)
 {
     pl_status rc = PL_OK;
     if (!t->begun) rc = folder_begin(&t->folder, t->list);
-    bool first = !t->begun, largest = pl_run_phase(t->run) == t->largest;
+    bool keep = !t->begun || pl_run_phase(t->run) == t->largest;
     t->begun = true;
     if (rc == PL_OK) rc = folder_settle_best(&t->folder);
     if (rc != PL_OK) {
         t->folder.told = true;
         return rc;
     }
-    rc = emit_plan(t);
-    if (rc == PL_OK && t->folder.path && (first || largest))
-        rc = page_plan_save(t->run, t->name, t->folder.folder);
-    return rc;
+    return tell_plan(t, keep);
+}
+
+/* Starts the programs. Where libraries took more of a card than the plan had left them, that is planned anew:
+ * the plan that trains is told before the first step. */
+static pl_status start_programs(trainer *t)
+{
+    uint64_t before = pl_run_memory_get(t->run).arena;
+    pl_status rc = pl_run_start(t->run);
+    if (rc != PL_OK) return rc;
+    pl_run_memory m = pl_run_memory_get(t->run);
+    if (m.arena == before) return PL_OK;
+    if (!t->json && !t->quiet)
+        fprintf(stderr, "planned anew, since the card's libraries took more than was left for them: an arena of "
+                "%llu bytes in place of %llu, a step of %.4g ms\n", (unsigned long long)m.arena,
+                (unsigned long long)before, pl_run_predicted_ms(t->run));
+    return tell_plan(t, true);
 }
 
 static pl_status open_monitor(trainer *t)
@@ -346,7 +388,7 @@ pl_status trainer_train(trainer *t)
     }
     if (told && going_on) tell_going_on(t);
     rc = open_files(t);
-    if (rc == PL_OK) rc = pl_run_start(t->run);
+    if (rc == PL_OK) rc = start_programs(t);
     t->from = pl_run_steps_done(t->run);
     if (rc == PL_OK) t->steps = pl_run_last_step(t->run);
     if (t->first < 0) t->first = t->from;
@@ -386,7 +428,7 @@ static int train_whole(trainer *t)
     trainer_settings(t);
     pl_status rc = folder_enter(&t->folder, t->run, t->folder.dir[0] != 0);
     t->folder.told = rc != PL_OK;
-    if (rc == PL_OK) rc = ranks_take_folder(t);
+    if (rc == PL_OK) rc = ranks_take_folder(t, true);
     if (rc != PL_OK) return trainer_code(t, rc);
     if (t->folder.finished) return trainer_done(t);
     rc = trainer_train(t);
@@ -401,12 +443,7 @@ static int run_training(trainer *t)
     if (rc == PL_OK) rc = phases_find(t);
     if (rc != PL_OK && t->world) pl_world_fail(t->world, pl_status_exit_code(rc), pl_error_text());
     if (rc != PL_OK) return pl_status_exit_code(rc);
-    if (pl_run_phase_count(t->list) == 0) return train_whole(t);
-    if (t->world) {
-        cli_error("phases: a run of several ranks has none; train its phases one by one (init_from)");
-        return 2;
-    }
-    return train_phases(t);
+    return pl_run_phase_count(t->list) == 0 ? train_whole(t) : train_phases(t);
 }
 
 /* Better said before a plan is made than after. */
@@ -418,6 +455,20 @@ static bool only_planned(const pl_run *run)
     cli_error("%s is %s: plimsoll plan can use it, plimsoll devices tells what this machine can train on",
               device, info.why_not);
     return true;
+}
+
+/* How many ranks there are, by the launcher or by the command line, as a key. */
+static pl_status override_ranks(cli_args *a, const char *asked, char *text, size_t cap, int *launched)
+{
+    pl_status rc = pl_world_launched(launched);
+    if (rc != PL_OK) return rc;
+    if (*launched == 1) {
+        cli_override(a, "ranks", asked, text, cap);
+    } else {
+        snprintf(text, cap, "ranks=%d", *launched);
+        a->overrides[a->n_overrides++] = text;
+    }
+    return PL_OK;
 }
 
 /* Starts ranks, if this process is to; returns its exit code then, else -1. */
@@ -460,17 +511,15 @@ int cmd_train(int argc, char **argv)
     cli_want(&a, 1, 1, "train", "one configuration");
     cli_override(&a, "device", device, device_key, sizeof device_key);
     a.argv = argv - 1; /* main's own: the program's name stands before the command's */
+    int launched = 1;
+    pl_status rc = override_ranks(&a, ranks, ranks_key, sizeof ranks_key, &launched);
+    if (rc != PL_OK) return cli_fail(rc);
     phases_answer(&a, memory);
     int started = print_config ? -1 : start_ranks(ranks, argv);
     if (started >= 0) return started;
-    pl_status rc = print_config ? PL_OK : pl_world_open(&t.world);
+    if (launched > 1 && !print_config) listen_to_signals(true); /* a rank that is told to stop, however early, says so to the others */
+    if (!print_config) rc = pl_world_open(&t.world);
     if (rc != PL_OK) return cli_fail(rc);
-    if (t.world) {
-        snprintf(ranks_key, sizeof ranks_key, "ranks=%d", pl_world_size(t.world));
-        a.overrides[a.n_overrides++] = ranks_key;
-    } else {
-        cli_override(&a, "ranks", ranks, ranks_key, sizeof ranks_key);
-    }
     if (pl_world_rank(t.world) > 0) {
         t.quiet = true;
         t.json = false;
@@ -484,6 +533,7 @@ int cmd_train(int argc, char **argv)
     if (print_config) return plan_print_config(t.list);
     if (only_planned(t.list)) {
         pl_run_free(t.list);
+        pl_world_close(t.world, 4);
         return 4;
     }
     t.run = t.list;
@@ -494,15 +544,11 @@ int cmd_train(int argc, char **argv)
     t.folder.quiet = t.json || t.quiet;
     t.started = t.began = trainer_now();
     if (t.json) t.events = pl_json_new(stdout);
-    listen(SIGINT, ask_stop);
-    listen(SIGTERM, ask_stop);
-    listen(SIGHUP, ask_stop);
-    listen(SIGUSR1, ask_save);
-    listen(SIGUSR2, ask_memory);
-    signal(SIGXFSZ, SIG_IGN); /* a file at its limit is an error of the write */
+    if (launched == 1) listen_to_signals(false);
     if (t.world && !t.quiet && !t.json) ranks_table(&t);
     int code = run_training(&t);
     pl_json_free(t.events);
+    free(t.peaks);
     monitor_close(&t.monitor);
     folder_close(&t.folder);
     if (t.run != t.list) pl_run_free(t.run);

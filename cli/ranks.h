@@ -4,8 +4,13 @@
 
 #include "trainer.h"
 
-/* What rank 0 found in the run's folder, on all ranks: they go on from the same checkpoint. */
-pl_status ranks_take_folder(trainer *t);
+/* What rank 0 found in the run's folder, on all ranks: with resume they go on from the same checkpoint. */
+pl_status ranks_take_folder(trainer *t, bool resume);
+/* The phase that rank 0 begins with, and where phases leave their weights. */
+pl_status ranks_take_phase(trainer *t);
+/* The most that every rank's process has held, and a line of it on stderr. */
+pl_status ranks_share_peaks(trainer *t);
+void ranks_tell_peaks(const trainer *t);
 /* Between steps: whether any rank was asked to stop (signal, else 0) and whether rank 0 saves. */
 pl_status ranks_agree(trainer *t, volatile int *stop, bool *save);
 /* Rank 0 alone saves; the others serve it meanwhile. *saved: it went well. */

@@ -126,6 +126,10 @@ static void end_members(const trainer *t, pl_json *j, const void *what)
     pl_json_int(j, "steps", *(const int64_t *)what);
     pl_json_float(j, "wall_s", trainer_now() - t->started);
     pl_json_uint(j, "peak_used_bytes", trainer_peak(t));
+    if (!t->peaks) return;
+    pl_json_array(j, "rank_peak_bytes");
+    for (int i = 0; i < pl_world_size(t->world); i++) pl_json_uint(j, NULL, t->peaks[i]);
+    pl_json_end(j);
 }
 
 /* ---- what is told, by name --------------------------------------------------------------- */

@@ -1,5 +1,5 @@
 /* train_phases.c - `plimsoll train` of a run with phases: which one comes, what it begins with, what it leaves. */
-#include "trainer.h"
+#include "ranks.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -29,10 +29,12 @@ pl_status phases_find(trainer *t)
     return PL_ERR_CONFIG;
 }
 
+/* Of several ranks rank 0 plans, for all: their plans are alike. */
 static pl_status plan_phases(trainer *t, int from)
 {
     phase_row *rows;
     int n;
+    if (ranks_follows(t)) return PL_OK;
     pl_status rc = phases_plan(t->args, t->memory, from, &rows, &n);
     t->folder.told = rc != PL_OK;
     if (rc != PL_OK) return rc;
@@ -51,11 +53,13 @@ static pl_status enter_phase(trainer *t, int i, int64_t before, bool resume)
     t->run = t->list;
     pl_run *run = NULL;
     pl_status rc = plan_open(t->args, t->memory, &run);
+    if (rc == PL_OK) rc = pl_run_join(run, t->world);
     if (rc == PL_OK) rc = pl_run_enter(t->run = run, i, before);
     if (rc != PL_OK) return rc;
     trainer_settings(t);
     rc = folder_enter(&t->folder, t->run, resume);
     t->folder.told = rc != PL_OK;
+    if (rc == PL_OK) rc = ranks_take_folder(t, resume);
     const pl_phase *p = trainer_phase(t);
     if (rc != PL_OK || resume || p->start < 0) return rc;
     snprintf(dir, sizeof dir, "%s/%s", t->handed, pl_run_phase_at(t->run, p->start)->name);
@@ -66,20 +70,23 @@ static pl_status leave_phase(trainer *t)
 {
     char dir[4200], best[4200];
     const pl_phase *p = trainer_phase(t);
-    bool has = p->best && t->folder.best_step > 0;
+    bool has = p->best && t->folder.best_step > 0, left;
+    if (ranks_follows(t)) return ranks_serve(t, &left);
     snprintf(dir, sizeof dir, "%s/%s", t->handed, p->name);
     if (has) {
         pl_folder_checkpoint(t->folder.path, t->folder.best_step, dir, sizeof dir);
         snprintf(best, sizeof best, "%.4096s/model.safetensors", dir);
         snprintf(dir, sizeof dir, "%s/%s", t->handed, p->name);
     }
-    return pl_run_hand_on(t->run, dir, has ? best : NULL);
+    pl_status rc = pl_run_hand_on(t->run, dir, has ? best : NULL);
+    return rc == PL_OK ? pl_run_served(t->run, true) : rc;
 }
 
 /* ---- one process after the other ----------------------------------------------------------
  * A process that has trained a phase holds memory that no plan of the next one counts: tables of libraries,
  * holes in the heap. So the next phase begins in a new program, which is this one started again in the same
- * process; what it cannot see in the folder is told in the environment. */
+ * process; what it cannot see in the folder is told in the environment. A rank cannot: MPI is begun once in a
+ * process. Its next phase is planned around what the process holds by then. */
 #define CONTINUES "PLIMSOLL_CONTINUES"
 
 void phases_continue(trainer *t)
@@ -105,7 +112,7 @@ void phases_continue(trainer *t)
 static void start_again(trainer *t, int next)
 {
     char text[4600];
-    if (getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMI_SIZE")) return; /* peers wait for this very process */
+    if (t->world || getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMI_SIZE")) return;
     snprintf(text, sizeof text, "%d %lld %lld %llu %d %.3f %s", next, (long long)pl_run_steps_done(t->run),
              (long long)t->first, (unsigned long long)trainer_peak(t), t->largest,
              trainer_now() - t->started, t->handed);
@@ -122,13 +129,14 @@ static void start_again(trainer *t, int next)
 static int run_phases(trainer *t)
 {
     int n = pl_run_phase_count(t->list);
-    pl_status rc = enter_phase(t, t->phase, t->before, !t->continued && t->folder.dir[0] != 0);
+    pl_status rc = ranks_take_phase(t);
+    if (rc == PL_OK) rc = enter_phase(t, t->phase, t->before, !t->continued && t->resumes);
     if (rc == PL_OK && t->folder.finished) return trainer_done(t);
     if (rc == PL_OK && !t->continued) rc = plan_phases(t, t->phase);
     for (int i = t->phase; rc == PL_OK; i++) {
         rc = trainer_train(t);
-        if (rc == PL_OK && !trainer_stopped()) rc = leave_phase(t);
-        if (rc != PL_OK || trainer_stopped() || t->over || i == n - 1) break;
+        if (rc == PL_OK && !trainer_stopped(t)) rc = leave_phase(t);
+        if (rc != PL_OK || trainer_stopped(t) || t->over || i == n - 1) break;
         start_again(t, i + 1);
         int64_t before = pl_run_steps_done(t->run);
         monitor_close(&t->monitor);
@@ -143,7 +151,7 @@ static int run_phases(trainer *t)
 static pl_status open_handed(trainer *t)
 {
     const char *tmp = getenv("TMPDIR");
-    if (t->handed[0]) return PL_OK;
+    if (t->handed[0] || ranks_follows(t)) return PL_OK;
     if (t->folder.path) {
         snprintf(t->handed, sizeof t->handed, "%.4000s/phases", t->folder.path);
         return PL_OK;
@@ -165,7 +173,7 @@ static void close_handed(trainer *t)
 {
     static const char *const names[] = {"model.safetensors", "state.safetensors", "config.yaml"};
     char path[4400];
-    if (t->folder.path || !t->handed[0]) return;
+    if (t->folder.path || !t->handed[0] || ranks_follows(t)) return;
     for (int i = 0; i < pl_run_phase_count(t->list); i++) {
         const char *name = pl_run_phase_at(t->list, i)->name;
         for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
@@ -181,7 +189,9 @@ static void close_handed(trainer *t)
 int train_phases(trainer *t)
 {
     pl_status rc = open_handed(t);
-    if (rc != PL_OK) return pl_status_exit_code(rc);
+    t->folder.told = rc != PL_OK;
+    if (rc != PL_OK) return trainer_code(t, rc);
+    t->resumes = t->folder.dir[0] != 0;
     int code = run_phases(t);
     close_handed(t);
     return code;

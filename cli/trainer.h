@@ -20,11 +20,13 @@ typedef struct trainer {
     bool json, quiet, bar, fresh, trace_nan;
     bool over;       /* a phase has ended the run */
     bool begun;      /* log and configuration of the folder are open */
+    bool resumes;    /* it goes on from a checkpoint of the phase to begin with */
     bool continued;  /* this program has been started for a phase that follows one of the same run */
     int phase;       /* to begin with, and the steps of those before it */
     int64_t before;
     double before_s; /* seconds that earlier programs of the run took, and the most that they held */
     uint64_t peak;
+    uint64_t *peaks; /* of every rank, at the end; NULL */
     int largest;     /* number of the phase that takes most; -1 */
     char handed[4096]; /* folder that phases leave their weights in */
     pl_json *events; /* stdout with --json, else NULL */
@@ -45,7 +47,7 @@ const pl_phase *trainer_phase(const trainer *t);
 /* Of this phase. */
 int64_t trainer_step(const trainer *t, int64_t step);
 
-bool trainer_stopped(void); /* by a signal */
+bool trainer_stopped(const trainer *t); /* by a signal; of several ranks: agreed on by all */
 /* The most that the process has held, in all phases. */
 uint64_t trainer_peak(const trainer *t);
 

@@ -270,6 +270,10 @@ typedef struct pl_compile_opts {
         PL_PRECISION_BF16, /* products in bf16, activations stored in bf16, the rest in f32 */
         PL_PRECISION_FP16  /* the same in f16; a loss scale keeps small gradients */
     } precision;
+    enum pl_fp32 {
+        PL_FP32_SPLIT, /* f32 products as sums of three TF32 products where that is faster and as exact */
+        PL_FP32_PLAIN  /* by f32 units alone */
+    } fp32;
     enum pl_compile_mode {
         PL_MODE_DEFAULT,         /* whole runs replayed where the device can do that */
         PL_MODE_REDUCE_OVERHEAD, /* the same */

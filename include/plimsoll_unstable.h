@@ -17,6 +17,19 @@ PL_API double pl_session_device_ms(pl_session *s, const pl_program *p);
  * the session's store, which has had no slot since, and for its device. */
 PL_API pl_status pl_session_add(pl_session *s, pl_program *p) PL_MUST_USE;
 
+/* What getting ready took, in milliseconds. Of a program: opening the device (the first program's), passes over
+ * the graph, groups, choosing and preparing kernels, their costs, the plan that keeps everything, fitting it to
+ * a budget. Of a session: mapping memory, waiting for libraries and compiled kernels, pointers, host blocks,
+ * recording runs, initial values. */
+typedef struct pl_program_times {
+    double device, passes, groups, kernels, costs, plan, fit;
+} pl_program_times;
+typedef struct pl_session_times {
+    double memory, ready, bind, host, record, init;
+} pl_session_times;
+PL_API pl_program_times pl_program_times_get(const pl_program *p);
+PL_API pl_session_times pl_session_times_get(const pl_session *s);
+
 /* Where time goes. Switched on, every later run of every program of the session is timed step
  * by step (switching on again starts from zero). Only switching on allocates. */
 PL_API pl_status pl_session_profile(pl_session *s, bool on) PL_MUST_USE;

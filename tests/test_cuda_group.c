@@ -695,6 +695,77 @@ TEST(cuda_group_one_walk)
     }
 }
 
+static int count_of(const char *text, const char *what)
+{
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, what)); at += strlen(what)) n++;
+    return n;
+}
+
+/* The text of the first kernel of a graph's one group. */
+static void first_text(pl_graph *g, char **out)
+{
+    pl_fuse_opts o = PL_FUSE_OPTS_CUDA(NULL);
+    pl_units *u = NULL;
+    pl_arena a = PL_ARENA_INIT;
+    *out = NULL;
+    CHECK_OK(pl_graph_status(g));
+    CHECK_OK(pl_fuse(g, &o, &u));
+    for (uint32_t k = 0; k < u->n; k++) {
+        pl_code code;
+        if (u->unit[k].kind != PL_UNIT_GROUP) continue;
+        CHECK_MSG(*out == NULL, "more than one group");
+        CHECK_OK(pl_code_make(g, &u->unit[k], &a, &code));
+        size_t bytes = 0;
+        for (int arch = 75; nvrtc_here() && arch <= 90; arch += 15) CHECK(nvrtc_accepts(code.kernel[0].text, arch, &bytes));
+        *out = strdup(strstr(code.kernel[0].text, "extern \"C\""));
+    }
+    pl_arena_release(&a);
+    pl_units_free(u);
+    CHECK(*out != NULL);
+}
+
+/* Where rows of a window read one row again, what is read and written once leaves the cache first, if it is much. */
+TEST(cuda_group_once)
+{
+    for (int64_t w = 64; w <= 512; w *= 8) {
+        pl_store *store = pl_store_new();
+        pl_graph *g = pl_graph_new(store);
+        char *text;
+        pl_val x = pl_input(g, "x", PL_TYPE(PL_F16, 16, w, 2, w, 64));
+        pl_val y = pl_input(g, "y", PL_TYPE(PL_F16, 16, w, 1, w, 64));
+        pl_val z = pl_mul(g, x, y);
+        pl_output(g, "z", z);
+        pl_output(g, "sum", pl_sum(g, pl_cast(g, z, PL_F32), PL_AXIS(0) | PL_AXIS(1) | PL_AXIS(2) | PL_AXIS(3), false));
+        first_text(g, &text);
+        bool much = w > 64;
+        CHECK_INT(count_of(text, "p_once((const p_vec<p_u16, V> *)(P0 ") > 0, much);
+        CHECK_INT(count_of(text, "p_once((const p_vec<p_u16, V> *)(P1 "), 0);
+        CHECK_INT(count_of(text, "p_put_once(") > 0, much);
+        free(text);
+        pl_graph_free(g);
+        pl_store_free(store);
+    }
+}
+
+/* Rows with sums of columns beside: the next row is on its way, and every operand that stays is among it. */
+TEST(cuda_group_ahead)
+{
+    pl_store *store = pl_store_new();
+    pl_graph *g = pl_graph_new(store);
+    char *text;
+    pl_val p = pl_softmax(g, pl_input(g, "x", PL_TYPE(PL_F32, 3000, 256)), -1);
+    pl_val q = pl_mul(g, p, pl_input(g, "y", PL_TYPE(PL_F32, 3000, 256)));
+    pl_output(g, "q", q);
+    pl_output(g, "sum", pl_sum(g, q, PL_AXIS(0), false));
+    first_text(g, &text);
+    CHECK_INT(count_of(text, "p_send<16>("), 4); /* two operands, before the walk and in it */
+    CHECK_INT(count_of(text, "p_came()"), 1);
+    free(text);
+    pl_graph_free(g);
+    pl_store_free(store);
+}
+
 /* A sum over nothing is 0, a mean of nothing NaN; nothing to write is no kernel. */
 TEST(cuda_group_of_nothing)
 {

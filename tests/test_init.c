@@ -2,6 +2,7 @@
 #include "base/dtype.h"
 #include "base/pool.h"
 #include "base/rng.h"
+#include "cudasim/sim.h"
 #include "plimsoll_ops.h"
 #include "plimsoll_unstable.h"
 #include "test.h"
@@ -89,4 +90,47 @@ TEST(init_is_its_definition)
 {
     check_device("cpu");
     check_device("apart");
+}
+
+TEST(device_makes_initial_values)
+{
+    const char *device = getenv("PL_TEST_DEVICE");
+    check_device(device ? device : "apart");
+}
+
+/* A card makes its own: the same bits, wherever a part begins and however its place is aligned. */
+static void check_part(const pl_slot *slot, int64_t first, int64_t n, size_t offset)
+{
+    size_t elem = pl_dtype_bytes(slot->type.dtype);
+    uint64_t h = XXH64(slot->name, strlen(slot->name), 0), seed = 77 ^ (h & 0xffffffff00000000u);
+    char *got = malloc(((size_t)n + 8) * elem), want[8], guard[8];
+    int64_t wrong = 0;
+    CHECK(got != NULL);
+    memset(got, 0xee, ((size_t)n + 8) * elem);
+    memset(guard, 0xee, sizeof guard);
+    char *at = got + offset * elem;
+    CHECK_OK(pl_cuda_start_values(at, slot->type.dtype, seed, (uint32_t)h, &slot->init, first, n));
+    for (int64_t i = 0; i < n; i++) {
+        expected(slot, 77, first + i, want);
+        wrong += memcmp(want, at + (size_t)i * elem, elem) != 0;
+    }
+    CHECK_MSG(wrong == 0, "%s from %lld: %lld of %lld elements are not those of the definition", slot->name, (long long)first,
+              (long long)wrong, (long long)n);
+    CHECK_MSG(memcmp(at + (size_t)n * elem, guard, elem) == 0, "%s: writes behind its end", slot->name);
+    CHECK_MSG(!offset || memcmp(at - elem, guard, elem) == 0, "%s: writes before its beginning", slot->name);
+    free(got);
+}
+
+TEST(init_on_a_card_has_the_same_bits)
+{
+    pl_slot minus = {.name = "minus", .type = {{9}, 1, PL_F32}, .init = {PL_INIT_CONST, -0.0, 0}};
+    check_part(&minus, 0, 9, 0);
+    for (int i = 0; i < N_SLOTS; i++) {
+        if (!pl_dtype_is_float(slots[i].type.dtype)) continue;
+        check_part(&slots[i], 0, 9999, 0);
+        check_part(&slots[i], 0, 4096, 1);
+        check_part(&slots[i], 70001, 3001, 0);
+        check_part(&slots[i], 70002, 1, 3);
+        check_part(&slots[i], ((int64_t)1 << 33) + 3, 517, 0); /* a block's number takes both words */
+    }
 }

@@ -65,16 +65,17 @@ TEST(profiles_less_memory_takes_longer)
 /* Products of the smaller types are faster where the card's figures say so. */
 TEST(profiles_know_precision)
 {
-    static const char *const precision[] = {"precision=fp32", "precision=tf32", "precision=bf16"};
-    double ms[3];
-    for (int i = 0; i < 3; i++) {
+    static const char *const precision[] = {"compile.fp32=plain", "precision=fp32", "precision=tf32", "precision=bf16"};
+    double ms[4];
+    for (int i = 0; i < 4; i++) {
         pl_run *run = NULL;
         CHECK_OK(pl_run_open("cloud/full", (const char *const[]){"device=h200", precision[i]}, 2, &run));
         CHECK_OK(pl_run_build(run));
         ms[i] = pl_run_predicted_ms(run);
         pl_run_free(run);
     }
-    CHECK_MSG(ms[0] > ms[1] && ms[1] > ms[2], "fp32 %g, tf32 %g, bf16 %g ms", ms[0], ms[1], ms[2]);
+    CHECK_MSG(ms[0] > ms[1] && ms[1] > ms[2] && ms[2] > ms[3], "plain %g, fp32 %g, tf32 %g, bf16 %g ms", ms[0], ms[1],
+              ms[2], ms[3]);
 }
 
 /* The figures do not depend on the machine that plans: neither its memory nor its threads. */
@@ -121,23 +122,26 @@ TEST(profiles_times_follow_the_figures)
 {
     const pl_card *h = pl_card_find("h200"), *t = pl_card_find("t4");
     pl_cost copy = {.flops = 1, .bytes = 1e9};
-    CHECK_NEAR(pl_card_ns(h, &copy, PL_F32, false) / (1e18 / (PL_CARD_MOVES * h->bandwidth)), 1, 0.02);
+    CHECK_NEAR(pl_card_ns(h, &copy, PL_F32, PL_CARD_PLAIN) / (1e18 / (PL_CARD_MOVES * h->bandwidth)), 1, 0.02);
     pl_cost product = {2.0 * 8192 * 8192 * 8192, 3.0 * 8192 * 8192 * 4, PL_WORK_PRODUCT, 8192, 8192, 8192};
-    double f32 = pl_card_ns(h, &product, PL_F32, false), tf32 = pl_card_ns(h, &product, PL_F32, true);
-    double bf16 = pl_card_ns(h, &product, PL_BF16, false);
+    double f32 = pl_card_ns(h, &product, PL_F32, PL_CARD_PLAIN), tf32 = pl_card_ns(h, &product, PL_F32, PL_CARD_TF32);
+    double bf16 = pl_card_ns(h, &product, PL_BF16, PL_CARD_PLAIN);
     CHECK_MSG(f32 > tf32 && tf32 > bf16, "%g, %g, %g ns", f32, tf32, bf16);
-    double f16 = pl_card_ns(t, &product, PL_F16, false), slow = pl_card_ns(t, &product, PL_F32, false);
+    double split = pl_card_ns(h, &product, PL_F32, PL_CARD_SPLIT);
+    CHECK_MSG(split < 0.75 * f32 && split > 3 * tf32, "%g, %g, %g ns", f32, split, tf32);
+    CHECK(pl_card_ns(t, &product, PL_F32, PL_CARD_SPLIT) == pl_card_ns(t, &product, PL_F32, PL_CARD_PLAIN));
+    double f16 = pl_card_ns(t, &product, PL_F16, PL_CARD_PLAIN), slow = pl_card_ns(t, &product, PL_F32, PL_CARD_PLAIN);
     double fixed = pl_card_fixed_ns(t, &product);
     CHECK(fixed > t->launch_ns && pl_card_fixed_ns(t, &copy) == t->launch_ns);
     CHECK_NEAR((slow - fixed) / (f16 - fixed) / (t->f16 / t->f32), 1, 1e-6);
     double rate = product.flops / f32 * 1e9;
     CHECK_MSG(rate > 0.5 * h->f32 && rate < 0.8 * h->f32, "%g FLOP/s of %g", rate, h->f32);
-    CHECK(pl_card_ns(t, &product, PL_F32, false) > 5 * f32);
+    CHECK(pl_card_ns(t, &product, PL_F32, PL_CARD_PLAIN) > 5 * f32);
     pl_cost none = {0};
-    CHECK(pl_card_ns(h, &none, PL_F32, false) == 0);
+    CHECK(pl_card_ns(h, &none, PL_F32, PL_CARD_PLAIN) == 0);
     /* A small product leaves most of a large card idle. */
     pl_cost small = {2.0 * 128 * 128 * 4096, 3e6, PL_WORK_PRODUCT, 128, 128, 4096};
-    double small_rate = small.flops / (pl_card_ns(h, &small, PL_F32, false) - pl_card_fixed_ns(h, &small)) * 1e9;
+    double small_rate = small.flops / (pl_card_ns(h, &small, PL_F32, PL_CARD_PLAIN) - pl_card_fixed_ns(h, &small)) * 1e9;
     CHECK_MSG(small_rate < 0.2 * h->f32, "%g FLOP/s", small_rate);
 }
 

@@ -1,4 +1,4 @@
-/* test_ranks_cli.c - ranks as processes: mpirun, the control channel, checkpoints. Skipped without mpirun. */
+/* test_ranks_cli.c - ranks as processes: mpirun, checkpoints, errors. Skipped without mpirun. */
 #include "cli_run.h"
 #include "test.h"
 
@@ -101,45 +101,6 @@ TEST(ranks_cli_tells_the_first_error_last)
     const char *line = strrchr(r.err, '[');
     CHECK_MSG(line && strncmp(line, "[rank ", 6) == 0 && strstr(line, "host") && strstr(line, "2 ranks"), "%s",
               r.err);
-}
-
-static cli_result killed(const char *how)
-{
-    /* The last process of the run that is neither mpirun nor the one that started it. */
-    return cli_run(IN "$P train " RUN "train.steps=1000000 rank_timeout=2s --ranks 2 --out k --quiet & hub=$!; "
-                   "for i in $(seq 200); do sleep 0.1; grep -q event...step k/log.jsonl 2>/dev/null && break; done; "
-                   "v=$(ps -eo pid,ppid,args | awk -v h=$hub '$1 != h && / --out k --quiet/ && !/mpirun/ && !/awk/ {print $1}' | tail -1); "
-                   "kill -%s $v; s=$(date +%%s%%N); wait $hub; c=$?; echo took $((($(date +%%s%%N)-s)/1000000)); exit $c",
-                   how);
-}
-
-TEST(ranks_cli_a_dead_rank_ends_all)
-{
-    WANT_MPI();
-    WANT_PLAIN();
-    cli_result r = killed("KILL");
-    CHECK_MSG(r.code == 8, "exit %d: %s", r.code, r.err);
-    CHECK_MSG(strstr(r.err, "is gone") && strstr(r.err, "[rank "), "%s", r.err);
-    CHECK_MSG(atoi(strstr(r.out, "took ") + 5) < 10000, "%s", r.out);
-}
-
-TEST(ranks_cli_a_stopped_rank_is_named)
-{
-    WANT_MPI();
-    WANT_PLAIN();
-    cli_result r = killed("STOP");
-    CHECK_MSG(r.code == 8, "exit %d: %s", r.code, r.err);
-    CHECK_MSG(strstr(r.err, "not been heard of for 2.") && strstr(r.err, "[rank "), "%s", r.err);
-}
-
-/* SIGTERM on one rank: agreed, saved, 75; and it goes on. */
-TEST(ranks_cli_a_signal_is_agreed)
-{
-    WANT_MPI();
-    WANT_PLAIN();
-    cli_result r = killed("TERM");
-    CHECK_MSG(r.code == 75, "exit %d: %s", r.code, r.err);
-    CHECK(cli_run(IN "ls k/checkpoints/step-*/manifest.json").code == 0);
 }
 
 TEST(ranks_cli_plans_without_machines)

@@ -158,15 +158,20 @@ static pl_val head(cloud *k, pl_val x, const pl_val keep[2])
 }
 
 /* ---- the network ------------------------------------------------------------------------ */
-/* Dropout multipliers: by name in training, ones otherwise. */
+/* Dropout multipliers, in the network's type: by name in training, ones otherwise. */
+static pl_val draw_keep(cloud *k, const char *name, pl_type t, double p)
+{
+    return pl_cast(k->m->g, pl_draw_keep(k->b, k->m, name, t, p), k->m->dtype);
+}
+
 static void draw_keeps(cloud *k, pl_val conv[3], pl_val dense[2])
 {
     for (int i = 0; i < 3; i++)
-        conv[i] = pl_draw_keep(k->b, k->m, pl_nn_name(k->m, "conv_keep%d", i + 1),
-                               PL_TYPE(PL_F32, k->frames, k->batch, k->channels[i]), k->drop_conv);
+        conv[i] = draw_keep(k, pl_nn_name(k->m, "conv_keep%d", i + 1),
+                            PL_TYPE(PL_F32, k->frames, k->batch, k->channels[i]), k->drop_conv);
     for (int i = 0; i < 2; i++)
-        dense[i] = pl_draw_keep(k->b, k->m, pl_nn_name(k->m, "dense_keep%d", i + 1),
-                                PL_TYPE(PL_F32, k->batch, k->dense[i]), k->drop_dense[i]);
+        dense[i] = draw_keep(k, pl_nn_name(k->m, "dense_keep%d", i + 1), PL_TYPE(PL_F32, k->batch, k->dense[i]),
+                             k->drop_dense[i]);
 }
 
 /* Angles (B,2), those that are not wanted at 0. */
@@ -223,5 +228,7 @@ pl_val cloud_predict(cloud *k)
     frames = pl_nan_to_num(g, frames);
     pl_val angles = a ? read_angles(k) : PL_NO_VAL;
     if (k->m->training) cloud_augment(k, &frames, &angles);
+    frames = pl_cast(g, frames, k->m->dtype);
+    if (a) angles = pl_cast(g, angles, k->m->dtype);
     return a ? of_frames(k, a, frames, angles) : of_mean_frame(k, frames);
 }

@@ -13,6 +13,13 @@
 #include <stdint.h>
 #include <string.h>
 
+/* A card's kernels draw with the same lines. */
+#if defined(__CUDACC__)
+# define PL_RNG_INLINE static inline __host__ __device__
+#else
+# define PL_RNG_INLINE static inline
+#endif
+
 PL_SHARED_BEGIN
 
 /* Key (seed), counter (block, stream, step) to four 32-bit words. step is taken modulo 2^32;
@@ -20,7 +27,7 @@ PL_SHARED_BEGIN
 void pl_rng_block(uint64_t seed, uint32_t stream, uint64_t step, uint64_t block,
                   uint32_t out[4]);
 /* Uniform in [0,1) with 24 bits. */
-static inline float pl_rng_uniform(uint32_t w)
+PL_RNG_INLINE float pl_rng_uniform(uint32_t w)
 {
     return (float)(w >> 8) * (1.0f / 16777216.0f);
 }
@@ -28,7 +35,7 @@ static inline float pl_rng_uniform(uint32_t w)
 /* log(u), 0 < u <= 1: u = 2^e m with m in [sqrt(1/2), sqrt(2)), log m = 2 atanh((m-1)/(m+1)). Plain
  * double operations in a fixed order: the same bits from a loop of any width, and on any machine.
  * Relative error below 1e-13. */
-static inline double pl_rng_log(double u)
+PL_RNG_INLINE double pl_rng_log(double u)
 {
     uint64_t bits;
     memcpy(&bits, &u, sizeof bits);
@@ -52,7 +59,7 @@ static inline double pl_rng_log(double u)
 
 /* cos and sin of the angle b/2^32 of a turn: the nearest quarter turn is taken out in integers, the
  * rest is within an eighth and goes through Taylor's series. Absolute error below 1e-13. */
-static inline void pl_rng_turn(uint32_t b, double *cosine, double *sine)
+PL_RNG_INLINE void pl_rng_turn(uint32_t b, double *cosine, double *sine)
 {
     uint32_t quarter = (b + 0x20000000u) >> 30;
     double x = (double)(int32_t)(b - (quarter << 30)) * (6.283185307179586 * 0x1p-32), z = x * x;
@@ -74,7 +81,7 @@ static inline void pl_rng_turn(uint32_t b, double *cosine, double *sine)
 }
 
 /* Two words to two normal draws: Box and Muller, in double. */
-static inline void pl_rng_normal2(uint32_t a, uint32_t b, float out[2])
+PL_RNG_INLINE void pl_rng_normal2(uint32_t a, uint32_t b, float out[2])
 {
     double u = ((double)(int32_t)(a ^ 0x80000000u) + 2147483649.0) * 0x1p-32; /* in (0,1] */
     double r = sqrt(-2 * pl_rng_log(u)), c, s;

@@ -37,9 +37,8 @@ static void one_block(const pl_draws *from, uint64_t block, float out[4])
     for (int i = 0; i < 4; i++) out[i] = pl_rng_uniform(w[i] & pl_draw_bits(from->dtype));
 }
 
-static void one_batch(const pl_draws *from, uint64_t block, float *out)
+static void one_batch(const pl_draw *set, const pl_draws *from, uint64_t block, float *out)
 {
-    const pl_draw *set = pl_draw_best();
     uint32_t w[BATCH];
     set->words(from->seed, from->stream, from->step, block, w);
     if (from->normal)
@@ -50,6 +49,7 @@ static void one_batch(const pl_draws *from, uint64_t block, float *out)
 
 void pl_draw_run(const pl_draws *from, int64_t first, int64_t n, float *out)
 {
+    const pl_draw *set = pl_draw_best();
     while (n > 0) {
         float v[BATCH];
         bool many = first % 4 + n > 4 * SHORT;
@@ -57,7 +57,7 @@ void pl_draw_run(const pl_draws *from, int64_t first, int64_t n, float *out)
         bool straight = many && m == BATCH;
         float *to = straight ? out : v;
         if (many)
-            one_batch(from, (uint64_t)first / 4, to);
+            one_batch(set, from, (uint64_t)first / 4, to);
         else
             one_block(from, (uint64_t)first / 4, to);
         if (!straight) memcpy(out, v + skip, sizeof *out * (size_t)m);

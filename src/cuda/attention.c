@@ -49,6 +49,12 @@ static bool mma_takes(const pl_call *c)
     return pl_attend_mma_takes(&a);
 }
 
+static bool split_takes(const pl_call *c)
+{
+    pl_attend a = attend_of(c);
+    return pl_attend_split_takes(&a);
+}
+
 static bool f32_takes(const pl_call *c)
 {
     pl_attend a = attend_of(c);
@@ -68,6 +74,14 @@ static pl_status backward_prepare(const pl_call *c, void **prep, size_t *work_by
     (void)prep;
     pl_attend a = attend_of(c);
     *work_bytes = pl_attend_work(&a);
+    return PL_OK;
+}
+
+static pl_status split_prepare(const pl_call *c, void **prep, size_t *work_bytes)
+{
+    (void)prep;
+    pl_attend a = attend_of(c);
+    *work_bytes = pl_attend_split_work(&a, c->n_in > 3);
     return PL_OK;
 }
 
@@ -103,15 +117,18 @@ static pl_status backward(const pl_call *c, pl_status (*run)(const pl_attend *))
         return backward(c, pl_attend_##name##_bwd);                                            \
     }
 KERNEL(mma)
+KERNEL(split)
 KERNEL(f32)
 KERNEL(plain)
 
 static const pl_kernel forward_kernels[] = {{"mma", mma_takes, NULL, NULL, mma_forward},
+                                            {"split", split_takes, split_prepare, NULL, split_forward},
                                             {"f32", f32_takes, NULL, NULL, f32_forward},
                                             {"plain", NULL, NULL, NULL, plain_forward},
                                             PL_KERNEL_END};
 static const pl_kernel backward_kernels[] = {
     {"mma", mma_takes, backward_prepare, NULL, mma_backward},
+    {"split", split_takes, split_prepare, NULL, split_backward},
     {"f32", f32_takes, f32_backward_prepare, NULL, f32_backward},
     {"plain", NULL, backward_prepare, NULL, plain_backward},
     PL_KERNEL_END};

@@ -2,9 +2,13 @@
  *
  * A process drives one card for its whole life, as the driver's context does; what is kept here
  * exists once for that reason and never changes after the first opening.
+ *
+ * The driver takes a quarter of a second to make a context. A thread waits for it while the graph is
+ * rewritten and cut into units; who needs the card waits for the thread.
  */
 #include "base/sys.h"
 #include "cuda/device_int.h"
+#include "cuda/lib.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -15,7 +19,11 @@ enum { OLDEST_ARCH = 75 };
 
 static struct {
     pthread_mutex_t lock;
-    bool open;
+    bool begun, running; /* running: the thread is not joined yet */
+    pthread_t thread;
+    int index;
+    pl_status rc; /* of opening, once it is joined */
+    char error[512];
     pl_cuda_card card;
     cudaStream_t stream, upload;
     pl_device_mode mode;
@@ -132,7 +140,7 @@ static void find_cache_dir(void)
 
 static pl_status open_card(int index)
 {
-    int n;
+    int n = 0;
     char pci[32];
     PL_TRY(count_cards(&n));
     PL_FAIL_IF(index < 0 || index >= n, PL_ERR_DEVICE,
@@ -144,25 +152,69 @@ static pl_status open_card(int index)
     PL_CUDA(cudaStreamCreateWithFlags(&self.stream, cudaStreamNonBlocking));
     PL_CUDA(cudaStreamCreateWithFlags(&self.upload, cudaStreamNonBlocking));
     find_cache_dir();
-    self.open = true;
     return PL_OK;
+}
+
+static void *open_beside(void *unused)
+{
+    (void)unused;
+    self.rc = open_card(self.index);
+    if (self.rc == PL_OK)
+        pl_cuda_lib_begin();
+    else
+        snprintf(self.error, sizeof self.error, "%s", pl_error_text());
+    return NULL;
+}
+
+/* The lock is held. Without a thread it is done here. */
+static void begin(int index)
+{
+    self.begun = true;
+    self.index = index;
+    self.running = pthread_create(&self.thread, NULL, open_beside, NULL) == 0;
+    if (!self.running) open_beside(NULL);
 }
 
 pl_status pl_cuda_card_open(int index)
 {
     pl_status rc = PL_OK;
     pthread_mutex_lock(&self.lock);
-    if (!self.open)
-        rc = open_card(index);
-    else if (self.card.index != index)
+    if (!self.begun)
+        begin(index);
+    else if (self.index != index)
         rc = pl__fail(PL_ERR_DEVICE, __FILE__, __LINE__,
-                      "this process uses card %d already; one process drives one card",
-                      self.card.index);
-    /* The runtime keeps the card of each thread. */
-    cudaError_t current = rc == PL_OK ? cudaSetDevice(index) : cudaSuccess;
-    if (current != cudaSuccess) rc = pl_cuda_failed(current, "cudaSetDevice", __FILE__, __LINE__);
+                      "this process uses card %d already; one process drives one card", self.index);
     pthread_mutex_unlock(&self.lock);
     return rc;
+}
+
+static pl_status join(void)
+{
+    pthread_mutex_lock(&self.lock);
+    if (self.running) pthread_join(self.thread, NULL);
+    self.running = false;
+    if (self.rc != PL_OK) self.begun = false; /* the next opening tries again */
+    pl_status rc = self.rc;
+    pthread_mutex_unlock(&self.lock);
+    return rc;
+}
+
+pl_status pl_cuda_card_wait(void)
+{
+    static _Thread_local bool here; /* the runtime keeps the card of each thread */
+    if (here) return PL_OK;
+    pl_status rc = join();
+    PL_FAIL_IF(rc != PL_OK, rc, "device cuda cannot be used: %s", self.error);
+    PL_CUDA(cudaSetDevice(self.index));
+    here = true;
+    return PL_OK;
+}
+
+/* A process that ends early must not take the libraries away under the threads. */
+__attribute__((destructor)) static void wait_for_all(void)
+{
+    (void)join();
+    pl_cuda_lib_wait();
 }
 
 const pl_cuda_card *pl_cuda_card_get(void)
@@ -188,6 +240,15 @@ void pl_cuda_set_mode(const pl_device_mode *m)
 bool pl_cuda_tf32(void)
 {
     return self.mode.tf32;
+}
+
+/* Compute capabilities of data centre cards: TF32 units have seven times the rate of f32 ones or more. On the others
+ * both are alike. */
+bool pl_cuda_split(void)
+{
+    int major = self.card.arch / 10;
+    bool fast = self.card.arch == 80 || major == 9 || major == 10;
+    return fast && !self.mode.plain;
 }
 
 bool pl_cuda_autotune(void)

@@ -8,6 +8,8 @@
 #include <string.h>
 
 enum { LANE_CHUNKS = 64 }; /* of a thread of a flat sum, at most */
+enum { FOUR_BLOCKS = 66, THREE_BLOCKS = 84, TWO_BLOCKS = 126 }; /* registers with which a processor holds so many */
+enum { CACHE_BYTES = 32 << 20 }; /* what a large card's cache keeps of a walk, about */
 
 /* ---- the dims of a pass ----------------------------------------------------------------- */
 
@@ -125,6 +127,22 @@ static void set_sets(pl_cg_pass *p, const int *run, int along, bool sheet)
 
 /* ---- launches --------------------------------------------------------------------------- */
 
+/* Registers of a thread that walks columns with u chunks in flight, roughly: sums, what stays, what is under way. */
+static int registers(const pl_cg_pass *p, const int *dep, int moving, int u)
+{
+    int n = 30;
+    for (int s = 0; s < p->n_sink; s++)
+        if (p->sink[s].kind == PL_FORM_REDUCE)
+            n += p->vec * (p->sink[s].reduce == PL_REDUCE_MOMENTS ? 3 : 1) *
+                 (p->instr[p->sink[s].src].dtype == PL_F64 ? 2 : 1);
+    for (int i = 0; i < p->n_instr; i++) {
+        if (!p->used[i] || p->instr[i].code != PL_FORM_LOAD || !(dep[i] & PL_CG_DEP_J)) continue;
+        int bytes = (int)pl_dtype_bytes(p->instr[i].dtype);
+        n += dep[i] & moving ? u * p->vec * bytes / 4 : p->vec * (bytes > 4 ? 2 : 1);
+    }
+    return n;
+}
+
 /* Chunks in flight: so many that 64 bytes or somewhat more of a thread are under way, few enough for the
  * text to stay short. */
 static void set_unroll(pl_cg_pass *p, const int *dep, int moving)
@@ -138,9 +156,42 @@ static void set_unroll(pl_cg_pass *p, const int *dep, int moving)
             bytes += (int)pl_dtype_bytes(p->instr[i].dtype) * (dep[i] & PL_CG_DEP_J ? p->vec : 1);
     }
     int u = bytes > 48 ? 1 : bytes > 24 ? 2 : bytes > 12 ? 4 : 8;
-    if (bytes == 0 || (sums >= 4 && u > 2)) u = 2; /* many sums leave few registers */
+    if (bytes == 0) u = 2;
+    while (u > 2 && sums >= 4 && registers(p, dep, moving, u) > THREE_BLOCKS) u /= 2;
     while (u > 1 && u * p->vec * n > 1024) u /= 2;
     p->unroll = u;
+}
+
+/* Left alone, the compiler takes few registers and puts loads between the arithmetic of the chunks before: with
+ * the number of blocks given it loads first. */
+static void set_resident(pl_cg_pass *p, const int *dep)
+{
+    int n = registers(p, dep, PL_CG_DEP_L, p->unroll);
+    if (p->tx * p->ty == PL_CG_THREADS)
+        p->resident = n <= FOUR_BLOCKS ? 4 : n <= THREE_BLOCKS ? 3 : n <= TWO_BLOCKS ? 2 : 0;
+}
+
+/* Whether an operand of some size is read again after other rows: by the next row of a pool's windows, say. */
+static bool comes_back(const pl_cg_pass *p, const pl_cg_operand *o)
+{
+    int inner = p->first[PL_CG_INNER], d = 0;
+    int64_t bytes = (int64_t)pl_dtype_bytes(o->dtype);
+    for (int x = 0; x < p->rank; x++)
+        if (o->stride[x]) bytes *= p->dim[x];
+    while (d < inner && (o->stride[d] || p->dim[d] == 1)) d++;
+    for (d++; d < inner; d++)
+        if (o->stride[d] && p->dim[d] > 1) return bytes >= CACHE_BYTES / 32;
+    return false;
+}
+
+static void set_once(pl_cg_pass *p)
+{
+    int64_t elems = 1;
+    bool back = false;
+    for (int d = 0; d < p->rank; d++) elems *= p->dim[d];
+    for (int i = 0; i < p->n_instr; i++)
+        back |= p->used[i] && p->instr[i].code == PL_FORM_LOAD && comes_back(p, &p->op[p->instr[i].operand]);
+    p->once = back && elems >= CACHE_BYTES;
 }
 
 /* Rows: which thread adds which element is a function of the row's length. */
@@ -361,6 +412,10 @@ pl_status pl_cg_lay(pl_cg_pass *p, const pl_form *f, pl_arena *a)
         pl_cg_deps(p, p->vec, dep);
         set_unroll(p, dep,
                    p->shape == PL_CG_FLAT ? PL_CG_DEP_I : PL_CG_DEP_L);
+        if (p->shape == PL_CG_SHEET) {
+            set_resident(p, dep);
+            set_once(p);
+        }
     } else if (p->rank <= 1 || (has_bits(p) && p->dim[p->rank - 1] % 8)) {
         for (int d = 0; d < p->rank; d++) run[d] = 0;
         set_sets(p, run, 0, false);

@@ -10,7 +10,8 @@
  *
  * Sums of columns beside (PL_CG_LANES warps, one row each at a time): a block takes a part of the
  * rows as a sheet's block does, lane after lane in the same order, and keeps its columns' sums in
- * registers meanwhile.
+ * registers meanwhile. Those leave room for few warps, so a lane sends for its next row, into shared memory,
+ * before it computes the one that came.
  *
  * Stages: each takes the elements once. Stage k gives the reductions whose operands need those
  * before; a variance takes a stage of its own, after its mean. The last stage stores.
@@ -20,7 +21,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_STAGES = 64, KEEP_REGS = 64, RAW_REGS = 128 };
+enum { MAX_STAGES = 64, KEEP_REGS = 64, RAW_REGS = 128, SHARED_BYTES = 48 << 10 };
 
 typedef struct stages {
     const pl_cg_pass *p;
@@ -29,6 +30,8 @@ typedef struct stages {
     bool *need;     /* [stage][instruction]: elements' values wanted */
     bool *kept;     /* per instruction: in registers from its first stage on */
     bool raw;       /* chunks stay in registers */
+    int *ahead;     /* per LOAD: 1 + where in shared memory its next row comes to; 0: it is read when it is wanted */
+    int shared;     /* bytes of that */
     int n;
 } stages;
 
@@ -229,22 +232,26 @@ static void open_chunks(pl_cg *w, bool fixed)
     pl_cg_coords(w, PL_CG_INNER, 0, pl_cg_rank(w->p, PL_CG_INNER), "e_", "i");
 }
 
-/* All chunks of operands that stay. */
+static bool stays(const stages *t, int i)
+{
+    const pl_cg_pass *p = t->p;
+    return p->used[i] && p->instr[i].code == PL_FORM_LOAD && t->dep[i] & PL_CG_DEP_J && held(t, i);
+}
+
+/* All chunks of operands that stay and have not come ahead. */
 static void put_held(pl_cg *w, const stages *t)
 {
     const pl_cg_pass *p = w->p;
     bool any = false;
     for (int i = 0; i < p->n_instr; i++)
-        if (p->used[i] && p->instr[i].code == PL_FORM_LOAD && t->dep[i] & PL_CG_DEP_J &&
-            held(t, i)) {
+        if (stays(t, i) && !t->ahead[i]) {
             declare_raw(w, i, "[STEPS]");
             any = true;
         }
     if (!any) return;
     open_chunks(w, true);
     for (int i = 0; i < p->n_instr; i++)
-        if (p->used[i] && p->instr[i].code == PL_FORM_LOAD && t->dep[i] & PL_CG_DEP_J &&
-            held(t, i)) {
+        if (stays(t, i) && !t->ahead[i]) {
             char to[24];
             snprintf(to, sizeof to, "q%d[c]", i);
             put_load(w, i, to);
@@ -481,10 +488,69 @@ static void put_head(pl_cg *w)
 
 /* ---- columns beside --------------------------------------------------------------------- */
 
-/* Opens the walk of a lane over the rows of the block's part. */
-static void open_rows(pl_cg *w)
+static int chunk_bytes(const pl_cg_pass *p, int i)
+{
+    return p->vec * (int)pl_dtype_bytes(p->op[p->instr[i].operand].dtype);
+}
+
+/* What can come ahead: whole words, as far as shared memory goes. */
+static void find_ahead(stages *t)
+{
+    const pl_cg_pass *p = t->p;
+    for (int i = 0; p->columns && i < p->n_instr; i++) {
+        if (!stays(t, i)) continue;
+        const pl_cg_operand *o = &p->op[p->instr[i].operand];
+        int chunk = chunk_bytes(p, i), bytes = PL_CG_LANES * p->steps * p->tx * chunk;
+        bool words = pl_cg_access_of(p, o, p->vec) == PL_CG_VECTOR && !o->bits && (chunk == 4 || chunk == 8 || chunk == 16);
+        if (!words || t->shared + bytes > SHARED_BYTES) continue;
+        t->ahead[i] = 1 + t->shared;
+        t->shared += bytes;
+    }
+}
+
+/* Sends for row r_, if there is one. */
+static void put_send(pl_cg *w, const stages *t)
 {
     const pl_cg_pass *p = w->p;
+    pl_cg_put(w, "if (r_ < hi_) {\nconst I o_ = lead_ * A_ + r_;\n");
+    put_bases(w);
+    open_chunks(w, true);
+    for (int i = 0; i < p->n_instr; i++) {
+        if (!t->ahead[i]) continue;
+        int k = p->instr[i].operand, chunk = chunk_bytes(p, i);
+        pl_cg_put(w, "p_send<%d>(sm_ + %d + ((lane_ * STEPS + c) * T + t_) * %d, P%d + (b%d", chunk, t->ahead[i] - 1, chunk, k, k);
+        pl_cg_offset(w, k, PL_CG_INNER);
+        pl_cg_put(w, "));\n");
+    }
+    pl_cg_put(w, "}\n}\n}\n");
+}
+
+/* What came, into registers. */
+static void put_take(pl_cg *w, const stages *t)
+{
+    const pl_cg_pass *p = w->p;
+    for (int i = 0; i < p->n_instr; i++)
+        if (t->ahead[i]) declare_raw(w, i, "[STEPS]");
+    pl_cg_put(w, "p_came();\n");
+    open_chunks(w, true);
+    for (int i = 0; i < p->n_instr; i++) {
+        const pl_cg_operand *o = &p->op[p->instr[i].operand];
+        if (!t->ahead[i]) continue;
+        pl_cg_put(w, "q%d[c] = *(const ", i);
+        if (pl_cg_bytes(p, o))
+            pl_cg_put(w, "p_bytes<V>");
+        else
+            pl_cg_put(w, "p_vec<%s, V>", pl_cg_mem(o->dtype));
+        pl_cg_put(w, " *)(sm_ + %d + ((lane_ * STEPS + c) * T + t_) * %d);\n", t->ahead[i] - 1, chunk_bytes(p, i));
+    }
+    pl_cg_put(w, "}\n}\n");
+}
+
+/* Opens the walk of a lane over the rows of the block's part. */
+static void open_rows(pl_cg *w, const stages *t)
+{
+    const pl_cg_pass *p = w->p;
+    int most = PL_CG_LANES * p->steps * p->tx * p->vec * 4;
     int parts = pl_cg_divider(w, p->parts), part = pl_cg_size(w, p->part),
         along = pl_cg_size(w, p->walk.size[p->walk.along]);
     for (int s = 0; s < p->n_sink; s++) {
@@ -499,9 +565,14 @@ static void open_rows(pl_cg *w)
     pl_cg_put(w, "const I A_ = a.s[%d], lo_ = ((I)blockIdx.x - lead_ * (I)a.m[%d].d) * a.s[%d];\n",
               along, parts, part);
     pl_cg_put(w, "const I hi_ = A_ - lo_ < a.s[%d] ? A_ : lo_ + a.s[%d];\n", part, part);
-    pl_cg_put(w, "for (I r_ = lo_ + 2 * lane_; r_ < hi_; r_ += r_ - lo_ & 1 ? 2 * %d - 1 : 1) {\n",
-              PL_CG_LANES);
-    pl_cg_put(w, "const I row_ = lead_ * A_ + r_, o_ = row_;\nconst bool on_ = true;\n");
+    pl_cg_put(w, "__shared__ __align__(16) unsigned char sm_[%d];\nI r_ = lo_ + 2 * lane_;\n", t->shared > most ? t->shared : most);
+    if (t->shared) put_send(w, t);
+    pl_cg_put(w, "while (r_ < hi_) {\nconst I row_ = lead_ * A_ + r_, o_ = row_;\nconst bool on_ = true;\n"
+                 "r_ += r_ - lo_ & 1 ? 2 * %d - 1 : 1;\n", PL_CG_LANES);
+    if (t->shared) {
+        put_take(w, t);
+        put_send(w, t);
+    }
     put_bases(w);
 }
 
@@ -509,7 +580,6 @@ static void open_rows(pl_cg *w)
 static void put_columns(pl_cg *w)
 {
     const pl_cg_pass *p = w->p;
-    pl_cg_put(w, "__shared__ __align__(16) unsigned char sm_[%d * STEPS * T * V * 4];\n", PL_CG_LANES);
     for (int s = 0; s < p->n_sink; s++) {
         const pl_cg_sink *k = &p->sink[s];
         if (k->kind != PL_FORM_REDUCE) continue;
@@ -537,7 +607,8 @@ pl_status pl_cg_row(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
     t.phase = pl_arena_new(a, int, n);
     t.need = pl_arena_new(a, bool, n * MAX_STAGES);
     t.kept = pl_arena_new(a, bool, n);
-    if (!w || !dep || !t.phase || !t.need || !t.kept) return PL_ERR_MEMORY;
+    t.ahead = pl_arena_new(a, int, n);
+    if (!w || !dep || !t.phase || !t.need || !t.kept || !t.ahead) return PL_ERR_MEMORY;
     pl_cg_deps(p, p->vec, dep);
     for (int i = 0; i < p->n_instr; i++) /* what varies in a row is an element's */
         if (dep[i] & PL_CG_DEP_I) dep[i] |= PL_CG_DEP_J;
@@ -545,8 +616,9 @@ pl_status pl_cg_row(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
     PL_FAIL_IF(!find_needs(&t), PL_ERR_UNSUPPORTED, "a group with %d sums that need each other",
                t.n);
     find_kept(&t);
+    find_ahead(&t);
     put_head(w);
-    if (p->columns) open_rows(w);
+    if (p->columns) open_rows(w, &t);
     put_held(w, &t);
     for (int i = 0; i < p->n_instr; i++)
         if (t.kept[i]) pl_cg_put(w, "%s k%d[STEPS][V];\n", pl_cg_reg(p->instr[i].dtype), i);

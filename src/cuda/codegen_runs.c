@@ -76,6 +76,9 @@ pl_cg_columns pl_cg_columns_of(const pl_cg_runs *r)
     if (parts < least) parts = pl_cg_rounds(least, c.tiles * outer);
     if (!r->moments && pl_cg_slim(inner) && parts * outer < PL_CG_BLOCKS / 4)
         parts = pl_cg_clamp(PL_CG_BLOCKS / 4 / outer, parts, pl_cg_ceil(len, 4 * (int64_t)c.ty));
+    /* A row kernel that adds them up beside is two blocks a processor. */
+    if (!r->moments && pl_cg_slim(inner) && parts * outer > PL_CG_BLOCKS / 4)
+        parts = pl_cg_ceil(parts * outer, PL_CG_BLOCKS / 4) * (PL_CG_BLOCKS / 4) / outer;
     c.part = pl_cg_ceil(pl_cg_ceil(len, parts), 2 * c.ty) * 2 * c.ty;
     c.parts = pl_cg_ceil(len, c.part);
     return c;

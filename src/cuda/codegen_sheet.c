@@ -12,6 +12,8 @@
  */
 #include "cuda/codegen_int.h"
 
+#include <stdio.h>
+
 static void find_levels(const pl_cg_pass *p, const int *dep, int *lvl)
 {
     for (int i = 0; i < p->n_instr; i++)
@@ -43,6 +45,12 @@ static void put_index(pl_cg *w)
     pl_cg_coords(w, PL_CG_ALONG, w->p->seg, pl_cg_rank(w->p, PL_CG_ALONG), "l_", "s");
 }
 
+/* Whether pairs of rows are the innermost dim: then h_ counts them. */
+static bool pairs_are_a_dim(const pl_cg_pass *p)
+{
+    return pl_cg_rank(p, PL_CG_ALONG) - 1 > p->seg && p->dim[p->first[PL_CG_INNER] - 1] == 2;
+}
+
 /* Row u of a step of pairs. Where a pair never crosses the innermost dim, its second row has the
  * coordinates of the first but for that dim: what both read is then seen to be one load. */
 static void put_pair_index(pl_cg *w)
@@ -50,6 +58,12 @@ static void put_pair_index(pl_cg *w)
     const pl_cg_pass *p = w->p;
     int last = pl_cg_rank(p, PL_CG_ALONG) - 1;
     bool inside = last > p->seg && p->dim[p->first[PL_CG_INNER] - 1] % 2 == 0;
+    if (pairs_are_a_dim(p)) {
+        pl_cg_put(w, "const I r_ = row_ + (u & ~1) * Y_ + (u & 1), z_ = (o_ * A_ + r_) * N_ + e_; (void)z_;\n");
+        pl_cg_coords(w, PL_CG_ALONG, p->seg, last, "h_ + (u >> 1) * Y_", "s");
+        pl_cg_put(w, "const I s%d = u & 1; (void)s%d;\n", last, last);
+        return;
+    }
     pl_cg_put(w, "const I two_ = row_ + (u & ~1) * Y_, r_ = two_ + (u & 1), l_ = %s - seg_, z_ = (o_ * "
                  "A_ + r_) * N_ + e_; (void)l_; (void)z_;\n", inside ? "two_" : "r_");
     pl_cg_coords(w, PL_CG_ALONG, p->seg, last + 1, "l_", inside ? "t" : "s");
@@ -64,10 +78,11 @@ static void put_pairs(pl_cg *w, const int *lvl, const int *dep)
     const pl_cg_counts before = w->n;
     pl_cg_put(w, "while (row_ < end_) {\n");
     if (p->unroll > 1) {
-        pl_cg_put(w, "if (!(row_ - lo_ & 1) && row_ + %d * Y_ + 1 < end_) {\nenum { U = %d };\n",
-                  p->unroll - 2, p->unroll);
+        bool counted = pairs_are_a_dim(p);
+        pl_cg_put(w, "if (!(row_ - lo_ & 1)) {\n%swhile (row_ + %d * Y_ + 1 < end_) {\nenum { U = %d };\n",
+                  counted ? "I h_ = row_ - seg_ >> 1;\n" : "", p->unroll - 2, p->unroll);
         pl_cg_step(w, lvl, dep, put_pair_index);
-        pl_cg_put(w, "row_ += U * Y_;\ncontinue;\n}\n");
+        pl_cg_put(w, "row_ += U * Y_;\n%s}\nif (row_ >= end_) break;\n}\n", counted ? "h_ += U / 2 * Y_;\n" : "");
         w->n = before;
     }
     pl_cg_put(w, "enum { U = 1 };\n");
@@ -125,8 +140,10 @@ pl_status pl_cg_sheet(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
     int tiles = pl_cg_divider(w, p->tiles), parts = pl_cg_divider(w, p->parts);
     int along = pl_cg_size(w, p->size[PL_CG_ALONG]), inner = pl_cg_size(w, p->size[PL_CG_INNER]),
         part = pl_cg_size(w, p->part);
-    pl_cg_put(w, "extern \"C\" __global__ void __launch_bounds__(%d) " PL_CODE_ENTRY
-                 "(const GRID_CONST p_args a)\n{\n", PL_CG_THREADS);
+    char resident[16] = "";
+    if (p->resident) snprintf(resident, sizeof resident, ", %d", p->resident);
+    pl_cg_put(w, "extern \"C\" __global__ void __launch_bounds__(%d%s) " PL_CODE_ENTRY
+                 "(const GRID_CONST p_args a)\n{\n", PL_CG_THREADS, resident);
     pl_cg_put(w, "enum { V = %d };\nconst I b_ = blockIdx.x, bt_ = p_quot(b_, a.m[%d]), tile_ = "
                  "b_ - bt_ * (I)a.m[%d].d;\n", p->vec, tiles, tiles);
     pl_cg_put(w, "const I o_ = p_quot(bt_, a.m[%d]), part_ = bt_ - o_ * (I)a.m[%d].d;\n", parts,

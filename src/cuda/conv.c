@@ -2,7 +2,8 @@
  *
  *   few channels on one side             our own kernels: cuDNN pads the channels
  *   a filter a channel (depthwise)       our own kernels: cuDNN's are slow channels last
- *   f32 without TF32                     products over columns: conv_product.c
+ *   f32 without TF32                     products: on TF32 units as exact as f32's, conv_split.c, or over columns,
+ *                                        conv_product.c
  *   anything cuDNN has a fit engine for  a plan of conv_plan.c
  *   padding that differs at the two ends, where cuDNN refuses it:
  *                                        a copy with the padding written out, then the same
@@ -334,6 +335,15 @@ static pl_status thin_run(const pl_call *c, pl_conv_shape p)
     return pl_conv_follow(&p, PL_CONV_WITH_BIAS, bias, add_of(&p, c), c->out[0]);
 }
 
+static pl_status split_run(const pl_call *c, pl_conv_shape p)
+{
+    if (out_elems(c) == 0) return PL_OK;
+    const void *bias = bias_of(&p, c), *add = add_of(&p, c);
+    const void *given[5] = {c->in[0], c->in[1], c->out[0], bias, add};
+    if (!pl_cuda_aligned(given, 5)) return direct(c, &p);
+    return pl_conv_split_run(c->prep, c->in[0], c->in[1], bias, add, c->out[0], c->work);
+}
+
 static pl_status product_run(const pl_call *c, pl_conv_shape p)
 {
     if (out_elems(c) == 0) return PL_OK;
@@ -375,6 +385,20 @@ static pl_status product_run(const pl_call *c, pl_conv_shape p)
     {                                                                                          \
         return depthwise_run(c, shared_filter(tag##_of(c)));                                   \
     }                                                                                          \
+    static bool tag##_split(const pl_call *c)                                                  \
+    {                                                                                          \
+        pl_conv_shape p = tag##_of(c);                                                         \
+        return pl_conv_split_takes(&p);                                                        \
+    }                                                                                          \
+    static pl_status tag##_split_prepare(const pl_call *c, void **prep, size_t *work_bytes)    \
+    {                                                                                          \
+        pl_conv_shape p = tag##_of(c);                                                         \
+        return pl_conv_split_prepare(&p, prep, work_bytes);                                    \
+    }                                                                                          \
+    static pl_status tag##_split_run(const pl_call *c)                                         \
+    {                                                                                          \
+        return split_run(c, tag##_of(c));                                                      \
+    }                                                                                          \
     static bool tag##_product(const pl_call *c)                                                \
     {                                                                                          \
         pl_conv_shape p = tag##_of(c);                                                         \
@@ -400,6 +424,7 @@ static pl_status product_run(const pl_call *c, pl_conv_shape p)
     static const pl_kernel tag##_kernels[] = {                                                 \
         {"thin", tag##_thin, tag##_thin_prepare, NULL, tag##_thin_run},                        \
         {"depthwise", tag##_depthwise, tag##_dw_prepare, NULL, tag##_dw_run},                  \
+        {"split", tag##_split, tag##_split_prepare, pl_sys_free, tag##_split_run},             \
         {"product", tag##_product, tag##_product_prepare, pl_conv_product_release,             \
          tag##_product_run},                                                                   \
         {"cudnn", not_f64, tag##_prepare, dnn_release, dnn_run},                               \

@@ -80,18 +80,36 @@ size_t pl_conv_thin_work(const pl_conv_shape *c);
 pl_status pl_conv_thin(const pl_conv_shape *c, const void *a, const void *b, const void *bias,
                        void *out, void *work) PL_MUST_USE;
 
+/* columns.cu, in f32 and 16 bits. Tap k of row pixel p finds pixel p * stride + k * step + shift of an image of
+ * that size, a pixel having that many bytes; rows: the pixels' own grid, images one after the other. */
+typedef struct pl_columns {
+    int64_t bytes, rows[3], taps[3], size[3], stride[3], step[3], shift[3];
+} pl_columns;
+
+/* A convolution as products of rows x terms: conv_phase.c. One phase, but for dx with a stride. */
+enum { PL_CONV_PHASES = 8 };
+typedef struct pl_conv_phase {
+    pl_columns columns;
+    int64_t first[3]; /* dx: its first pixel; its others follow in strides */
+    int64_t tap[3];   /* dx: its first tap; likewise */
+    int64_t channels, rows, terms;
+} pl_conv_phase;
+/* Phases that have pixels; false where one has no taps or there are too many of them. */
+bool pl_conv_phases_of(const pl_conv_shape *c, pl_conv_phase *out, int *n_out);
+
+/* On TF32 units, as exact as f32: conv_split.c. a, b are the op's inputs in order, at multiples of 16 bytes. */
+bool pl_conv_split_takes(const pl_conv_shape *c);
+pl_status pl_conv_split_prepare(const pl_conv_shape *c, void **prep, size_t *work_bytes) PL_MUST_USE;
+pl_status pl_conv_split_run(void *prep, const void *a, const void *b, const void *bias, const void *add, void *out,
+                            void *work) PL_MUST_USE;
+
 /* Products over columns: conv_product.c. a, b are the op's inputs in order. */
 bool pl_conv_product_takes(const pl_conv_shape *c);
 pl_status pl_conv_product_prepare(const pl_conv_shape *c, void **prep, size_t *work_bytes) PL_MUST_USE;
 void pl_conv_product_release(void *prep); /* NULL is fine */
 pl_status pl_conv_product_run(void *prep, const void *a, const void *b, const void *bias, void *out,
                               void *work) PL_MUST_USE;
-/* columns.cu, in f32 and 16 bits. Tap k of row pixel p finds pixel p * stride + k * step + shift of an image of
- * that size, a pixel having that many bytes; rows: the pixels' own grid, images one after the other. */
-typedef struct pl_columns {
-    int64_t bytes, rows[3], taps[3], size[3], stride[3], step[3], shift[3];
-} pl_columns;
-/* Rows [first, first + n). */
+/* columns.cu: rows [first, first + n). */
 pl_status pl_columns_make(const pl_columns *c, const void *from, int64_t first, int64_t n, void *out) PL_MUST_USE;
 /* Taps first, first + by, ... of w [oc, kernel, ic] as [taps, oc, ic]. */
 pl_status pl_columns_filter(const pl_conv_shape *c, const int64_t *first, const int64_t *by, const int64_t *taps,

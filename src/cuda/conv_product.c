@@ -6,10 +6,8 @@
  * last, and ask for copies of both operands as scratch. In 16 bits its fast engines want channels in multiples of 8,
  * and what is left for others takes ten to a thousand times as long (dw, whose parts are added in
  * f32, stays with it). Columns are made in parts of a bounded size, each
- * followed by its product; the parts of dw are added in order. A filter of one tap needs no columns. With
- * a stride the pixels of dx fall into phases that different taps reach, each a problem of its own:
- *
- *   stride 2, padding 1:   q = 0 2 4 ..  taps 1 3 ..       q = 1 3 5 ..  taps 0 2 ..
+ * followed by its product; the parts of dw are added in order. A filter of one tap needs no columns. dx comes in
+ * the phases of conv_phase.c.
  *
  * Parts and phases depend on shapes alone, so the order of sums does.
  */
@@ -19,7 +17,7 @@
 
 #include <string.h>
 
-enum { LEAST_PART = 16 << 20, MOST_PART = 256 << 20, TILE = 128, MAX_PHASES = 8 };
+enum { LEAST_PART = 16 << 20, MOST_PART = 256 << 20, TILE = 128 };
 
 /* A product of `rows` rows of columns. */
 typedef struct product {
@@ -30,17 +28,14 @@ typedef struct product {
 } product;
 
 typedef struct phase {
-    pl_columns columns;
-    int64_t first[3];     /* dx: its first pixel; its others follow in strides */
-    int64_t tap[3];       /* dx: its first tap; likewise */
-    int64_t channels, rows, terms; /* of the columns */
+    pl_conv_phase of;
     int64_t part;         /* rows at a time */
     product whole, rest;  /* of a part, and of the last one if it is shorter */
 } phase;
 
 typedef struct prepared {
     pl_conv_shape c;
-    phase phase[MAX_PHASES];
+    phase phase[PL_CONV_PHASES];
     int n_phases;
     int64_t cols;                        /* of a product */
     bool plain;                          /* one tap: the operand is its own columns */
@@ -59,66 +54,22 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* ---- phases ----------------------------------------------------------------------------------- */
-static void forward_phase(const pl_conv_shape *c, phase *f)
-{
-    f->channels = c->ic;
-    for (int d = 0; d < 3; d++) {
-        f->columns.rows[d] = c->out[d];
-        f->columns.taps[d] = c->kernel[d];
-        f->columns.size[d] = c->in[d];
-        f->columns.stride[d] = c->stride[d];
-        f->columns.step[d] = c->dilation[d];
-        f->columns.shift[d] = -c->pad_lo[d];
-    }
-}
-
-/* Phase r of dx: pixels q with (q + pad) % stride == r, which taps r, r + stride, ... reach. */
-static void backward_phase(const pl_conv_shape *c, int index, phase *f)
-{
-    f->channels = c->oc;
-    for (int d = 2; d >= 0; d--) {
-        int64_t s = c->stride[d], r = index % s, q = (r - c->pad_lo[d] % s + s) % s;
-        index /= (int)s;
-        f->first[d] = q;
-        f->tap[d] = r;
-        f->columns.rows[d] = c->in[d] > q ? (c->in[d] - q + s - 1) / s : 0;
-        f->columns.taps[d] = (c->kernel[d] - r + s - 1) / s;
-        f->columns.size[d] = c->out[d];
-        f->columns.stride[d] = 1;
-        f->columns.step[d] = -c->dilation[d]; /* of 1 where there is a stride */
-        f->columns.shift[d] = (q + c->pad_lo[d] - r) / s;
-    }
-}
-
-/* false where a phase has no taps or there are too many of them. */
+/* false where the convolution is no product. */
 static bool plan(const pl_conv_shape *c, prepared *h)
 {
-    bool back = c->kind == PL_CONV_DX;
+    pl_conv_phase of[PL_CONV_PHASES];
     h->c = *c;
     h->plain = one_tap(c);
-    h->cols = back ? c->ic : c->oc;
-    int64_t n = back ? pl_conv_pixels(c->stride) : 1;
-    for (int d = 0; d < 3; d++)
-        if (back && c->stride[d] > 1 && (c->dilation[d] != 1 || c->kernel[d] < c->stride[d])) return false;
-    if (n > MAX_PHASES) return false;
+    h->cols = c->kind == PL_CONV_DX ? c->ic : c->oc;
+    if (!pl_conv_phases_of(c, of, &h->n_phases)) return false;
     int64_t elem = (int64_t)pl_dtype_bytes((pl_dtype)c->dtype);
     int64_t bytes = elem * c->n * (pl_conv_pixels(c->in) * c->ic + pl_conv_pixels(c->out) * c->oc) / 2;
     bytes = bytes < LEAST_PART ? LEAST_PART : least(bytes, MOST_PART);
-    for (int i = 0; i < n; i++) {
-        phase *f = &h->phase[h->n_phases];
-        memset(f, 0, sizeof *f);
-        if (back)
-            backward_phase(c, i, f);
-        else
-            forward_phase(c, f);
-        f->rows = c->n * pl_conv_pixels(f->columns.rows);
-        f->columns.bytes = f->channels * elem;
-        f->terms = pl_conv_pixels(f->columns.taps) * f->channels;
-        int64_t parts = h->plain ? 1 : (elem * f->rows * f->terms + bytes - 1) / bytes;
-        if (f->rows == 0) continue;
-        f->part = least(((f->rows + parts - 1) / parts + TILE - 1) / TILE * TILE, f->rows);
-        h->n_phases++;
+    for (int i = 0; i < h->n_phases; i++) {
+        phase *f = &h->phase[i];
+        f->of = of[i];
+        int64_t parts = h->plain ? 1 : (elem * f->of.rows * f->of.terms + bytes - 1) / bytes;
+        f->part = least(((f->of.rows + parts - 1) / parts + TILE - 1) / TILE * TILE, f->of.rows);
     }
     return true;
 }
@@ -138,9 +89,9 @@ bool pl_conv_product_takes(const pl_conv_shape *c)
     double work = 0;
     for (int i = 0; i < h.n_phases; i++) {
         const phase *f = &h.phase[i];
-        work += 2.0 * (double)f->rows * (double)f->terms * (double)h.cols;
-        if (f->rows > INT32_MAX || f->part * f->terms > INT32_MAX || h.cols * f->terms > INT32_MAX ||
-            f->part * h.cols > INT32_MAX || f->terms < 64)
+        work += 2.0 * (double)f->of.rows * (double)f->of.terms * (double)h.cols;
+        if (f->of.rows > INT32_MAX || f->part * f->of.terms > INT32_MAX || h.cols * f->of.terms > INT32_MAX ||
+            f->part * h.cols > INT32_MAX || f->of.terms < 64)
             return false;
     }
     return h.cols >= 16 && work >= 0x1p26;
@@ -154,12 +105,13 @@ static pl_status product_make(const prepared *h, const phase *f, int64_t rows, p
     pl_dtype t = (pl_dtype)c->dtype;
     size_t bytes = 0;
     p->attr = (pl_matmul_attr){.ta = dw, .tb = y};
-    p->in[0] = PL_TYPE(t, rows, dw ? h->cols : f->terms);
-    p->in[1] = PL_TYPE(t, dw ? rows : y ? h->cols : f->terms, dw || y ? f->terms : h->cols);
+    p->in[0] = PL_TYPE(t, rows, dw ? h->cols : f->of.terms);
+    p->in[1] = PL_TYPE(t, dw ? rows : y ? h->cols : f->of.terms, dw || y ? f->of.terms : h->cols);
     p->in[2] = PL_TYPE(t, h->cols);
-    p->out = PL_TYPE(t, dw ? h->cols : rows, dw ? f->terms : h->cols);
+    p->out = PL_TYPE(t, dw ? h->cols : rows, dw ? f->of.terms : h->cols);
     p->call = (pl_call){.in_type = p->in, .out_type = &p->out, .attr = &p->attr, .n_in = c->bias ? 3 : 2, .n_out = 1};
     p->kernel = pl_cuda_kernels_of("matmul");
+    while (p->kernel->accepts && !p->kernel->accepts(&p->call)) p->kernel++;
     PL_TRY(p->kernel->prepare ? p->kernel->prepare(&p->call, &p->call.prep, &bytes) : PL_OK);
     if (bytes > *work) *work = bytes;
     return PL_OK;
@@ -204,11 +156,11 @@ static pl_status fill(prepared *h, size_t *work)
     for (int i = 0; i < h->n_phases; i++) {
         phase *f = &h->phase[i];
         PL_TRY(product_make(h, f, f->part, &f->whole, work));
-        if (f->rows % f->part) PL_TRY(product_make(h, f, f->rows % f->part, &f->rest, work));
-        if (c->kind == PL_CONV_DX && !h->plain) at_least(h, &h->turned, f->terms * h->cols);
-        if (c->kind == PL_CONV_DW && f->part < f->rows) at_least(h, &h->sum, f->terms * h->cols);
+        if (f->of.rows % f->part) PL_TRY(product_make(h, f, f->of.rows % f->part, &f->rest, work));
+        if (c->kind == PL_CONV_DX && !h->plain) at_least(h, &h->turned, f->of.terms * h->cols);
+        if (c->kind == PL_CONV_DW && f->part < f->of.rows) at_least(h, &h->sum, f->of.terms * h->cols);
         if (pl_conv_pixels(c->stride) > 1 && c->kind == PL_CONV_DX) at_least(h, &h->spread, f->part * h->cols);
-        if (!h->plain) at_least(h, &h->columns, f->part * f->terms);
+        if (!h->plain) at_least(h, &h->columns, f->part * f->of.terms);
     }
     return PL_OK;
 }
@@ -236,22 +188,22 @@ static pl_status add_share(const prepared *h, const phase *f, const product *p, 
     if (begins) return product_run(p, dy, columns, NULL, dw, own);
     void *share = work + h->turned;
     PL_TRY(product_run(p, dy, columns, NULL, share, own));
-    return pl_cuda_add_bias(PL_F32, dw, share, 1, h->cols * f->terms);
+    return pl_cuda_add_bias(PL_F32, dw, share, 1, h->cols * f->of.terms);
 }
 
 static pl_status run_part(const prepared *h, const phase *f, int64_t first, const char *a, const char *b,
                           const void *bias, char *out, char *work)
 {
-    int64_t elem = (int64_t)pl_dtype_bytes((pl_dtype)h->c.dtype), rows = least(f->part, f->rows - first);
+    int64_t elem = (int64_t)pl_dtype_bytes((pl_dtype)h->c.dtype), rows = least(f->part, f->of.rows - first);
     const product *p = rows == f->part ? &f->whole : &f->rest;
     char *spread = work + h->turned + h->sum, *columns = spread + h->spread, *own = columns + h->columns;
-    const char *left = h->plain ? a + first * f->terms * elem : columns;
-    if (!h->plain) PL_TRY(pl_columns_make(&f->columns, a, first, rows, columns));
+    const char *left = h->plain ? a + first * f->of.terms * elem : columns;
+    if (!h->plain) PL_TRY(pl_columns_make(&f->of.columns, a, first, rows, columns));
     if (h->c.kind == PL_CONV_DW)
         return add_share(h, f, p, first == 0, b + first * h->cols * elem, left, out, work, own);
     if (!h->spread) return product_run(p, left, b, bias, out + first * h->cols * elem, own);
     PL_TRY(product_run(p, left, b, bias, spread, own));
-    return pl_columns_spread(&h->c, f->first, f->columns.rows, first, rows, spread, out);
+    return pl_columns_spread(&h->c, f->of.first, f->of.columns.rows, first, rows, spread, out);
 }
 
 pl_status pl_conv_product_run(void *prep, const void *a, const void *b, const void *bias, void *out, void *work)
@@ -260,8 +212,8 @@ pl_status pl_conv_product_run(void *prep, const void *a, const void *b, const vo
     char *at = pl_cuda_work_at(work);
     for (int i = 0; i < h->n_phases; i++) {
         const phase *f = &h->phase[i];
-        if (h->turned) PL_TRY(pl_columns_filter(&h->c, f->tap, h->c.stride, f->columns.taps, b, at));
-        for (int64_t first = 0; first < f->rows; first += f->part)
+        if (h->turned) PL_TRY(pl_columns_filter(&h->c, f->of.tap, h->c.stride, f->of.columns.taps, b, at));
+        for (int64_t first = 0; first < f->of.rows; first += f->part)
             PL_TRY(run_part(h, f, first, a, h->turned ? at : b, bias, out, at));
     }
     return PL_OK;

@@ -41,10 +41,17 @@ cudaStream_t pl_cuda_stream(void);
 /* Whether f32 products may use TF32 units (off unless the precision says so), and whether
  * algorithms are chosen by timing (compile.mode max-autotune) rather than by heuristics. */
 bool pl_cuda_tf32(void);
+/* Whether f32 products may be sums of three TF32 products that together have f32's accuracy (split.h): on cards
+ * whose TF32 units are many times as fast as their f32 ones, unless compile.fp32 is plain. */
+bool pl_cuda_split(void);
 bool pl_cuda_autotune(void);
 /* A folder for compiled kernels and timed choices, made on demand:
  * $PLIMSOLL_CACHE, else $XDG_CACHE_HOME/plimsoll, else ~/.cache/plimsoll. "" when none. */
 const char *pl_cuda_cache_dir(void);
+
+/* fill.cu: initial values of a slot, see pl_device.draw. */
+pl_status pl_cuda_start_values(void *to, pl_dtype dtype, uint64_t seed, uint32_t stream, const pl_init *init,
+                               int64_t first, int64_t n) PL_MUST_USE;
 
 /* ---- checks ----------------------------------------------------------------------------- */
 pl_status pl_cuda_failed(cudaError_t rc, const char *call, const char *file, int line);

@@ -78,6 +78,7 @@ static pl_status no_kernel(const pl_op *op, const pl_call *call)
 static pl_status cuda_prepare(const pl_graph *g, const pl_unit *u, const pl_call *call,
                               bool reference, pl_exec *out)
 {
+    PL_TRY(pl_cuda_card_wait());
     if (u->kind == PL_UNIT_GROUP) return prepare_group(g, u, out);
     const pl_op *op = pl_node_get(g, u->nodes[0])->op;
     const pl_kernel *k = choose(op, call, reference);
@@ -103,15 +104,33 @@ static bool cuda_group_inplace(const pl_exec *e, const pl_unit *u, uint32_t k, u
 
 static void cuda_model(char *out, size_t cap)
 {
-    snprintf(out, cap, "%s", pl_cuda_card_get()->name);
+    if (cap) out[0] = 0;
+    if (pl_cuda_card_wait() == PL_OK) snprintf(out, cap, "%s", pl_cuda_card_get()->name);
 }
 
 static const pl_fuse_opts cuda_fuse = PL_FUSE_OPTS_CUDA(pl_cuda_group_takes);
 
+static pl_status draw(void *to, pl_dtype dtype, const pl_slot_draws *from, int64_t first, int64_t n)
+{
+    return pl_cuda_start_values(to, dtype, from->seed, from->stream, &from->init, first, n);
+}
+
 static pl_status ready(void)
 {
+    PL_TRY(pl_cuda_card_wait());
     pl_cuda_lib_wait();
     return pl_cuda_group_wait();
+}
+
+static uint64_t used_bytes(void)
+{
+    return pl_cuda_card_wait() == PL_OK ? pl_cuda_used_bytes() : 0;
+}
+
+static pl_status room(uint64_t bytes)
+{
+    PL_TRY(pl_cuda_card_wait());
+    return pl_cuda_room(bytes);
 }
 
 static const pl_device device = {
@@ -123,6 +142,7 @@ static const pl_device device = {
     .free = pl_cuda_free,
     .grow = pl_cuda_grow,
     .fill = pl_cuda_memory_fill,
+    .draw = draw,
     .set_mode = pl_cuda_set_mode,
     .prepare = cuda_prepare,
     .discard = cuda_discard,
@@ -140,8 +160,8 @@ static const pl_device device = {
     .tape_turn = pl_cuda_tape_turn,
     .tape_wait = pl_cuda_tape_wait,
     .tape_ms = pl_cuda_tape_ms,
-    .used_bytes = pl_cuda_used_bytes,
-    .room = pl_cuda_room,
+    .used_bytes = used_bytes,
+    .room = room,
     .gpu = true,
     .model = cuda_model,
 };
@@ -149,7 +169,6 @@ static const pl_device device = {
 static pl_status open(int index, const pl_device **out)
 {
     PL_TRY(pl_cuda_card_open(index));
-    pl_cuda_lib_begin();
     *out = &device;
     return PL_OK;
 }

@@ -19,7 +19,10 @@ pl_status pl_cuda_driver_failed(CUresult rc, const char *call, const char *file,
     } while (0)
 
 /* card.c */
+/* Begins to open it; what follows waits. */
 pl_status pl_cuda_card_open(int index) PL_MUST_USE;
+/* Before a thread's first call of CUDA: the card is open and the thread's own, or why not. */
+pl_status pl_cuda_card_wait(void) PL_MUST_USE;
 pl_status pl_cuda_card_list(pl_device_info *out, int cap, int *n) PL_MUST_USE;
 void pl_cuda_set_mode(const pl_device_mode *m);
 /* A second stream, for uploads. */

@@ -7,7 +7,10 @@
 #include "cuda/launch.h"
 
 #include "base/dtype.h"
+#include "base/rng.h"
 #include "ops/attr.h"
+
+#include <math.h>
 
 enum { THREADS = 256 };
 
@@ -73,10 +76,10 @@ static pl_status iota(const pl_call *c)
 }
 
 /* ---- draws ------------------------------------------------------------------------------ */
-static __device__ uint4 philox(const int64_t *key, uint32_t stream, uint64_t block)
+static __device__ uint4 philox_at(uint64_t seed, uint32_t step, uint32_t stream, uint64_t block)
 {
-    uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32), c2 = stream, c3 = (uint32_t)key[1];
-    uint32_t k0 = (uint32_t)key[0], k1 = (uint32_t)((uint64_t)key[0] >> 32);
+    uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32), c2 = stream, c3 = step;
+    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
 #pragma unroll
     for (int round = 0; round < 10; round++) {
         uint32_t n0 = __umulhi(0xCD9E8D57u, c2) ^ c1 ^ k0, n2 = __umulhi(0xD2511F53u, c0) ^ c3 ^ k1;
@@ -90,54 +93,9 @@ static __device__ uint4 philox(const int64_t *key, uint32_t stream, uint64_t blo
     return make_uint4(c0, c1, c2, c3);
 }
 
-static __device__ double log_of(double u)
+static __device__ uint4 philox(const int64_t *key, uint32_t stream, uint64_t block)
 {
-    long long bits = __double_as_longlong(u);
-    double e = (double)(int32_t)(bits >> 52) - 1023;
-    double m = __longlong_as_double((bits & 0x000fffffffffffffll) | 0x3ff0000000000000ll);
-    double above = m > 1.4142135623730951 ? 1 : 0;
-    e += above;
-    m -= above * 0.5 * m;
-    double s = (m - 1) / (m + 1), z = s * s;
-    double p = 1.0 / 17;
-    p = p * z + 1.0 / 15;
-    p = p * z + 1.0 / 13;
-    p = p * z + 1.0 / 11;
-    p = p * z + 1.0 / 9;
-    p = p * z + 1.0 / 7;
-    p = p * z + 1.0 / 5;
-    p = p * z + 1.0 / 3;
-    return e * 0.6931471805599453 + 2 * s * (p * z + 1);
-}
-
-static __device__ void turn_of(uint32_t b, double *cosine, double *sine)
-{
-    uint32_t quarter = (b + 0x20000000u) >> 30;
-    double x = (double)(int32_t)(b - (quarter << 30)) * (6.283185307179586 / 4294967296.0);
-    double z = x * x, s = -1.0 / 39916800, c = 1.0 / 479001600;
-    s = s * z + 1.0 / 362880;
-    s = s * z - 1.0 / 5040;
-    s = s * z + 1.0 / 120;
-    s = s * z - 1.0 / 6;
-    s = s * z * x + x;
-    c = c * z - 1.0 / 3628800;
-    c = c * z + 1.0 / 40320;
-    c = c * z - 1.0 / 720;
-    c = c * z + 1.0 / 24;
-    c = c * z - 0.5;
-    c = c * z + 1;
-    double a = quarter & 1 ? s : c, o = quarter & 1 ? c : s;
-    *cosine = (quarter + 1) & 2 ? -a : a;
-    *sine = quarter & 2 ? -o : o;
-}
-
-static __device__ void normal2(uint32_t a, uint32_t b, float *out)
-{
-    double u = ((double)(int32_t)(a ^ 0x80000000u) + 2147483649.0) * (1.0 / 4294967296.0);
-    double r = sqrt(-2 * log_of(u)), c, s;
-    turn_of(b, &c, &s);
-    out[0] = (float)(r * c);
-    out[1] = (float)(r * s);
+    return philox_at((uint64_t)key[0], (uint32_t)key[1], stream, block);
 }
 
 /* A block of four elements a thread. kept: bits of a word that a uniform number holds. */
@@ -149,11 +107,11 @@ static __global__ void draw(T *y, const int64_t *key, uint32_t stream, uint32_t 
         uint4 w = philox(key, stream, (uint64_t)b);
         float v[4];
         if (NORMAL) {
-            normal2(w.x, w.y, v);
-            normal2(w.z, w.w, v + 2);
+            pl_rng_normal2(w.x, w.y, v);
+            pl_rng_normal2(w.z, w.w, v + 2);
         } else {
             uint32_t u[4] = {w.x, w.y, w.z, w.w};
-            for (int k = 0; k < 4; k++) v[k] = (float)((u[k] & kept) >> 8) * (1.0f / 16777216.0f);
+            for (int k = 0; k < 4; k++) v[k] = pl_rng_uniform(u[k] & kept);
         }
         if (b * 4 + 4 <= n && ((uintptr_t)y & (4 * sizeof(T) - 1)) == 0 && sizeof(T) <= 4) {
             pl_pack<T, sizeof(T) <= 4 ? 4 : 2> p;
@@ -189,6 +147,64 @@ static pl_status random_uniform(const pl_call *c)
 static pl_status random_normal(const pl_call *c)
 {
     return draws<true>(c);
+}
+
+/* ---- initial values --------------------------------------------------------------------- */
+/* How word and pair become an element: rt/init.c, in the same operations. below: uniform draws stay under
+ * it, lo stands in for what rounds to it. */
+struct start {
+    int kind;
+    double lo, scale, below;
+};
+
+template <class T> static __device__ void start_values(const start &s, uint4 w, T *out)
+{
+    typedef typename pl_elem<T>::acc A;
+    uint32_t u[4] = {w.x, w.y, w.z, w.w};
+    float v[4] = {0, 0, 0, 0};
+    if (s.kind == PL_INIT_NORMAL) {
+        pl_rng_normal2(w.x, w.y, v);
+        pl_rng_normal2(w.z, w.w, v + 2);
+    } else if (s.kind == PL_INIT_UNIFORM) {
+        for (int k = 0; k < 4; k++) v[k] = pl_rng_uniform(u[k]);
+    }
+    for (int k = 0; k < 4; k++) {
+        double x = s.kind == PL_INIT_CONST ? s.lo : s.lo + s.scale * (double)v[k];
+        out[k] = pl_put<T>((A)x);
+        if (s.kind == PL_INIT_UNIFORM && (double)pl_get(out[k]) >= s.below) out[k] = pl_put<T>((A)s.lo);
+    }
+}
+
+/* Block b of the slot's numbers is elements 4b to 4b + 3, those of them that lie in [first, end). */
+template <class T>
+static __global__ void start_blocks(T *y, uint64_t seed, uint32_t stream, const start s, int64_t first, int64_t end)
+{
+    for (int64_t b = first / 4 + PL_ITEM; b * 4 < end; b += PL_ITEMS) {
+        enum { WIDE = sizeof(T) <= 4 ? 4 : 2 };
+        T v[4], *to = y + (b * 4 - first);
+        start_values(s, philox_at(seed, 0, stream, (uint64_t)b), v);
+        bool whole = b * 4 >= first && b * 4 + 4 <= end && ((uintptr_t)to & (WIDE * sizeof(T) - 1)) == 0;
+        for (int k = 0; whole && k < 4; k += WIDE) {
+            pl_pack<T, WIDE> p;
+            for (int i = 0; i < WIDE; i++) p.v[i] = v[k + i];
+            pl_write(to + k, p);
+        }
+        for (int k = 0; !whole && k < 4; k++)
+            if (b * 4 + k >= first && b * 4 + k < end) to[k] = v[k];
+    }
+}
+
+pl_status pl_cuda_start_values(void *to, pl_dtype dtype, uint64_t seed, uint32_t stream, const pl_init *init,
+                               int64_t first, int64_t n)
+{
+    bool normal = init->kind == PL_INIT_NORMAL, uniform = init->kind == PL_INIT_UNIFORM;
+    start s = {init->kind, init->a, normal ? init->b : uniform ? init->b - init->a : 0,
+               init->a < init->b ? init->b : (double)INFINITY};
+    if (n == 0) return PL_OK;
+    PL_FLOAT_TYPES(dtype, PL_LAUNCH((start_blocks<T>), dim3(pl_blocks(pl_ceil_div(n, 4) + 1, THREADS)), dim3(THREADS),
+                                    0, static_cast<T *>(to), seed, stream, s, first, first + n));
+    PL_CUDA_LAUNCHED("initial values");
+    return PL_OK;
 }
 
 /* ---- random order ----------------------------------------------------------------------- */

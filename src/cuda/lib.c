@@ -88,8 +88,7 @@ void pl_cuda_lib_begin(void)
     pthread_mutex_unlock(&starter.lock);
 }
 
-/* Also when the process ends early: the libraries must not be unloaded under it. */
-__attribute__((destructor)) void pl_cuda_lib_wait(void)
+void pl_cuda_lib_wait(void)
 {
     pthread_mutex_lock(&starter.lock);
     if (starter.running) pthread_join(starter.thread, NULL);

@@ -1,4 +1,4 @@
-/* matmul.c - products by cuBLASLt.
+/* matmul.c - products by cuBLASLt; f32 ones that matmul_split.c takes go there.
  *
  * Our matrices are row-major, cuBLAS's column-major: a row-major [M,N] is a column-major [N,M],
  * so y = op(a) op(b) is asked for as y' = op(b)' op(a)', with b as cuBLAS's first operand. The
@@ -21,6 +21,7 @@
 #include "base/sys.h"
 #include "cuda/choice.h"
 #include "cuda/lib.h"
+#include "cuda/matmul.h"
 #include "ops/tail.h"
 #include "rt/device.h"
 
@@ -31,20 +32,11 @@
 
 enum { MAX_ALGOS = 24, WORK_LIMIT = 32 << 20 };
 
-typedef struct product {
-    pl_dtype dtype;
-    int64_t batch, m, n, k;
-    int64_t a_step, b_step; /* elements from one batch to the next; 0: the same matrix */
-    bool ta, tb, bias;
-    bool add, keep, slope; /* ops/tail.h: of matmul_tail, matmul_tail_keep, matmul_slope */
-    int32_t act;
-} product;
-
 /* How much of a product's tail is in the library's kernel. */
 typedef enum level { BARE, WITH_BIAS, WHOLE } level;
 
 typedef struct prepared {
-    product p;
+    pl_product p;
     cublasLtMatmulDesc_t op;
     cublasLtMatrixLayout_t a, b, y; /* in our naming */
     cublasLtMatmulAlgo_t algo[2];   /* operands at multiples of 16 bytes; at any address */
@@ -55,16 +47,11 @@ typedef struct prepared {
     struct prepared *other; /* for operands at odd addresses, where this one has nothing; NULL */
 } prepared;
 
-typedef struct operands {
-    const void *a, *b, *bias, *add, *slope_at;
-    void *y, *keep, *work;
-} operands;
-
-static product product_of(const pl_call *c, const pl_tail_attr *tail, bool slope)
+pl_product pl_product_of(const pl_call *c, const pl_tail_attr *tail, bool slope)
 {
     const pl_matmul_attr *t = c->attr;
     const pl_type *a = &c->in_type[0], *b = &c->in_type[1], *y = &c->out_type[0];
-    product p;
+    pl_product p;
     memset(&p, 0, sizeof p);
     p.dtype = y->dtype;
     p.batch = 1;
@@ -108,7 +95,7 @@ static cudaDataType_t scale_of(pl_dtype d)
 
 /* ---- descriptors ---------------------------------------------------------------------------- */
 /* rows and cols of the column-major matrix that the bytes are; packed. */
-static pl_status layout(const product *p, int64_t rows, int64_t cols, int64_t step,
+static pl_status layout(const pl_product *p, int64_t rows, int64_t cols, int64_t step,
                         cublasLtMatrixLayout_t *out)
 {
     int32_t batch = (int32_t)p->batch;
@@ -121,13 +108,13 @@ static pl_status layout(const product *p, int64_t rows, int64_t cols, int64_t st
     return PL_OK;
 }
 
-static bool has_tail(const product *p)
+static bool has_tail(const pl_product *p)
 {
     return p->act || p->add;
 }
 
 /* Whether the library has the whole of the tail at all. */
-static bool is_offered(const product *p)
+static bool is_offered(const pl_product *p)
 {
     bool act = p->act == PL_ACT_NONE || p->act == PL_ACT_RELU || p->act == PL_ACT_GELU_TANH;
     bool aux = p->keep || p->slope;
@@ -136,7 +123,7 @@ static bool is_offered(const product *p)
     return act && p->dtype != PL_F64 && (!aux || (p->act == PL_ACT_GELU_TANH && p->n % 8 == 0));
 }
 
-static uint32_t epilogue_of(const product *p, level l)
+static uint32_t epilogue_of(const pl_product *p, level l)
 {
     uint32_t e = 0;
     if (l == WHOLE && p->slope) return CUBLASLT_EPILOGUE_DGELU;
@@ -178,7 +165,7 @@ static pl_status set_level(prepared *h, level l)
 
 static pl_status describe(prepared *h)
 {
-    const product *p = &h->p;
+    const pl_product *p = &h->p;
     int32_t first = p->tb ? CUBLAS_OP_T : CUBLAS_OP_N, second = p->ta ? CUBLAS_OP_T : CUBLAS_OP_N;
     PL_LT(cublasLtMatmulDescCreate(&h->op, compute_of(p->dtype), scale_of(p->dtype)));
     PL_LT(cublasLtMatmulDescSetAttribute(h->op, CUBLASLT_MATMUL_DESC_TRANSA, &first,
@@ -191,7 +178,7 @@ static pl_status describe(prepared *h)
 }
 
 /* ---- algorithms ----------------------------------------------------------------------------- */
-static pl_status prefer(const product *p, uint32_t align, uint64_t limit,
+static pl_status prefer(const pl_product *p, uint32_t align, uint64_t limit,
                         cublasLtMatmulPreference_t pref)
 {
     static const cublasLtMatmulPreferenceAttributes_t which[] = {
@@ -235,7 +222,7 @@ static pl_status candidates(const prepared *h, uint32_t align, uint64_t limit, i
     return rc;
 }
 
-static pl_status set_pointers(const prepared *h, const operands *x)
+static pl_status set_pointers(const prepared *h, const pl_product_operands *x)
 {
     const void *aux = h->p.keep ? x->keep : x->slope_at;
     if (h->p.bias && h->level >= WITH_BIAS)
@@ -248,16 +235,16 @@ static pl_status set_pointers(const prepared *h, const operands *x)
 }
 
 /* What the library's kernel has left over. */
-static pl_status follow(const prepared *h, const operands *x)
+static pl_status follow(const prepared *h, const pl_product_operands *x)
 {
-    const product *p = &h->p;
+    const pl_product *p = &h->p;
     bool bias = p->bias && h->level == BARE;
     if (h->level == WHOLE || (!bias && !has_tail(p))) return PL_OK;
     pl_cuda_tail t = {bias ? x->bias : NULL, x->add, x->slope_at, x->keep, p->act, 0};
     return pl_cuda_tail_run(p->dtype, x->y, p->batch * p->m, p->n, &t);
 }
 
-static pl_status enqueue(const prepared *h, const cublasLtMatmulAlgo_t *algo, const operands *x,
+static pl_status enqueue(const prepared *h, const cublasLtMatmulAlgo_t *algo, const pl_product_operands *x,
                          size_t bytes)
 {
     static const float one = 1, zero = 0;
@@ -277,7 +264,7 @@ static pl_status enqueue(const prepared *h, const cublasLtMatmulAlgo_t *algo, co
 typedef struct trial {
     const prepared *h;
     const cublasLtMatmulHeuristicResult_t *r;
-    operands x;
+    pl_product_operands x;
 } trial;
 
 static pl_status trial_run(void *ctx)
@@ -292,7 +279,7 @@ static size_t room(int64_t elems, pl_dtype d)
 }
 
 /* Operands of zeros in a block; NULL when there is no memory for them. */
-static void *trial_operands(const product *p, operands *x)
+static void *trial_operands(const pl_product *p, pl_product_operands *x)
 {
     size_t a = room(p->m * p->k * (p->a_step ? p->batch : 1), p->dtype);
     size_t b = room(p->k * p->n * (p->b_step ? p->batch : 1), p->dtype);
@@ -308,7 +295,7 @@ static void *trial_operands(const product *p, operands *x)
         cudaFree(block);
         return NULL;
     }
-    *x = (operands){.a = at, .b = at + a, .bias = at + a + b, .y = at + a + b + bias};
+    *x = (pl_product_operands){.a = at, .b = at + a, .bias = at + a + b, .y = at + a + b + bias};
     if (p->add) x->add = other;
     if (p->slope) x->slope_at = other;
     if (p->keep) x->keep = other;
@@ -338,7 +325,7 @@ static int fastest(const prepared *h, const cublasLtMatmulHeuristicResult_t *r, 
 
 static void key_of(const prepared *h, char *key, size_t cap)
 {
-    const product *p = &h->p;
+    const pl_product *p = &h->p;
     int n = snprintf(key, cap,
                      "matmul:%s:%" PRId64 "x%" PRId64 "x%" PRId64 "x%" PRId64 ":%d%d%d%d%d%d",
                      pl_dtype_name(p->dtype), p->batch, p->m, p->n, p->k, p->ta, p->tb, p->bias,
@@ -389,7 +376,7 @@ static pl_status choose_anew(prepared *h)
 /* The library's heuristics take longer than many a product, and a network repeats its shapes. */
 typedef struct memo {
     struct memo *next;
-    product p;
+    pl_product p;
     pl_device_mode mode;
     level level;
     float ms;
@@ -471,7 +458,7 @@ static pl_status choose_level(prepared *h, level most)
 }
 
 /* ---- the kernel ----------------------------------------------------------------------------- */
-static void release(void *prep)
+void pl_product_lt_release(void *prep)
 {
     prepared *h = prep;
     if (!h) return;
@@ -479,7 +466,7 @@ static void release(void *prep)
     if (h->b) cublasLtMatrixLayoutDestroy(h->b);
     if (h->y) cublasLtMatrixLayoutDestroy(h->y);
     if (h->op) cublasLtMatmulDescDestroy(h->op);
-    release(h->other);
+    pl_product_lt_release(h->other);
     pl_sys_free(h);
 }
 
@@ -502,7 +489,7 @@ void pl_cuda_matmul_describe(const void *prep, char *buf, size_t cap)
              !after ? "" : has_tail(&h->p) ? " tail after" : " bias after");
 }
 
-static pl_status prepare_up_to(product p, level most, void **prep, size_t *work_bytes);
+static pl_status prepare_up_to(pl_product p, level most, void **prep, size_t *work_bytes);
 
 /* Operands at odd addresses, for which the library has no whole tail: a product of a lower level. */
 static pl_status add_other(prepared *h)
@@ -517,7 +504,7 @@ static pl_status add_other(prepared *h)
 
 static pl_status setup(prepared *h, level most)
 {
-    const product *p = &h->p;
+    const pl_product *p = &h->p;
     if (p->batch * p->m * p->n == 0 || p->k == 0) return PL_OK;
     PL_FAIL_IF(p->batch > INT32_MAX, PL_ERR_UNSUPPORTED, "a batch of %" PRId64 " products",
                p->batch);
@@ -530,14 +517,14 @@ static pl_status setup(prepared *h, level most)
     return add_other(h);
 }
 
-static pl_status prepare_up_to(product p, level most, void **prep, size_t *work_bytes)
+static pl_status prepare_up_to(pl_product p, level most, void **prep, size_t *work_bytes)
 {
     prepared *h = pl_sys_alloc(sizeof *h);
     if (!h) return PL_ERR_MEMORY;
     h->p = p;
     pl_status rc = setup(h, most);
     if (rc != PL_OK) {
-        release(h);
+        pl_product_lt_release(h);
         return rc;
     }
     *work_bytes = pl_cuda_work_room(h->work[0]);
@@ -545,9 +532,14 @@ static pl_status prepare_up_to(product p, level most, void **prep, size_t *work_
     return PL_OK;
 }
 
-static operands operands_of(const product *p, const pl_call *c)
+pl_status pl_product_lt_prepare(const pl_product *p, void **prep, size_t *work_bytes)
 {
-    operands x = {.a = c->in[0], .b = c->in[1], .y = c->out[0], .work = pl_cuda_work_at(c->work)};
+    return prepare_up_to(*p, WHOLE, prep, work_bytes);
+}
+
+pl_product_operands pl_product_operands_of(const pl_product *p, const pl_call *c)
+{
+    pl_product_operands x = {.a = c->in[0], .b = c->in[1], .y = c->out[0], .work = pl_cuda_work_at(c->work)};
     if (p->bias) x.bias = c->in[2];
     if (p->add) x.add = c->in[c->n_in - 1];
     if (p->slope) x.slope_at = c->in[c->n_in - 1];
@@ -555,11 +547,11 @@ static operands operands_of(const product *p, const pl_call *c)
     return x;
 }
 
-static pl_status run(const pl_call *c)
+pl_status pl_product_lt_run(const pl_call *c)
 {
     const prepared *h = c->prep;
-    const product *p = &h->p;
-    operands x = operands_of(p, c);
+    const pl_product *p = &h->p;
+    pl_product_operands x = pl_product_operands_of(p, c);
     if (p->batch * p->m * p->n == 0) return PL_OK;
     if (p->k == 0) {
         PL_CUDA(cudaMemsetAsync(x.y, 0, pl_type_bytes(&c->out_type[0]), pl_cuda_stream()));
@@ -579,39 +571,56 @@ static const pl_tail_attr *tail_of(const pl_call *c)
     return &((const pl_matmul_tail_attr *)c->attr)->tail;
 }
 
-static pl_status plain_prepare(const pl_call *c, void **prep, size_t *work_bytes)
+static pl_product plain_of(const pl_call *c)
 {
-    return prepare_up_to(product_of(c, NULL, false), WHOLE, prep, work_bytes);
+    return pl_product_of(c, NULL, false);
 }
 
-static pl_status tail_prepare(const pl_call *c, void **prep, size_t *work_bytes)
+static pl_product with_tail_of(const pl_call *c)
 {
-    return prepare_up_to(product_of(c, tail_of(c), false), WHOLE, prep, work_bytes);
+    return pl_product_of(c, tail_of(c), false);
+}
+
+static pl_product with_slope_of(const pl_call *c)
+{
+    return pl_product_of(c, tail_of(c), true);
 }
 
 static pl_status tail_behind(const pl_call *c, void **prep, size_t *work_bytes)
 {
-    return prepare_up_to(product_of(c, tail_of(c), false), WITH_BIAS, prep, work_bytes);
-}
-
-static pl_status slope_prepare(const pl_call *c, void **prep, size_t *work_bytes)
-{
-    return prepare_up_to(product_of(c, tail_of(c), true), WHOLE, prep, work_bytes);
+    return prepare_up_to(with_tail_of(c), WITH_BIAS, prep, work_bytes);
 }
 
 static pl_status slope_behind(const pl_call *c, void **prep, size_t *work_bytes)
 {
-    return prepare_up_to(product_of(c, tail_of(c), true), BARE, prep, work_bytes);
+    return prepare_up_to(with_slope_of(c), BARE, prep, work_bytes);
 }
 
-static const pl_kernel plain[] = {{"cublaslt", accepts, plain_prepare, release, run}, PL_KERNEL_END};
-/* The second of each is what the first falls back to: chosen where the plainest kernel is asked for. */
-static const pl_kernel tail[] = {{"cublaslt", accepts, tail_prepare, release, run},
-                                 {"cublaslt, tail behind", accepts, tail_behind, release, run},
-                                 PL_KERNEL_END};
-static const pl_kernel slope[] = {{"cublaslt", accepts, slope_prepare, release, run},
-                                  {"cublaslt, slope behind", accepts, slope_behind, release, run},
-                                  PL_KERNEL_END};
+#define KERNELS(tag, of, ...)                                                                                  \
+    static bool tag##_split(const pl_call *c)                                                                  \
+    {                                                                                                          \
+        pl_product p = of(c);                                                                                  \
+        return pl_product_split_takes(&p);                                                                     \
+    }                                                                                                          \
+    static pl_status tag##_split_prepare(const pl_call *c, void **prep, size_t *work_bytes)                    \
+    {                                                                                                          \
+        pl_product p = of(c);                                                                                  \
+        return pl_product_split_prepare(&p, prep, work_bytes);                                                 \
+    }                                                                                                          \
+    static pl_status tag##_prepare(const pl_call *c, void **prep, size_t *work_bytes)                          \
+    {                                                                                                          \
+        pl_product p = of(c);                                                                                  \
+        return pl_product_lt_prepare(&p, prep, work_bytes);                                                    \
+    }                                                                                                          \
+    static const pl_kernel tag[] = {                                                                           \
+        {"split", tag##_split, tag##_split_prepare, pl_product_split_release, pl_product_split_run},           \
+        {"cublaslt", accepts, tag##_prepare, pl_product_lt_release, pl_product_lt_run},                        \
+        __VA_ARGS__ PL_KERNEL_END};
+/* What the library falls back to: chosen where the plainest kernel is asked for. */
+#define BEHIND(name, prepare) {name, accepts, prepare, pl_product_lt_release, pl_product_lt_run},
+KERNELS(plain, plain_of, )
+KERNELS(tail, with_tail_of, BEHIND("cublaslt, tail behind", tail_behind))
+KERNELS(slope, with_slope_of, BEHIND("cublaslt, slope behind", slope_behind))
 
 extern const pl_cuda_entry pl_cuda_matmul[];
 const pl_cuda_entry pl_cuda_matmul[] = {{"matmul", plain},

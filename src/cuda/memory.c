@@ -5,6 +5,8 @@
  * that would hold more. The range has room for the whole card, so that a block can grow in
  * place.
  */
+#include "base/pool.h"
+#include "base/sys.h"
 #include "cuda/device_int.h"
 
 #include <pthread.h>
@@ -102,6 +104,7 @@ pl_status pl_cuda_alloc(size_t bytes, void **out)
 {
     *out = NULL;
     if (!bytes) return PL_OK;
+    PL_TRY(pl_cuda_card_wait());
     pthread_mutex_lock(&vm_lock);
     pl_status rc = map_block(bytes, out);
     pthread_mutex_unlock(&vm_lock);
@@ -149,19 +152,41 @@ pl_status pl_cuda_memory_fill(void *to, int byte, size_t bytes)
     return PL_OK;
 }
 
+/* Host memory is made resident by all threads, in large pages where there are such, and then locked: the driver
+ * alone takes a second for a gigabyte. */
+enum { PAGES = 2 << 20, PAGE = 4 << 10 };
+typedef struct host_block {
+    char *at;
+    size_t bytes;
+} host_block;
+
+static void touch(void *ctx, int64_t task, int worker)
+{
+    const host_block *b = ctx;
+    size_t at = (size_t)task * PAGES, end = b->bytes - at < PAGES ? b->bytes : at + PAGES;
+    (void)worker;
+    for (; at < end; at += PAGE) ((volatile char *)b->at)[at] = 0;
+}
+
 pl_status pl_cuda_host_alloc(size_t bytes, void **out)
 {
     *out = NULL;
     if (!bytes) return PL_OK;
-    PL_CUDA(cudaHostAlloc(out, bytes, cudaHostAllocDefault));
-    memset(*out, 0, bytes);
-    return PL_OK;
+    PL_TRY(pl_cuda_card_wait());
+    PL_TRY(pl_sys_map(bytes, out));
+    host_block b = {*out, bytes};
+    pl_pool_for((int64_t)((bytes + PAGES - 1) / PAGES), touch, &b);
+    cudaError_t rc = cudaHostRegister(*out, bytes, cudaHostRegisterDefault);
+    if (rc == cudaSuccess) return PL_OK;
+    pl_sys_unmap(*out, bytes);
+    *out = NULL;
+    return pl_cuda_failed(rc, "cudaHostRegister", __FILE__, __LINE__);
 }
 
 void pl_cuda_host_free(void *p, size_t bytes)
 {
-    (void)bytes;
-    cudaFreeHost(p);
+    if (cudaHostUnregister(p) != cudaSuccess) cudaGetLastError();
+    pl_sys_unmap(p, bytes);
 }
 
 static pl_status copy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)

@@ -21,7 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_THREADS = 8, BUCKETS = 1024, ERROR_BYTES = 1024 };
+enum { MAX_THREADS = 16, BUCKETS = 1024, ERROR_BYTES = 1024 };
 
 struct pl_cuda_module {
     pl_cuda_module *next, *chain; /* in order of making; in its bucket */

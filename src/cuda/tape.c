@@ -1,8 +1,9 @@
 /* tape.c - launches in order, and a whole run as one graph.
  *
- * The first run of a program goes launch by launch, so that modules that load on first use and
- * algorithms that set themselves up do it then; after it the same launches are captured, once,
- * and every later run replays the graph. Uploads go over a stream of their own:
+ * A program's launches are captured, once, and every run replays the graph. Nothing runs for that: kernels
+ * that load on first use load while they are captured or when the graph is made. Where capturing so fails
+ * (a library that must run once to set itself up), and with exchanges between ranks, which connect at their
+ * first one, a run goes launch by launch before it. Uploads go over a stream of their own:
  *
  *   upload stream:  wait for `taken`   host[turn] -> stage          record `came[turn]`
  *   stream:         wait for `came`    stage -> arena, record `taken`, graph, record `done`
@@ -107,10 +108,11 @@ static pl_status run_body(const pl_tape_plan *plan)
     return fetch_outputs(plan);
 }
 
+/* Relaxed: what a library does of its own on its first call is no part of the graph. */
 static pl_status capture(tape *t)
 {
     cudaGraph_t graph = NULL;
-    PL_CUDA(cudaStreamBeginCapture(pl_cuda_stream(), cudaStreamCaptureModeThreadLocal));
+    PL_CUDA(cudaStreamBeginCapture(pl_cuda_stream(), cudaStreamCaptureModeRelaxed));
     pl_status rc = run_body(t->plan);
     cudaError_t end = cudaStreamEndCapture(pl_cuda_stream(), &graph);
     if (rc == PL_OK && end != cudaSuccess)
@@ -125,6 +127,10 @@ static pl_status capture(tape *t)
         if (up != cudaSuccess) rc = pl_cuda_failed(up, "cudaGraphUpload", __FILE__, __LINE__);
     }
     if (graph) cudaGraphDestroy(graph);
+    if (rc != PL_OK && t->graph) {
+        cudaGraphExecDestroy(t->graph);
+        t->graph = NULL;
+    }
     cudaGetLastError();
     return rc;
 }
@@ -180,10 +186,27 @@ static pl_status rehearse(tape *t, uint32_t *failed)
     if (rc != cudaSuccess)
         return pl__fail_prefix(pl_cuda_failed(rc, "first run", __FILE__, __LINE__),
                                "a kernel failed (CUDA_LAUNCH_BLOCKING=1 tells which)");
-    if (plan->eager || plan->n_launch + plan->n_out == 0) return PL_OK;
-    pl_status captured = capture(t);
-    if (captured != PL_OK)
-        return pl__fail_prefix(captured, "a run cannot be replayed (compile.mode=eager does not)");
+    return PL_OK;
+}
+
+static bool has_exchanges(const pl_tape_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->n_launch; i++)
+        if (plan->launch[i].exchange) return true;
+    return false;
+}
+
+static pl_status record(tape *t, uint32_t *failed)
+{
+    const pl_tape_plan *plan = t->plan;
+    bool graph = !plan->eager && plan->n_launch + plan->n_out > 0;
+    if (!graph || has_exchanges(plan) || capture(t) != PL_OK) {
+        PL_TRY(rehearse(t, failed));
+        if (!graph) return PL_OK;
+        pl_status again = capture(t);
+        if (again != PL_OK)
+            return pl__fail_prefix(again, "a run cannot be replayed (compile.mode=eager does not)");
+    }
     PL_CUDA(cudaStreamSynchronize(pl_cuda_stream()));
     return PL_OK;
 }
@@ -195,7 +218,7 @@ pl_status pl_cuda_tape_new(const pl_tape_plan *plan, void **out, uint32_t *faile
     if (!t) return PL_ERR_MEMORY;
     t->plan = plan;
     pl_status rc = make_events(t);
-    if (rc == PL_OK) rc = rehearse(t, failed);
+    if (rc == PL_OK) rc = record(t, failed);
     if (rc != PL_OK) {
         pl_cuda_tape_free(t);
         return rc;

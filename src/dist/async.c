@@ -6,6 +6,8 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { ROOM = 64 }; /* exchanges that may be under way */
 
@@ -69,8 +71,16 @@ static pl_status wait_for(pl_async *a, uint32_t left)
     return PL_OK;
 }
 
+/* PLIMSOLL_OVERLAP=0: exchanges are made where they stand, to compare with. */
+static bool wanted(void)
+{
+    const char *wish = getenv("PLIMSOLL_OVERLAP");
+    return !wish || strcmp(wish, "0") != 0;
+}
+
 pl_status pl_async_open(pl_comm *c)
 {
+    if (!wanted()) return PL_OK;
     runner *r = pl_sys_alloc(sizeof *r);
     if (!r) return PL_ERR_MEMORY;
     r->face = (pl_async){start, wait_for};

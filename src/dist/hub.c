@@ -1,4 +1,10 @@
-/* hub.c - the hub's side of control.h: one loop over the ranks' connections, never blocking. */
+/* hub.c - the hub's side of control.h: one loop over the ranks' connections, never blocking.
+ *
+ * Silence is measured on a clock of the hub's own that goes on only while the hub itself runs: a machine
+ * that was too busy for it, or a run that was stopped as a whole, has silenced nobody. Whoever connects is
+ * a stranger until it has said the hub's token and has answered the welcome; what strangers say is not
+ * listened to, and one that says nothing makes room.
+ */
 #include "dist/control.h"
 
 #include "base/sys.h"
@@ -10,33 +16,48 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { LINE_BYTES = 1024, BEAT_MS = 250, LEAVE_MS = 3000, ARRIVE_MS = 60000 };
+/* LEAVE: what ranks have for ending; less where the hub is in a rank itself. ARRIVE: between one rank and the next. DOUBT: a rank that cannot exchange knows less than the hub may
+ * learn next. */
+enum {
+    LINE_BYTES = 1024,
+    BEAT_MS = 250,
+    LEAVE_MS = 3000,
+    LEAVE_HOME_MS = 500,
+    ARRIVE_FIRST_MS = 60000,
+    ARRIVE_MS = 30000,
+    STRANGER_MS = 10000,
+    DOUBT_MS = 300
+};
 
 typedef struct peer {
     int fd; /* -1: none */
-    bool known, left;
+    bool greeted, known, left, gone;
     int rank, pid;
     char host[64], doing[256];
-    uint64_t heard; /* ns */
+    uint64_t heard; /* on the hub's clock */
     char in[LINE_BYTES];
     size_t n_in;
 } peer;
 
 struct pl_hub {
-    int listening, ranks, n_peers;
-    peer *peers; /* in the order of arrival; twice as many as ranks */
+    int listening, ranks, n_peers, home; /* home: the rank whose process this is; -1: none */
+    peer *peers;                         /* in the order of arrival; twice as many as ranks */
     pl_control_at at;
-    char missing[512];
-    uint64_t first; /* when the first rank came */
-    uint64_t limit, born, beat, ended; /* ns; ended: 0 while the world goes on */
-    volatile int n_left;
-    int code, code_left;               /* code_left: the worst that a rank left with */
+    uint64_t limit, seen, clock;         /* ns; seen: the last look; clock: time that the hub was awake for */
+    uint64_t came, beat, doubt, ended;   /* on that clock; doubt, ended: 0 while there is none */
+    int doubter;                         /* the rank that could not exchange */
+    atomic_int n_left;
+    int stop;                            /* the signal that every rank is to hear of; 0: none */
+    int code, code_left;                 /* code_left: the worst that a rank left with */
     char verdict[2048];
 };
 
@@ -80,9 +101,12 @@ pl_status pl_hub_new(int ranks, pl_hub **out)
         pl_hub_free(h);
         return rc;
     }
-    h->born = h->beat = pl_sys_now_ns();
+    h->home = -1;
+    h->seen = pl_sys_now_ns();
+    h->clock = 1;
     h->limit = 10000000000u;
-    h->at.token = h->born ^ (uint64_t)getpid() << 40;
+    if (getrandom(&h->at.token, sizeof h->at.token, 0) != sizeof h->at.token)
+        h->at.token = h->seen ^ (uint64_t)getpid() << 40;
     list_addresses(&h->at);
     *out = h;
     return PL_OK;
@@ -105,17 +129,33 @@ void pl_hub_where(const pl_hub *h, pl_control_at *out)
 
 void pl_hub_set_limit(pl_hub *h, double seconds)
 {
-    h->limit = (uint64_t)(seconds * 1e9);
+    if (seconds >= 1e-3 && seconds <= 1e9) h->limit = (uint64_t)(seconds * 1e9);
+}
+
+void pl_hub_set_home(pl_hub *h, int rank)
+{
+    h->home = rank;
+}
+
+static bool passed(const pl_hub *h, uint64_t since, uint64_t milliseconds)
+{
+    return h->clock - since > milliseconds * 1000000u;
 }
 
 /* ---- ending ----------------------------------------------------------------------------- */
-static void send_all(pl_hub *h, const char *line)
+static void tell(const peer *p, const char *line)
 {
-    for (int i = 0; i < h->n_peers; i++)
-        if (h->peers[i].fd >= 0 && send(h->peers[i].fd, line, strlen(line), MSG_NOSIGNAL) < 0) continue;
+    if (p->fd < 0 || send(p->fd, line, strlen(line), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return;
+    /* one that does not read is found by its silence */
 }
 
-/* What the ranks that are well were doing, most of them. */
+static void tell_all(pl_hub *h, const char *line)
+{
+    for (int i = 0; i < h->n_peers; i++)
+        if (h->peers[i].known) tell(&h->peers[i], line);
+}
+
+/* What a rank that is well was doing. */
 static const char *what_others_do(const pl_hub *h, int except)
 {
     for (int i = 0; i < h->n_peers; i++)
@@ -124,13 +164,19 @@ static const char *what_others_do(const pl_hub *h, int except)
     return "";
 }
 
+/* mpirun kills all ranks once some have gone, at times at once: the one that the hub is in speaks before they
+ * do, and they are silent. */
 static void end_world(pl_hub *h, int code)
 {
     char line[64];
-    h->ended = pl_sys_now_ns();
+    if (h->home >= 0) {
+        fprintf(stderr, "plimsoll: %s\n", h->verdict);
+        fflush(stderr);
+    }
+    h->ended = h->clock;
     h->code = code;
-    snprintf(line, sizeof line, "end %d\n", code == 8 ? 8 : code);
-    send_all(h, line);
+    snprintf(line, sizeof line, "end %d\n", code);
+    tell_all(h, line);
 }
 
 static void end_for_peer(pl_hub *h, const peer *p, const char *what)
@@ -150,49 +196,88 @@ void pl_hub_fail(pl_hub *h, int code, const char *text)
     end_world(h, code);
 }
 
-static void lose(pl_hub *h, peer *p)
+static void drop(peer *p)
 {
     close(p->fd);
     p->fd = -1;
-    if (p->known && !p->left) end_for_peer(h, p, "is gone: killed, or its machine is");
+}
+
+static void lose(pl_hub *h, peer *p)
+{
+    drop(p);
+    p->gone = true;
+    if (h->doubt && !h->ended && p->rank == h->doubter)
+        end_world(h, 8); /* it has said why */
+    else if (p->known && !p->left)
+        end_for_peer(h, p, "is gone: killed, or its machine is");
 }
 
 /* ---- messages --------------------------------------------------------------------------- */
-static void take_hello(pl_hub *h, peer *p, const char *text)
+static bool seated(const pl_hub *h, int rank)
 {
-    unsigned long long token = 0;
-    char host[64];
-    if (sscanf(text, "%d %llx %d %63s", &p->rank, &token, &p->pid, host) != 4 || token != h->at.token ||
-        p->rank < 0 || p->rank >= h->ranks) {
-        close(p->fd);
-        p->fd = -1;
-        return;
-    }
-    snprintf(p->host, sizeof p->host, "%s", host);
-    p->known = true;
-    if (!h->first) h->first = pl_sys_now_ns();
-    if (send(p->fd, "beat\n", 5, MSG_NOSIGNAL) < 0) return;
+    for (int i = 0; i < h->n_peers; i++)
+        if (h->peers[i].known && h->peers[i].rank == rank) return true;
+    return false;
 }
 
-static void take_line(pl_hub *h, peer *p, char *line)
+/* A rank may give up waiting and come again: it is here when it has answered, not before. */
+static void take_stranger(pl_hub *h, peer *p, const char *line)
 {
-    p->heard = pl_sys_now_ns();
-    if (strncmp(line, "hello ", 6) == 0) {
-        take_hello(h, p, line + 6);
-    } else if (strncmp(line, "beat ", 5) == 0) {
-        snprintf(p->doing, sizeof p->doing, "%s", line + 5);
-    } else if (strncmp(line, "limit ", 6) == 0) {
-        pl_hub_set_limit(h, strtod(line + 6, NULL));
-    } else if (strncmp(line, "bye ", 4) == 0) {
-        p->left = true;
-        h->n_left = h->n_left + 1;
-        if (atoi(line + 4) > h->code_left) h->code_left = atoi(line + 4);
-    } else if (strncmp(line, "fail ", 5) == 0 && !h->ended) {
-        char *text;
-        int code = (int)strtol(line + 5, &text, 10);
-        snprintf(h->verdict, sizeof h->verdict, "[rank %d host %s]%s", p->rank, p->host, text);
-        end_world(h, code);
+    unsigned long long token = 0;
+    char text[48];
+    if (p->greeted && strcmp(line, "here") == 0 && !seated(h, p->rank)) {
+        p->known = true;
+        h->came = h->clock;
+        snprintf(text, sizeof text, h->ended ? "end %d\n" : "stop %d\n", h->ended ? h->code : h->stop);
+        if (h->stop || h->ended) tell(p, text);
+        return;
     }
+    if (p->greeted || sscanf(line, "hello %d %llx %d %63s", &p->rank, &token, &p->pid, p->host) != 4 ||
+        token != h->at.token || p->rank < 0 || p->rank >= h->ranks || p->pid < 2) {
+        drop(p);
+        return;
+    }
+    p->greeted = true;
+    snprintf(text, sizeof text, "welcome %llx\n", token);
+    tell(p, text);
+}
+
+/* "CODE TEXT". That it cannot exchange may be the echo of another's end. */
+static void take_failure(pl_hub *h, const peer *p, const char *line)
+{
+    char *text;
+    long code = strtol(line, &text, 10);
+    if (h->ended || (h->doubt && code == 8)) return;
+    snprintf(h->verdict, sizeof h->verdict, "[rank %d host %s]%s", p->rank, p->host, text);
+    if (code == 8) {
+        h->doubt = h->clock;
+        h->doubter = p->rank;
+    } else {
+        end_world(h, code > 0 && code < 256 ? (int)code : 1);
+    }
+}
+
+static void take_bye(pl_hub *h, peer *p, int code)
+{
+    if (p->left) return;
+    p->left = true;
+    atomic_fetch_add(&h->n_left, 1);
+    if (code > h->code_left && code < 256) h->code_left = code;
+}
+
+static void take_line(pl_hub *h, peer *p, const char *line)
+{
+    p->heard = h->clock;
+    if (!p->known)
+        take_stranger(h, p, line);
+    else if (strncmp(line, "beat ", 5) == 0)
+        snprintf(p->doing, sizeof p->doing, "%s", line + 5);
+    else if (strncmp(line, "limit ", 6) == 0)
+        pl_hub_set_limit(h, strtod(line + 6, NULL));
+    else if (strncmp(line, "bye ", 4) == 0)
+        take_bye(h, p, atoi(line + 4));
+    else if (strncmp(line, "fail ", 5) == 0)
+        take_failure(h, p, line + 5);
 }
 
 static void read_peer(pl_hub *h, peer *p)
@@ -206,66 +291,91 @@ static void read_peer(pl_hub *h, peer *p)
     p->n_in += (size_t)n;
     p->in[p->n_in] = 0;
     char *at = p->in, *end;
-    while (p->fd >= 0 && (end = strchr(at, '\n'))) {
+    while (p->fd >= 0 && (end = memchr(at, '\n', p->n_in - (size_t)(at - p->in)))) {
         *end = 0;
         take_line(h, p, at);
         at = end + 1;
     }
     p->n_in -= (size_t)(at - p->in);
     memmove(p->in, at, p->n_in);
-    if (p->n_in == sizeof p->in - 1) p->n_in = 0; /* nobody sends such lines */
+    if (p->n_in < sizeof p->in - 1) return;
+    p->n_in = 0; /* no line is as long */
+    if (!p->known && p->fd >= 0) drop(p);
+}
+
+/* A seat that is free, or the one of the stranger that has been silent longest; -1: none. */
+static int find_seat(pl_hub *h)
+{
+    int worst = -1;
+    for (int i = 0; i < h->n_peers; i++) {
+        const peer *p = &h->peers[i];
+        if (p->known) continue;
+        if (p->fd < 0) return i;
+        if (worst < 0 || p->heard < h->peers[worst].heard) worst = i;
+    }
+    if (h->n_peers < 2 * h->ranks) return h->n_peers++;
+    if (worst >= 0) drop(&h->peers[worst]);
+    return worst;
 }
 
 static void accept_peer(pl_hub *h)
 {
     int fd = accept4(h->listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) return;
-    int i = 0; /* the seat of one that went before it said who it was, or a new one */
-    while (i < h->n_peers && (h->peers[i].known || h->peers[i].fd >= 0)) i++;
-    if (i == 2 * h->ranks) {
+    int seat = fd < 0 ? -1 : find_seat(h);
+    if (seat >= 0) {
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
+        h->peers[seat] = (peer){.fd = fd, .rank = -1, .heard = h->clock};
+    } else if (fd >= 0) {
         close(fd);
-        return;
     }
-    if (i == h->n_peers) h->n_peers++;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
-    h->peers[i] = (peer){.fd = fd, .rank = -1, .heard = pl_sys_now_ns()};
 }
 
 /* ---- tending ---------------------------------------------------------------------------- */
-static void check_silence(pl_hub *h, uint64_t now)
+static void check_silence(pl_hub *h)
 {
     char what[128];
-    int here = 0;
     for (int i = 0; i < h->n_peers && !h->ended; i++) {
         peer *p = &h->peers[i];
-        here += p->known;
-        if (!p->known || p->left || p->fd < 0 || now - p->heard < h->limit) continue;
+        uint64_t silent = h->clock - p->heard;
+        if (p->fd >= 0 && (p->left || !p->known) && silent > (uint64_t)STRANGER_MS * 1000000u) drop(p);
+        if (!p->known || p->left || p->fd < 0 || silent < h->limit) continue;
         snprintf(what, sizeof what, "has not been heard of for %.1f s: stopped, or its machine cannot be reached",
-                 1e-9 * (double)(now - p->heard));
+                 1e-9 * (double)silent);
         end_for_peer(h, p, what);
-        close(p->fd); /* it will not leave by itself */
-        p->fd = -1;
+        drop(p); /* it will not leave by itself */
     }
-    uint64_t since = here ? h->first : h->born, patience = here ? h->limit : (uint64_t)ARRIVE_MS * 1000000u;
-    if (!h->ended && here < h->ranks && now - since > patience) {
-        snprintf(h->missing, sizeof h->missing, "%d of %d ranks have come within %.0f s; missing:", here, h->ranks,
-                 1e-9 * (double)patience);
-        for (int i = 0; i < h->ranks; i++) {
-            size_t used = strlen(h->missing);
-            if (!pl_hub_pid(h, i)) snprintf(h->missing + used, sizeof h->missing - used, " %d", i);
-        }
-        pl_hub_fail(h, 8, h->missing);
-    }
+}
+
+static void check_arrival(pl_hub *h)
+{
+    char text[512];
+    int here = 0;
+    for (int i = 0; i < h->n_peers; i++) here += h->peers[i].known;
+    int patience = here ? ARRIVE_MS : ARRIVE_FIRST_MS;
+    if (h->ended || pl_hub_met(h) || !passed(h, h->came, (uint64_t)patience)) return;
+    size_t n = (size_t)snprintf(text, sizeof text, "%d of %d ranks have come, and no other for %d s; missing:", here,
+                                h->ranks, patience / 1000);
+    for (int i = 0; i < h->ranks && n + 12 < sizeof text; i++)
+        if (!seated(h, i)) n += (size_t)snprintf(text + n, sizeof text - n, " %d", i);
+    pl_hub_fail(h, 8, text);
 }
 
 static bool all_gone(const pl_hub *h)
 {
     int left = 0;
     for (int i = 0; i < h->n_peers; i++) {
-        if (h->peers[i].known && h->peers[i].fd >= 0) return false;
+        if (h->peers[i].known && h->peers[i].fd >= 0 && h->peers[i].rank != h->home) return false;
         left += h->peers[i].left;
     }
     return h->ended || left >= h->ranks;
+}
+
+/* Of the time between two looks, a quarter of the limit counts at most. */
+static void advance(pl_hub *h)
+{
+    uint64_t now = pl_sys_now_ns(), most = h->limit / 4;
+    h->clock += now - h->seen < most ? now - h->seen : most;
+    h->seen = now;
 }
 
 bool pl_hub_tend(pl_hub *h, int milliseconds)
@@ -275,43 +385,51 @@ bool pl_hub_tend(pl_hub *h, int milliseconds)
     int n = 0;
     at[n++] = (struct pollfd){.fd = h->listening, .events = POLLIN};
     for (int i = 0; i < h->n_peers && n < MOST; i++) at[n++] = (struct pollfd){.fd = h->peers[i].fd, .events = POLLIN};
-    int peers = n - 1;
-    if (poll(at, (nfds_t)n, milliseconds) > 0) {
-        for (int i = 0; i < peers; i++)
-            if (at[i + 1].revents && h->peers[i].fd >= 0) read_peer(h, &h->peers[i]);
-        if (at[0].revents) accept_peer(h);
+    int peers = n - 1, ready = poll(at, (nfds_t)n, milliseconds);
+    advance(h);
+    for (int i = 0; ready > 0 && i < peers; i++)
+        if (at[i + 1].revents && h->peers[i].fd >= 0) read_peer(h, &h->peers[i]);
+    if (ready > 0 && at[0].revents) accept_peer(h);
+    if (h->doubt && !h->ended && passed(h, h->doubt, DOUBT_MS)) end_world(h, 8);
+    if (passed(h, h->beat, BEAT_MS)) {
+        h->beat = h->clock;
+        tell_all(h, "beat\n");
+        check_silence(h);
+        check_arrival(h);
     }
-    uint64_t now = pl_sys_now_ns();
-    if (now - h->beat > (uint64_t)BEAT_MS * 1000000u) {
-        h->beat = now;
-        send_all(h, "beat\n");
-        check_silence(h, now);
-    }
-    return all_gone(h) || (h->ended && now - h->ended > (uint64_t)LEAVE_MS * 1000000u);
+    return all_gone(h) || (h->ended && passed(h, h->ended, h->home < 0 ? LEAVE_MS : LEAVE_HOME_MS));
 }
 
 void pl_hub_stop(pl_hub *h, int signal_number)
 {
     char line[32];
+    h->stop = signal_number; /* for those that have not come yet */
     snprintf(line, sizeof line, "stop %d\n", signal_number);
-    send_all(h, line);
+    tell_all(h, line);
 }
 
 const char *pl_hub_verdict(const pl_hub *h, int *code)
 {
-    *code = h->ended ? h->code : h->code_left;
+    *code = h->ended ? h->code : h->doubt ? 8 : h->code_left;
     return h->verdict;
 }
 
-int pl_hub_left(const pl_hub *h)
+bool pl_hub_met(const pl_hub *h)
 {
-    return h->n_left;
+    int here = 0;
+    for (int i = 0; i < h->n_peers; i++) here += h->peers[i].known;
+    return here == h->ranks;
+}
+
+int pl_hub_left(pl_hub *h)
+{
+    return atomic_load(&h->n_left);
 }
 
 int pl_hub_pid(const pl_hub *h, int rank)
 {
     for (int i = 0; i < h->n_peers; i++)
-        if (h->peers[i].known && h->peers[i].rank == rank) return h->peers[i].pid;
+        if (h->peers[i].known && h->peers[i].rank == rank && !h->peers[i].gone) return h->peers[i].pid;
     return 0;
 }
 

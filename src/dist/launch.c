@@ -1,13 +1,16 @@
 /* launch.c - starting ranks on this machine: mpirun does it, this process is the hub and speaks last.
  *
  * mpirun gets a process group of its own, so that Ctrl-C reaches this process alone: signals go to the
- * ranks through the control channel, and they stop at the end of a step, all at the same one.
+ * ranks through the control channel, and they stop at the end of a step, all at the same one. A signal
+ * that comes from several sides (torchrun tells all its processes) comes within a moment: it is one.
  */
+#include "base/sys.h"
 #include "dist/control.h"
 #include "dist/env.h"
 #include "plimsoll_ranks.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +26,16 @@ static void note_signal(int signal_number)
 {
     asked = signal_number;
     times = times + 1;
+}
+
+static void listen_to_signals(void)
+{
+    struct sigaction action = {.sa_handler = note_signal, .sa_flags = SA_RESTART}, old;
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    for (int i = 0; i < 3; i++) {
+        if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler == SIG_IGN) continue; /* nohup */
+        sigaction(signals[i], &action, NULL);
+    }
 }
 
 /* What mpirun is to know, unless the user's environment says otherwise. Ranks share cores: they must not
@@ -92,29 +105,53 @@ static int wait_for(pid_t pid, int milliseconds)
     return status;
 }
 
+static int own_code(int status)
+{
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* The first signal stops the ranks at the end of a step, one that comes later does not wait for it. */
+static void pass_signals(pl_hub *hub, int *seen, uint64_t *first)
+{
+    uint64_t now = pl_sys_now_ns();
+    if (times == *seen) return;
+    *seen = times;
+    if (*first == 0) {
+        *first = now;
+        pl_hub_stop(hub, (int)asked);
+    } else if (now - *first > 1000000000u) {
+        pl_hub_fail(hub, 128 + (int)asked, "stopped by a second signal, nothing was saved");
+    }
+}
+
+/* It has ended, and no rank has said why. */
+static void explain_mpirun(pl_hub *hub, int code)
+{
+    char text[160];
+    if (code == 127)
+        snprintf(text, sizeof text, "mpirun is not found: install openmpi-bin, or start the ranks yourself");
+    else
+        snprintf(text, sizeof text, "mpirun has ended with code %d before its ranks had%s", code,
+                 pl_hub_met(hub) ? "; the same command goes on from the last complete checkpoint" : " met");
+    pl_hub_fail(hub, code && code < 127 ? code : 8, text);
+}
+
 /* Until the world ends; *status is mpirun's once it is gone, -1 before. */
 static void look_after(pl_hub *hub, pid_t pid, int *status)
 {
     int seen = 0, state;
+    uint64_t first = 0;
     bool over = false;
     *status = -1;
     while (!over) {
         over = pl_hub_tend(hub, 50);
-        if (times > seen) {
-            if (times == 1) pl_hub_stop(hub, (int)asked);
-            if (times > 1) pl_hub_fail(hub, 128 + (int)asked, "stopped by a second signal, nothing was saved");
-            seen = times;
-        }
+        pass_signals(hub, &seen, &first);
         if (*status < 0 && waitpid(pid, &state, WNOHANG) == pid) {
             *status = state;
             for (int i = 0; i < 20 && !over; i++) over = pl_hub_tend(hub, 10); /* last words */
             int code;
             bool silent = !over && !pl_hub_verdict(hub, &code)[0];
-            int own = WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
-            if (silent)
-                pl_hub_fail(hub, own && own < 127 ? own : 8,
-                            own == 127 ? "mpirun is not found: install openmpi-bin, or start the ranks yourself"
-                                       : "the ranks ended before they had met");
+            if (silent) explain_mpirun(hub, own_code(state));
             over = true;
         }
     }
@@ -129,16 +166,15 @@ pl_status pl_ranks_launch(int ranks, char **argv, int *code)
     pl_control_at at;
     pl_hub_where(hub, &at);
     set_environment(&at);
-    struct sigaction action = {.sa_handler = note_signal, .sa_flags = SA_RESTART};
-    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
-    for (int i = 0; i < 3; i++) sigaction(signals[i], &action, NULL);
+    listen_to_signals();
     pl_status rc = start(ranks, argv, &pid);
     if (rc == PL_OK) {
         look_after(hub, pid, &status);
         const char *verdict = pl_hub_verdict(hub, code);
         if (verdict[0]) kill_ranks(hub, ranks);
         if (status < 0) status = wait_for(pid, verdict[0] ? 3000 : 20000);
-        if (!verdict[0] && *code == 0 && status != 0) *code = WIFEXITED(status) ? WEXITSTATUS(status) : 8;
+        if (!verdict[0] && *code == 0 && status != 0) /* their work is done: what happens on the way out undoes nothing */
+            fprintf(stderr, "plimsoll: warning: mpirun ended with code %d after all ranks had left in order\n", own_code(status));
         if (verdict[0]) fprintf(stderr, "plimsoll: %s\n", verdict);
     }
     pl_hub_free(hub);
@@ -167,8 +203,9 @@ static pl_status lead(int ranks, char **argv, int *code)
     PL_FAIL_IF(fd < 0 || bind(fd, (struct sockaddr *)&at, n) != 0 || listen(fd, 1024) != 0, PL_ERR_PEER,
                "torchrun's ranks cannot meet: %s", strerror(errno));
     PL_TRY(pl_ranks_launch(ranks, argv, code));
-    for (int i = 1; i < ranks; i++) {
-        int peer = accept(fd, NULL, NULL);
+    for (int i = 1; i < ranks; i++) { /* they have come long ago, or do not */
+        struct pollfd ready = {.fd = fd, .events = POLLIN};
+        int peer = poll(&ready, 1, 1000) > 0 ? accept(fd, NULL, NULL) : -1;
         unsigned char byte = (unsigned char)*code;
         if (peer >= 0 && send(peer, &byte, 1, MSG_NOSIGNAL) < 0) continue;
         if (peer >= 0) close(peer);
@@ -177,15 +214,32 @@ static pl_status lead(int ranks, char **argv, int *code)
     return PL_OK;
 }
 
+/* Its exit code; a signal to this process is one to the process that listens. */
+static int hear(int fd)
+{
+    struct ucred leader = {0};
+    socklen_t n = sizeof leader;
+    int seen = 0;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &leader, &n) != 0) leader.pid = 0;
+    for (;;) {
+        unsigned char byte;
+        struct pollfd ready = {.fd = fd, .events = POLLIN};
+        poll(&ready, 1, 50);
+        if (ready.revents) return recv(fd, &byte, 1, 0) == 1 ? byte : 8;
+        if (times > seen && leader.pid > 1) kill(leader.pid, (int)asked);
+        seen = times;
+    }
+}
+
 static pl_status follow(int *code)
 {
     struct sockaddr_un at;
     socklen_t n = torch_name(&at);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    unsigned char byte;
     for (int i = 0; i < 300 && fd >= 0; i++) {
         if (connect(fd, (struct sockaddr *)&at, n) == 0) {
-            *code = recv(fd, &byte, 1, 0) == 1 ? byte : 8;
+            listen_to_signals();
+            *code = hear(fd);
             close(fd);
             return PL_OK;
         }

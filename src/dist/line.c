@@ -1,4 +1,8 @@
-/* line.c - a rank's side of control.h: a connection and the thread that tends it. */
+/* line.c - a rank's side of control.h: a connection and the thread that tends it.
+ *
+ * A rank leaves in order: bye, the end of what it sends, and then it reads until the hub closes too; a
+ * connection closed with something unread would take the bye with it.
+ */
 #include "dist/control.h"
 
 #include "base/sys.h"
@@ -16,21 +20,37 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { BEAT_MS = 250, CONNECT_MS = 5000, TRIES = 20 };
+/* FIND: for reaching the hub at all; ANSWER: for its welcome, at one address; CLOSE: for its
+ * side of the end; FAIL: for being told to end, after a failure. */
+enum { BEAT_MS = 250, CONNECT_MS = 3000, ANSWER_MS = 10000, FIND_MS = 30000, CLOSE_MS = 2000, FAIL_MS = 8000 };
 
 struct pl_line {
     int fd, rank;
+    char host[64], hub[80]; /* hub: who it is, for people */
     pl_hub *own;
     pthread_t thread;
     pthread_mutex_t lock; /* of sending */
     atomic_bool closing;
     _Atomic uint64_t limit; /* ns */
-    uint64_t heard;
+    uint64_t seen, silent;  /* ns: the last look at the connection; since the hub was heard */
     void (*doing)(void *ctx, char *out, size_t cap);
     void *ctx;
     char in[256];
     size_t n_in;
 };
+
+/* Time in which this process runs: of that between two looks, not much more than a connection takes counts. */
+typedef struct watch {
+    uint64_t seen, spent;
+} watch;
+
+static bool within(watch *w, int milliseconds)
+{
+    uint64_t now = pl_sys_now_ns(), most = (uint64_t)(CONNECT_MS + 500) * 1000000u;
+    if (w->seen) w->spent += now - w->seen < most ? now - w->seen : most;
+    w->seen = now;
+    return w->spent < (uint64_t)milliseconds * 1000000u;
+}
 
 static void say(pl_line *l, const char *text)
 {
@@ -53,36 +73,42 @@ static void leave(const char *why, int code)
 /* Without the hub nobody tells: the lowest ranks do. */
 static void lose_hub(pl_line *l, const char *what)
 {
-    char why[256];
+    char text[480], line[640], doing[200] = "";
     if (atomic_load(&l->closing)) return;
-    snprintf(why, sizeof why, "[rank %d] %s; the same command goes on from the last complete checkpoint", l->rank,
-             what);
-    leave(l->rank <= 2 ? why : NULL, 8);
+    if (l->doing) l->doing(l->ctx, doing, sizeof doing);
+    snprintf(text, sizeof text, "%s %s; this rank was in %s; the same command goes on from the last complete "
+             "checkpoint", l->hub, what, doing[0] ? doing : "its start");
+    snprintf(line, sizeof line, "fail 8 %s\n", text);
+    say(l, line); /* one that was stopped may hear it yet */
+    snprintf(line, sizeof line, "[rank %d host %s] %s", l->rank, l->host, text);
+    leave(l->rank <= 2 ? line : NULL, 8);
 }
 
+/* What is no message of a hub is passed over. */
 static void take_line(pl_line *l, const char *line)
 {
-    l->heard = pl_sys_now_ns();
-    if (strncmp(line, "stop ", 5) == 0) kill(getpid(), atoi(line + 5));
-    if (strncmp(line, "end ", 4) == 0 && !l->own) leave(NULL, atoi(line + 4));
+    int number = 0;
+    if (strcmp(line, "beat") == 0) l->silent = 0;
+    if (sscanf(line, "stop %d", &number) == 1 && (number == SIGTERM || number == SIGINT || number == SIGHUP))
+        kill(getpid(), number);
+    if (sscanf(line, "end %d", &number) == 1 && !l->own) leave(NULL, number > 0 && number < 256 ? number : 8);
 }
 
 static void read_hub(pl_line *l)
 {
     ssize_t n = recv(l->fd, l->in + l->n_in, sizeof l->in - 1 - l->n_in, MSG_DONTWAIT);
-    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
-        lose_hub(l, "the process that looks after the ranks (rank 0, or the one that started them) is gone");
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) lose_hub(l, "is gone");
     if (n <= 0) return;
     l->n_in += (size_t)n;
-    l->in[l->n_in] = 0;
     char *at = l->in, *end;
-    while ((end = strchr(at, '\n'))) {
+    while ((end = memchr(at, '\n', l->n_in - (size_t)(at - l->in)))) {
         *end = 0;
         take_line(l, at);
         at = end + 1;
     }
     l->n_in -= (size_t)(at - l->in);
     memmove(l->in, at, l->n_in);
+    if (l->n_in == sizeof l->in - 1) l->n_in = 0; /* no line is as long */
 }
 
 /* ---- the thread ------------------------------------------------------------------------- */
@@ -94,13 +120,22 @@ static void beat(pl_line *l)
     say(l, line);
 }
 
-/* The hub in this process: it says what happened, last of all. */
+/* The hub in this process: it has said what happened. */
 static void tend_own(pl_line *l)
 {
     int code;
     if (!l->own || !pl_hub_tend(l->own, 0)) return;
-    const char *verdict = pl_hub_verdict(l->own, &code);
-    if (verdict[0]) leave(verdict, code);
+    if (pl_hub_verdict(l->own, &code)[0]) leave(NULL, code);
+}
+
+/* Time that this process itself did not run is no silence of the hub's: of that between two looks, a quarter
+ * of the limit counts at most. */
+static void check_silence(pl_line *l)
+{
+    uint64_t now = pl_sys_now_ns(), limit = atomic_load(&l->limit);
+    l->silent += now - l->seen < limit / 4 ? now - l->seen : limit / 4;
+    l->seen = now;
+    if (l->silent > limit) lose_hub(l, "has not been heard of within the time limit");
 }
 
 static void *tend(void *arg)
@@ -115,11 +150,9 @@ static void *tend(void *arg)
         }
         struct pollfd at = {.fd = l->fd, .events = POLLIN};
         poll(&at, 1, l->own ? 20 : BEAT_MS / 2);
+        check_silence(l);
         if (at.revents) read_hub(l);
         tend_own(l);
-        /* Time that this process itself did not run does not count: the pause is read before the clock. */
-        if (pl_sys_now_ns() - l->heard > atomic_load(&l->limit) && pl_sys_now_ns() - now < atomic_load(&l->limit) / 2)
-            lose_hub(l, "the process that looks after the ranks has not been heard of within the time limit");
     }
     return NULL;
 }
@@ -139,32 +172,55 @@ static int connect_to(uint32_t address, uint16_t port)
     return -1;
 }
 
-/* One address: connected, greeted and answered. A hub in this process is tended meanwhile. */
-static bool greet(pl_line *l, uint32_t address, const pl_control_at *at, const char *host)
+/* The next line of the hub's, exactly this one. A hub in this process is tended meanwhile. */
+static bool hears(pl_line *l, const char *want)
 {
-    char hello[256], answer[8] = "";
+    size_t n = strlen(want), got = 0;
+    char text[64];
+    watch w = {0, 0};
+    while (got < n && within(&w, ANSWER_MS)) {
+        struct pollfd at = {.fd = l->fd, .events = POLLIN};
+        if (l->own) pl_hub_tend(l->own, 5);
+        poll(&at, 1, l->own ? 0 : 50);
+        ssize_t k = at.revents ? recv(l->fd, text + got, n - got, MSG_DONTWAIT) : 0;
+        if (at.revents && (k == 0 || (k < 0 && errno != EAGAIN && errno != EINTR))) return false;
+        if (k > 0 && memcmp(text + got, want + got, (size_t)k) != 0) return false;
+        if (k > 0) got += (size_t)k;
+    }
+    return got == n;
+}
+
+/* One address: connected, greeted, welcomed. */
+static bool greet(pl_line *l, uint32_t address, const pl_control_at *at)
+{
+    char hello[256], welcome[48];
     l->fd = connect_to(address, at->port);
     if (l->fd < 0) return false;
-    snprintf(hello, sizeof hello, "hello %d %llx %d %s\n", l->rank, (unsigned long long)at->token, (int)getpid(), host);
+    snprintf(hello, sizeof hello, "hello %d %llx %d %s\n", l->rank, (unsigned long long)at->token, (int)getpid(),
+             l->host);
+    snprintf(welcome, sizeof welcome, "welcome %llx\n", (unsigned long long)at->token);
     say(l, hello);
-    for (int i = 0; l->own && i < 3; i++) pl_hub_tend(l->own, 10);
-    if (recv(l->fd, answer, 5, MSG_WAITALL) == 5 && memcmp(answer, "beat\n", 5) == 0) return true;
+    if (hears(l, welcome)) {
+        say(l, "here\n");
+        return true;
+    }
     close(l->fd);
     l->fd = -1;
     return false;
 }
 
-static bool find_hub(pl_line *l, const pl_control_at *at, const char *host)
+static bool find_hub(pl_line *l, const pl_control_at *at)
 {
-    for (int turn = 0; turn < TRIES; turn++) {
+    watch w = {0, 0};
+    while (within(&w, FIND_MS)) {
         for (int i = 0; i < PL_CONTROL_ADDRESSES && at->address[i]; i++)
-            if (greet(l, at->address[i], at, host)) return true;
+            if (greet(l, at->address[i], at)) return true;
         usleep(100000);
     }
     return false;
 }
 
-pl_status pl_line_open(const pl_control_at *at, int rank, const char *host, pl_hub *own,
+pl_status pl_line_open(const pl_control_at *at, int rank, const char *host, const char *hub, pl_hub *own,
                        void (*doing)(void *ctx, char *out, size_t cap), void *ctx, pl_line **out)
 {
     pl_line *l = pl_sys_alloc(sizeof *l);
@@ -177,8 +233,11 @@ pl_status pl_line_open(const pl_control_at *at, int rank, const char *host, pl_h
     atomic_store(&l->limit, 10000000000u);
     pthread_mutex_init(&l->lock, NULL);
     sigset_t all, old;
-    bool found = find_hub(l, at, host);
-    l->heard = pl_sys_now_ns();
+    snprintf(l->host, sizeof l->host, "%s", host);
+    snprintf(l->hub, sizeof l->hub, "%s", hub);
+    if (own) pl_hub_set_home(own, rank);
+    bool found = find_hub(l, at);
+    l->seen = pl_sys_now_ns();
     sigfillset(&all); /* signals are the main thread's */
     pthread_sigmask(SIG_SETMASK, &all, &old);
     bool started = found && pthread_create(&l->thread, NULL, tend, l) == 0;
@@ -200,6 +259,20 @@ void pl_line_set_limit(pl_line *l, double seconds)
     say(l, line);
 }
 
+/* Until the hub has closed its side, for a moment at most. */
+static void drain(pl_line *l)
+{
+    char rest[256];
+    watch w = {0, 0};
+    shutdown(l->fd, SHUT_WR);
+    while (within(&w, CLOSE_MS)) {
+        struct pollfd at = {.fd = l->fd, .events = POLLIN};
+        poll(&at, 1, 50);
+        ssize_t n = at.revents ? recv(l->fd, rest, sizeof rest, MSG_DONTWAIT) : 1;
+        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return;
+    }
+}
+
 void pl_line_close(pl_line *l, int ranks, int code)
 {
     char line[32];
@@ -207,10 +280,11 @@ void pl_line_close(pl_line *l, int ranks, int code)
     snprintf(line, sizeof line, "bye %d\n", code);
     if (!l->own) atomic_store(&l->closing, true); /* a hub that closes now is no news */
     say(l, line);
-    /* The hub stays until every rank has said its word, at most for a moment. */
-    for (int i = 0; l->own && i < 500 && pl_hub_left(l->own) < ranks; i++) usleep(10000);
+    /* The hub stays until every rank has said its word; its thread ends the process if one cannot. */
+    while (l->own && pl_hub_left(l->own) < ranks) usleep(10000);
     atomic_store(&l->closing, true);
     pthread_join(l->thread, NULL);
+    if (!l->own) drain(l);
     close(l->fd);
     pthread_mutex_destroy(&l->lock);
     pl_sys_free(l);
@@ -219,11 +293,15 @@ void pl_line_close(pl_line *l, int ranks, int code)
 void pl_line_fail(pl_line *l, int code, const char *text)
 {
     char line[900];
-    snprintf(line, sizeof line, "fail %d %s", code, text);
-    for (char *p = line; *p; p++)
-        if (*p == '\n') *p = ' ';
-    strcat(line, "\n");
+    int n = snprintf(line, sizeof line - 1, "fail %d %s", code, text);
+    size_t end = n < (int)sizeof line - 2 ? (size_t)n : sizeof line - 2;
+    for (size_t i = 0; i < end; i++)
+        if (line[i] == '\n') line[i] = ' ';
+    line[end] = '\n';
+    line[end + 1] = 0;
     say(l, line);
-    sleep(8); /* the thread ends the process as soon as the hub says so */
-    leave(text, code);
+    /* The thread ends the process as soon as the hub says so; signals do not make it sooner. */
+    for (watch w = {0, 0}; within(&w, FAIL_MS);) usleep(50000);
+    snprintf(line, sizeof line, "[rank %d host %s] %s", l->rank, l->host, text);
+    leave(line, code);
 }

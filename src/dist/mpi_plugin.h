@@ -8,7 +8,7 @@
 
 #include "ir/comm.h"
 
-enum { PL_MPI_ABI = 1 };
+enum { PL_MPI_ABI = 2 };
 typedef struct pl_mpi_plugin_info {
     int abi;
     const char *version; /* PL_VERSION_STRING at its build */

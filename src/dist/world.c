@@ -80,16 +80,19 @@ static pl_status meet(pl_world *w)
 static void say_doing(void *ctx, char *out, size_t cap)
 {
     const pl_world *w = ctx;
-    const char *phase = w->phase, *op = w->comm.op, *name = w->comm.name;
-    snprintf(out, cap, "%s at step %lld, %s %s (exchange %llu)", phase ? phase : "its start", (long long)w->step,
-             op ? op : "no exchange", name ? name : "", (unsigned long long)w->comm.calls);
+    const char *phase = atomic_load(&w->phase);
+    char text[sizeof w->comm.said];
+    unsigned long long calls = pl_comm_noted(&w->comm, text);
+    snprintf(out, cap, "%s at step %lld, %s (exchange %llu)", phase ? phase : "its start",
+             (long long)atomic_load(&w->step), text[0] ? text : "no exchange", calls);
 }
 
 static pl_status open_line(pl_world *w, const pl_control_at *at)
 {
-    char host[PL_HOST_BYTES] = "";
+    char host[PL_HOST_BYTES] = "", hub[PL_HOST_BYTES + 16] = "the process that started the ranks";
     if (gethostname(host, sizeof host - 1) != 0) snprintf(host, sizeof host, "unknown");
-    return pl_line_open(at, w->env.rank, host, w->hub, say_doing, w, &w->line);
+    if (w->member) snprintf(hub, sizeof hub, "rank 0 host %s", w->member[0].host);
+    return pl_line_open(at, w->env.rank, host, hub, w->hub, say_doing, w, &w->line);
 }
 
 /* The process that started the ranks has the hub: they are heard of before they enter MPI, which waits
@@ -117,8 +120,18 @@ static pl_status make_hub(pl_world *w)
     return rc == PL_OK ? open_line(w, &at) : rc;
 }
 
+/* srun without an MPI plug-in: MPI would abort, or make worlds of one rank each. */
+static pl_status check_launcher(const pl_rank_env *env)
+{
+    PL_FAIL_IF(strcmp(env->launcher, "srun") == 0 && !getenv("PMIX_RANK"), PL_ERR_PEER,
+               "srun has started %d processes and does not let MPI bring them together: use srun --mpi=pmix (srun "
+               "--mpi=list shows what there is), or mpirun", env->size);
+    return PL_OK;
+}
+
 static pl_status join(pl_world *w)
 {
+    PL_TRY(check_launcher(&w->env));
     PL_TRY(pl_mpi_load(&w->mpi));
     PL_TRY(find_hub(w));
     const char *why = w->mpi->open(&w->comm);
@@ -165,8 +178,8 @@ void pl_world_set_limit(pl_world *w, double seconds)
 void pl_world_doing(pl_world *w, const char *phase, int64_t step)
 {
     if (!w) return;
-    w->phase = phase;
-    w->step = step;
+    atomic_store(&w->phase, phase);
+    atomic_store(&w->step, step);
 }
 
 void pl_world_fail(pl_world *w, int code, const char *text)

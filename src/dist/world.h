@@ -7,6 +7,8 @@
 #include "dist/mpi_plugin.h"
 #include "plimsoll_ranks.h"
 
+#include <stdatomic.h>
+
 enum { PL_HOST_BYTES = 64 };
 
 /* What every rank knows of each. */
@@ -24,8 +26,8 @@ struct pl_world {
     pl_member *member; /* size of them */
     pl_hub *hub;       /* when it is this process's */
     pl_line *line;     /* NULL: none (tests) */
-    const char *volatile phase; /* "saving", "evaluating", ...; static text */
-    volatile int64_t step;
+    const char *_Atomic phase; /* "saving", "evaluating", ...; static text */
+    _Atomic int64_t step;
 };
 
 /* async.c: a thread for the communicator's exchanges. */

@@ -12,6 +12,8 @@
 
 #include "plimsoll.h"
 
+#include <string.h>
+
 typedef struct pl_parcel {
     void *at;
     size_t bytes;
@@ -41,19 +43,45 @@ struct pl_comm {
     pl_parcel *send, *recv; /* size entries each; the entry of the rank itself is not looked at */
     /* Every rank calls it; returns when all its parcels are there and those it sent may be changed. */
     pl_status (*exchange)(pl_comm *c);
-    const char *volatile op, *volatile name; /* what is being exchanged, for whoever watches */
-    volatile uint64_t calls;                 /* exchanges begun */
-    uint64_t sent_bytes[PL_N_TRAFFIC];       /* to other ranks */
-    void *self;                              /* the engine's */
-    pl_async *async;                         /* NULL: exchanges are made where they stand */
+    const char *op, *name;             /* what is exchanged next, for people; may be gone after it */
+    uint64_t calls;                    /* exchanges begun */
+    uint64_t sent_bytes[PL_N_TRAFFIC]; /* to other ranks */
+    void *self;                        /* the engine's */
+    pl_async *async;                   /* NULL: exchanges are made where they stand */
+    uint64_t said[10];                 /* text: the exchange begun last; read by another thread */
 };
+
+/* Op and name go to `said` word by word: who reads at the same time sees a mixture of two at worst, and
+ * never memory of a graph that is no more. */
+static inline void pl_comm_note(pl_comm *c)
+{
+    char text[sizeof c->said] = "";
+    uint64_t word[sizeof c->said / sizeof *c->said];
+    const char *part[3] = {c->op ? c->op : "", c->name && c->name[0] ? " " : "", c->name ? c->name : ""};
+    size_t n = 0;
+    for (int i = 0; i < 3; i++)
+        for (const char *p = part[i]; *p && n + 1 < sizeof text; p++) text[n++] = *p;
+    memcpy(word, text, sizeof word);
+    for (size_t i = 0; i < sizeof word / sizeof *word; i++) __atomic_store_n(&c->said[i], word[i], __ATOMIC_RELAXED);
+    __atomic_store_n(&c->calls, c->calls + 1, __ATOMIC_RELAXED);
+}
+
+/* The same, back. out: sizeof c->said bytes. */
+static inline uint64_t pl_comm_noted(const pl_comm *c, char *out)
+{
+    uint64_t word[sizeof c->said / sizeof *c->said];
+    for (size_t i = 0; i < sizeof word / sizeof *word; i++) word[i] = __atomic_load_n(&c->said[i], __ATOMIC_RELAXED);
+    memcpy(out, word, sizeof word);
+    out[sizeof word - 1] = 0;
+    return __atomic_load_n(&c->calls, __ATOMIC_RELAXED);
+}
 
 /* One exchange, counted. */
 static inline pl_status pl_comm_exchange(pl_comm *c, enum pl_traffic kind)
 {
     for (int r = 0; r < c->size; r++)
         if (r != c->rank) c->sent_bytes[kind] += c->send[r].bytes;
-    c->calls = c->calls + 1;
+    pl_comm_note(c);
     pl_status rc = c->exchange(c);
     if (rc == PL_ERR_PEER)
         return pl_fail(rc, "rank %d cannot exchange %s %s with the others: one is gone, or they are at another exchange",

@@ -26,6 +26,7 @@ typedef struct pl_nn_ranks {
     int ranks, rank;
     pl_shard shard;
     bool sync_norm;        /* BatchNorm's statistics are of all ranks' samples */
+    bool always;           /* gradients are exchanged even where one rank is the whole world */
     bool blind_norm;       /* BatchNorm uses its running statistics: to look for other couplings */
     uint64_t bucket_bytes; /* gradients are reduced in runs of about so many */
 } pl_nn_ranks;

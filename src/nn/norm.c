@@ -116,18 +116,22 @@ pl_val pl_nn_rms_norm(pl_nn *m, pl_val x, const char *name, pl_nn_norm o)
     return pl_cast(g, y, own);
 }
 
-/* Moments of all ranks' samples, n each, from those of this rank's: the mean of means, and the mean of
- * variances plus the variance of means. Returns how many samples those are. */
-static int64_t world_moments(pl_nn *m, int ranks, int64_t n, pl_val *mean, pl_val *var)
+/* Moments of all ranks' samples: the mean of means, and the mean of variances plus the variance of
+ * means. All of it in f64, rounded once, so that they have the bits that one rank's moments of all those
+ * samples have: a kink or a maximum behind them falls to the same side whatever the number of ranks. */
+static void world_moments(pl_nn *m, int ranks, pl_val x, uint32_t axes, pl_val *mean, pl_val *var)
 {
     pl_graph *g = m->g;
     const char *path = m->state->path;
     double share = 1.0 / ranks;
-    pl_val center = pl_scale(g, pl__nn_over_ranks(m, *mean, pl_nn_name(m, "%s.mean", path)), share);
-    pl_val spread = pl_add(g, *var, pl_square(g, pl_sub(g, *mean, center)));
-    *var = pl_scale(g, pl__nn_over_ranks(m, spread, pl_nn_name(m, "%s.var", path)), share);
-    *mean = center;
-    return n * ranks;
+    pl_dtype own = pl_val_type(g, x).dtype == PL_F64 ? PL_F64 : PL_F32;
+    pl_val mu, v;
+    pl_moments(g, pl_cast(g, x, PL_F64), axes, false, &mu, &v);
+    pl_val center = pl_scale(g, pl__nn_over_ranks(m, mu, pl_nn_name(m, "%s.mean", path)), share);
+    pl_val spread = pl_add(g, v, pl_square(g, pl_sub(g, mu, center)));
+    spread = pl_scale(g, pl__nn_over_ranks(m, spread, pl_nn_name(m, "%s.var", path)), share);
+    *mean = pl_cast(g, center, own);
+    *var = pl_cast(g, spread, own);
 }
 
 pl_val pl_nn_batch_norm(pl_nn *m, pl_val x, const char *name, pl_nn_norm o)
@@ -136,7 +140,9 @@ pl_val pl_nn_batch_norm(pl_nn *m, pl_val x, const char *name, pl_nn_norm o)
     pl_graph *g = m->g;
     pl_type t = pl_val_type(g, x);
     int64_t c = pl__nn_dim(m, x, -1);
-    int64_t n = c > 0 ? pl_type_elems(&t) / c : 0; /* samples a channel has */
+    const pl_nn_ranks *ranks = pl__nn_ranks(m);
+    bool sync = ranks && ranks->sync_norm;
+    int64_t n = c > 0 ? pl_type_elems(&t) / c * (sync ? ranks->ranks : 1) : 0; /* samples a channel has */
     if (t.rank < 2 || (m->training && n < 2))
         return pl_nn_fail(m, PL_ERR_SHAPE, "%s: batch statistics of %lld values a channel",
                           name, (long long)n);
@@ -147,12 +153,11 @@ pl_val pl_nn_batch_norm(pl_nn *m, pl_val x, const char *name, pl_nn_norm o)
     int count_slot = pl_nn_buffer(m, "num_batches_tracked", PL_RANK0(PL_I64),
                                   (pl_init){PL_INIT_CONST, 0, 0});
     pl_val mean = pl_nn_read(m, mean_slot), var = pl_nn_read(m, var_slot);
-    const pl_nn_ranks *ranks = pl__nn_ranks(m);
     if (m->training && !(ranks && ranks->blind_norm)) {
         uint32_t axes = 0;
         for (int i = 0; i + 1 < t.rank; i++) axes |= PL_AXIS(i);
-        pl_moments(g, x, axes, false, &mean, &var);
-        if (ranks && ranks->sync_norm) n = world_moments(m, ranks->ranks, n, &mean, &var);
+        if (sync) world_moments(m, ranks->ranks, x, axes, &mean, &var);
+        else pl_moments(g, x, axes, false, &mean, &var);
         double momentum = o.momentum > 0 ? o.momentum : 0.1;
         pl__nn_statistic(m, mean_slot, mean, momentum);
         pl__nn_statistic(m, var_slot, pl_scale(g, var, (double)n / (double)(n - 1)), momentum);

@@ -36,9 +36,14 @@ static int ranks_of(const pl_nn *m)
     return m->state->ranks ? m->state->ranks->ranks : 1;
 }
 
+static bool exchanges(const pl_nn *m)
+{
+    return ranks_of(m) > 1 || (m->state->ranks && m->state->ranks->always);
+}
+
 pl_val pl__nn_over_ranks(pl_nn *m, pl_val x, const char *name)
 {
-    return pl_all_reduce(m->g, x, ranks_of(m), name);
+    return exchanges(m) ? pl_all_reduce(m->g, x, ranks_of(m), name) : x;
 }
 
 /* ---- parts ------------------------------------------------------------------------------ */
@@ -201,7 +206,7 @@ static void reduce_parts(pl_nn *m, const item *list, int n, pl_val *grad, const 
 
 void pl__nn_reduce(pl_nn *m, pl_grads *grads, bool parts)
 {
-    if (ranks_of(m) == 1 || grads->n == 0) return;
+    if (!exchanges(m) || grads->n == 0) return;
     item *list = items_new(m, grads->n, grads->grad, grads->slot);
     for (int at = 0, n, i = 0; list && at < grads->n; at += n, i++) {
         n = bucket_size(m, list, at, grads->n);

@@ -348,7 +348,7 @@ COLLECTIVE(broadcast_from, same_infer, broadcast_vjp, gather_cost, broadcast_ker
 static pl_val collective(pl_graph *g, const pl_op *op, pl_val x, int ranks, int root, const char *name)
 {
     pl_collective_attr a = {ranks, root, name ? name : ""};
-    return ranks == 1 ? x : pl_build1(g, op, &a, 1, &x);
+    return pl_build1(g, op, &a, 1, &x);
 }
 
 pl_val pl_all_reduce(pl_graph *g, pl_val x, int ranks, const char *name)

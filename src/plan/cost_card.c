@@ -60,13 +60,20 @@ const pl_card *pl_card_find(const char *name)
     return NULL;
 }
 
-static double rate_of(const pl_card *card, pl_dtype dtype, bool tf32)
+/* Three products, and what splitting values and adding up in f32 leaves of the units' rate. */
+static double split_rate(const pl_card *card)
+{
+    enum { WORTH = 4 };
+    return card->tf32 >= WORTH * card->f32 ? card->tf32 / 3 * 0.65 : card->f32;
+}
+
+static double rate_of(const pl_card *card, pl_dtype dtype, pl_card_f32 f32)
 {
     switch (dtype) {
     case PL_F16: return card->f16;
     case PL_BF16: return card->bf16;
     case PL_F64: return card->f32 / 32;
-    default: return tf32 ? card->tf32 : card->f32;
+    default: return f32 == PL_CARD_TF32 ? card->tf32 : f32 == PL_CARD_SPLIT ? split_rate(card) : card->f32;
     }
 }
 
@@ -93,7 +100,7 @@ double pl_card_fixed_ns(const pl_card *card, const pl_cost *c)
     return card->launch_ns + (c->work == PL_WORK_MOVE ? 0 : FILL_NS);
 }
 
-double pl_card_ns(const pl_card *card, const pl_cost *c, pl_dtype dtype, bool tf32)
+double pl_card_ns(const pl_card *card, const pl_cost *c, pl_dtype dtype, pl_card_f32 f32)
 {
     /* What well written kernels reach of the published figures. */
     static const double reach[] = {[PL_WORK_MOVE] = 0.5,
@@ -102,7 +109,7 @@ double pl_card_ns(const pl_card *card, const pl_cost *c, pl_dtype dtype, bool tf
                                    [PL_WORK_ATTENTION] = 0.45,
                                    [PL_WORK_LINK] = 0.5};
     if (c->flops <= 0 && c->bytes <= 0) return 0;
-    double rate = c->work == PL_WORK_MOVE || c->work == PL_WORK_LINK ? card->f32 : rate_of(card, dtype, tf32);
+    double rate = c->work == PL_WORK_MOVE || c->work == PL_WORK_LINK ? card->f32 : rate_of(card, dtype, f32);
     if (c->work == PL_WORK_PRODUCT || c->work == PL_WORK_CONV) rate *= product_share(card, c);
     double compute = c->flops / (rate * reach[c->work]), move = c->bytes / (PL_CARD_MOVES * card->bandwidth);
     return pl_card_fixed_ns(card, c) + 1e9 * fmax(compute, move);

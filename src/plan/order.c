@@ -429,25 +429,50 @@ static void try_all(search *x, uint32_t *base, uint32_t *topo, pl_arena *mem, ui
     wander(x, walk, p->opts->seed);
 }
 
-/* Exchanges between ranks begin as soon as what they send exists, where that does not raise the peak: so
- * they run beside what is computed meanwhile. All ranks have the same order, whatever it is. */
+static bool is_exchange(const pl_problem *p, uint32_t task)
+{
+    const pl_unit *u = &p->units->unit[p->unit[task]];
+    return u->kind == PL_UNIT_KERNEL && (pl_node_get(p->g, u->nodes[0])->op->flags & PL_OP_RANKS);
+}
+
+/* Moves the task to where all that it needs is done, in x->tmp; pos holds the places of tasks there. */
+static void hoist(search *x, uint32_t task)
+{
+    const pl_problem *p = x->p;
+    uint32_t to = 0;
+    for (uint32_t e = p->preds.start[task]; e < p->preds.start[task + 1]; e++)
+        if (x->pos[p->preds.list[e]] + 1 > to) to = x->pos[p->preds.list[e]] + 1;
+    if (to >= x->pos[task]) return;
+    move_task(x->tmp, x->pos[task], to);
+    for (uint32_t k = 0; k < p->n_tasks; k++) x->pos[x->tmp[k]] = k;
+}
+
+/* Moves an exchange, and with `feeds` first what it reads, up; the order is kept if its peak is no higher. */
+static bool try_hoist(search *x, uint32_t task, bool feeds)
+{
+    const pl_problem *p = x->p;
+    memcpy(x->tmp, x->best, p->n_tasks * sizeof *x->tmp);
+    for (uint32_t k = 0; k < p->n_tasks; k++) x->pos[x->tmp[k]] = k;
+    for (uint32_t e = p->preds.start[task]; feeds && e < p->preds.start[task + 1]; e++)
+        if (!is_exchange(p, p->preds.list[e])) hoist(x, p->preds.list[e]);
+    hoist(x, task);
+    if (memcmp(x->tmp, x->best, p->n_tasks * sizeof *x->tmp) == 0) return true;
+    pl_life_replay(p, x->tmp, x->peak, &x->life);
+    if (x->life.peak > x->peak) return false;
+    memcpy(x->best, x->tmp, p->n_tasks * sizeof *x->tmp);
+    return true;
+}
+
+/* Exchanges between ranks begin as soon as what they send exists, and the bucket that they send is gathered as
+ * soon as its tensors do, where that does not raise the peak: so they run beside what is computed meanwhile. All
+ * ranks have the same order, whatever it is. */
 static void hoist_exchanges(search *x)
 {
     const pl_problem *p = x->p;
     if (!p->units) return; /* a problem of bare tasks has none */
     for (uint32_t i = 0; i < p->n_tasks; i++) {
-        const pl_unit *u = &p->units->unit[p->unit[x->best[i]]];
-        bool exchange = u->kind == PL_UNIT_KERNEL && (pl_node_get(p->g, u->nodes[0])->op->flags & PL_OP_RANKS);
-        uint32_t t = x->best[i], to = 0;
-        if (!exchange) continue;
-        for (uint32_t k = 0; k < p->n_tasks; k++) x->pos[x->best[k]] = k;
-        for (uint32_t e = p->preds.start[t]; e < p->preds.start[t + 1]; e++)
-            if (x->pos[p->preds.list[e]] + 1 > to) to = x->pos[p->preds.list[e]] + 1;
-        if (to >= i) continue;
-        memcpy(x->tmp, x->best, p->n_tasks * sizeof *x->tmp);
-        move_task(x->tmp, i, to);
-        pl_life_replay(p, x->tmp, x->peak, &x->life);
-        if (x->life.peak <= x->peak) memcpy(x->best, x->tmp, p->n_tasks * sizeof *x->tmp);
+        uint32_t task = x->best[i];
+        if (is_exchange(p, task) && !try_hoist(x, task, true)) (void)try_hoist(x, task, false);
     }
 }
 

@@ -144,8 +144,10 @@ static double estimate_ns(const pl_program *p, uint32_t unit)
     const pl_card *card = card_of(p->dev);
     const pl_call *call = &p->call[unit];
     pl_dtype dtype = call->n_in ? call->in_type[0].dtype : PL_F32;
-    bool tf32 = p->opts.precision == PL_PRECISION_TF32;
-    return card ? pl_card_ns(card, &p->cost[unit], dtype, tf32)
+    pl_card_f32 f32 = p->opts.precision == PL_PRECISION_TF32 ? PL_CARD_TF32
+                      : p->opts.fp32 == PL_FP32_PLAIN        ? PL_CARD_PLAIN
+                                                             : PL_CARD_SPLIT;
+    return card ? pl_card_ns(card, &p->cost[unit], dtype, f32)
                 : 1e6 * pl_cost_ms(&p->cost[unit], pl_pool_threads());
 }
 

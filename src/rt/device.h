@@ -59,7 +59,15 @@ typedef struct pl_tape_plan {
 typedef struct pl_device_mode {
     bool tf32;     /* f32 products may use 10-bit mantissas */
     bool autotune; /* algorithms are chosen by timing */
+    bool plain;    /* f32 products by f32 units alone, not as sums of TF32 products */
 } pl_device_mode;
+
+/* What a slot holds before the first step (rt/init.c has the definition). */
+typedef struct pl_slot_draws {
+    uint64_t seed;
+    uint32_t stream;
+    pl_init init;
+} pl_slot_draws;
 
 typedef struct pl_device {
     const char *name;
@@ -74,6 +82,9 @@ typedef struct pl_device {
     pl_status (*grow)(void *p, size_t from, size_t to);
     pl_status (*fill)(void *to, int byte, size_t bytes); /* after everything begun before; may not have ended */
     void (*set_mode)(const pl_device_mode *m); /* NULL: there is only one way */
+    /* Elements first .. first + n - 1 of a slot of floats, at `to`, after everything begun before; may not have
+     * ended. NULL: the host makes them. */
+    pl_status (*draw)(void *to, pl_dtype dtype, const pl_slot_draws *from, int64_t first, int64_t n);
     /* Chooses a kernel for the unit; reference: the plainest one. `call` has types and
      * attributes: a node's own for a kernel, the unit's in[] and out[] for a group. */
     pl_status (*prepare)(const pl_graph *g, const pl_unit *u, const pl_call *call,
@@ -94,8 +105,8 @@ typedef struct pl_device {
     /* Copies after everything begun before; they return when done. */
     pl_status (*write)(void *to, const void *from, size_t bytes);
     pl_status (*read)(void *to, const void *from, size_t bytes);
-    /* May run the launches, on inputs that are zero: state and arena hold no data afterwards.
-     * *failed is the launch that failed, or beyond the last one. */
+    /* May run the launches, on inputs that are zero: state and arena hold no data afterwards. All memory
+     * that runs will take is taken. *failed is the launch that failed, or beyond the last one. */
     pl_status (*tape_new)(const pl_tape_plan *plan, void **out, uint32_t *failed);
     void (*tape_free)(void *tape); /* NULL is fine; nothing of it runs any more */
     /* host[turn] is written: the inputs of the next run may go up while the last one works. */
@@ -137,7 +148,7 @@ uint64_t pl_program_stage_bytes(const pl_program *p);
 /* ---- the CUDA plug-in ----------------------------------------------------------------------
  * libplimsoll_cuda.so exports `pl_cuda_plugin`. The number changes with this file, ir/ and
  * whatever else of the engine the plug-in reads. */
-enum { PL_CUDA_ABI = 3 };
+enum { PL_CUDA_ABI = 4 };
 typedef struct pl_cuda_plugin_info {
     int abi;
     const char *version; /* PL_VERSION_STRING at its build */

@@ -110,9 +110,12 @@ static pl_status make_tape(pl_session *s, pl_bound *b)
 
 pl_status pl_feed_make(pl_session *s)
 {
+    uint64_t at = pl_sys_now_ns();
     for (int i = 0; i < s->n_bound; i++) PL_TRY(make_blocks(s, &s->bound[i]));
     PL_TRY(make_shared(s));
+    s->times.host = pl_lap(&at);
     for (int i = 0; i < s->n_bound; i++) PL_TRY(make_tape(s, &s->bound[i]));
+    s->times.record = pl_lap(&at);
     return s->state_bytes ? s->dev->fill(s->state, 0, s->state_bytes) : PL_OK;
 }
 

@@ -2,8 +2,8 @@
  *
  * An element is a function of (seed, name of its slot, index): not of the device, of the number of
  * threads or of what else is in the store. Draws are made by the batch (cpu/draw.h), shifted and
- * scaled in double, and rounded once. On a device that is apart zeros are filled there, the rest
- * passes through the host's block part by part.
+ * scaled in double, and rounded once. A device that is apart makes its own where it can; zeros are filled
+ * there in any case, and the rest passes through the host's block part by part.
  */
 #include "base/dtype.h"
 #include "base/pool.h"
@@ -73,15 +73,21 @@ static void fill_chunk(void *ctx, int64_t task, int worker)
     }
 }
 
+static pl_slot_draws draws_of(const pl_slot *slot, uint64_t seed)
+{
+    uint64_t h = XXH64(slot->name, strlen(slot->name), 0);
+    return (pl_slot_draws){seed ^ (h & 0xffffffff00000000u), (uint32_t)h, slot->init};
+}
+
 /* Elements [first, first + n) of a slot, at base. */
 static void init_part(const pl_slot *slot, uint64_t seed, int64_t first, int64_t n, void *base)
 {
-    uint64_t h = XXH64(slot->name, strlen(slot->name), 0);
+    pl_slot_draws d = draws_of(slot, seed);
     job j = {.base = base,
              .dtype = slot->type.dtype,
              .init = slot->init,
-             .from = {.seed = seed ^ (h & 0xffffffff00000000u),
-                      .stream = (uint32_t)h,
+             .from = {.seed = d.seed,
+                      .stream = d.stream,
                       .normal = slot->init.kind == PL_INIT_NORMAL,
                       .dtype = PL_F32}, /* all bits: what is drawn is rounded after scaling */
              .first = first,
@@ -111,6 +117,10 @@ static pl_status init_apart(pl_session *s, int i, uint64_t seed)
     char *to = s->state + s->slot_at[i];
     int64_t begin, all = elems_here(slot, &begin), part = (int64_t)(s->bounce_bytes / elem);
     if (is_zero(&slot->init) && all > 0) return s->dev->fill(to, 0, (size_t)all * elem);
+    if (s->dev->draw && pl_dtype_is_float(slot->type.dtype)) {
+        pl_slot_draws from = draws_of(slot, seed);
+        return s->dev->draw(to, slot->type.dtype, &from, begin, all);
+    }
     for (int64_t first = 0; first < all; first += part) {
         int64_t n = all - first < part ? all - first : part;
         if (first == 0 || slot->init.kind != PL_INIT_CONST) init_part(slot, seed, begin + first, n, s->bounce);
@@ -121,6 +131,7 @@ static pl_status init_apart(pl_session *s, int i, uint64_t seed)
 
 pl_status pl_session_init(pl_session *s, uint64_t seed)
 {
+    uint64_t at = pl_sys_now_ns();
     for (int i = 0; i < s->n_slots; i++) {
         const pl_slot *slot = pl_store_slot(s->store, i);
         int64_t first, n = elems_here(slot, &first);
@@ -131,5 +142,6 @@ pl_status pl_session_init(pl_session *s, uint64_t seed)
         else
             init_part(slot, seed, first, n, s->state + s->slot_at[i]);
     }
+    s->times.init = pl_lap(&at);
     return PL_OK;
 }

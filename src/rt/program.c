@@ -230,8 +230,11 @@ static pl_status make_plan(pl_program *p)
     p->call = pl_arena_new(&p->mem, pl_call, n + 1);
     p->cost = pl_arena_new(&p->mem, pl_cost, n + 1);
     if (!work || !cost_ns || !p->exec || !p->call || !p->cost) return PL_ERR_MEMORY;
+    uint64_t at = pl_sys_now_ns();
     for (uint32_t i = 0; i < n; i++) PL_TRY(prepare_unit(p, i, &work[i]));
+    p->times.kernels = pl_lap(&at);
     PL_TRY(pl_program_time(p, cost_ns));
+    p->times.costs = pl_lap(&at);
     p->plan_opts = (pl_plan_opts){.work_bytes = work,
                                   .group_inplace = group_inplace,
                                   .ctx = p,
@@ -242,6 +245,7 @@ static pl_status make_plan(pl_program *p)
                                   .seconds = p->opts.plan_seconds};
     PL_TRY(pl_plan_make(p->base_graph, p->base_units, &p->plan_opts, &p->keep_all));
     PL_TRY(pl_plan_check(p->base_graph, p->base_units, &p->plan_opts, p->keep_all));
+    p->times.plan = pl_lap(&at);
     p->base = (pl_fit_base){p->base_graph, p->base_units, &p->plan_opts, p->keep_all, cost_ns};
     return PL_OK;
 }
@@ -306,7 +310,9 @@ pl_status pl_program_refit(pl_program *p, uint64_t arena_budget)
                 (unsigned long long)needs, (unsigned long long)arena_budget);
     }
     PL_TRY(adopt(p, fitted));
-    p->info.plan_ms += (double)(pl_sys_now_ns() - begin) / 1e6;
+    double ms = pl_lap(&begin);
+    p->info.plan_ms += ms;
+    p->times.fit += ms;
     return PL_OK;
 }
 
@@ -320,7 +326,9 @@ pl_status pl_program_find_minimum(pl_program *p, uint64_t *arena_bytes)
         PL_TRY(pl_fit_minimum(p->fit, &p->info.minimum_bytes));
     }
     *arena_bytes = p->info.minimum_bytes;
-    p->info.plan_ms += (double)(pl_sys_now_ns() - begin) / 1e6;
+    double ms = pl_lap(&begin);
+    p->info.plan_ms += ms;
+    p->times.fit += ms;
     return PL_OK;
 }
 
@@ -350,19 +358,23 @@ static pl_pass_opts pass_opts(const pl_program *p)
 
 static pl_status compile(pl_program *p)
 {
-    uint64_t begin = pl_sys_now_ns();
+    uint64_t begin = pl_sys_now_ns(), at = begin;
     PL_TRY(pl_graph_status(p->base_graph));
     PL_TRY(pl_graph_verify(p->base_graph));
     PL_TRY(pl_device_find(p->opts.device, &p->dev));
-    pl_device_mode mode = {p->opts.precision == PL_PRECISION_TF32,
-                           p->opts.mode == PL_MODE_MAX_AUTOTUNE};
+    p->times.device = pl_lap(&at);
+    pl_device_mode mode = {.tf32 = p->opts.precision == PL_PRECISION_TF32,
+                           .autotune = p->opts.mode == PL_MODE_MAX_AUTOTUNE,
+                           .plain = p->opts.fp32 == PL_FP32_PLAIN};
     if (p->dev->set_mode) p->dev->set_mode(&mode);
     PL_TRY(pl_link_parse(p->opts.link ? p->opts.link : p->dev->gpu ? "nvlink" : "shm", &p->link));
     pl_pass_opts passes = pass_opts(p);
     PL_TRY(pl_passes_run(&p->base_graph, &passes));
+    p->times.passes = pl_lap(&at);
     PL_TRY(make_units(p));
+    p->times.groups = pl_lap(&at);
     PL_TRY(make_plan(p));
-    p->info.plan_ms = (double)(pl_sys_now_ns() - begin) / 1e6;
+    p->info.plan_ms = pl_lap(&begin);
     return pl_program_refit(p, p->opts.arena_budget);
 }
 
@@ -410,6 +422,11 @@ const pl_device *pl_program_device(const pl_program *p)
 const pl_plan_info *pl_program_plan(const pl_program *p)
 {
     return &p->info;
+}
+
+pl_program_times pl_program_times_get(const pl_program *p)
+{
+    return p->times;
 }
 
 const char *pl_program_step_label(const pl_program *p, int step)

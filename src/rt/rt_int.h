@@ -2,8 +2,10 @@
 #ifndef PL_RT_RT_INT_H
 #define PL_RT_RT_INT_H
 
+#include "base/sys.h"
 #include "plan/cost_link.h"
 #include "plan/fit.h"
+#include "plimsoll_unstable.h"
 #include "rt/device.h"
 
 /* A compiled graph. Nothing in it changes once a session has it, so sessions may share it.
@@ -35,7 +37,16 @@ struct pl_program {
     int n_inputs;
     const char **step_label; /* per step */
     pl_plan_info info;
+    pl_program_times times;
 };
+
+/* Milliseconds since *from, which becomes now. */
+static inline double pl_lap(uint64_t *from)
+{
+    uint64_t begin = *from;
+    *from = pl_sys_now_ns();
+    return (double)(*from - begin) / 1e6;
+}
 
 /* The base unit whose kernel a unit runs. */
 static inline uint32_t pl_base_unit(const pl_program *p, uint32_t unit)
@@ -98,6 +109,7 @@ struct pl_session {
     char *stage, *bounce; /* apart: the device's block for inputs, the host's for slots */
     size_t stage_bytes, bounce_bytes;
     bool watching;   /* values are looked at when they are written (watch.c) */
+    pl_session_times times;
     char found[384]; /* the first that was not finite; "" */
 };
 

@@ -165,6 +165,7 @@ static pl_status build(pl_session *s, int n, pl_program *const *programs)
             s->arena_bytes = programs[i]->plan->arena_bytes;
     }
     void *arena = NULL, *state = NULL;
+    uint64_t at = pl_sys_now_ns();
     PL_TRY(s->dev->alloc(s->arena_bytes, &arena));
     s->arena = arena;
     PL_TRY(s->dev->alloc(s->state_bytes, &state));
@@ -172,9 +173,12 @@ static pl_status build(pl_session *s, int n, pl_program *const *programs)
     s->max_bound = n + MORE_PROGRAMS;
     s->bound = pl_arena_new(&s->mem, pl_bound, s->max_bound);
     if (!s->bound) return PL_ERR_MEMORY;
+    s->times.memory = pl_lap(&at);
     if (s->dev->ready) PL_TRY(s->dev->ready());
+    s->times.ready = pl_lap(&at);
     for (; s->n_bound < n; s->n_bound++)
         PL_TRY(bind_program(s, programs[s->n_bound], &s->bound[s->n_bound]));
+    s->times.bind = pl_lap(&at);
     return s->dev->apart ? pl_feed_make(s) : PL_OK;
 }
 
@@ -246,6 +250,11 @@ void pl_session_free(pl_session *s)
     if (s->state) s->dev->free(s->state, s->state_bytes);
     pl_arena_release(&s->mem);
     pl_sys_free(s);
+}
+
+pl_session_times pl_session_times_get(const pl_session *s)
+{
+    return s->times;
 }
 
 uint64_t pl_session_arena_bytes(const pl_session *s)

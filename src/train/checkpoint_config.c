@@ -18,7 +18,7 @@ static const rule rules[] = {
     {"memory,checkpointing,checkpoint_scopes,recipe,init_from,data.allow_nonfinite", PL_CHANGE_FREE},
     {"data.workers,data.prefetch,log.*,monitor.*,sample.*", PL_CHANGE_FREE},
     {"distributed,shard,gradient_bucket,rank_timeout,link", PL_CHANGE_FREE},
-    {"threads,device,compile.mode,accumulate,ranks", PL_CHANGE_ROUND},
+    {"threads,device,compile.*,accumulate,ranks", PL_CHANGE_ROUND},
     {"optim.lr,optim.weight_decay,optim.betas,optim.eps,optim.momentum", PL_CHANGE_ONWARD},
     {"schedule.*,clip.*,loss_scale.*,ema.decay,stop.*", PL_CHANGE_ONWARD},
 };

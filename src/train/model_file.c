@@ -6,6 +6,7 @@
  * them in our own layout.
  */
 #include "base/dtype.h"
+#include "base/pool.h"
 #include "base/sys.h"
 #include "io/safetensors.h"
 #include "train/train_int.h"
@@ -114,29 +115,76 @@ pl_status pl__stage_open(pl_run *r)
     return PL_OK;
 }
 
-pl_status pl__stage_slots(pl_run *r)
+/* The largest slot of the model that must be whole in `r->whole`. */
+static size_t whole_bytes(const pl_run *r, bool in_host)
 {
     size_t most = 0;
     for (int i = 0; i < pl_store_count(r->store); i++) {
         const pl_slot *s = pl_store_slot(r->store, i);
-        bool passes = pl__slot_in_model(s) &&
-                      (s->shards || (!same_order(s) && !pl_session_slot(r->session, i)));
+        bool passes = pl__slot_in_model(s) && !same_order(s) && (s->shards || !in_host);
         if (passes && pl_type_bytes(pl_slot_type(s)) > most) most = pl_type_bytes(pl_slot_type(s));
     }
+    return most;
+}
+
+uint64_t pl__stage_slots_bytes(const pl_run *r)
+{
+    return whole_bytes(r, true);
+}
+
+enum { AT_ONCE = 2 << 20 };
+typedef struct whole {
+    char *at;
+    size_t bytes;
+} whole;
+
+static void make_resident(void *ctx, int64_t task, int worker)
+{
+    const whole *w = ctx;
+    size_t at = (size_t)task * AT_ONCE;
+    (void)worker;
+    memset(w->at + at, 1, w->bytes - at < AT_ONCE ? w->bytes - at : AT_ONCE);
+}
+
+pl_status pl__stage_slots(pl_run *r)
+{
+    bool in_host = pl_store_count(r->store) == 0 || pl_session_slot(r->session, 0);
+    size_t most = whole_bytes(r, in_host);
     if (!most || r->whole) return PL_OK;
     r->whole = pl_sys_alloc(most);
-    return r->whole ? PL_OK : PL_ERR_MEMORY;
+    if (!r->whole) return PL_ERR_MEMORY;
+    whole w = {r->whole, most};
+    pl_pool_for((int64_t)((most + AT_ONCE - 1) / AT_ONCE), make_resident, &w);
+    return PL_OK;
 }
 
 /* ---- saving ----------------------------------------------------------------------------- */
+/* Where the bytes of a slot that ranks share go. */
+typedef struct fetched {
+    pl_st_writer *w;
+    int k;
+    char *at;
+} fetched;
+
+static pl_status fetched_to_file(void *ctx, const char *data, size_t bytes)
+{
+    fetched *f = ctx;
+    return pl_st_writer_write(f->w, f->k, data, bytes);
+}
+
+static pl_status fetched_to_memory(void *ctx, const char *data, size_t bytes)
+{
+    fetched *f = ctx;
+    memcpy(f->at, data, bytes);
+    f->at += bytes;
+    return PL_OK;
+}
+
 static pl_status write_ordered(pl_run *r, pl_st_writer *w, int k, int slot)
 {
     const pl_slot *s = pl_store_slot(r->store, slot);
     size_t bytes = pl_type_bytes(pl_slot_type(s));
-    if (s->shards) {
-        PL_TRY(pl__ranks_fetch(r, slot, r->whole));
-        return pl_st_writer_write(w, k, r->whole, bytes);
-    }
+    if (s->shards) return pl__ranks_fetch(r, slot, fetched_to_file, &(fetched){.w = w, .k = k});
     const char *ours = pl_session_slot(r->session, slot);
     if (ours) return pl_st_writer_write(w, k, ours, bytes);
     for (size_t at = 0; at < bytes;) {
@@ -155,7 +203,7 @@ static pl_status write_walked(pl_run *r, pl_st_writer *w, int k, int slot)
     int64_t elems = pl_type_elems(pl_slot_type(s)), chunk = (int64_t)(PL_STAGE_BYTES / size);
     char *ours = s->shards ? r->whole : pl_session_slot(r->session, slot);
     if (s->shards) {
-        PL_TRY(pl__ranks_fetch(r, slot, ours));
+        PL_TRY(pl__ranks_fetch(r, slot, fetched_to_memory, &(fetched){.at = ours}));
     } else if (!ours) {
         ours = r->whole;
         PL_TRY(pl_session_read_slot(r->session, slot, 0, ours, pl_type_bytes(&s->type)));

@@ -3,7 +3,7 @@
  * Rank 0 writes a checkpoint as one process would. What it does not have it asks for: the others serve
  * it until it says that it is done.
  *
- *   FETCH slot   every rank sends its part of the slot; rank 0 has the whole
+ *   FETCH slot   every rank sends its part of the slot; the whole passes through rank 0's stage
  *   PART  dir    every rank writes its parts of shared state into dir/part-RRRRR-of-NNNNN.safetensors
  *   DONE         and whether it went well
  *
@@ -56,39 +56,48 @@ static size_t part_bytes(const pl_slot *s, int i, size_t *at)
     return *at >= all ? 0 : all - *at < part ? all - *at : part;
 }
 
-/* Both sides of FETCH, piece by piece through the stage; rank 0 gathers in `whole`. */
-static pl_status gather_slot(pl_run *r, int slot, char *whole)
+/* The bytes of [from, from + n) of a slot's whole that rank i has: *at is where they begin. */
+static size_t window_of(const pl_slot *s, int i, size_t from, size_t n, size_t *at)
+{
+    size_t begin, bytes = part_bytes(s, i, &begin), end = begin + bytes;
+    size_t lo = begin > from ? begin : from, hi = end < from + n ? end : from + n;
+    *at = lo < hi ? lo : from;
+    return lo < hi ? hi - lo : 0;
+}
+
+/* Both sides of FETCH: the whole passes through rank 0's stage, window by window, to its sink. */
+static pl_status gather_slot(pl_run *r, int slot, pl_bytes_sink sink, void *ctx)
 {
     pl_comm *c = pl_world_comm(r->world);
     const pl_slot *s = pl_store_slot(r->store, slot);
-    size_t at, own = part_bytes(s, c->rank, &at), part = pl_type_bytes(&s->type);
-    if (c->rank == 0) PL_TRY(pl_session_read_slot(r->session, slot, 0, whole, own));
-    for (size_t done = 0; done < part; done += PL_STAGE_BYTES) {
+    size_t at, begin, all = pl_type_bytes(&s->whole);
+    part_bytes(s, c->rank, &begin);
+    for (size_t from = 0; from < all; from += PL_STAGE_BYTES) {
+        size_t n = all - from < PL_STAGE_BYTES ? all - from : PL_STAGE_BYTES;
         for (int i = 0; i < c->size; i++) {
-            size_t n = part_bytes(s, i, &at), from = done < n ? done : n;
-            size_t left = n - from < PL_STAGE_BYTES ? n - from : PL_STAGE_BYTES;
-            c->recv[i] = (pl_parcel){whole ? whole + at + from : NULL, c->rank == 0 && i ? left : 0};
+            size_t bytes = window_of(s, i, from, n, &at);
+            c->recv[i] = (pl_parcel){r->stage + (at - from), c->rank == 0 && i ? bytes : 0};
             c->send[i] = (pl_parcel){r->stage, 0};
         }
-        size_t from = done < own ? done : own, left = own - from < PL_STAGE_BYTES ? own - from : PL_STAGE_BYTES;
-        if (c->rank && left) {
-            PL_TRY(pl_session_read_slot(r->session, slot, from, r->stage, left));
-            c->send[0].bytes = left;
-        }
+        size_t own = window_of(s, c->rank, from, n, &at);
+        char *to = c->rank ? r->stage : r->stage + (at - from);
+        if (own) PL_TRY(pl_session_read_slot(r->session, slot, at - begin, to, own));
+        if (c->rank) c->send[0].bytes = own;
         c->op = "gathering";
         c->name = s->name;
         PL_TRY(pl_comm_exchange(c, PL_TRAFFIC_CONTROL));
+        if (c->rank == 0) PL_TRY(sink(ctx, r->stage, n));
     }
     return PL_OK;
 }
 
-pl_status pl__ranks_fetch(pl_run *r, int slot, char *whole)
+pl_status pl__ranks_fetch(pl_run *r, int slot, pl_bytes_sink sink, void *ctx)
 {
     order o = {.what = FETCH, .arg = slot};
     PL_FAIL_IF(!r->world || pl_world_rank(r->world), PL_ERR_PEER, "%s is in parts, and its ranks are not here",
                pl_store_slot(r->store, slot)->name);
     PL_TRY(tell(r, &o, sizeof o));
-    return gather_slot(r, slot, whole);
+    return gather_slot(r, slot, sink, ctx);
 }
 
 /* ---- part files ------------------------------------------------------------------------- */
@@ -200,7 +209,7 @@ pl_status pl_run_serve(pl_run *r, bool *well)
     do {
         memset(&o, 0, sizeof o);
         rc = tell(r, &o, sizeof o);
-        if (rc == PL_OK && o.what == FETCH) rc = gather_slot(r, o.arg, NULL);
+        if (rc == PL_OK && o.what == FETCH) rc = gather_slot(r, o.arg, NULL, NULL);
         if (rc == PL_OK && o.what == PART) {
             if (!all) all = pl_sys_alloc((size_t)pl_world_size(r->world) * sizeof *all);
             rc = all ? save_all_parts(r, o.dir, all) : PL_ERR_MEMORY;

@@ -9,7 +9,7 @@
 #include "base/pool.h"
 #include "base/sys.h"
 #include "ir/graph.h"
-#include "train/train_int.h"
+#include "train/supply.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -77,6 +77,7 @@ pl_status pl__ranks_configure(pl_run *r)
     r->ranks = (pl_nn_ranks){.ranks = (int)ranks,
                              .rank = pl_world_rank(r->world),
                              .shard = shard_of(pl_config_text(r->config, "shard")),
+                             .always = strcmp(pl_config_text(r->config, "distributed"), "always") == 0,
                              .sync_norm = pl_config_bool(r->config, "sync_batch_norm"),
                              .bucket_bytes = (uint64_t)pl_config_size(r->config, "gradient_bucket")};
     r->compile.comm = pl_world_comm(r->world);
@@ -180,6 +181,8 @@ static pl_status check_coupling(pl_run *r, int64_t parts)
 
 pl_status pl__ranks_prepare(pl_run *r, int64_t parts, pl_builder *b)
 {
+    /* Sums of one rank are those of many where BatchNorm is synchronised. */
+    if (r->ranks.sync_norm || r->ranks.always) b->ranks = &r->ranks;
     if (pl__ranks(r) == 1) return PL_OK;
     if (!r->ranks_ready) {
         PL_TRY(find_draws(r));
@@ -239,7 +242,7 @@ pl_status pl__ranks_check(pl_run *r)
     own[0] = hash_program();
     own[1] = hash_config(r);
     own[2] = hash_plan(r);
-    own[3] = (uint64_t)pl__run_samples(r);
+    PL_TRY(pl_supply_hash(r, &own[3]));
     all = pl_sys_alloc((size_t)n * sizeof own);
     if (!all) return PL_ERR_MEMORY;
     pl_status rc = pl_world_share(r->world, own, sizeof own, all);

@@ -231,6 +231,7 @@ void pl__run_target(pl_run *r)
 {
     r->compile.device = pl_config_text(r->config, "device");
     r->compile.mode = mode_of(pl_config_text(r->config, "compile.mode"));
+    r->compile.fp32 = strcmp(pl_config_text(r->config, "compile.fp32"), "plain") == 0 ? PL_FP32_PLAIN : PL_FP32_SPLIT;
 }
 
 static pl_status override(pl_run *r, const char *assignment)
@@ -358,10 +359,10 @@ static uint64_t stage_of(const pl_run *r)
     return most;
 }
 
-/* Host memory for data and pictures, which pl_run_start will take; a card's budget does not count it. */
+/* Host memory for data, pictures and files, which pl_run_start will take; a card's budget does not count it. */
 static uint64_t reading_bytes(const pl_run *r)
 {
-    return pl_supply_bytes(r) + (card_of(r) ? 0 : pl__sample_bytes(r));
+    return pl_supply_bytes(r) + (card_of(r) ? 0 : pl__sample_bytes(r) + pl__stage_slots_bytes(r));
 }
 
 /* What is left for the arena when everything else is taken off; 0 when that is nothing. */
@@ -593,8 +594,7 @@ static pl_status check_fits(const pl_run *r)
     return PL_OK;
 }
 
-/* On a card the first run, which is part of making a session, may load more than the margin has room
- * for. What is loaded stays, so a second plan knows it. */
+/* On a card making a session loads kernels, and may load more than the margin has room for. What is loaded stays, so a second plan knows it. */
 static pl_status open_session(pl_run *r, int n, pl_program *const *programs)
 {
     const pl_device *card = card_of(r);

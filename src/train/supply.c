@@ -12,6 +12,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <xxhash.h>
 
 enum { ALIGN = 64 };
 
@@ -351,6 +352,29 @@ pl_status pl_supply_eval(pl_run *r, int bucket, int64_t first, int64_t rows)
 pl_status pl_supply_eval_into(pl_run *r, pl_program *p, int64_t first, int64_t rows)
 {
     return read_eval(r, 0, p, first, rows);
+}
+
+pl_status pl_supply_hash(pl_run *r, uint64_t *out)
+{
+    pl_supply *s = r->supply;
+    int64_t size = pl_supply_size(r, PL_SUBSET_TRAIN);
+    *out = XXH64(&size, sizeof size, 0);
+    if (r->n_variants) return PL_OK;
+    for (int64_t i = 0; i < r->micro; i++) {
+        s->samples[i] = size <= 0 ? i : size > r->micro ? i * (size / r->micro) : i % size;
+        s->passes[i] = 0;
+    }
+    pl_status rc = PL_OK;
+    for (int round = 0; round < 2 && rc == PL_OK; round++) { /* an input that data do not fill counts as zeros */
+        for (int i = 0; i < pl_program_input_count(r->train); i++) {
+            pl_type t;
+            void *x = pl_session_input(r->session, r->train, pl_program_input_name(r->train, i), &t);
+            if (x && round) *out = XXH64(x, pl_type_bytes(&t), *out);
+            else if (x) memset(x, 0, pl_type_bytes(&t));
+        }
+        if (!round) rc = read_now(r, PL_SUBSET_TRAIN, 0, r->train);
+    }
+    return rc;
 }
 
 static void let_go(pl_supply *s)

@@ -33,6 +33,9 @@ pl_status pl_supply_eval_into(pl_run *r, pl_program *p, int64_t first, int64_t r
  * full. Without buckets. */
 pl_status pl_supply_rows(pl_run *r, pl_subset subset, pl_program *p, int64_t first,
                          int64_t rows) PL_MUST_USE;
+/* Of a micro-batch of samples from all over the training set, with their number: two sets of data that differ have
+ * two. With buckets, of the number alone. Before the first step. */
+pl_status pl_supply_hash(pl_run *r, uint64_t *out) PL_MUST_USE;
 /* Whether pl_supply_read of this training batch would not wait for a worker. */
 bool pl_supply_ready(pl_run *r, int64_t batch);
 /* Host memory that pl_supply_open will take; for planning, after build. */

@@ -164,8 +164,9 @@ int64_t pl__ranks_position(const pl_run *r, int64_t number, int64_t i);
 struct pl_checkpoint;
 struct pl_st_reader;
 struct pl_st_tensor;
-/* Rank 0, while the others serve: all of a slot that ranks share. */
-pl_status pl__ranks_fetch(pl_run *r, int slot, char *whole) PL_MUST_USE;
+/* Rank 0, while the others serve: all of a slot that ranks share, to the sink, from its beginning on. */
+typedef pl_status (*pl_bytes_sink)(void *ctx, const char *data, size_t bytes);
+pl_status pl__ranks_fetch(pl_run *r, int slot, pl_bytes_sink sink, void *ctx) PL_MUST_USE;
 /* Of the state, what every rank has. */
 bool pl__slot_in_state_file(const pl_slot *s);
 /* Every rank's parts of shared state into dir; their files are added to c. */
@@ -219,7 +220,7 @@ struct pl_run {
     uint64_t used, most_used, used_asked; /* bytes of the device, and when it was asked */
     int64_t steps_done;
     char *stage;      /* PL_STAGE_BYTES that files pass through */
-    char *whole;      /* a card: room for one slot that files order otherwise; else NULL */
+    char *whole;      /* room for one slot that files order otherwise, of a card or shared by ranks; else NULL */
     const char *resume; /* checkpoint that pl_run_start goes on from, else NULL */
     int64_t resume_parts; /* micro-batches of a step that it was written with */
     const volatile int *stop; /* see pl_run_set_stop; NULL */
@@ -316,6 +317,8 @@ enum { PL_STAGE_BYTES = 1 << 18 };
 pl_status pl__stage_open(pl_run *r) PL_MUST_USE;
 /* Once the session is there. */
 pl_status pl__stage_slots(pl_run *r) PL_MUST_USE;
+/* Bytes that it takes where slots lie in host memory; for planning. */
+uint64_t pl__stage_slots_bytes(const pl_run *r);
 
 typedef bool (*pl_slot_test)(const pl_slot *s);
 bool pl__slot_in_model(const pl_slot *s);

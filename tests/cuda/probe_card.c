@@ -1,5 +1,5 @@
 /* probe_card.c - the card for programs that run kernels of the plug-in without the plug-in:
- * card 0, one stream; PROBE_TF32, PROBE_CACHE set what the engine's options set. */
+ * card 0, one stream; PROBE_TF32, PROBE_PLAIN, PROBE_CACHE set what the engine's options set. */
 #include "probe_lib.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 static pl_cuda_card card;
 static cudaStream_t stream;
 static bool tf32;
-bool pl_probe_tune;
+bool pl_probe_tune, pl_probe_split = true;
 
 pl_status pl_probe_open(void)
 {
@@ -40,6 +40,11 @@ cudaStream_t pl_cuda_stream(void)
 bool pl_cuda_tf32(void)
 {
     return tf32;
+}
+
+bool pl_cuda_split(void)
+{
+    return pl_probe_split && !getenv("PROBE_PLAIN") && (card.arch == 80 || card.arch / 10 == 9 || card.arch / 10 == 10);
 }
 
 bool pl_cuda_autotune(void)

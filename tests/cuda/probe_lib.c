@@ -806,6 +806,11 @@ static void attentions(void)
         attention(d, 2, 4096, 4096, 5, 64, false);
         attention(d, 2, 4096, 77, 5, 64, false);
         attention(d, 2, 1024, 226, 16, 64, false);
+        attention(d, 2, 1024, 1024, 10, 64, false);
+        attention(d, 2, 256, 256, 20, 64, false);
+        attention(d, 2, 64, 64, 20, 64, false);
+        attention(d, 1, 1500, 1500, 6, 80, false);
+        attention(d, 1, 9000, 9000, 2, 64, false);
         attention(d, 2, 1024, 1024, 12, 128, false);
         attention(d, 4, 2048, 2048, 16, 128, true);
     }

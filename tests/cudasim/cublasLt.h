@@ -116,5 +116,7 @@ typedef struct pl_sim_lt {
 extern pl_sim_lt pl_sim_lt_now;
 /* Algorithms are chosen by timing: what pl_cuda_autotune() says from now on. cudasim.cpp */
 void pl_sim_autotune(bool on);
+/* What pl_cuda_split() says from now on. cudasim.cpp */
+void pl_sim_split(bool on);
 
 #endif

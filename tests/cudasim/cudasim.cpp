@@ -373,6 +373,10 @@ const pl_cuda_card *pl_cuda_card_get(void)
 
 cudaStream_t pl_cuda_stream(void) { return nullptr; }
 bool pl_cuda_tf32(void) { return false; }
+static bool split;
+bool pl_cuda_split(void) { return split; }
+extern "C" void pl_sim_split(bool on);
+void pl_sim_split(bool on) { split = on; }
 static bool autotune;
 bool pl_cuda_autotune(void) { return autotune; }
 extern "C" void pl_sim_autotune(bool on);

@@ -10,6 +10,9 @@ extern "C" {
 
 /* Kernels of an op that run in the simulator; NULL if none. Operands are host memory. */
 const pl_kernel *pl_cuda_kernels_of(const char *op);
+/* Initial values of a slot as the card makes them (cuda/cuda.h). */
+pl_status pl_cuda_start_values(void *to, pl_dtype dtype, uint64_t seed, uint32_t stream, const pl_init *init,
+                               int64_t first, int64_t n);
 /* Threads and blocks last to first: a result that changes has a race. */
 void pl_sim_reverse(bool on);
 /* What went wrong in the last failed launch; "" if nothing did. */

@@ -4,7 +4,10 @@
  * result, corners among them, are summed anew.
  */
 #include "base/dtype.h"
+#include "cublasLt.h"
+#include "base/sys.h"
 #include "cuda/conv.h"
+#include "ops/tail.h"
 #include "../test.h"
 
 #include <math.h>
@@ -61,7 +64,7 @@ static int64_t source(const pl_conv_shape *c, int64_t p, int64_t k)
 
 typedef struct data {
     pl_conv_shape c;
-    float *x, *w, *y, *bias; /* of dx: y is dy; of dw too */
+    float *x, *w, *y, *bias, *add; /* of dx: y is dy; of dw too */
 } data;
 
 static double y_at(const data *d, int64_t e)
@@ -104,35 +107,61 @@ static double dw_at(const data *d, int64_t e)
     return sum;
 }
 
-static void check_kind(const shapes *s, pl_conv_kind kind)
+static void free_data(data *d)
+{
+    free(d->x), free(d->w), free(d->y), free(d->bias), free(d->add);
+}
+
+static float *drawn(int64_t n)
+{
+    float *p = aligned_alloc(64, (size_t)(n * 4 + 127) / 64 * 64);
+    for (int64_t i = 0; p && i < n; i++) p[i] = draw();
+    return p;
+}
+
+/* How many elements the operands have, and the result. */
+static int64_t draw_data(data *d)
+{
+    const pl_conv_shape *c = &d->c;
+    int64_t nx = c->n * pl_conv_pixels(c->in) * c->ic, nw = c->oc * pl_conv_pixels(c->kernel) * c->ic;
+    int64_t ny = c->n * pl_conv_pixels(c->out) * c->oc, n_out = c->kind == PL_CONV_Y ? ny : c->kind == PL_CONV_DX ? nx : nw;
+    d->x = drawn(nx), d->w = drawn(nw), d->y = drawn(ny), d->bias = drawn(c->oc);
+    if (c->add) d->add = drawn(n_out);
+    return n_out;
+}
+
+/* 240 elements of the result, by the definition. */
+static void check_result(const shapes *s, const data *d, const float *out, int64_t n_out)
 {
     static double (*const at[3])(const data *, int64_t) = {y_at, dx_at, dw_at};
+    const pl_conv_shape *c = &d->c;
+    for (int64_t k = 0; k < 240; k++) {
+        int64_t e = k == 0 ? 0 : k == 1 ? n_out - 1 : (int64_t)((double)(draw() + 1) * 0.5 * (double)(n_out - 1));
+        double right = at[c->kind](d, e) + (c->add ? (double)d->add[e] : 0);
+        double terms = c->kind == PL_CONV_DW ? (double)(c->n * pl_conv_pixels(c->out)) : (double)(pl_conv_pixels(c->kernel) * c->ic);
+        if (c->act == PL_ACT_RELU && right < 0) right = 0;
+        if (!(fabs(right - (double)out[e]) <= 1e-6 * sqrt(terms) + 1e-5 * fabs(right)))
+            CHECK_MSG(false, "%s %d: element %lld is %g, not %g", s->what, c->kind, (long long)e, (double)out[e], right);
+    }
+}
+
+static void check_kind(const shapes *s, pl_conv_kind kind)
+{
     data d = {.c = shape_of(s, kind)};
     const pl_conv_shape *c = &d.c;
-    int64_t nx = c->n * pl_conv_pixels(c->in) * c->ic, nw = c->oc * pl_conv_pixels(c->kernel) * c->ic;
-    int64_t ny = c->n * pl_conv_pixels(c->out) * c->oc, n_out = kind == PL_CONV_Y ? ny : kind == PL_CONV_DX ? nx : nw;
     bool takes = pl_conv_product_takes(c), want = s->kinds >> kind & 1;
     CHECK_MSG(takes == want, "%s %d: %s", s->what, kind, takes ? "taken" : "not taken");
     if (!takes || !want) return;
     void *prep = NULL;
     size_t work_bytes = 0;
     CHECK_OK(pl_conv_product_prepare(c, &prep, &work_bytes));
-    d.x = malloc((size_t)nx * 4), d.w = malloc((size_t)nw * 4), d.y = malloc((size_t)ny * 4), d.bias = malloc((size_t)c->oc * 4);
+    int64_t n_out = draw_data(&d);
     char *work = malloc(work_bytes + 64);
-    for (int64_t i = 0; i < nx; i++) d.x[i] = draw();
-    for (int64_t i = 0; i < nw; i++) d.w[i] = draw();
-    for (int64_t i = 0; i < ny; i++) d.y[i] = draw();
-    for (int64_t i = 0; i < c->oc; i++) d.bias[i] = draw();
-    float *out = malloc((size_t)n_out * 4);
+    float *out = drawn(n_out);
     const float *a = kind == PL_CONV_DX ? d.y : d.x, *b = kind == PL_CONV_DW ? d.y : d.w;
     CHECK_OK(pl_conv_product_run(prep, a, b, c->bias ? d.bias : NULL, out, work));
-    for (int64_t k = 0; k < 240; k++) {
-        int64_t e = k == 0 ? 0 : k == 1 ? n_out - 1 : (int64_t)((double)(draw() + 1) * 0.5 * (double)(n_out - 1));
-        double right = at[kind](&d, e), terms = kind == PL_CONV_DW ? (double)(ny / c->oc) : (double)(nw / c->oc);
-        if (!(fabs(right - (double)out[e]) <= 1e-6 * sqrt(terms) + 1e-5 * fabs(right)))
-            CHECK_MSG(false, "%s %d: element %lld is %g, not %g", s->what, kind, (long long)e, (double)out[e], right);
-    }
-    free(d.x), free(d.w), free(d.y), free(d.bias), free(out), free(work);
+    check_result(s, &d, out, n_out);
+    free_data(&d), free(out), free(work);
     pl_conv_product_release(prep);
 }
 
@@ -198,4 +227,62 @@ TEST(cuda_conv_products_refuse)
     c.groups = 1;
     c.n = 0;
     CHECK(!pl_conv_product_takes(&c));
+}
+
+/* ---- on TF32 units -------------------------------------------------------------------------- */
+static const shapes split_list[] = {
+    {"split", 2, 8, 36, {1, 9, 7}, {1, 3, 3}, {1, 1, 1}, {1, 1, 1}, {0, 1, 0}, {0, 1, 2}, true, 7},
+    {"split phases", 2, 12, 16, {1, 11, 10}, {1, 4, 4}, {1, 2, 2}, {1, 1, 1}, {0, 1, 1}, {0, 1, 1}, false, 7},
+    {"split stride", 1, 16, 4, {1, 12, 13}, {1, 3, 4}, {1, 2, 2}, {1, 1, 2}, {0, 1, 3}, {0, 2, 1}, false, 5},
+    {"split dilation", 1, 20, 12, {1, 9, 8}, {1, 2, 3}, {1, 1, 1}, {1, 2, 1}, {0, 1, 1}, {0, 1, 0}, true, 7},
+    {"split volume", 1, 4, 8, {3, 5, 6}, {3, 2, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 0, 1}, false, 7},
+    {"split one tap", 2, 24, 8, {1, 6, 5}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}, true, 7},
+};
+
+static void check_split(const shapes *s, pl_conv_kind kind, bool tail)
+{
+    data d = {.c = shape_of(s, kind)};
+    pl_conv_shape *c = &d.c;
+    c->add = tail;
+    c->act = tail ? PL_ACT_RELU : PL_ACT_NONE;
+    void *prep = NULL;
+    size_t work_bytes = 0;
+    CHECK_OK(pl_conv_split_prepare(c, &prep, &work_bytes));
+    int64_t n_out = draw_data(&d);
+    char *work = malloc(work_bytes + 256);
+    float *out = drawn(n_out);
+    const float *a = kind == PL_CONV_DX ? d.y : d.x, *b = kind == PL_CONV_DW ? d.y : d.w;
+    CHECK_OK(pl_conv_split_run(prep, a, b, c->bias ? d.bias : NULL, d.add, out, work));
+    check_result(s, &d, out, n_out);
+    free_data(&d), free(out), free(work);
+    pl_sys_free(prep);
+}
+
+TEST(cuda_conv_split)
+{
+    for (size_t i = 0; i < sizeof split_list / sizeof *split_list; i++)
+        for (int kind = 0; kind < 3; kind++)
+            if (split_list[i].kinds >> kind & 1) check_split(&split_list[i], (pl_conv_kind)kind, kind != PL_CONV_DW && i < 2);
+}
+
+TEST(cuda_conv_split_refuses)
+{
+    pl_conv_shape c = shape_of(&list[0], PL_CONV_Y);
+    c.oc = 64;
+    CHECK(!pl_conv_split_takes(&c));
+    pl_sim_split(true);
+    CHECK(pl_conv_split_takes(&c));
+    c.groups = 2;
+    CHECK(!pl_conv_split_takes(&c));
+    c.groups = 1;
+    c.ic = 66;
+    CHECK(!pl_conv_split_takes(&c));
+    c.ic = 64;
+    c.n = 0;
+    CHECK(!pl_conv_split_takes(&c));
+    pl_sim_split(false);
+    c = shape_of(&split_list[2], PL_CONV_DX); /* a stride and a dilation: no phases */
+    void *prep = NULL;
+    size_t work_bytes = 0;
+    CHECK_INT(pl_conv_split_prepare(&c, &prep, &work_bytes), PL_ERR_UNSUPPORTED);
 }

@@ -1,0 +1,248 @@
+/* test_attention_split.c - attention of f32 on tensor cores, in the simulator: as near to sums in double as the kernel
+ * that multiplies in f32 is, for every output, and the same bits whatever the order of blocks.
+ *
+ * Values have all the bits of an f32, so that a product without its small parts is seen.
+ */
+#include "base/dtype.h"
+#include "base/err.h"
+#include "cublasLt.h"
+#include "cuda/attention.h"
+#include "ops/attr.h"
+#include "../test.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct shape {
+    int64_t b, n, m, h, d;
+    bool causal;
+    double scale; /* 0: the usual one */
+    float size;   /* of q and k */
+    int64_t room; /* of scratch for gradients of scores; 0: what the kernel takes */
+} shape;
+
+/* Of the simulator: threads and blocks last to first. */
+void pl_sim_reverse(bool on);
+
+static uint32_t state;
+static float draw(void)
+{
+    state = state * 1664525u + 1013904223u;
+    return (float)(int32_t)(state ^ state >> 15) * 0x1p-31f;
+}
+
+enum { Q, K, V, O, LSE, D_O, DQ, DK, DV, COUNT };
+typedef struct tensors {
+    shape s;
+    double scale;
+    int64_t len[COUNT];
+    float *f[COUNT];  /* by a kernel */
+    double *x[COUNT]; /* in double */
+} tensors;
+
+static int64_t at(const tensors *t, int64_t b, int64_t i, int64_t h, int64_t tokens)
+{
+    return ((b * tokens + i) * t->s.h + h) * t->s.d;
+}
+
+static double dot(const double *a, const double *b, int64_t d)
+{
+    double s = 0;
+    for (int64_t i = 0; i < d; i++) s += a[i] * b[i];
+    return s;
+}
+
+static void one_query(tensors *t, int64_t b, int64_t h, int64_t i)
+{
+    const shape *s = &t->s;
+    int64_t qi = at(t, b, i, h, s->n), li = (b * s->h + h) * s->n + i, m = s->causal && i + 1 < s->m ? i + 1 : s->m;
+    double top = -HUGE_VAL, z = 0, delta;
+    for (int64_t j = 0; j < m; j++) {
+        double x = t->scale * dot(t->x[Q] + qi, t->x[K] + at(t, b, j, h, s->m), s->d);
+        if (x > top) top = x;
+    }
+    for (int64_t j = 0; j < m; j++) {
+        int64_t kj = at(t, b, j, h, s->m);
+        double p = exp(t->scale * dot(t->x[Q] + qi, t->x[K] + kj, s->d) - top);
+        z += p;
+        for (int64_t c = 0; c < s->d; c++) t->x[O][qi + c] += p * t->x[V][kj + c];
+    }
+    for (int64_t c = 0; c < s->d; c++) t->x[O][qi + c] /= z;
+    t->x[LSE][li] = top + log(z);
+    delta = dot(t->x[O] + qi, t->x[D_O] + qi, s->d);
+    for (int64_t j = 0; j < m; j++) {
+        int64_t kj = at(t, b, j, h, s->m);
+        double p = exp(t->scale * dot(t->x[Q] + qi, t->x[K] + kj, s->d) - t->x[LSE][li]);
+        double ds = p * (dot(t->x[D_O] + qi, t->x[V] + kj, s->d) - delta) * t->scale;
+        for (int64_t c = 0; c < s->d; c++) {
+            t->x[DQ][qi + c] += ds * t->x[K][kj + c];
+            t->x[DK][kj + c] += ds * t->x[Q][qi + c];
+            t->x[DV][kj + c] += p * t->x[D_O][qi + c];
+        }
+    }
+}
+
+static tensors tensors_new(const shape *s)
+{
+    tensors t = {.s = *s, .scale = s->scale != 0 ? s->scale : 1 / sqrt((double)s->d)};
+    for (int i = 0; i < COUNT; i++) {
+        bool key = i == K || i == V || i == DK || i == DV;
+        t.len[i] = i == LSE ? s->b * s->h * s->n : s->b * (key ? s->m : s->n) * s->h * s->d;
+        t.f[i] = calloc((size_t)t.len[i] + 4, sizeof(float));
+        t.x[i] = calloc((size_t)t.len[i] + 4, sizeof(double));
+        for (int64_t e = 0; e < t.len[i]; e++) {
+            t.f[i][e] = draw() * (i == Q || i == K ? s->size : 1);
+            t.x[i][e] = i == Q || i == K || i == V || i == D_O ? (double)t.f[i][e] : 0;
+        }
+    }
+    for (int64_t r = 0; r < s->b * s->h * s->n; r++) one_query(&t, r / s->n / s->h, r / s->n % s->h, r % s->n);
+    return t;
+}
+
+static void tensors_free(tensors *t)
+{
+    for (int i = 0; i < COUNT; i++) free(t->f[i]), free(t->x[i]);
+}
+
+static void *scratch_new(size_t bytes)
+{
+    void *p = NULL;
+    if (posix_memalign(&p, 64, bytes + 64) != 0) abort();
+    memset(p, 0xff, bytes + 64);
+    return p;
+}
+
+static void scratch_free(void *p, size_t bytes)
+{
+    for (size_t i = 0; i < 64; i++)
+        if (((unsigned char *)p)[bytes + i] != 0xff) {
+            pl_test_fail(__FILE__, __LINE__, "attention writes past its scratch");
+            break;
+        }
+    free(p);
+}
+
+/* Runs one op by the kernel of that name. */
+static void run(tensors *t, const char *op, const char *name, const int *in, int n_in, const int *out, int n_out)
+{
+    pl_type types[COUNT];
+    pl_attention_attr attr = {t->s.scale, t->s.causal};
+    pl_type in_type[8], out_type[4];
+    const void *ip[8];
+    void *op_at[4];
+    for (int i = 0; i < COUNT; i++) {
+        bool key = i == K || i == V || i == DK || i == DV;
+        int64_t wide[4] = {t->s.b, key ? t->s.m : t->s.n, t->s.h, t->s.d}, sums[3] = {t->s.b, t->s.h, t->s.n};
+        types[i] = i == LSE ? pl_type_make(PL_F32, 3, sums) : pl_type_make(PL_F32, 4, wide);
+    }
+    for (int i = 0; i < n_in; i++) in_type[i] = types[in[i]], ip[i] = t->f[in[i]];
+    for (int i = 0; i < n_out; i++) {
+        out_type[i] = types[out[i]], op_at[i] = t->f[out[i]];
+        memset(op_at[i], 0xff, sizeof(float) * (size_t)t->len[out[i]]);
+    }
+    pl_call c = {.in_type = in_type, .out_type = out_type, .in = ip, .out = op_at, .n_in = n_in, .n_out = n_out,
+                 .attr = &attr};
+    const pl_kernel *k = pl_cuda_kernels_of(op);
+    while (k->name && strcmp(k->name, name) != 0) k++;
+    if (!k->name || !k->accepts(&c)) {
+        pl_test_fail(__FILE__, __LINE__, "%s: kernel %s does not take it", op, name);
+        return;
+    }
+    size_t bytes = 0;
+    CHECK_INT(k->prepare ? k->prepare(&c, &c.prep, &bytes) : PL_OK, PL_OK);
+    c.work = scratch_new(bytes);
+    if (k->run(&c) != PL_OK) pl_test_fail(__FILE__, __LINE__, "%s, kernel %s: %s", op, name, pl_error_text());
+    scratch_free(c.work, bytes);
+}
+
+/* Backward by parts of a head's queries: the scratch is made smaller than any kernel asks for. */
+static void run_in_room(tensors *t)
+{
+    pl_attend a = {.batch = t->s.b, .n = t->s.n, .m = t->s.m, .heads = t->s.h, .d = t->s.d, .scale = t->scale,
+                   .causal = t->s.causal, .dtype = PL_F32, .lse_type = PL_F32, .d_lse_type = PL_F32, .q = t->f[Q],
+                   .k = t->f[K], .v = t->f[V], .o = t->f[O], .lse = t->f[LSE], .d_o = t->f[D_O],
+                   .out = {t->f[DQ], t->f[DK], t->f[DV]}, .room = t->s.room};
+    size_t bytes = pl_attend_split_work(&a, true);
+    for (int i = DQ; i <= DV; i++) memset(t->f[i], 0xff, sizeof(float) * (size_t)t->len[i]);
+    a.work = scratch_new(bytes);
+    if (pl_attend_split_bwd(&a) != PL_OK) pl_test_fail(__FILE__, __LINE__, "%s", pl_error_text());
+    scratch_free(a.work, bytes);
+}
+
+static void both_ways(tensors *t, const char *name)
+{
+    static const int forward[] = {Q, K, V}, sums[] = {O, LSE}, back[] = {Q, K, V, O, LSE, D_O}, grads[] = {DQ, DK, DV};
+    run(t, "attention", name, forward, 3, sums, 2);
+    if (t->s.room && strcmp(name, "split") == 0) run_in_room(t);
+    else run(t, "attention_bwd", name, back, 6, grads, 3);
+}
+
+/* Root of the mean square, and the largest, of errors relative to the largest value. */
+static double error_of(const tensors *t, int i, double *largest)
+{
+    double sum = 0, most = 1e-30;
+    *largest = 0;
+    for (int64_t e = 0; e < t->len[i]; e++) {
+        double off = fabs((double)t->f[i][e] - t->x[i][e]);
+        sum += off * off;
+        if (!(off <= *largest)) *largest = off;
+        if (fabs(t->x[i][e]) > most) most = fabs(t->x[i][e]);
+    }
+    *largest /= most;
+    return sqrt(sum / (double)t->len[i]) / most;
+}
+
+static void check_shape(const shape *s)
+{
+    static const char *const names[COUNT] = {"q", "k", "v", "o", "lse", "d_o", "dq", "dk", "dv"};
+    static const int outs[] = {O, LSE, DQ, DK, DV};
+    tensors t = tensors_new(s);
+    double plain[COUNT], most[COUNT];
+    float *first[COUNT];
+    both_ways(&t, "f32");
+    for (int k = 0; k < 5; k++) plain[outs[k]] = error_of(&t, outs[k], &most[outs[k]]);
+    pl_sim_split(true);
+    both_ways(&t, "split");
+    for (int k = 0; k < 5; k++) {
+        int i = outs[k];
+        double worst, mean = error_of(&t, i, &worst);
+        if (getenv("PL_TEST_VERBOSE"))
+            printf("b%d n%d m%d h%d d%d %-3s f32 %.2e %.2e split %.2e %.2e\n", (int)s->b, (int)s->n, (int)s->m, (int)s->h, (int)s->d,
+                   names[i], plain[i], most[i], mean, worst);
+        CHECK_MSG(mean <= 2 * plain[i] + 2e-8 && worst <= 2 * most[i] + 6e-8,
+                  "n%d m%d d%d: %s is %.2e off, at most %.2e; in f32 %.2e and %.2e", (int)s->n, (int)s->m, (int)s->d,
+                  names[i], mean, worst, plain[i], most[i]);
+        first[i] = malloc(sizeof(float) * (size_t)t.len[i]);
+        memcpy(first[i], t.f[i], sizeof(float) * (size_t)t.len[i]);
+    }
+    pl_sim_reverse(true);
+    if (t.len[Q] < 300) both_ways(&t, "split");
+    pl_sim_reverse(false);
+    pl_sim_split(false);
+    for (int k = 0; k < 5; k++) {
+        int i = outs[k];
+        CHECK_MSG(memcmp(first[i], t.f[i], sizeof(float) * (size_t)t.len[i]) == 0, "%s has other bits with blocks in reverse",
+                  names[i]);
+        free(first[i]);
+    }
+    tensors_free(&t);
+}
+
+TEST(cuda_attention_split_is_as_exact_as_f32)
+{
+    static const shape list[] = {{1, 5, 7, 3, 3, false, 0, 2, 0}, {1, 40, 21, 1, 33, false, 0, 3, 0}, {1, 70, 70, 1, 32, true, 0, 2, 0},
+                                 {1, 33, 67, 1, 64, false, 0, 4, 0}, {1, 17, 19, 1, 100, false, -0.2, 1, 0}, {2, 150, 10, 1, 16, false, 0, 2, 4 * 128 * 10}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) check_shape(&list[i]);
+}
+
+/* Long sums; several slices of queries; causal tiles of both sides. */
+TEST(cuda_attention_split_long)
+{
+    static const shape list[] = {{1, 64, 1024, 1, 64, false, 0, 2, 0}, {1, 600, 77, 1, 64, false, 0, 2, 0},
+                                 {1, 300, 300, 2, 40, true, 0, 2, 0},  {1, 257, 140, 1, 128, true, 0, 2, 0},
+                                 {2, 130, 270, 1, 16, false, 0, 2, 0},
+                                 {1, 301, 270, 2, 24, true, 0, 2, 4 * 130 * 270}};
+    for (size_t i = 0; pl_test_long() && i < sizeof list / sizeof *list; i++) check_shape(&list[i]);
+}

@@ -1,0 +1,111 @@
+/* test_split.c - products on TF32 units (cuda/split.h) in the simulator, whose units read TF32 and cut sums off as a
+ * card's do: every layout, parts, batches, edges, tails; and that they are as exact as f32. */
+#include "cuda/split.h"
+#include "test.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+typedef struct given {
+    pl_split_lay a, b;
+    int64_t batch, m, n, k;
+    bool share_a, share_b, bias, add, relu;
+} given;
+
+static float *numbers(int64_t n, uint64_t *seed, bool positive)
+{
+    float *p = aligned_alloc(64, (size_t)(n * 4 + 127) / 64 * 64);
+    if (!p) abort();
+    for (int64_t i = 0; i < n; i++) {
+        float v = (float)pl_test_noise(seed);
+        p[i] = positive ? fabsf(v) : v;
+    }
+    return p;
+}
+
+static double element(const float *p, pl_split_lay lay, int64_t rows, int64_t k, int64_t row, int64_t term)
+{
+    return (double)(lay == PL_SPLIT_ROWS ? p[row * k + term] : p[term * rows + row]);
+}
+
+static pl_split_product product_of(const given *g)
+{
+    pl_split_product s = {.batch = g->batch, .m = g->m, .n = g->n, .k = g->k, .a = g->a, .b = g->b};
+    s.a_ld = g->a == PL_SPLIT_ROWS ? g->k : g->m;
+    s.b_ld = g->b == PL_SPLIT_ROWS ? g->k : g->n;
+    s.a_step = g->share_a ? 0 : g->m * g->k;
+    s.b_step = g->share_b ? 0 : g->n * g->k;
+    return s;
+}
+
+/* The largest error beside the sum of the terms' sizes. */
+static double error_of(const given *g, pl_split_product s, bool positive)
+{
+    uint64_t seed = 5;
+    float *a = numbers(g->batch * g->m * g->k, &seed, positive), *b = numbers(g->batch * g->n * g->k, &seed, positive);
+    float *bias = numbers(g->n, &seed, false), *add = numbers(g->batch * g->m * g->n, &seed, false);
+    float *y = numbers(g->batch * g->m * g->n, &seed, false);
+    void *work = aligned_alloc(64, (pl_split_work(&s) + 127) / 64 * 64);
+    pl_split_tail t = {g->bias ? bias : NULL, g->add ? add : NULL, g->relu};
+    double worst = 0;
+    if (pl_split_run(&s, a, b, &t, y, work) != PL_OK) worst = (double)INFINITY;
+    for (int64_t i = 0; i < g->batch * g->m * g->n; i++) {
+        int64_t at = i / (g->m * g->n), row = i / g->n % g->m, col = i % g->n;
+        double sum = (g->bias ? (double)bias[col] : 0) + (g->add ? (double)add[i] : 0), size = 1e-3;
+        for (int64_t q = 0; q < g->k; q++) {
+            double v = element(a + at * s.a_step, g->a, g->m, g->k, row, q) *
+                       element(b + at * s.b_step, g->b, g->n, g->k, col, q);
+            sum += v;
+            size += fabs(v);
+        }
+        if (g->relu && sum < 0) sum = 0;
+        worst = fmax(worst, fabs((double)y[i] - sum) / size);
+    }
+    free(a), free(b), free(bias), free(add), free(y), free(work);
+    return worst;
+}
+
+TEST(split_products)
+{
+    static const given list[] = {
+        {PL_SPLIT_ROWS, PL_SPLIT_ROWS, 1, 64, 64, 64, .bias = true},
+        {PL_SPLIT_ROWS, PL_SPLIT_ROWS, 1, 70, 33, 36, .add = true, .relu = true},
+        {PL_SPLIT_ROWS, PL_SPLIT_COLS, 1, 65, 68, 52, .bias = true, .add = true},
+        {PL_SPLIT_COLS, PL_SPLIT_ROWS, 1, 68, 63, 100, .relu = true},
+        {PL_SPLIT_COLS, PL_SPLIT_COLS, 1, 60, 72, 77, .bias = true},
+        {PL_SPLIT_COLS, PL_SPLIT_COLS, 2, 20, 36, 33, .share_b = true},
+        {PL_SPLIT_ROWS, PL_SPLIT_COLS, 2, 40, 12, 64, .share_a = true, .add = true},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        for (int tile = PL_SPLIT_LARGE; tile <= PL_SPLIT_LITTLE; tile++) {
+            if (tile == PL_SPLIT_NARROW && i % 2) continue;
+            pl_split_product s = product_of(&list[i]);
+            CHECK(pl_split_plan(&s));
+            s.tile = (pl_split_tile)tile;
+            s.parts = 1;
+            double e = error_of(&list[i], s, false);
+            CHECK_MSG(e < 6e-7, "product %zu, tile %d: %g", i, tile, e);
+        }
+}
+
+/* Long sums, in parts and whole, of terms that do not cancel: sums that are cut off drift. */
+TEST(split_sums_are_as_exact_as_f32)
+{
+    given g = {PL_SPLIT_COLS, PL_SPLIT_COLS, 1, 8, 12, 1030, .bias = true, .add = true};
+    pl_split_product s = product_of(&g);
+    CHECK(pl_split_plan(&s));
+    CHECK_MSG(s.tile == PL_SPLIT_LITTLE && s.parts > 1, "tile %d, %lld parts", (int)s.tile, (long long)s.parts);
+    double parts = error_of(&g, s, true);
+    s.parts = 1;
+    double whole = error_of(&g, s, true);
+    CHECK_MSG(parts < 5e-7 && whole < 5e-7, "%g in parts, %g whole", parts, whole);
+}
+
+TEST(split_refuses_what_it_cannot_read)
+{
+    given odd = {PL_SPLIT_ROWS, PL_SPLIT_ROWS, 1, 64, 64, 66}, side = {PL_SPLIT_COLS, PL_SPLIT_COLS, 1, 63, 64, 66};
+    pl_split_product s = product_of(&odd);
+    CHECK(!pl_split_plan(&s));
+    s = product_of(&side);
+    CHECK(!pl_split_plan(&s));
+}
