@@ -103,7 +103,7 @@ static __device__ __forceinline__ void soften(float (*s)[COLS / 8][4], float (*o
 
 /* grid: (tiles of queries, heads from head0 on) */
 template <int D, int MT, int COLS>
-static __global__ void __launch_bounds__(THREADS, 2)
+static __global__ void __launch_bounds__(THREADS, MT == 1 && D <= 64 ? 3 : 2)
     forward(sizes z, int head0, parts q, parts k, parts v, float *o, float *lse)
 {
     PL_SHARED(pl_f16, shared);
@@ -213,7 +213,7 @@ template <int D> static pl_status run_forward(const pl_attend *a)
     for (int64_t h = 0; h < all; h += c.heads) {
         int some = (int)(all - h < c.heads ? all - h : c.heads);
         PL_TRY(pl_attend_cut(a, c, 3, (int)h, some));
-        PL_TRY((halves_win(some, a->n) ? run_rows<D, 1, COLS>(a, c, (int)h, some) : run_rows<D, MT, COLS>(a, c, (int)h, some)));
+        PL_TRY((MT == 2 && halves_win(some, a->n) ? run_rows<D, 1, COLS>(a, c, (int)h, some) : run_rows<D, MT, COLS>(a, c, (int)h, some)));
     }
     return PL_OK;
 }

@@ -274,15 +274,20 @@ static inline int64_t wide_of(const pl_attend *a)
     return a->d <= 32 ? 32 : a->d <= 64 ? 64 : 128;
 }
 
-/* Blocks that a large card works on at a time. What is made of the sizes by it is the same on all cards. */
-static constexpr int64_t SLOTS = 264;
+/* Multiprocessors of a large card. What is made of the sizes by it is the same on all cards. */
+static constexpr int64_t LARGE = 132;
 
-/* Whether blocks of half the tokens have done sooner. */
+/* Time of that many blocks; alone[j]: of j blocks beside each other, of which `most` fit. */
+static inline int64_t time_of(int64_t blocks, const int *alone, int most)
+{
+    return blocks / (most * LARGE) * alone[most] + alone[div_up(blocks % (most * LARGE), LARGE)];
+}
+
+/* Whether blocks of half the tokens have done sooner: three of them are beside each other then, not two. */
 static inline bool halves_win(int64_t heads, int64_t tokens)
 {
-    const int rows = WARPS * 32;
-    int64_t all = div_up(heads * tiles_of(tokens, rows), SLOTS), halves = div_up(heads * tiles_of(tokens, rows / 2), SLOTS);
-    return halves < 2 * all;
+    const int all[3] = {0, 7, 12}, halves[4] = {0, 5, 7, 10}, rows = WARPS * 32;
+    return time_of(heads * tiles_of(tokens, rows / 2), halves, 3) < time_of(heads * tiles_of(tokens, rows), all, 2);
 }
 
 /* How a pass goes about its scratch: `heads` heads and `queries` queries at a time, in slices of `per`. */

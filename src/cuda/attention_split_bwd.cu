@@ -139,17 +139,19 @@ static __global__ void __launch_bounds__(THREADS, 2)
     }
 }
 
-/* dk and dv of `heads` heads from head0 on, the slices in their order. */
+/* The slices of dk and dv in their order. grid: (numbers of a head, heads, dk and dv) */
 static __global__ void __launch_bounds__(256)
-    add_parts(sizes z, share w, int slices, int heads, float *dk, float *dv)
+    add_parts(sizes z, share w, int slices, pl_long_divisor by_d, float *dk, float *dv)
 {
-    int64_t each = (int64_t)z.m * z.d, step = 2 * each * heads;
-    for (int64_t i = PL_ITEM; i < step; i += PL_ITEMS) {
-        int64_t head = w.head0 + i / each / 2, in = i % each, b = head / z.heads, h = head % z.heads;
-        float *to = (i / each % 2 ? dv : dk) + ((b * z.m + in / z.d) * z.heads + h) * z.d + in % z.d;
-        float sum = w.part[i];
-        for (int s = 1; s < slices; s++) sum += w.part[i + s * step];
-        *to = w.add ? *to + sum : sum;
+    int head = w.head0 + blockIdx.y, h = head % z.heads, b = head / z.heads;
+    int64_t each = (int64_t)z.m * z.d, step = 2 * each * gridDim.y;
+    const float *part = w.part + (2 * blockIdx.y + blockIdx.z) * each;
+    float *to = (blockIdx.z ? dv : dk) + ((int64_t)b * z.m * z.heads + h) * z.d;
+    for (int64_t i = PL_ITEM; i < each; i += PL_ITEMS) {
+        int64_t c, t = pl_long_divmod(i, by_d, &c);
+        float sum = part[i], *at = to + t * z.heads * z.d + c;
+        for (int s = 1; s < slices; s++) sum += part[i + s * step];
+        *at = w.add ? *at + sum : sum;
     }
 }
 
@@ -225,19 +227,16 @@ static __global__ void __launch_bounds__(THREADS, MT == 1 && D <= 64 ? 3 : 2)
 }
 
 /* ---- launches ------------------------------------------------------------------------------- */
-/* Keys of a block. */
-static int key_rows(const pl_attend *a)
-{
-    return WARPS * 16 * (a->d <= 64 && a->m > 64 ? 2 : 1);
-}
+/* Keys of a block of to_key. */
+static constexpr int KEYS = WARPS * 16;
 
 /* Slices of queries for to_key: those with which its blocks have done first, each with a little work of its own. */
 static int64_t slices_for(int64_t blocks, int64_t queries)
 {
-    const int64_t least = 64, own = 48;
+    const int64_t least = 64, own = 96, slots = 2 * LARGE;
     int64_t best = 1, cost = INT64_MAX;
-    for (int64_t s = 1; s <= div_up(queries, least) && blocks * s <= 4 * SLOTS + blocks; s++) {
-        int64_t c = div_up(blocks * s, SLOTS) * (div_up(queries, s) + own);
+    for (int64_t s = 1; s <= div_up(queries, least) && blocks * s <= 4 * slots + blocks; s++) {
+        int64_t c = div_up(blocks * s, slots) * (div_up(queries, s) + own);
         if (c < cost) best = s, cost = c;
     }
     return best;
@@ -250,7 +249,7 @@ static course backward_course(const pl_attend *a)
     course c = {1, a->n, 1, 0, 0, 0, {0}, 0};
     if (fit) c.heads = div_up(all, div_up(all, fit));
     else c.queries = room / WIDE * WIDE > WIDE ? room / WIDE * WIDE : WIDE;
-    c.slices = slices_for(c.heads * tiles_of(a->m, key_rows(a)), c.queries);
+    c.slices = slices_for(c.heads * tiles_of(a->m, KEYS), c.queries);
     c.per = div_up(div_up(c.queries, c.slices), 32) * 32;
     c.slices = div_up(c.queries, c.per);
     c.kept_at = round_up((int64_t)pl_attend_work(a));
@@ -265,19 +264,18 @@ extern "C" size_t pl_attend_split_bwd_work(const pl_attend *a)
     return a->n && a->m && a->d && a->batch && a->heads ? backward_course(a).bytes : pl_attend_work(a);
 }
 
-template <int D, int MT, int COLS>
+template <int D, int COLS>
 static pl_status run_keys(const pl_attend *a, const course &c, const share &w, unsigned heads, unsigned slices)
 {
-    constexpr int ROWS = WARPS * 16 * MT;
-    size_t bytes = shared_bytes(D, ROWS, COLS, 2, 4);
-    auto kernel = to_key<D, MT, COLS>;
+    size_t bytes = shared_bytes(D, KEYS, COLS, 2, 4);
+    auto kernel = to_key<D, 1, COLS>;
     PL_TRY(allow((const void *)kernel, bytes));
-    PL_LAUNCH((kernel), dim3(tiles_of(a->m, ROWS), heads, slices), THREADS, bytes, sizes_of(a, true), w,
+    PL_LAUNCH((kernel), dim3(tiles_of(a->m, KEYS), heads, slices), THREADS, bytes, sizes_of(a, true), w,
               cut_of(a, c, 0), cut_of(a, c, 1), cut_of(a, c, 2), cut_of(a, c, 3), (const float *)pl_attend_lse(a),
               (const float *)a->work, (float *)a->out[1], (float *)a->out[2]);
     if (w.part)
-        PL_LAUNCH(add_parts, pl_blocks(2 * heads * a->m * a->d, 256), 256, 0, sizes_of(a, true), w, (int)slices,
-                  (int)heads, (float *)a->out[1], (float *)a->out[2]);
+        PL_LAUNCH(add_parts, dim3(pl_blocks(a->m * a->d, 256), heads, 2), 256, 0, sizes_of(a, true), w, (int)slices,
+                  pl_long_div_by(a->d), (float *)a->out[1], (float *)a->out[2]);
     return PL_OK;
 }
 
@@ -294,7 +292,6 @@ template <int D, int MT> static pl_status run_scores(const pl_attend *a, const c
 
 template <int D> static pl_status run_backward(const pl_attend *a)
 {
-    constexpr int MT = D <= 64 ? 2 : 1, COLS = 16; /* as many as the registers hold */
     course c = backward_course(a);
     int64_t all = a->batch * a->heads;
     char *work = (char *)a->work;
@@ -306,8 +303,7 @@ template <int D> static pl_status run_backward(const pl_attend *a)
             share w = {(int)h, (int)i, (int)(rest < c.queries ? rest : c.queries), (int)c.per, i > 0,
                        (float *)(work + c.kept_at), c.slices > 1 ? (float *)(work + c.part_at) : NULL};
             unsigned slices = tiles_of(w.queries, w.per);
-            PL_TRY((key_rows(a) == WARPS * 16 * MT ? run_keys<D, MT, COLS>(a, c, w, some, slices)
-                                                   : run_keys<D, 1, COLS>(a, c, w, some, slices)));
+            PL_TRY((run_keys<D, (D <= 64 ? 32 : 16)>(a, c, w, some, slices)));
             PL_TRY((halves_win(some, w.queries) ? run_scores<D, 1>(a, c, w, some) : run_scores<D, 2>(a, c, w, some)));
         }
     }
