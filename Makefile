@@ -189,7 +189,7 @@ $(foreach i,base avx2 avx512,$(eval $(call isa_rule,$(i))))
 $(BUILD)/%.o: %.c | build/deps.ok
 	@mkdir -p $(@D)
 	@echo "  cc $<"
-	@$(CC) $(CFLAGS_ALL) $(if $(SAN),,$(if $(filter src/cpu/% src/ops/% src/data/%,$<),$(KERNEL))) -c -o $@ $<
+	@$(CC) $(CFLAGS_ALL) $(if $(SAN),,$(if $(filter src/cpu/% src/ops/% src/data/% src/plan/pack%,$<),$(KERNEL))) -c -o $@ $<
 
 $(BUILD)/cudasim/%.c.o: %.c | build/deps.ok
 	@mkdir -p $(@D)

@@ -274,7 +274,7 @@ TEST(control_silent_strangers_make_room)
 static void throw_bytes(int fd, uint64_t *state, bool lines)
 {
     static const char *const word[] = {"beat ", "limit ", "stop ", "end ", "hello ", "here", "welcome ", "nan", "-1", "\n"};
-    char text[600];
+    char text[640];
     size_t n = 0, most = (size_t)(300 * (1 + pl_test_noise(state)));
     while (n < most) {
         double u = pl_test_noise(state);

@@ -35,7 +35,7 @@
 #include "cuda/mma.h"
 
 static constexpr int WARPS = 4, THREADS = WARPS * 32;
-/* Queries of a block of from_scores, and what a causal walk over queries starts at a multiple of. */
+/* A causal walk over queries starts at a multiple of it; tiles of from_scores divide it. */
 static constexpr int WIDE = WARPS * 32;
 
 typedef struct sizes {
@@ -77,37 +77,35 @@ typedef struct whole {
     float *factor;
     int tokens;
 } whole;
-typedef struct wholes {
-    whole of[4];
-} wholes;
 
-/* Four numbers a thread. grid: (rows of `heads` heads from head0 on, tensors) */
-template <int D> static __global__ void __launch_bounds__(256) cut(sizes z, wholes all, int head0, int heads)
+/* Four numbers a thread. grid: (tiles of tokens, heads from head0 on, tensors) */
+template <int D>
+static __global__ void __launch_bounds__(256) cut(sizes z, whole q, whole k, whole v, whole d_o, int head0)
 {
     constexpr int LANES = D / 4;
-    whole w = all.of[blockIdx.y];
-    int64_t row = (int64_t)blockIdx.x * (256 / LANES) + threadIdx.x / LANES, rows = (int64_t)heads * w.tokens;
-    int c = threadIdx.x % LANES * 4;
-    float v[4] = {0, 0, 0, 0};
-    if (row < rows) {
-        int64_t head = head0 + row / w.tokens, t = row % w.tokens;
-        const float *from = w.x + ((head / z.heads * w.tokens + t) * z.heads + head % z.heads) * z.d + c;
+    whole w = blockIdx.z == 0 ? q : blockIdx.z == 1 ? k : blockIdx.z == 2 ? v : d_o;
+    int t = blockIdx.x * (256 / LANES) + threadIdx.x / LANES, c = threadIdx.x % LANES * 4;
+    int head = head0 + blockIdx.y;
+    int64_t row = (int64_t)blockIdx.y * w.tokens + t;
+    float x[4] = {0, 0, 0, 0};
+    if (t < w.tokens) {
+        const float *from = w.x + (((int64_t)(head / z.heads) * w.tokens + t) * z.heads + head % z.heads) * z.d + c;
         if (z.wide && c < z.d) {
             float4 f = *(const float4 *)from;
-            v[0] = f.x, v[1] = f.y, v[2] = f.z, v[3] = f.w;
+            x[0] = f.x, x[1] = f.y, x[2] = f.z, x[3] = f.w;
         } else {
             for (int e = 0; e < 4; e++)
-                if (c + e < z.d) v[e] = from[e];
+                if (c + e < z.d) x[e] = from[e];
         }
     }
     unsigned most = 0;
-    for (int e = 0; e < 4; e++) most = max(most, __float_as_uint(v[e]) & 0x7fffffffu);
-    for (int k = LANES / 2; k; k /= 2) most = max(most, __shfl_xor_sync(0xffffffffu, most, k));
-    if (row >= rows) return;
+    for (int e = 0; e < 4; e++) most = max(most, __float_as_uint(x[e]) & 0x7fffffffu);
+    for (int far = LANES / 2; far; far /= 2) most = max(most, __shfl_xor_sync(0xffffffffu, most, far));
+    if (t >= w.tokens) return;
     float by = up_by(most >> 23);
     uint2 hi, lo;
-    take_apart(v[0] * by, v[1] * by, hi.x, lo.x);
-    take_apart(v[2] * by, v[3] * by, hi.y, lo.y);
+    take_apart(x[0] * by, x[1] * by, hi.x, lo.x);
+    take_apart(x[2] * by, x[3] * by, hi.y, lo.y);
     *(uint2 *)(w.to + row * 2 * D + c) = hi;
     *(uint2 *)(w.to + row * 2 * D + D + c) = lo;
     if (c == 0) w.factor[row] = back_by(most >> 23);
@@ -529,28 +527,29 @@ static __global__ void __launch_bounds__(256)
     }
 }
 
-/* dq of a block's WIDE queries, four side by side to a thread. grid: (tiles of queries, heads) */
-template <int D, int COLS>
-static __global__ void __launch_bounds__(THREADS, 2) from_scores(sizes z, share w, parts k, float *dq)
+/* dq of a block's queries, 2 MT side by side to a thread. grid: (tiles of queries, heads) */
+template <int D, int MT, int COLS>
+static __global__ void __launch_bounds__(THREADS, MT == 1 && D <= 64 ? 3 : 2)
+    from_scores(sizes z, share w, parts k, float *dq)
 {
     PL_SHARED(pl_f16, shared);
-    constexpr int P = WIDE + 4, TILE = COLS * 2 * D, DS = COLS * P;
+    constexpr int ROWS = WARPS * 16 * MT, P = ROWS + 4, TILE = COLS * 2 * D, DS = COLS * P, OWN = 2 * MT;
     pl_f16 *keys = shared;
     float *ds = (float *)(keys + 2 * TILE), *factors = ds + 2 * DS;
     int h = (w.head0 + blockIdx.y) % z.heads, b = (w.head0 + blockIdx.y) / z.heads;
-    int lane = threadIdx.x % 32, first = blockIdx.x * WIDE, own = threadIdx.x / 32 * 32 + lane / 4 * 4;
+    int lane = threadIdx.x % 32, first = blockIdx.x * ROWS, own = threadIdx.x / 32 * 16 * MT + lane / 4 * OWN;
     int64_t stride = (int64_t)z.heads * z.d, m0 = (int64_t)blockIdx.y * z.m;
     dq += ((int64_t)b * z.n + w.query0) * stride + h * z.d;
     const float *kept = w.kept + m0 * w.queries + first, *lists[1] = {k.factor + m0};
-    int seen = z.causal ? min(z.m, w.query0 + first + WIDE) : z.m;
-    float out[2][D / 8][4];
-    clear<2, D / 8>(out);
+    int seen = z.causal ? min(z.m, w.query0 + first + ROWS) : z.m;
+    float out[MT][D / 8][4];
+    clear<MT, D / 8>(out);
     auto fetch = [&](int t0, int turn) {
         int quad = w.queries % 4 == 0 ? 4 : 1;
         fill<D, COLS>(keys + turn * TILE, k.x + m0 * 2 * D, t0, seen);
         fill_lists<COLS, 1>(factors + turn * COLS, lists, t0, seen);
-        for (int i = threadIdx.x * quad; i < COLS * WIDE; i += THREADS * quad) {
-            int r = i / WIDE, c = i % WIDE;
+        for (int i = threadIdx.x * quad; i < COLS * ROWS; i += THREADS * quad) {
+            int r = i / ROWS, c = i % ROWS;
             bool in = t0 + r < seen && first + c < w.queries;
             const float *from = in ? kept + (int64_t)(t0 + r) * w.queries + c : w.kept;
             float *to = ds + turn * DS + r * P + c;
@@ -564,21 +563,23 @@ static __global__ void __launch_bounds__(THREADS, 2) from_scores(sizes z, share 
         pl_copies_end();
         pl_copies_wait<1>();
         __syncthreads();
-        float v[4][COLS / 4], most[4] = {0, 0, 0, 0}; /* [query][key: 2r, 2r + 1 of each eight] */
-        left<2, COLS / 16> a;
+        float v[OWN][COLS / 4], most[OWN]; /* [query][key: 2r, 2r + 1 of each eight] */
+        left<MT, COLS / 16> a;
+#pragma unroll
+        for (int e = 0; e < OWN; e++) most[e] = 0;
 #pragma unroll
         for (int u = 0; u < COLS / 4; u++) {
             int t = u / 2 * 8 + lane % 4 * 2 + u % 2;
-            float4 four = *(const float4 *)(ds + turn * DS + t * P + own);
-            float f = factors[turn * COLS + t], x[4] = {four.x, four.y, four.z, four.w};
+            pl_pack<float, OWN> x = pl_read<float, OWN>(ds + turn * DS + t * P + own);
+            float f = factors[turn * COLS + t];
 #pragma unroll
-            for (int e = 0; e < 4; e++) {
-                v[e][u] = x[e] * f;
+            for (int e = 0; e < OWN; e++) {
+                v[e][u] = x.v[e] * f;
                 most[e] = fmaxf(most[e], fabsf(v[e][u]));
             }
         }
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
+        for (int e = 0; e < OWN; e++) {
             unsigned field = __float_as_uint(over_quad_max(most[e])) >> 23;
             float by = up_by(field);
             a.back[e / 2][e % 2] = back_by(field);
@@ -587,12 +588,12 @@ static __global__ void __launch_bounds__(THREADS, 2) from_scores(sizes z, share 
                 take_apart(v[e][u] * by, v[e][u + 1] * by, a.hi[u / 4][e / 2][u / 2 % 2 * 2 + e % 2],
                            a.lo[u / 4][e / 2][u / 2 % 2 * 2 + e % 2]);
         }
-        weigh<D, 2, COLS / 16>(out, a, keys + turn * TILE);
+        weigh<D, MT, COLS / 16>(out, a, keys + turn * TILE);
         __syncthreads();
     }
     pl_copies_wait<0>();
 #pragma unroll
-    for (int x = 0; x < 4; x++)
+    for (int x = 0; x < OWN; x++)
         if (first + own + x < w.queries)
             store_row<D>(dq + (first + own + x) * stride, out[x / 2], x % 2, z.scale, false, z);
 }
@@ -635,8 +636,16 @@ static int64_t wide_of(const pl_attend *a)
     return a->d <= 32 ? 32 : a->d <= 64 ? 64 : 128;
 }
 
-/* Blocks that keep a large card busy. */
-static constexpr int64_t ENOUGH = 264;
+/* Blocks that a large card works on at a time. What is made of the sizes by it is the same on all cards. */
+static constexpr int64_t SLOTS = 264;
+
+/* Whether blocks of half the tokens have done sooner. */
+static bool halves_win(int64_t heads, int64_t tokens)
+{
+    const int rows = WARPS * 32;
+    int64_t all = div_up(heads * tiles_of(tokens, rows), SLOTS), halves = div_up(heads * tiles_of(tokens, rows / 2), SLOTS);
+    return halves < 2 * all;
+}
 
 /* How a pass goes about its scratch: `heads` heads and `queries` queries at a time, in slices of `per`. */
 typedef struct course {
@@ -669,15 +678,15 @@ static parts cut_of(const pl_attend *a, const course &c, int i)
 template <int D> static pl_status run_cut(const pl_attend *a, const course &c, int tensors, int head0, int heads)
 {
     const void *x[4] = {a->q, a->k, a->v, a->d_o};
-    wholes w;
+    whole w[4];
+    memset(w, 0, sizeof w);
     for (int i = 0; i < tensors; i++) {
         parts p = cut_of(a, c, i);
         whole one = {(const float *)x[i], (pl_f16 *)p.x, (float *)p.factor, (int)(i % 3 ? a->m : a->n)};
-        w.of[i] = one;
+        w[i] = one;
     }
-    int64_t rows = heads * (a->n > a->m ? a->n : a->m);
-    dim3 grid(tiles_of(rows, 256 / (D / 4)), (unsigned)tensors);
-    PL_LAUNCH((cut<D>), grid, 256, 0, sizes_of(a, tensors == 4), w, head0, heads);
+    dim3 grid(tiles_of(a->n > a->m ? a->n : a->m, 256 / (D / 4)), (unsigned)heads, (unsigned)tensors);
+    PL_LAUNCH((cut<D>), grid, 256, 0, sizes_of(a, tensors == 4), w[0], w[1], w[2], w[3], head0);
     return PL_OK;
 }
 
@@ -715,9 +724,8 @@ template <int D> static pl_status run_forward(const pl_attend *a)
     int64_t all = a->batch * a->heads;
     for (int64_t h = 0; h < all; h += c.heads) {
         int some = (int)(all - h < c.heads ? all - h : c.heads);
-        bool few = some * (int64_t)tiles_of(a->n, WARPS * 16 * MT) < ENOUGH * 3 / 4;
         PL_TRY(run_cut<D>(a, c, 3, (int)h, some));
-        PL_TRY((few ? run_rows<D, 1, COLS>(a, c, (int)h, some) : run_rows<D, MT, COLS>(a, c, (int)h, some)));
+        PL_TRY((halves_win(some, a->n) ? run_rows<D, 1, COLS>(a, c, (int)h, some) : run_rows<D, MT, COLS>(a, c, (int)h, some)));
     }
     return PL_OK;
 }
@@ -729,15 +737,26 @@ static int key_rows(const pl_attend *a)
     return WARPS * 16 * (a->d <= 64 && a->m > 64 ? 2 : 1);
 }
 
+/* Slices of queries for to_key: those with which its blocks have done first, each with a little work of its own. */
+static int64_t slices_for(int64_t blocks, int64_t queries)
+{
+    const int64_t least = 64, own = 48;
+    int64_t best = 1, cost = INT64_MAX;
+    for (int64_t s = 1; s <= div_up(queries, least) && blocks * s <= 4 * SLOTS + blocks; s++) {
+        int64_t c = div_up(blocks * s, SLOTS) * (div_up(queries, s) + own);
+        if (c < cost) best = s, cost = c;
+    }
+    return best;
+}
+
 static course backward_course(const pl_attend *a)
 {
-    const int64_t least = 64, room = (a->room ? a->room : (int64_t)272 << 20) / 4 / a->m;
+    const int64_t room = (a->room ? a->room : (int64_t)272 << 20) / 4 / a->m;
     int64_t all = a->batch * a->heads, fit = room / a->n;
     course c = {1, a->n, 1, 0, 0, 0, {0}, 0};
     if (fit) c.heads = div_up(all, div_up(all, fit));
     else c.queries = room / WIDE * WIDE > WIDE ? room / WIDE * WIDE : WIDE;
-    int64_t blocks = c.heads * tiles_of(a->m, key_rows(a)), most = div_up(c.queries, least);
-    c.slices = div_up(2 * ENOUGH, blocks) < most ? div_up(2 * ENOUGH, blocks) : most;
+    c.slices = slices_for(c.heads * tiles_of(a->m, key_rows(a)), c.queries);
     c.per = div_up(div_up(c.queries, c.slices), 32) * 32;
     c.slices = div_up(c.queries, c.per);
     c.kept_at = round_up((int64_t)pl_attend_work(a));
@@ -770,13 +789,13 @@ static pl_status run_keys(const pl_attend *a, const course &c, const share &w, u
     return PL_OK;
 }
 
-template <int D> static pl_status run_scores(const pl_attend *a, const course &c, const share &w, unsigned heads)
+template <int D, int MT> static pl_status run_scores(const pl_attend *a, const course &c, const share &w, unsigned heads)
 {
-    constexpr int COLS = 32;
-    size_t bytes = 2 * COLS * (4 * D + 4 * (WIDE + 4) + 4);
-    auto kernel = from_scores<D, COLS>;
+    constexpr int COLS = 32, ROWS = WARPS * 16 * MT;
+    size_t bytes = 2 * COLS * (4 * D + 4 * (ROWS + 4) + 4);
+    auto kernel = from_scores<D, MT, COLS>;
     PL_TRY(allow((const void *)kernel, bytes));
-    PL_LAUNCH((kernel), dim3(tiles_of(w.queries, WIDE), heads), THREADS, bytes, sizes_of(a, true), w, cut_of(a, c, 1),
+    PL_LAUNCH((kernel), dim3(tiles_of(w.queries, ROWS), heads), THREADS, bytes, sizes_of(a, true), w, cut_of(a, c, 1),
               (float *)a->out[0]);
     return PL_OK;
 }
@@ -797,7 +816,7 @@ template <int D> static pl_status run_backward(const pl_attend *a)
             unsigned slices = tiles_of(w.queries, w.per);
             PL_TRY((key_rows(a) == WARPS * 16 * MT ? run_keys<D, MT, COLS>(a, c, w, some, slices)
                                                    : run_keys<D, 1, COLS>(a, c, w, some, slices)));
-            PL_TRY(run_scores<D>(a, c, w, some));
+            PL_TRY((halves_win(some, w.queries) ? run_scores<D, 1>(a, c, w, some) : run_scores<D, 2>(a, c, w, some)));
         }
     }
     return PL_OK;
