@@ -127,6 +127,20 @@ TEST(ranks_fail_when_one_is_killed)
     }
 }
 
+/* An error that only one has: all end with its code, and it is told once, last, with rank and host. */
+TEST(ranks_fail_when_one_has_an_error)
+{
+    static const char *const kinds[] = {"own", "mpi"};
+    WANT_LIB();
+    if (cli_run("command -v prlimit").code != 0) SKIP("no prlimit here");
+    for (int i = 0; i < 2; i++) { /* rank 0 cannot write its log any more */
+        cli_result r = SH("launch %s 3 x train.steps=1000000 checkpoint.every=0 --fresh; begun x; prlimit --fsize=1000 --pid $(rank x 0); gone x; exit $code", kinds[i]);
+        const char *line = last_line(r);
+        CHECK_MSG(r.code == 1 && took(r) < 10000, "%s: exit %d: %s: %s", kinds[i], r.code, r.out, r.err);
+        CHECK_MSG(strncmp(line, "plimsoll: [rank 0 host ", 23) == 0 && strstr(line, "cannot write") && strstr(r.err, "plimsoll:") == line, "%s: %s", kinds[i], r.err);
+    }
+}
+
 /* The one that started them, or mpirun: nothing is left of the run either. */
 TEST(ranks_fail_when_what_started_them_is_killed)
 {
