@@ -166,7 +166,7 @@ static void run_in_room(tensors *t)
                    .causal = t->s.causal, .dtype = PL_F32, .lse_type = PL_F32, .d_lse_type = PL_F32, .q = t->f[Q],
                    .k = t->f[K], .v = t->f[V], .o = t->f[O], .lse = t->f[LSE], .d_o = t->f[D_O],
                    .out = {t->f[DQ], t->f[DK], t->f[DV]}, .room = t->s.room};
-    size_t bytes = pl_attend_split_work(&a, true);
+    size_t bytes = pl_attend_split_bwd_work(&a);
     for (int i = DQ; i <= DV; i++) memset(t->f[i], 0xff, sizeof(float) * (size_t)t->len[i]);
     a.work = scratch_new(bytes);
     if (pl_attend_split_bwd(&a) != PL_OK) pl_test_fail(__FILE__, __LINE__, "%s", pl_error_text());

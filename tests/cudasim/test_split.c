@@ -71,20 +71,22 @@ TEST(split_products)
     static const struct {
         given g;
         pl_split_tile tile;
+        int64_t parts;
     } list[] = {
-        {{PL_SPLIT_ROWS, PL_SPLIT_ROWS, 1, 70, 33, 36, .add = true, .relu = true}, PL_SPLIT_LITTLE},
-        {{PL_SPLIT_ROWS, PL_SPLIT_COLS, 1, 130, 100, 40, .bias = true, .add = true}, PL_SPLIT_LARGE},
-        {{PL_SPLIT_COLS, PL_SPLIT_ROWS, 1, 68, 63, 36, .relu = true}, PL_SPLIT_LARGE},
-        {{PL_SPLIT_COLS, PL_SPLIT_COLS, 1, 60, 72, 45, .bias = true}, PL_SPLIT_NARROW},
-        {{PL_SPLIT_ROWS, PL_SPLIT_ROWS, 1, 60, 65, 36}, PL_SPLIT_NARROW},
-        {{PL_SPLIT_COLS, PL_SPLIT_COLS, 2, 20, 36, 161, .share_b = true}, PL_SPLIT_LITTLE},
-        {{PL_SPLIT_ROWS, PL_SPLIT_COLS, 2, 40, 12, 64, .share_a = true, .add = true}, PL_SPLIT_LITTLE},
+        {{PL_SPLIT_ROWS, PL_SPLIT_ROWS, 1, 70, 33, 36, .add = true, .relu = true}, PL_SPLIT_LITTLE, 1},
+        {{PL_SPLIT_ROWS, PL_SPLIT_COLS, 1, 130, 100, 40, .bias = true, .add = true}, PL_SPLIT_LARGE, 1},
+        {{PL_SPLIT_COLS, PL_SPLIT_ROWS, 1, 68, 63, 36, .relu = true}, PL_SPLIT_LARGE, 1},
+        {{PL_SPLIT_COLS, PL_SPLIT_COLS, 1, 60, 72, 45, .bias = true}, PL_SPLIT_NARROW, 1},
+        {{PL_SPLIT_ROWS, PL_SPLIT_ROWS, 1, 60, 65, 36}, PL_SPLIT_NARROW, 1},
+        {{PL_SPLIT_COLS, PL_SPLIT_COLS, 2, 20, 36, 161, .share_b = true}, PL_SPLIT_LITTLE, 1},
+        {{PL_SPLIT_ROWS, PL_SPLIT_COLS, 2, 40, 12, 64, .share_a = true, .add = true}, PL_SPLIT_LITTLE, 1},
+        {{PL_SPLIT_COLS, PL_SPLIT_ROWS, 2, 8, 5, 100, .bias = true, .add = true}, PL_SPLIT_LITTLE, 3},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         pl_split_product s = product_of(&list[i].g);
         CHECK(pl_split_plan(&s));
         s.tile = list[i].tile;
-        s.parts = 1;
+        s.parts = list[i].parts;
         double e = error_of(&list[i].g, s, false);
         CHECK_MSG(e < 6e-7, "product %zu: %g", i, e);
     }
