@@ -130,6 +130,34 @@ TEST(pack_reaches_published_optima)
 }
 
 /* Once with everything on, once with the depth-first search alone on the unsplit problem. */
+/* Steps of a small network under tight budgets: one buffer has half of the bytes, hundreds have next to
+ * none, and the gaps between the large ones must take them. The effort is that of a plan's second search. */
+TEST(pack_fits_many_small_buffers_between_few_large_ones)
+{
+    static const struct {
+        const char *file;
+        uint64_t seed;
+    } cases[] = {{"plan_cloud_demo_a.csv", 2}, {"plan_cloud_demo_b.csv", 1}, {"plan_cloud_demo_c.csv", 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char path[256];
+        snprintf(path, sizeof path, DATA "%s", cases[i].file);
+        pl_pack_csv c = PL_PACK_CSV_INIT;
+        CHECK_OK(pl_pack_csv_read(path, &c));
+        pl_pack_opts o = PL_PACK_OPTS_INIT;
+        uint64_t height = 0, bound = 0;
+        CHECK_OK(pl_pack_bound(c.bufs, c.n, o.align, &bound));
+        o.seed = cases[i].seed;
+        o.work = 1500000000;
+        o.target = bound + bound / 1000;
+        o.time_limit_s = 0;
+        CHECK_OK(pl_pack(c.bufs, c.n, &o, &height));
+        CHECK_OK(pl_pack_check(c.bufs, c.n, o.align, height));
+        CHECK_MSG(height <= o.target, "%s: height %llu, bound %llu", path, (unsigned long long)height,
+                  (unsigned long long)bound);
+        pl_pack_csv_release(&c);
+    }
+}
+
 TEST(pack_is_optimal_on_tiny_problems)
 {
     static const uint32_t offs[] = {0, PL_PACK_NO_SPLIT | PL_PACK_NO_SKYLINE | PL_PACK_NO_FIT |

@@ -13,7 +13,8 @@
  *
  * Local search: the skyline's ranks are the state. A move gives a few buffers of the critical
  * stack (a chain of touching buffers from the bottom to the top of the arena) new ranks and is
- * kept when the arena does not grow.
+ * kept when the arena does not grow. The same is done with the order of the first fit, which puts
+ * small buffers into gaps that a skyline leaves.
  */
 #include "plan/pack_int.h"
 
@@ -25,7 +26,8 @@
 #include <string.h>
 
 /* Fits cost n^2: beyond this many buffers the skylines, n log n, are alone. */
-#define FIT_MAX 16384
+#define FIT_MAX   16384
+#define REFIT_MAX 4096
 
 /* ---- floors: range maximum under "raise the range [l,r) to v" --------------------------- */
 
@@ -319,6 +321,16 @@ static pl_status sorter_init(sorter *s, const pl__pack_leaf *leaf, pl_arena *a)
     return PL_OK;
 }
 
+static void rank_rows(sorter *s, sky *k)
+{
+    uint32_t n = k->leaf->n;
+    qsort(s->rows, n, sizeof(pl__pack_keyed), pl__pack_by_keys);
+    for (uint32_t r = 0; r < n; r++) {
+        k->order[r] = s->rows[r].buf;
+        k->rank[k->order[r]] = r;
+    }
+}
+
 /* Gives the ranks of k by up to three keys. */
 static void sort_by(sorter *s, sky *k, const char *keys)
 {
@@ -327,56 +339,105 @@ static void sort_by(sorter *s, sky *k, const char *keys)
         s->rows[b].buf = b;
         for (int i = 0; i < 3; i++) s->rows[b].key[i] = key_of(leaf, s->load_sum, b, keys[i]);
     }
-    qsort(s->rows, leaf->n, sizeof(pl__pack_keyed), pl__pack_by_keys);
-    for (uint32_t r = 0; r < leaf->n; r++) {
-        k->order[r] = s->rows[r].buf;
-        k->rank[k->order[r]] = r;
-    }
+    rank_rows(s, k);
+}
+
+/* Ranks by the placement that the leaf has. */
+static void sort_by_offset(sorter *s, sky *k)
+{
+    const pl__pack_leaf *leaf = k->leaf;
+    for (uint32_t b = 0; b < leaf->n; b++)
+        s->rows[b] = (pl__pack_keyed){.buf = b, .key = {-(double)leaf->off[b]}};
+    rank_rows(s, k);
 }
 
 /* ---- largest-first fits ----------------------------------------------------------------- */
 
-typedef struct block {
-    int64_t off, top;
-    uint32_t lo, hi;
-} block;
+/* What is placed, by rising offset. */
+typedef struct shelf {
+    uint32_t n;
+    int64_t *off, *top;
+    uint32_t *lo, *hi, *buf;
+    uint8_t *meets; /* scratch: of each, in the way of the one that is to be placed; and 8 more */
+} shelf;
 
-/* Where b goes among the blocks, which are sorted by offset: the first gap that holds it, or
- * the tightest one. */
-static int64_t find_gap(const block *blocks, uint32_t n, block b, int64_t size, bool tightest)
+static pl_status shelf_init(shelf *s, uint32_t n, pl_arena *a)
+{
+    s->off = pl_arena_new(a, int64_t, n + 1);
+    s->top = pl_arena_new(a, int64_t, n + 1);
+    s->lo = pl_arena_new(a, uint32_t, n + 1);
+    s->hi = pl_arena_new(a, uint32_t, n + 1);
+    s->buf = pl_arena_new(a, uint32_t, n + 1);
+    s->meets = pl_arena_new(a, uint8_t, n + 8);
+    bool ok = s->off && s->top && s->lo && s->hi && s->buf && s->meets;
+    return ok ? PL_OK : PL_ERR_MEMORY;
+}
+
+/* Most of what is placed is not in the way: found for all at once, then passed over by eights. */
+static void find_meets(shelf *s, uint32_t lo, uint32_t hi)
+{
+    const uint32_t n = s->n, *restrict los = s->lo, *restrict his = s->hi;
+    uint8_t *restrict meets = s->meets;
+    for (uint32_t i = 0; i < n; i++) meets[i] = (los[i] < hi) & (his[i] > lo);
+    memset(meets + n, 0, 8);
+}
+
+/* Where a buffer goes: the first gap that holds it, or the tightest one. */
+static int64_t find_gap(shelf *s, uint32_t lo, uint32_t hi, int64_t size, bool tightest)
 {
     int64_t cur = 0, best = -1, best_gap = INT64_MAX;
-    for (uint32_t i = 0; i < n; i++) {
-        if (blocks[i].lo >= b.hi || blocks[i].hi <= b.lo) continue;
-        int64_t gap = blocks[i].off - cur;
-        if (gap >= size && gap < best_gap) {
-            best = cur, best_gap = gap;
-            if (!tightest) return best;
+    find_meets(s, lo, hi);
+    for (uint32_t eight = 0; eight < s->n; eight += 8) {
+        uint64_t any;
+        memcpy(&any, s->meets + eight, 8);
+        for (uint32_t i = eight; any; i++, any >>= 8) {
+            if (!(any & 1)) continue;
+            int64_t gap = s->off[i] - cur;
+            if (gap >= size && gap < best_gap) {
+                best = cur, best_gap = gap;
+                if (!tightest) return best;
+            }
+            if (s->top[i] > cur) cur = s->top[i];
         }
-        if (blocks[i].top > cur) cur = blocks[i].top;
     }
     return best >= 0 ? best : cur;
 }
 
-static int64_t fit_run(const pl__pack_leaf *leaf, const uint32_t *order, bool tightest,
-                       block *blocks, int64_t *off)
+#define SHIFT(array, at, n) memmove((array) + (at) + 1, (array) + (at), sizeof *(array) * ((n) - (at)))
+
+static void shelf_add(shelf *s, uint32_t b, const pl__pack_leaf *leaf, int64_t off)
+{
+    uint32_t at = s->n, n = s->n++;
+    for (uint32_t l = 0; l < at;) { /* the first one above */
+        uint32_t mid = l + (at - l) / 2;
+        if (s->off[mid] <= off)
+            l = mid + 1;
+        else
+            at = mid;
+    }
+    SHIFT(s->off, at, n);
+    SHIFT(s->top, at, n);
+    SHIFT(s->lo, at, n);
+    SHIFT(s->hi, at, n);
+    SHIFT(s->buf, at, n);
+    s->off[at] = off;
+    s->top[at] = off + leaf->size[b];
+    s->lo[at] = leaf->lo[b];
+    s->hi[at] = leaf->hi[b];
+    s->buf[at] = b;
+}
+
+/* The height, or more than cap as soon as it is. */
+static int64_t fit_run(const pl__pack_leaf *leaf, const uint32_t *order, bool tightest, int64_t cap,
+                       shelf *s, int64_t *off)
 {
     int64_t height = 0;
-    for (uint32_t n = 0; n < leaf->n; n++) {
-        uint32_t b = order[n], at = n;
-        block k = {0, 0, leaf->lo[b], leaf->hi[b]};
-        k.off = off[b] = find_gap(blocks, n, k, leaf->size[b], tightest);
-        k.top = k.off + leaf->size[b];
-        for (uint32_t l = 0; l < at;) { /* first block above */
-            uint32_t mid = l + (at - l) / 2;
-            if (blocks[mid].off <= k.off)
-                l = mid + 1;
-            else
-                at = mid;
-        }
-        memmove(blocks + at + 1, blocks + at, sizeof(block) * (n - at));
-        blocks[at] = k;
-        if (k.top > height) height = k.top;
+    s->n = 0;
+    while (s->n < leaf->n && height <= cap) {
+        uint32_t b = order[s->n];
+        off[b] = find_gap(s, leaf->lo[b], leaf->hi[b], leaf->size[b], tightest);
+        shelf_add(s, b, leaf, off[b]);
+        if (off[b] + leaf->size[b] > height) height = off[b] + leaf->size[b];
     }
     return height;
 }
@@ -386,11 +447,11 @@ pl_status pl__pack_portfolio(pl__pack_leaf *leaf, uint32_t off)
     pl_arena a = PL_ARENA_INIT;
     sky k;
     sorter s;
-    block *blocks = NULL;
+    shelf placed;
     pl_status rc = sky_init(&k, leaf, &a);
     if (rc == PL_OK) rc = sorter_init(&s, leaf, &a);
     bool fits = leaf->n <= FIT_MAX && !(off & PL_PACK_NO_FIT);
-    if (rc == PL_OK && fits && !(blocks = pl_arena_new(&a, block, leaf->n))) rc = PL_ERR_MEMORY;
+    if (rc == PL_OK && fits) rc = shelf_init(&placed, leaf->n, &a);
     if (rc != PL_OK) goto out;
 
     if (!(off & PL_PACK_NO_SKYLINE))
@@ -400,7 +461,7 @@ pl_status pl__pack_portfolio(pl__pack_leaf *leaf, uint32_t off)
         }
     for (int tightest = 1; tightest >= 0 && fits && leaf->height > leaf->goal; tightest--) {
         sort_by(&s, &k, "SWT");
-        keep(leaf, k.off, fit_run(leaf, k.order, tightest, blocks, k.off));
+        keep(leaf, k.off, fit_run(leaf, k.order, tightest, leaf->height - 1, &placed, k.off));
     }
     if (leaf->height ==
         INT64_MAX) { /* everything is switched off: some placement there must be */
@@ -500,6 +561,81 @@ pl_status pl__pack_perturb(pl__pack_leaf *leaf, uint64_t seed, pl__pack_effort *
         if (perturb_step(&k, stack, &n_stack, &best, &d)) keep(leaf, k.off, best);
     }
 out:
+    pl_arena_release(&a);
+    return rc;
+}
+
+/* ---- local search over the order of fits ------------------------------------------------ */
+
+/* As critical_stack, from all blocks of a complete run. */
+static uint32_t touching_stack(const shelf *s, int64_t height, uint32_t *out)
+{
+    uint32_t n = 0, up = UINT32_MAX;
+    for (uint32_t i = s->n; i-- > 0;) {
+        bool first = up == UINT32_MAX;
+        bool meets = first || (s->lo[i] < s->hi[up] && s->lo[up] < s->hi[i]);
+        if (!meets || s->top[i] != (first ? height : s->off[up])) continue;
+        out[n++] = s->buf[i];
+        up = i;
+    }
+    return n;
+}
+
+typedef struct refit {
+    sky k; /* for its order and offsets */
+    shelf placed;
+    uint32_t *stack, n_stack;
+    int64_t now, best;
+    draws d;
+} refit;
+
+/* Moves a few buffers of the stack in the order. A little more height than the best is no reason to go
+ * back: the way to less leads over it. */
+static void refit_step(refit *r, pl__pack_leaf *leaf)
+{
+    sky *k = &r->k;
+    draws *d = &r->d;
+    uint32_t n = leaf->n, from[MAX_MOVES], to[MAX_MOVES], m = 1 + draw(d, MAX_MOVES);
+    for (uint32_t i = 0; i < m; i++) {
+        from[i] = k->rank[draw(d, 4) ? r->stack[draw(d, r->n_stack)] : draw(d, n)];
+        to[i] = draw(d, 4) ? draw(d, from[i] + 1) : draw(d, n);
+        move_rank(k, from[i], to[i]);
+    }
+    int64_t limit = r->best + (r->best - leaf->goal) / 8;
+    if (r->now > limit) limit = r->now;
+    int64_t h = fit_run(leaf, k->order, false, limit, &r->placed, k->off);
+    if (h > limit) {
+        while (m-- > 0) move_rank(k, to[m], from[m]);
+        return;
+    }
+    keep(leaf, k->off, h);
+    r->now = h;
+    if (h < r->best) r->best = h;
+    r->n_stack = touching_stack(&r->placed, h, r->stack);
+}
+
+pl_status pl__pack_refit(pl__pack_leaf *leaf, uint64_t seed, pl__pack_effort *e)
+{
+    if (leaf->n > REFIT_MAX) return PL_OK;
+    pl_arena a = PL_ARENA_INIT;
+    sorter s;
+    refit r = {.d = {.seed = seed}};
+    pl_status rc = sky_init(&r.k, leaf, &a);
+    if (rc == PL_OK) rc = sorter_init(&s, leaf, &a);
+    if (rc == PL_OK) rc = shelf_init(&r.placed, leaf->n, &a);
+    r.stack = pl_arena_new(&a, uint32_t, leaf->n);
+    if (rc == PL_OK && !r.stack) rc = PL_ERR_MEMORY;
+    if (rc == PL_OK) {
+        sort_by(&s, &r.k, "SWT");
+        r.best = fit_run(leaf, r.k.order, false, INT64_MAX, &r.placed, r.k.off);
+        if (leaf->height <= r.best) sort_by_offset(&s, &r.k); /* gives no more than that height */
+        r.now = r.best = fit_run(leaf, r.k.order, false, INT64_MAX, &r.placed, r.k.off);
+        r.n_stack = touching_stack(&r.placed, r.best, r.stack);
+        keep(leaf, r.k.off, r.best);
+        /* a step: so much for each buffer, and for each that lies before it */
+        uint64_t work = leaf->n * (60 + (uint64_t)leaf->n / 6);
+        while (leaf->height > leaf->goal && pl__pack_spend(e, work)) refit_step(&r, leaf);
+    }
     pl_arena_release(&a);
     return rc;
 }

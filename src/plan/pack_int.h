@@ -49,6 +49,9 @@ int pl__pack_by_keys(const void *a, const void *b); /* for qsort */
 pl_status pl__pack_portfolio(pl__pack_leaf *leaf, uint32_t off) PL_MUST_USE;
 /* Local search over the key of the best skyline. */
 pl_status pl__pack_perturb(pl__pack_leaf *leaf, uint64_t seed, pl__pack_effort *e) PL_MUST_USE;
+/* Local search over the order of the largest-first fit. Leaves that are too large for it stay as they
+ * are. */
+pl_status pl__pack_refit(pl__pack_leaf *leaf, uint64_t seed, pl__pack_effort *e) PL_MUST_USE;
 /* Depth-first search: at the goal, or by bisection between the goal and the best height. Leaves
  * that are too large for its tables stay as they are. */
 pl_status pl__pack_exact(pl__pack_leaf *leaf, bool at_goal, pl__pack_effort *e) PL_MUST_USE;

@@ -259,11 +259,11 @@ static pl_status pack(const pl_plan_opts *o, pl_pack_buf *b, size_t n, uint64_t 
         uint64_t work, per_mille;
     } round[] = {{0, 0}, {200000000, 1}, {1500000000, 1}};
     pl_pack_opts po = PL_PACK_OPTS_INIT;
-    po.seed = o->seed + 1;
     po.time_limit_s = o->seconds > 0 ? o->seconds : 5;
     for (int r = 0; r < 3; r++) {
         uint64_t good = bound + bound / 1000 * round[r].per_mille;
         if (r > 0 && *height <= good) break;
+        po.seed = o->seed + (uint64_t)r; /* another search, not the same one longer */
         po.work = round[r].work;
         po.target = good;
         PL_TRY(pl_pack(b, n, &po, height));
