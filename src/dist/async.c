@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROOM = 64 }; /* exchanges that may be under way */
+enum { ROOM = 64, ROOM_BYTES = 1 << 20 }; /* exchanges that may be under way; see runner */
 
 typedef struct runner {
     pl_async face; /* first: a runner is one */
@@ -24,6 +24,9 @@ typedef struct runner {
     pl_status failed;
     char text[512];
     bool over;
+    /* Exchanges are made one after the other, so they share what they need beside their operands. In the arena
+     * it would be another's bytes by the next unit, which would have to wait. */
+    char room[ROOM_BYTES];
 } runner;
 
 static void *run(void *arg)
@@ -83,6 +86,7 @@ pl_status pl_async_open(pl_comm *c)
     if (!wanted()) return PL_OK;
     runner *r = pl_sys_alloc(sizeof *r);
     if (!r) return PL_ERR_MEMORY;
+    memset(r->room, 1, sizeof r->room); /* resident before plans are made */
     r->face = (pl_async){start, wait_for};
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->more, NULL);
@@ -97,6 +101,8 @@ pl_status pl_async_open(pl_comm *c)
         PL_FAIL(PL_ERR_MEMORY, "no thread for exchanges between ranks");
     }
     c->async = &r->face;
+    c->room = r->room;
+    c->room_bytes = sizeof r->room;
     return PL_OK;
 }
 
@@ -105,6 +111,8 @@ void pl_async_close(pl_comm *c)
     runner *r = (runner *)(void *)c->async;
     if (!r) return;
     c->async = NULL;
+    c->room = NULL;
+    c->room_bytes = 0;
     pthread_mutex_lock(&r->lock);
     r->over = true;
     pthread_cond_signal(&r->more);

@@ -48,6 +48,8 @@ struct pl_comm {
     uint64_t sent_bytes[PL_N_TRAFFIC]; /* to other ranks */
     void *self;                        /* the engine's */
     pl_async *async;                   /* NULL: exchanges are made where they stand */
+    void *room;                        /* for what comes in, of the exchange that `async` makes; NULL: none */
+    size_t room_bytes;
     uint64_t said[10];                 /* text: the exchange begun last; read by another thread */
 };
 

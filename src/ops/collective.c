@@ -211,13 +211,25 @@ static void sum_parts(pl_dtype d, const pl_comm *w, const char *came, int64_t ap
     }
 }
 
-static pl_status reduce_prepare(const pl_call *c, void **prep, size_t *work)
+/* Bytes that parts of the others come into. */
+static size_t room_wanted(const pl_call *c)
 {
     const pl_collective_attr *a = c->attr;
     size_t elem = pl_dtype_bytes(c->in_type[0].dtype);
     int64_t all = pl_type_elems(&c->in_type[0]), row = (all + a->ranks - 1) / a->ranks;
+    return a->ranks > 1 ? (size_t)(least(row, row_part(a->ranks, elem)) * a->ranks) * elem : 0;
+}
+
+/* The communicator's own room, where it has one that is large enough; else it is planned. */
+static bool room_is_there(const pl_call *c)
+{
+    return c->comm && c->comm->room && room_wanted(c) <= c->comm->room_bytes;
+}
+
+static pl_status reduce_prepare(const pl_call *c, void **prep, size_t *work)
+{
     (void)prep;
-    *work = a->ranks > 1 ? (size_t)(least(row, row_part(a->ranks, elem)) * a->ranks) * elem : 0;
+    *work = room_is_there(c) ? 0 : room_wanted(c);
     return PL_OK;
 }
 
@@ -257,8 +269,9 @@ static pl_status all_reduce(const pl_call *c)
     if (c->out[0] != c->in[0]) memcpy(c->out[0], c->in[0], (size_t)n * elem);
     if (!w) return PL_OK;
     int64_t step = row_part(w->size, elem) * w->size;
+    void *work = room_is_there(c) ? w->room : c->work;
     for (int64_t at = 0; at < n; at += step)
-        PL_TRY(reduce_round(w, d, bytes_at(c->out[0], at, elem), least(step, n - at), c->work));
+        PL_TRY(reduce_round(w, d, bytes_at(c->out[0], at, elem), least(step, n - at), work));
     return PL_OK;
 }
 
@@ -274,14 +287,15 @@ static pl_status reduce_scatter(const pl_call *c)
         return PL_OK;
     }
     int64_t step = row_part(w->size, elem);
+    void *work = room_is_there(c) ? w->room : c->work;
     for (int64_t at = 0; at < k; at += step) {
         int64_t m = least(step, k - at);
         for (int r = 0; r < w->size; r++) {
             w->send[r] = (pl_parcel){bytes_at(c->in[0], r * k + at, elem), (size_t)m * elem};
-            w->recv[r] = (pl_parcel){bytes_at(c->work, r * m, elem), (size_t)m * elem};
+            w->recv[r] = (pl_parcel){bytes_at(work, r * m, elem), (size_t)m * elem};
         }
         PL_TRY(pl_comm_exchange(w, PL_TRAFFIC_REDUCE_SCATTER));
-        sum_parts(d, w, c->work, m, bytes_at(c->in[0], w->rank * k + at, elem), m,
+        sum_parts(d, w, work, m, bytes_at(c->in[0], w->rank * k + at, elem), m,
                   bytes_at(c->out[0], at, elem));
     }
     return PL_OK;
