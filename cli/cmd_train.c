@@ -301,7 +301,7 @@ pl_status trainer_finish(trainer *t)
     else if (!stopped && t->folder.path)
         rc = save_model(t);
     if (rc == PL_OK && !stopped && t->world && !ranks_follows(t)) rc = pl_run_served(t->run, true);
-    if (rc == PL_OK) rc = ranks_share_peaks(t);
+    if (rc == PL_OK && !stopped) rc = ranks_share_peaks(t);
     if (rc == PL_OK) rc = emit_end(t, done);
     if (rc == PL_OK && !t->json && !t->quiet) tell_end(t, done);
     return rc;
