@@ -42,8 +42,10 @@ int ctl_listen(int n, uint16_t *port)
     socklen_t size = sizeof at;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0 || bind(fd, (struct sockaddr *)&at, size) != 0 || listen(fd, 16) != 0 ||
-        getsockname(fd, (struct sockaddr *)&at, &size) != 0)
+        getsockname(fd, (struct sockaddr *)&at, &size) != 0) {
+        if (fd >= 0) close(fd);
         return -1;
+    }
     *port = ntohs(at.sin_port);
     return fd;
 }

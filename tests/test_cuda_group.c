@@ -725,29 +725,6 @@ static void first_text(pl_graph *g, char **out)
     CHECK(*out != NULL);
 }
 
-/* Where rows of a window read one row again, what is read and written once leaves the cache first, if it is much. */
-TEST(cuda_group_once)
-{
-    for (int64_t w = 64; w <= 512; w *= 8) {
-        pl_store *store = pl_store_new();
-        pl_graph *g = pl_graph_new(store);
-        char *text;
-        pl_val x = pl_input(g, "x", PL_TYPE(PL_F16, 16, w, 2, w, 64));
-        pl_val y = pl_input(g, "y", PL_TYPE(PL_F16, 16, w, 1, w, 64));
-        pl_val z = pl_mul(g, x, y);
-        pl_output(g, "z", z);
-        pl_output(g, "sum", pl_sum(g, pl_cast(g, z, PL_F32), PL_AXIS(0) | PL_AXIS(1) | PL_AXIS(2) | PL_AXIS(3), false));
-        first_text(g, &text);
-        bool much = w > 64;
-        CHECK_INT(count_of(text, "p_once((const p_vec<p_u16, V> *)(P0 ") > 0, much);
-        CHECK_INT(count_of(text, "p_once((const p_vec<p_u16, V> *)(P1 "), 0);
-        CHECK_INT(count_of(text, "p_put_once(") > 0, much);
-        free(text);
-        pl_graph_free(g);
-        pl_store_free(store);
-    }
-}
-
 /* Rows with sums of columns beside: the next row is on its way, and every operand that stays is among it. */
 TEST(cuda_group_ahead)
 {

@@ -428,13 +428,13 @@ static pl_status write_vgg(const char *file, bool package, int part, int skip)
     for (int i = 0; i < TENSORS && rc == PL_OK; i++) {
         bool linear = i >= 2 * CONVOLUTIONS, bias = i % 2;
         if (i == skip || (part == 1 && linear) || (part == 2 && !linear)) continue;
-        int k = i / 2, from = k && slice_of[k] == slice_of[k - 1] ? slice_of[k] : slice_of[linear ? 0 : k] - 1;
+        int k = linear ? i - 2 * CONVOLUTIONS : i / 2;
         if (linear) {
-            k = i - 2 * CONVOLUTIONS;
             snprintf(name, sizeof name, "lin%d.model.1.weight", k);
             type[i] = PL_TYPE(PL_F32, 1, width_of[k + 1], 1, 1);
         } else {
             char head[32] = "features";
+            int from = k && slice_of[k] == slice_of[k - 1] ? slice_of[k] : slice_of[k] - 1;
             if (package) snprintf(head, sizeof head, "net.slice%d", slice_of[k]);
             snprintf(name, sizeof name, "%s.%d.%s", head, layer_of[k], bias ? "bias" : "weight");
             type[i] = bias ? PL_TYPE(PL_F32, width_of[slice_of[k]])

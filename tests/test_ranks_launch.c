@@ -157,8 +157,9 @@ TEST(ranks_launch_torchrun_on_several_machines)
 TEST(ranks_launch_without_mpis_help)
 {
     WANT_RANKS();
-    cli_result r = cli_run(IN "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=1 SLURM_STEP_TASKS_PER_NODE=2 SLURM_JOB_ID=7 $P train " RUN);
-    CHECK_MSG(r.code == 8 && strstr(r.err, "srun --mpi=pmix"), "exit %d: %s", r.code, r.err);
+    cli_result r = cli_run(IN "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=1 SLURM_STEP_TASKS_PER_NODE=2 SLURM_JOB_ID=7 SLURM_JOBID=7 SLURM_STEPID=0 SLURM_STEP_ID=0 "
+                           "SLURM_NODELIST=here $P train " RUN);
+    CHECK_MSG(r.code == 8 && strstr(r.err, "does not let MPI bring them together: use srun --mpi=pmix"), "exit %d: %s", r.code, r.err);
     CHECK_MSG(r.seconds < 20, "%g s", r.seconds);
     r = cli_run(IN "PMI_RANK=0 PMI_SIZE=2 $P train " RUN);
     CHECK_MSG(r.code == 8 && strstr(r.err, "pmi started 2 ranks, MPI sees 1"), "exit %d: %s", r.code, r.err);

@@ -81,7 +81,7 @@ static pl_status split_prepare(const pl_call *c, void **prep, size_t *work_bytes
 {
     (void)prep;
     pl_attend a = attend_of(c);
-    *work_bytes = pl_attend_split_work(&a, c->n_in > 3);
+    *work_bytes = c->n_in > 3 ? pl_attend_split_bwd_work(&a) : pl_attend_split_work(&a);
     return PL_OK;
 }
 

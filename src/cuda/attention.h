@@ -45,13 +45,14 @@ pl_status pl_attend_plain_bwd(const pl_attend *a) PL_MUST_USE;
 bool pl_attend_mma_takes(const pl_attend *a);
 pl_status pl_attend_mma(const pl_attend *a) PL_MUST_USE;
 pl_status pl_attend_mma_bwd(const pl_attend *a) PL_MUST_USE;
-/* f32 by tensor cores, where pl_cuda_split() says so; heads of up to 128. attention_split.cu */
+/* f32 by tensor cores, where pl_cuda_split() says so; heads of up to 128. attention_split.h */
 bool pl_attend_split_takes(const pl_attend *a);
 pl_status pl_attend_split(const pl_attend *a) PL_MUST_USE;
 pl_status pl_attend_split_bwd(const pl_attend *a) PL_MUST_USE;
-/* Of backward: pl_attend_work, and room for some heads' gradients of scores and for parts of sums. Of both: room for
- * the operands of some heads, taken apart. */
-size_t pl_attend_split_work(const pl_attend *a, bool back);
+/* Scratch: the operands of some heads, taken apart. */
+size_t pl_attend_split_work(const pl_attend *a);
+/* The same, pl_attend_work, some heads' gradients of scores and parts of sums. */
+size_t pl_attend_split_bwd_work(const pl_attend *a);
 /* f32, heads of up to 256. attention_f32.cu */
 bool pl_attend_f32_takes(const pl_attend *a);
 pl_status pl_attend_f32(const pl_attend *a) PL_MUST_USE;

@@ -32,14 +32,6 @@ pl_cg_access pl_cg_access_of(const pl_cg_pass *p, const pl_cg_operand *o, int ve
     return s == 1 && aligned(p, o, vec, linear) ? PL_CG_VECTOR : PL_CG_STRIDED;
 }
 
-bool pl_cg_once(const pl_cg_pass *p, const pl_cg_operand *o)
-{
-    if (!p->once || o->bits || pl_cg_access_of(p, o, p->vec) != PL_CG_VECTOR) return false;
-    for (int d = 0; d < p->rank; d++)
-        if (p->dim[d] > 1 && o->stride[d] == 0) return false;
-    return true;
-}
-
 /* ---- dependence ------------------------------------------------------------------------- */
 
 static int dim_dep(const pl_cg_pass *p, int d)
@@ -199,7 +191,7 @@ void pl_cg_load(pl_cg *w, int k, const char *to, const char *base)
         else if (pl_cg_bytes(w->p, o))
             pl_cg_put(w, "%s = *(const p_bytes<V> *)(P%d + (%s));\n", to, k, base);
         else
-            pl_cg_put(w, "%s = %s(const p_vec<%s, V> *)(P%d + (%s)));\n", to, pl_cg_once(w->p, o) ? "p_once(" : "*(", mem, k, base);
+            pl_cg_put(w, "%s = *(const p_vec<%s, V> *)(P%d + (%s));\n", to, mem, k, base);
         break;
     case PL_CG_STRIDED:
         pl_cg_put(w, "_Pragma(\"unroll\") for (int j = 0; j < V; j++) %s.x[j] = %s%d%s%s + j * "

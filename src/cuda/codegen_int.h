@@ -105,7 +105,6 @@ typedef struct pl_cg_pass {
     /* launch */
     int32_t vec, unroll;    /* elements of a chunk, chunks in flight */
     int32_t resident;       /* sheet: blocks that a processor is to hold at least; 0: as the compiler likes */
-    bool once;              /* what is read or written once is to leave the cache first */
     int32_t tx, ty;         /* threads; a row: tx threads each, ty rows a block */
     int64_t parts, part;    /* pieces of inner (flat) or along (sheet), and their length */
     int64_t tiles;          /* sheet: columns of blocks */
@@ -219,8 +218,6 @@ static inline bool pl_cg_bytes(const pl_cg_pass *p, const pl_cg_operand *o)
     return !o->bits && (o->dtype == PL_U8 || o->dtype == PL_BOOL) &&
            pl_cg_access_of(p, o, p->vec) == PL_CG_VECTOR;
 }
-/* Whether the operand is read once by a pass that wants to know, and all its chunks are vectors. */
-bool pl_cg_once(const pl_cg_pass *p, const pl_cg_operand *o);
 /* What each used instruction depends on; dep has n_instr entries. */
 void pl_cg_deps(const pl_cg_pass *p, int vec, int *dep);
 void pl_cg_coord_name(const pl_cg_pass *p, int d, char *buf, size_t cap);

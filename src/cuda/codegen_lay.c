@@ -9,7 +9,6 @@
 
 enum { LANE_CHUNKS = 64 }; /* of a thread of a flat sum, at most */
 enum { FOUR_BLOCKS = 66, THREE_BLOCKS = 84, TWO_BLOCKS = 126 }; /* registers with which a processor holds so many */
-enum { CACHE_BYTES = 32 << 20 }; /* what a large card's cache keeps of a walk, about */
 
 /* ---- the dims of a pass ----------------------------------------------------------------- */
 
@@ -171,29 +170,6 @@ static void set_resident(pl_cg_pass *p, const int *dep)
         p->resident = n <= FOUR_BLOCKS ? 4 : n <= THREE_BLOCKS ? 3 : n <= TWO_BLOCKS ? 2 : 0;
 }
 
-/* Whether an operand of some size is read again after other rows: by the next row of a pool's windows, say. */
-static bool comes_back(const pl_cg_pass *p, const pl_cg_operand *o)
-{
-    int inner = p->first[PL_CG_INNER], d = 0;
-    int64_t bytes = (int64_t)pl_dtype_bytes(o->dtype);
-    for (int x = 0; x < p->rank; x++)
-        if (o->stride[x]) bytes *= p->dim[x];
-    while (d < inner && (o->stride[d] || p->dim[d] == 1)) d++;
-    for (d++; d < inner; d++)
-        if (o->stride[d] && p->dim[d] > 1) return bytes >= CACHE_BYTES / 32;
-    return false;
-}
-
-static void set_once(pl_cg_pass *p)
-{
-    int64_t elems = 1;
-    bool back = false;
-    for (int d = 0; d < p->rank; d++) elems *= p->dim[d];
-    for (int i = 0; i < p->n_instr; i++)
-        back |= p->used[i] && p->instr[i].code == PL_FORM_LOAD && comes_back(p, &p->op[p->instr[i].operand]);
-    p->once = back && elems >= CACHE_BYTES;
-}
-
 /* Rows: which thread adds which element is a function of the row's length. */
 static void lay_row(pl_cg_pass *p)
 {
@@ -228,14 +204,14 @@ static void lay_flat_sum(pl_cg_pass *p)
     p->parts = pl_cg_ceil(n, p->part);
 }
 
-/* Whether everything that moves down the columns has at most two bytes and little is done with it:
- * then wide chunks pay, else more threads do. */
+/* Whether nothing is stored, everything that moves down the columns has at most two bytes and little is done
+ * with it: then wide chunks pay, else more threads do. */
 static bool light(const pl_cg_pass *p)
 {
     enum { MOST = 10 };
     int stays = 0, maps = 0;
     for (int s = 0; s < p->n_sink; s++)
-        if (p->sink[s].kind == PL_FORM_STORE && pl_dtype_bytes(p->sink[s].dtype) > 2) return false;
+        if (p->sink[s].kind == PL_FORM_STORE) return false;
     for (int i = 0; i < p->n_instr; i++) {
         maps += p->used[i] && p->instr[i].code == PL_FORM_MAP;
         if (!p->used[i] || p->instr[i].code != PL_FORM_LOAD) continue;
@@ -412,10 +388,7 @@ pl_status pl_cg_lay(pl_cg_pass *p, const pl_form *f, pl_arena *a)
         pl_cg_deps(p, p->vec, dep);
         set_unroll(p, dep,
                    p->shape == PL_CG_FLAT ? PL_CG_DEP_I : PL_CG_DEP_L);
-        if (p->shape == PL_CG_SHEET) {
-            set_resident(p, dep);
-            set_once(p);
-        }
+        if (p->shape == PL_CG_SHEET) set_resident(p, dep);
     } else if (p->rank <= 1 || (has_bits(p) && p->dim[p->rank - 1] % 8)) {
         for (int d = 0; d < p->rank; d++) run[d] = 0;
         set_sets(p, run, 0, false);

@@ -223,7 +223,7 @@ static void put_values(pl_cg *w, const int *lvl, const int *dep, void (*index)(p
         if (p->sink[s].bits)
             pl_cg_put(w, "p_put_bits<V>(W%d, z_, w%d);\n", s, s);
         else if (p->sink[s].kind == PL_FORM_STORE)
-            pl_cg_put(w, p->once ? "p_put_once((p_vec<%s, V> *)(W%d + z_), w%d);\n" : "*(p_vec<%s, V> *)(W%d + z_) = w%d;\n",
+            pl_cg_put(w, "*(p_vec<%s, V> *)(W%d + z_) = w%d;\n",
                       pl_cg_mem(p->sink[s].dtype), s, s);
     pl_cg_put(w, "}\n");
     if (p->reduces) pl_cg_put(w, "n_ += U;\n");

@@ -1,4 +1,4 @@
-/* matmul.c - products by cuBLASLt; f32 ones that matmul_split.c takes go there.
+/* matmul.c - products by cuBLASLt.
  *
  * Our matrices are row-major, cuBLAS's column-major: a row-major [M,N] is a column-major [N,M],
  * so y = op(a) op(b) is asked for as y' = op(b)' op(a)', with b as cuBLAS's first operand. The
@@ -33,7 +33,7 @@
 enum { MAX_ALGOS = 24, WORK_LIMIT = 32 << 20 };
 
 /* How much of a product's tail is in the library's kernel. */
-typedef enum level { BARE, WITH_BIAS, WHOLE } level;
+typedef pl_product_level level;
 
 typedef struct prepared {
     pl_product p;
@@ -72,11 +72,6 @@ pl_product pl_product_of(const pl_call *c, const pl_tail_attr *tail, bool slope)
 }
 
 /* ---- types --------------------------------------------------------------------------------- */
-static bool accepts(const pl_call *c)
-{
-    return pl_dtype_is_float(c->in_type[0].dtype);
-}
-
 static cudaDataType_t type_of(pl_dtype d)
 {
     return d == PL_F64 ? CUDA_R_64F : d == PL_F16 ? CUDA_R_16F : d == PL_BF16 ? CUDA_R_16BF : CUDA_R_32F;
@@ -126,10 +121,10 @@ static bool is_offered(const pl_product *p)
 static uint32_t epilogue_of(const pl_product *p, level l)
 {
     uint32_t e = 0;
-    if (l == WHOLE && p->slope) return CUBLASLT_EPILOGUE_DGELU;
-    if (l >= WITH_BIAS && p->bias) e |= CUBLASLT_EPILOGUE_BIAS;
-    if (l == WHOLE && p->act == PL_ACT_RELU) e |= CUBLASLT_EPILOGUE_RELU;
-    if (l == WHOLE && p->act == PL_ACT_GELU_TANH)
+    if (l == PL_PRODUCT_WHOLE && p->slope) return CUBLASLT_EPILOGUE_DGELU;
+    if (l >= PL_PRODUCT_WITH_BIAS && p->bias) e |= CUBLASLT_EPILOGUE_BIAS;
+    if (l == PL_PRODUCT_WHOLE && p->act == PL_ACT_RELU) e |= CUBLASLT_EPILOGUE_RELU;
+    if (l == PL_PRODUCT_WHOLE && p->act == PL_ACT_GELU_TANH)
         e |= p->keep ? CUBLASLT_EPILOGUE_GELU_AUX : CUBLASLT_EPILOGUE_GELU;
     return e ? e : CUBLASLT_EPILOGUE_DEFAULT;
 }
@@ -160,7 +155,7 @@ static pl_status set_level(prepared *h, level l)
         PL_LT(cublasLtMatmulDescSetAttribute(h->op, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type,
                                              sizeof type));
     }
-    return l == WHOLE && (h->p.keep || h->p.slope) ? set_aux(h) : PL_OK;
+    return l == PL_PRODUCT_WHOLE && (h->p.keep || h->p.slope) ? set_aux(h) : PL_OK;
 }
 
 static pl_status describe(prepared *h)
@@ -225,10 +220,10 @@ static pl_status candidates(const prepared *h, uint32_t align, uint64_t limit, i
 static pl_status set_pointers(const prepared *h, const pl_product_operands *x)
 {
     const void *aux = h->p.keep ? x->keep : x->slope_at;
-    if (h->p.bias && h->level >= WITH_BIAS)
+    if (h->p.bias && h->level >= PL_PRODUCT_WITH_BIAS)
         PL_LT(cublasLtMatmulDescSetAttribute(h->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &x->bias,
                                              sizeof x->bias));
-    if (aux && h->level == WHOLE)
+    if (aux && h->level == PL_PRODUCT_WHOLE)
         PL_LT(cublasLtMatmulDescSetAttribute(h->op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
                                              &aux, sizeof aux));
     return PL_OK;
@@ -238,8 +233,8 @@ static pl_status set_pointers(const prepared *h, const pl_product_operands *x)
 static pl_status follow(const prepared *h, const pl_product_operands *x)
 {
     const pl_product *p = &h->p;
-    bool bias = p->bias && h->level == BARE;
-    if (h->level == WHOLE || (!bias && !has_tail(p))) return PL_OK;
+    bool bias = p->bias && h->level == PL_PRODUCT_BARE;
+    if (h->level == PL_PRODUCT_WHOLE || (!bias && !has_tail(p))) return PL_OK;
     pl_cuda_tail t = {bias ? x->bias : NULL, x->add, x->slope_at, x->keep, p->act, 0};
     return pl_cuda_tail_run(p->dtype, x->y, p->batch * p->m, p->n, &t);
 }
@@ -249,7 +244,7 @@ static pl_status enqueue(const prepared *h, const cublasLtMatmulAlgo_t *algo, co
 {
     static const float one = 1, zero = 0;
     static const double one64 = 1, zero64 = 0;
-    bool wide = h->p.dtype == PL_F64, add = h->p.add && h->level == WHOLE;
+    bool wide = h->p.dtype == PL_F64, add = h->p.add && h->level == PL_PRODUCT_WHOLE;
     cublasLtHandle_t lt;
     PL_TRY(pl_cuda_lt(&lt));
     PL_TRY(set_pointers(h, x));
@@ -442,16 +437,16 @@ static pl_status choose(prepared *h)
  * faster. */
 static pl_status choose_level(prepared *h, level most)
 {
-    for (int l = (int)most; l >= BARE; l--) {
-        if ((l == WHOLE && !is_offered(&h->p)) || (l == WITH_BIAS && !h->p.bias)) continue;
+    for (int l = (int)most; l >= PL_PRODUCT_BARE; l--) {
+        if ((l == PL_PRODUCT_WHOLE && !is_offered(&h->p)) || (l == PL_PRODUCT_WITH_BIAS && !h->p.bias)) continue;
         PL_TRY(set_level(h, (level)l));
         PL_TRY(choose(h));
         if (!h->has[0]) continue;
         float whole = h->ms;
-        if (l < WHOLE || !has_tail(&h->p) || !pl_cuda_autotune() || !(whole > 0)) return PL_OK;
-        PL_TRY(choose_level(h, WITH_BIAS));
+        if (l < PL_PRODUCT_WHOLE || !has_tail(&h->p) || !pl_cuda_autotune() || !(whole > 0)) return PL_OK;
+        PL_TRY(choose_level(h, PL_PRODUCT_WITH_BIAS));
         if (h->has[0] && h->ms > 0 && h->ms < whole) return PL_OK;
-        PL_TRY(set_level(h, WHOLE));
+        PL_TRY(set_level(h, PL_PRODUCT_WHOLE));
         return choose(h);
     }
     return PL_OK;
@@ -483,7 +478,7 @@ void pl_cuda_matmul_describe(const void *prep, char *buf, size_t cap)
                                          sizeof stages, &n);
     cublasLtMatmulAlgoConfigGetAttribute(a, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &split, sizeof split,
                                          &n);
-    bool after = h->level < WHOLE && (has_tail(&h->p) || (h->p.bias && h->level == BARE));
+    bool after = h->level < PL_PRODUCT_WHOLE && (has_tail(&h->p) || (h->p.bias && h->level == PL_PRODUCT_BARE));
     snprintf(buf, cap, "algo %d tile %u stages %u split %d%s%s", id, tile, stages, split,
              has_tail(&h->p) && !after ? " +tail" : "",
              !after ? "" : has_tail(&h->p) ? " tail after" : " bias after");
@@ -496,7 +491,7 @@ static pl_status add_other(prepared *h)
 {
     size_t bytes = 0;
     void *other = NULL;
-    if (h->has[1] || h->level == BARE) return PL_OK;
+    if (h->has[1] || h->level == PL_PRODUCT_BARE) return PL_OK;
     PL_TRY(prepare_up_to(h->p, (level)(h->level - 1), &other, &bytes));
     h->other = other;
     return PL_OK;
@@ -532,9 +527,9 @@ static pl_status prepare_up_to(pl_product p, level most, void **prep, size_t *wo
     return PL_OK;
 }
 
-pl_status pl_product_lt_prepare(const pl_product *p, void **prep, size_t *work_bytes)
+pl_status pl_product_lt_prepare(const pl_product *p, pl_product_level most, void **prep, size_t *work_bytes)
 {
-    return prepare_up_to(*p, WHOLE, prep, work_bytes);
+    return prepare_up_to(*p, most, prep, work_bytes);
 }
 
 pl_product_operands pl_product_operands_of(const pl_product *p, const pl_call *c)
@@ -564,67 +559,3 @@ pl_status pl_product_lt_run(const pl_call *c)
                "cuBLASLt has no algorithm for operands that are not at multiples of 16 bytes");
     return enqueue(h, &h->algo[i], &x, h->work[i]);
 }
-
-/* ---- the ops -------------------------------------------------------------------------------- */
-static const pl_tail_attr *tail_of(const pl_call *c)
-{
-    return &((const pl_matmul_tail_attr *)c->attr)->tail;
-}
-
-static pl_product plain_of(const pl_call *c)
-{
-    return pl_product_of(c, NULL, false);
-}
-
-static pl_product with_tail_of(const pl_call *c)
-{
-    return pl_product_of(c, tail_of(c), false);
-}
-
-static pl_product with_slope_of(const pl_call *c)
-{
-    return pl_product_of(c, tail_of(c), true);
-}
-
-static pl_status tail_behind(const pl_call *c, void **prep, size_t *work_bytes)
-{
-    return prepare_up_to(with_tail_of(c), WITH_BIAS, prep, work_bytes);
-}
-
-static pl_status slope_behind(const pl_call *c, void **prep, size_t *work_bytes)
-{
-    return prepare_up_to(with_slope_of(c), BARE, prep, work_bytes);
-}
-
-#define KERNELS(tag, of, ...)                                                                                  \
-    static bool tag##_split(const pl_call *c)                                                                  \
-    {                                                                                                          \
-        pl_product p = of(c);                                                                                  \
-        return pl_product_split_takes(&p);                                                                     \
-    }                                                                                                          \
-    static pl_status tag##_split_prepare(const pl_call *c, void **prep, size_t *work_bytes)                    \
-    {                                                                                                          \
-        pl_product p = of(c);                                                                                  \
-        return pl_product_split_prepare(&p, prep, work_bytes);                                                 \
-    }                                                                                                          \
-    static pl_status tag##_prepare(const pl_call *c, void **prep, size_t *work_bytes)                          \
-    {                                                                                                          \
-        pl_product p = of(c);                                                                                  \
-        return pl_product_lt_prepare(&p, prep, work_bytes);                                                    \
-    }                                                                                                          \
-    static const pl_kernel tag[] = {                                                                           \
-        {"split", tag##_split, tag##_split_prepare, pl_product_split_release, pl_product_split_run},           \
-        {"cublaslt", accepts, tag##_prepare, pl_product_lt_release, pl_product_lt_run},                        \
-        __VA_ARGS__ PL_KERNEL_END};
-/* What the library falls back to: chosen where the plainest kernel is asked for. */
-#define BEHIND(name, prepare) {name, accepts, prepare, pl_product_lt_release, pl_product_lt_run},
-KERNELS(plain, plain_of, )
-KERNELS(tail, with_tail_of, BEHIND("cublaslt, tail behind", tail_behind))
-KERNELS(slope, with_slope_of, BEHIND("cublaslt, slope behind", slope_behind))
-
-extern const pl_cuda_entry pl_cuda_matmul[];
-const pl_cuda_entry pl_cuda_matmul[] = {{"matmul", plain},
-                                        {"matmul_tail", tail},
-                                        {"matmul_tail_keep", tail},
-                                        {"matmul_slope", slope},
-                                        {NULL, NULL}};

@@ -52,7 +52,7 @@ pl_status pl_product_split_prepare(const pl_product *p, void **prep, size_t *wor
     if (!h) return PL_ERR_MEMORY;
     h->p = *p;
     h->s = split_of(p);
-    pl_status rc = pl_split_plan(&h->s) ? pl_product_lt_prepare(p, &h->plain, &aside) : PL_ERR_UNSUPPORTED;
+    pl_status rc = pl_split_plan(&h->s) ? pl_product_lt_prepare(p, PL_PRODUCT_WHOLE, &h->plain, &aside) : PL_ERR_UNSUPPORTED;
     if (rc != PL_OK) {
         pl_product_split_release(h);
         return rc;

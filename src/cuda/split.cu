@@ -105,13 +105,14 @@ template <class S, int W, int E> struct by_rows {
     static __device__ __forceinline__ void load(const side &s, const finder &, const float *p, float *tile, int first,
                                                 int k, int end, int, const int4 *)
     {
-        int chunk = threadIdx.x % 8, at = k + chunk * 4;
+        constexpr int STEP = S::THREADS / 8; /* a multiple of 16: chunks are exchanged alike */
+        int chunk = threadIdx.x % 8, row = threadIdx.x / 8, at = k + chunk * 4;
+        const float *from = p + (int64_t)(first + row) * s.ld + at;
+        int left = at < end ? s.rows - first - row : 0;
+        tile += place_in_row<BIT>(row, chunk);
 #pragma unroll
-        for (int i = 0; i < SLOTS; i++) {
-            int row = threadIdx.x / 8 + i * (S::THREADS / 8);
-            bool in = (first + row < s.rows) & (at < end);
-            pl_copy16(tile + place_in_row<BIT>(row, chunk), p + (in ? (int64_t)(first + row) * s.ld + at : 0), in);
-        }
+        for (int i = 0; i < SLOTS; i++, from += (int64_t)STEP * s.ld)
+            pl_copy16(tile + i * STEP * BK, i * STEP < left ? from : p, i * STEP < left);
     }
 };
 
@@ -122,13 +123,13 @@ template <class S, int W, int E> struct by_terms {
     static __device__ __forceinline__ void load(const side &s, const finder &, const float *p, float *tile, int first,
                                                 int k, int end, int, const int4 *)
     {
-        int chunk = threadIdx.x % ROW, row = first + chunk * 4;
+        constexpr int STEP = S::THREADS / ROW;
+        int chunk = threadIdx.x % ROW, row = first + chunk * 4, term = threadIdx.x / ROW;
+        const float *from = p + (int64_t)(k + term) * s.ld + row;
+        int left = row < s.rows ? end - k - term : 0;
 #pragma unroll
-        for (int i = 0; i < SLOTS; i++) {
-            int term = threadIdx.x / ROW + i * (S::THREADS / ROW);
-            bool in = (row < s.rows) & (k + term < end);
-            pl_copy16(tile + place_in_term<W, E / 4>(term, chunk), p + (in ? (int64_t)(k + term) * s.ld + row : 0), in);
-        }
+        for (int i = 0; i < SLOTS; i++, from += (int64_t)STEP * s.ld)
+            pl_copy16(tile + place_in_term<W, E / 4>(term + i * STEP, chunk), i * STEP < left ? from : p, i * STEP < left);
     }
 };
 

@@ -6,8 +6,8 @@
  *
  *   a b = hi hi' + lo b + a lo'          what is wrong, lo lo', is less than 2^-22 of it
  *
- * Of the last two, 8 bits are enough: they are bf16 products, which take half of the time. Rounding them is another
- * 3e-7 of a term in the mean, about what an f32 sum of 256 terms has. Values are split in registers, nothing is stored.
+ * Of the last two, 8 bits are enough: they are bf16 products, which take half of the time. Rounding them is wrong by
+ * 6e-7 of a term in the mean, about what an f32 sum of 1024 terms is. Values are split in registers, nothing is stored.
  * The units cut sums off instead of rounding them, so every 16 terms their sum, begun with the small products, is added
  * to an ordinary f32 and they begin at zero again. Infinite operands give NaN.
  *

@@ -435,11 +435,12 @@ static bool is_exchange(const pl_problem *p, uint32_t task)
     return u->kind == PL_UNIT_KERNEL && (pl_node_get(p->g, u->nodes[0])->op->flags & PL_OP_RANKS);
 }
 
-/* Moves the task to where all that it needs is done, in x->tmp; pos holds the places of tasks there. */
-static void hoist(search *x, uint32_t task)
+/* Moves the task to where all that it needs is done, but not before place `floor`, in x->tmp; pos holds the
+ * places of tasks there. */
+static void hoist(search *x, uint32_t task, uint32_t floor)
 {
     const pl_problem *p = x->p;
-    uint32_t to = 0;
+    uint32_t to = floor;
     for (uint32_t e = p->preds.start[task]; e < p->preds.start[task + 1]; e++)
         if (x->pos[p->preds.list[e]] + 1 > to) to = x->pos[p->preds.list[e]] + 1;
     if (to >= x->pos[task]) return;
@@ -448,14 +449,14 @@ static void hoist(search *x, uint32_t task)
 }
 
 /* Moves an exchange, and with `feeds` first what it reads, up; the order is kept if its peak is no higher. */
-static bool try_hoist(search *x, uint32_t task, bool feeds)
+static bool try_hoist(search *x, uint32_t task, bool feeds, uint32_t floor)
 {
     const pl_problem *p = x->p;
     memcpy(x->tmp, x->best, p->n_tasks * sizeof *x->tmp);
     for (uint32_t k = 0; k < p->n_tasks; k++) x->pos[x->tmp[k]] = k;
     for (uint32_t e = p->preds.start[task]; feeds && e < p->preds.start[task + 1]; e++)
-        if (!is_exchange(p, p->preds.list[e])) hoist(x, p->preds.list[e]);
-    hoist(x, task);
+        if (!is_exchange(p, p->preds.list[e])) hoist(x, p->preds.list[e], 0);
+    hoist(x, task, floor);
     if (memcmp(x->tmp, x->best, p->n_tasks * sizeof *x->tmp) == 0) return true;
     pl_life_replay(p, x->tmp, x->peak, &x->life);
     if (x->life.peak > x->peak) return false;
@@ -464,15 +465,25 @@ static bool try_hoist(search *x, uint32_t task, bool feeds)
 }
 
 /* Exchanges between ranks begin as soon as what they send exists, and the bucket that they send is gathered as
- * soon as its tensors do, where that does not raise the peak: so they run beside what is computed meanwhile. All
- * ranks have the same order, whatever it is. */
+ * soon as its tensors do, where that does not raise the peak: so they run beside what is computed meanwhile. One
+ * that would begins some units before its result is read. They stay in their order, since one is made after the
+ * other: a weight that is needed late must not be gathered before one that is needed now. All ranks have the same
+ * order, whatever it is. */
 static void hoist_exchanges(search *x)
 {
+    static const uint32_t ahead[] = {UINT32_MAX, 64, 16, 4};
     const pl_problem *p = x->p;
+    uint32_t last = UINT32_MAX;
     if (!p->units) return; /* a problem of bare tasks has none */
     for (uint32_t i = 0; i < p->n_tasks; i++) {
-        uint32_t task = x->best[i];
-        if (is_exchange(p, task) && !try_hoist(x, task, true)) (void)try_hoist(x, task, false);
+        uint32_t task = x->best[i], behind = 0;
+        if (!is_exchange(p, task)) continue;
+        for (uint32_t k = 0; last != UINT32_MAX && k < i; k++)
+            if (x->best[k] == last) behind = k + 1;
+        bool done = try_hoist(x, task, true, behind);
+        for (size_t k = 0; k < sizeof ahead / sizeof *ahead && !done; k++)
+            done = try_hoist(x, task, false, i > ahead[k] && i - ahead[k] > behind ? i - ahead[k] : behind);
+        last = task;
     }
 }
 
