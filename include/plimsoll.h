@@ -271,7 +271,7 @@ typedef struct pl_compile_opts {
         PL_PRECISION_FP16  /* the same in f16; a loss scale keeps small gradients */
     } precision;
     enum pl_fp32 {
-        PL_FP32_SPLIT, /* f32 products as sums of three TF32 products where that is faster and as exact */
+        PL_FP32_SPLIT, /* f32 products taken apart for tensor cores where that is faster and as exact */
         PL_FP32_PLAIN  /* by f32 units alone */
     } fp32;
     enum pl_compile_mode {

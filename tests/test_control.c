@@ -73,6 +73,22 @@ TEST(control_a_closed_connection_is_a_death)
     close_world(h, fd, 3);
 }
 
+/* One has not come: what ends the others may be its end, and it is named. */
+TEST(control_who_has_not_come_is_named)
+{
+    pl_hub *h;
+    int code;
+    CHECK_OK(pl_hub_new(4, &h));
+    int a = ctl_rank(h, 1, "a"), b = ctl_rank(h, 3, "b");
+    CHECK(!pl_hub_met(h));
+    shutdown(b, SHUT_RDWR);
+    ctl_tend(h, 50);
+    const char *v = pl_hub_verdict(h, &code);
+    CHECK_MSG(strncmp(v, "[rank 3 host b] is gone", 23) == 0 && strstr(v, "had not come yet: rank 0 2;"), "%s", v);
+    CHECK_INT(code, 8);
+    close_world(h, (int[]){a, b}, 2);
+}
+
 /* Only the silent one, by name, after the limit and not much later; who speaks may live. */
 TEST(control_silence_is_named)
 {

@@ -242,6 +242,7 @@ TEST(control_line_last_words_arrive)
 {
     part p = {.stay_ms = 1200, .code = 75};
     ctl_child c;
+    uint64_t began = pl_sys_now_ns();
     int fd = play_hub(&p, &c), beats = 0;
     CHECK(fd >= 0);
     usleep(900000);
@@ -250,7 +251,8 @@ TEST(control_line_last_words_arrive)
     const char *text = ctl_hear(fd, "bye 75\n", 4000);
     CHECK(text[0]);
     for (const char *b = text; (b = strstr(b, "beat training at step 7, all_reduce gradients 0 (exchange 41)\n")); b++) beats++;
-    CHECK_MSG(beats >= 3 && beats <= 7, "%d beats in 1.2 s", beats);
+    double seconds = 1e-9 * (double)(pl_sys_now_ns() - began);
+    CHECK_MSG(beats >= 3 && beats <= 4 * seconds + 2, "%d beats in %.1f s", beats, seconds);
     close(fd);
     CHECK_INT(ctl_wait(&c, NULL, 3000), 75);
 }

@@ -41,7 +41,7 @@ cudaStream_t pl_cuda_stream(void);
 /* Whether f32 products may use TF32 units (off unless the precision says so), and whether
  * algorithms are chosen by timing (compile.mode max-autotune) rather than by heuristics. */
 bool pl_cuda_tf32(void);
-/* Whether f32 products may be sums of three TF32 products that together have f32's accuracy (split.h): on cards
+/* Whether f32 products may be taken apart for tensor cores, with f32's accuracy (split.h): on cards
  * whose TF32 units are many times as fast as their f32 ones, unless compile.fp32 is plain. */
 bool pl_cuda_split(void);
 bool pl_cuda_autotune(void);

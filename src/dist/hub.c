@@ -179,13 +179,33 @@ static void end_world(pl_hub *h, int code)
     tell_all(h, line);
 }
 
+static bool seated(const pl_hub *h, int rank)
+{
+    for (int i = 0; i < h->n_peers; i++)
+        if (h->peers[i].known && h->peers[i].rank == rank) return true;
+    return false;
+}
+
+/* " 3 5": the ranks that have not come. */
+static void list_missing(const pl_hub *h, char *out, size_t cap)
+{
+    size_t n = 0;
+    out[0] = 0;
+    for (int i = 0; i < h->ranks && n + 12 < cap; i++)
+        if (!seated(h, i)) n += (size_t)snprintf(out + n, cap - n, " %d", i);
+}
+
+/* One that died before it came is seen by mpirun alone, which then kills the others. */
 static void end_for_peer(pl_hub *h, const peer *p, const char *what)
 {
     const char *others = what_others_do(h, p->rank);
+    char missing[256];
     if (h->ended) return;
-    snprintf(h->verdict, sizeof h->verdict, "[rank %d host %s] %s (process %d; it was last in %s)%s%s%s", p->rank,
+    list_missing(h, missing, sizeof missing);
+    snprintf(h->verdict, sizeof h->verdict, "[rank %d host %s] %s (process %d; it was last in %s)%s%s%s%s%s", p->rank,
              p->host, what, p->pid, p->doing[0] ? p->doing : "its start", others[0] ? "; the others were in " : "",
-             others, "; the same command goes on from the last complete checkpoint");
+             others, missing[0] ? "; it may be the end of one that had not come yet: rank" : "", missing,
+             "; the same command goes on from the last complete checkpoint");
     end_world(h, 8);
 }
 
@@ -213,13 +233,6 @@ static void lose(pl_hub *h, peer *p)
 }
 
 /* ---- messages --------------------------------------------------------------------------- */
-static bool seated(const pl_hub *h, int rank)
-{
-    for (int i = 0; i < h->n_peers; i++)
-        if (h->peers[i].known && h->peers[i].rank == rank) return true;
-    return false;
-}
-
 /* A rank may give up waiting and come again: it is here when it has answered, not before. */
 static void take_stranger(pl_hub *h, peer *p, const char *line)
 {
@@ -348,15 +361,14 @@ static void check_silence(pl_hub *h)
 
 static void check_arrival(pl_hub *h)
 {
-    char text[512];
+    char text[512], missing[256];
     int here = 0;
     for (int i = 0; i < h->n_peers; i++) here += h->peers[i].known;
     int patience = here ? ARRIVE_MS : ARRIVE_FIRST_MS;
-    if (h->ended || pl_hub_met(h) || !passed(h, h->came, (uint64_t)patience)) return;
-    size_t n = (size_t)snprintf(text, sizeof text, "%d of %d ranks have come, and no other for %d s; missing:", here,
-                                h->ranks, patience / 1000);
-    for (int i = 0; i < h->ranks && n + 12 < sizeof text; i++)
-        if (!seated(h, i)) n += (size_t)snprintf(text + n, sizeof text - n, " %d", i);
+    if (h->ended || here == h->ranks || !passed(h, h->came, (uint64_t)patience)) return;
+    list_missing(h, missing, sizeof missing);
+    snprintf(text, sizeof text, "%d of %d ranks have come, and no other for %d s; missing:%s", here, h->ranks,
+             patience / 1000, missing);
     pl_hub_fail(h, 8, text);
 }
 

@@ -172,16 +172,28 @@ enum { BLOCK = 256 }; /* elements that are summed at a time */
 
 static void add_block(pl_dtype d, const char *part, int64_t at, int64_t n, bool first, double *acc)
 {
-    const float *f = (const float *)(const void *)part + at;
-    if (d == PL_F32 && first)
-        for (int64_t i = 0; i < n; i++) acc[i] = (double)f[i];
-    else if (d == PL_F32)
-        for (int64_t i = 0; i < n; i++) acc[i] += (double)f[i];
-    else
-        for (int64_t i = 0; i < n; i++) {
-            double v = pl_elem_get(d, part, at + i);
-            acc[i] = first ? v : acc[i] + v;
-        }
+    if (d == PL_F32) {
+        const float *x = (const float *)(const void *)part + at;
+        if (first)
+            for (int64_t i = 0; i < n; i++) acc[i] = (double)x[i];
+        else
+            for (int64_t i = 0; i < n; i++) acc[i] += (double)x[i];
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        double v = pl_elem_get(d, part, at + i);
+        acc[i] = first ? v : acc[i] + v;
+    }
+}
+
+static void put_block(pl_dtype d, const double *acc, int64_t n, char *to, int64_t at)
+{
+    if (d == PL_F32) {
+        float *y = (float *)(void *)to + at;
+        for (int64_t i = 0; i < n; i++) y[i] = (float)acc[i];
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) pl_elem_set(d, to, at + i, acc[i]);
 }
 
 /* to[i] = sum over ranks r of part r of what came, and of `own` in its place; n elements. Parts stand
@@ -195,11 +207,7 @@ static void sum_parts(pl_dtype d, const pl_comm *w, const char *came, int64_t ap
         int64_t m = least(BLOCK, n - at);
         for (int r = 0; r < w->size; r++)
             add_block(d, r == w->rank ? own : came + (size_t)(r * apart) * elem, at, m, r == 0, acc);
-        float *f = (float *)(void *)to + at;
-        if (d == PL_F32)
-            for (int64_t i = 0; i < m; i++) f[i] = (float)acc[i];
-        else
-            for (int64_t i = 0; i < m; i++) pl_elem_set(d, to, at + i, acc[i]);
+        put_block(d, acc, m, to, at);
     }
 }
 

@@ -27,7 +27,7 @@ const pl_card *pl_card_find(const char *name);
 #define PL_CARD_MOVES 0.68
 /* What a unit takes whatever its size. */
 double pl_card_fixed_ns(const pl_card *card, const pl_cost *cost);
-/* How f32 is multiplied: by f32 units, by TF32 units, or as three TF32 products with f32's accuracy where that is faster. */
+/* How f32 is multiplied: by f32 units, by TF32 units, or taken apart for tensor cores with f32's accuracy where that is faster. */
 typedef enum pl_card_f32 { PL_CARD_PLAIN, PL_CARD_TF32, PL_CARD_SPLIT } pl_card_f32;
 /* Nanoseconds of a unit of this cost. dtype: of what it multiplies. */
 double pl_card_ns(const pl_card *card, const pl_cost *cost, pl_dtype dtype, pl_card_f32 f32);

@@ -59,7 +59,7 @@ typedef struct pl_tape_plan {
 typedef struct pl_device_mode {
     bool tf32;     /* f32 products may use 10-bit mantissas */
     bool autotune; /* algorithms are chosen by timing */
-    bool plain;    /* f32 products by f32 units alone, not as sums of TF32 products */
+    bool plain;    /* f32 products by f32 units alone, not taken apart for tensor cores */
 } pl_device_mode;
 
 /* What a slot holds before the first step (rt/init.c has the definition). */

@@ -11,7 +11,7 @@ const pl_config_entry pl_engine_schema[] = {
      "default|reduce-overhead|max-autotune|eager",
      "On a card: steps replayed as one graph, algorithms chosen by timing, or launch by launch."},
     {"compile.fp32", PL_CONFIG_CHOICE, "split", 0, 0, "split|plain",
-     "fp32 products on a card: three TF32 products that together have fp32's accuracy, or fp32 units alone."},
+     "fp32 products on a card: by tensor cores, taken apart so that they are as exact, or by fp32 units alone."},
     {"precision", PL_CONFIG_CHOICE, "fp32", 0, 0, "fp32|tf32|bf16|fp16",
      "Of products and stored activations; weights, sums, losses and updates stay in fp32."},
     {"threads", PL_CONFIG_INT, "0", 0, 1024, NULL, "Threads; 0: all cores this process may use."},
