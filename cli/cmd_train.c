@@ -517,7 +517,8 @@ int cmd_train(int argc, char **argv)
     phases_answer(&a, memory);
     int started = print_config ? -1 : start_ranks(ranks, argv);
     if (started >= 0) return started;
-    if (launched > 1 && !print_config) listen_to_signals(true); /* a rank that is told to stop, however early, says so to the others */
+    /* A rank that is told to stop, however early, says so to the others. */
+    if (launched > 1 && !print_config) listen_to_signals(true);
     if (!print_config) rc = pl_world_open(&t.world);
     if (rc != PL_OK) return cli_fail(rc);
     if (pl_world_rank(t.world) > 0) {

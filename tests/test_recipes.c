@@ -88,6 +88,11 @@ static pl_status fall_of(const char *preset, double *fall)
         CHECK_MSG(fall < 0.8, preset ": the loss falls to %.3f of its start", fall);           \
     } while (0)
 
+TEST(recipes_cloud_learns)
+{
+    CHECK_LEARNS("cloud/tiny");
+}
+
 TEST(recipes_lgt_learns)
 {
     if (!pl_test_long()) SKIP("long");
@@ -140,9 +145,9 @@ static pl_status trace_of(const char *preset, const char *override, const pl_com
  * enough for activations to matter beside gradients. */
 TEST(recipes_compute_again_the_same)
 {
-    static const char *const presets[] = {"lgt/tiny", "wandistill/tiny", "stablesr/tiny"};
-    static const char *const larger[] = {"latent=16", NULL, NULL};
-    for (int i = 0; i < 3; i++) {
+    static const char *const presets[] = {"lgt/tiny", "wandistill/tiny", "stablesr/tiny", "cloud/tiny"};
+    static const char *const larger[] = {"latent=16", NULL, NULL, "height=96"};
+    for (int i = 0; i < 4; i++) {
         trace keep, less;
         CHECK_OK(trace_of(presets[i], larger[i], NULL, &keep));
         pl_compile_opts o = PL_COMPILE_INIT;

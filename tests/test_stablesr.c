@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define SMALL_VAE "vae.encode=true", "vae.width=32", "vae.mult=[1, 1, 2, 2]"
 /* As many levels as the real U-Net has, three of them with attention. */
@@ -364,6 +365,27 @@ TEST(stablesr_trains_on_pictures)
     CHECK(loss[0][0] == loss[2][0] && loss[0][1] == loss[2][1]); /* the pool fills */
     CHECK(loss[0][2] != loss[2][2] || loss[0][3] != loss[2][3]);
     CHECK(loss[0][0] != loss[3][0]);
+}
+
+/* The authors' filter by file size: what is shorter is passed over, or stops the run. */
+TEST(stablesr_passes_over_small_files)
+{
+    PATH(dir, "sizes");
+    char path[640], least[64];
+    double loss[2][STEPS];
+    struct stat file;
+    CHECK(png_folder(dir, 12));
+    snprintf(path, sizeof path, "%s/000.png", dir);
+    CHECK_INT(stat(path, &file), 0);
+    snprintf(path, sizeof path, "data.path=%s", dir);
+    for (int k = 0; k < 3; k++) {
+        snprintf(least, sizeof least, "data.min_bytes=%lld", k ? (long long)file.st_size + 1 : 0ll);
+        const char *const o[] = {SMALL_VAE, path, "batch=2", least, k < 2 ? "data.on_bad=skip" : "data.on_bad=fail"};
+        pl_status rc = losses_of(o, 7, NULL, loss[k % 2], NULL);
+        CHECK_INT(rc, k < 2 ? PL_OK : PL_ERR_DATA);
+        if (k == 1) CHECK(memcmp(loss[0], loss[1], sizeof loss[0]) != 0); /* other pictures */
+        if (k == 2) CHECK_MSG(strstr(pl_error_text(), "data.min_bytes"), "%s", pl_error_text());
+    }
 }
 
 TEST(stablesr_pool_wants_a_batch)

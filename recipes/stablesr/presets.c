@@ -39,9 +39,9 @@ data: {samples: 1500, eval_samples: 16}\n"},
     {"full_pictures", "full, from a folder of pictures (data.path): the authors' degradation, pool and frozen autoencoder", "\
 extends: stablesr/full\n\
 vae: {encode: true}\n\
-# Pictures with a side below 384 are passed over, as the authors do; their crops are unscaled. A pool of 180\n\
-# pairs mixes what comes; it takes no memory here.\n\
-data: {crop: pixels, flip: 0.5, pool: 180, min_side: 384, on_bad: skip}\n"},
+# Pictures with a side below 384 and files below 100 kB are passed over, as the authors do; crops are unscaled.\n\
+# A pool of 180 pairs mixes what comes; it takes no memory here.\n\
+data: {crop: pixels, flip: 0.5, pool: 180, min_side: 384, min_bytes: 100000, on_bad: skip}\n"},
     {"card24", "the authors' step on a 24 GB card", "\
 extends: stablesr/full\n\
 memory: 24GB\n"},

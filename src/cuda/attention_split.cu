@@ -43,7 +43,7 @@ static __global__ void __launch_bounds__(256) cut(sizes z, whole q, whole k, who
     take_apart(x[2] * by, x[3] * by, hi.y, lo.y);
     *(uint2 *)(w.to + row * 2 * D + c) = hi;
     *(uint2 *)(w.to + row * 2 * D + D + c) = lo;
-    if (c == 0) w.factor[row] = back_by(most >> 23);
+    if (c == 0) w.factor[row] = most >> 23 == 255 ? __uint_as_float(0x7fffffffu) : back_by(most >> 23);
 }
 
 template <int D> static pl_status run_cut(const pl_attend *a, const course &c, int tensors, int head0, int heads)

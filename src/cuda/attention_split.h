@@ -20,8 +20,8 @@
  *
  * The order of every sum depends on the sizes alone, and nothing is added by atomics.
  *
- * A number that is not finite has no parts: where it takes part the result is NaN, also where f32
- * would have an infinity.
+ * A number that is not finite has no parts: all that its row takes part in is NaN, also where f32 would
+ * have an infinity.
  */
 #ifndef PL_CUDA_ATTENTION_SPLIT_H
 #define PL_CUDA_ATTENTION_SPLIT_H

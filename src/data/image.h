@@ -28,8 +28,9 @@ pl_image_format pl_image_format_of(const void *bytes, size_t n);
 typedef struct pl_image_limits {
     int64_t max_pixels; /* width x height */
     int min_side, max_side;
+    int64_t min_bytes; /* of the file, where it is read */
 } pl_image_limits;
-#define PL_IMAGE_LIMITS_INIT {64000000, 8, 65535}
+#define PL_IMAGE_LIMITS_INIT {64000000, 8, 65535, 0}
 
 typedef struct pl_image_info {
     pl_image_format format;

@@ -293,7 +293,7 @@ static pl_status read_head(pl_image_set *s, const pl_item *i, thread_state *t, s
     return PL_OK;
 }
 
-static pl_status read_bytes(pl_image_set *s, const pl_item *i, thread_state *t, size_t *n)
+static pl_status read_whole(pl_image_set *s, const pl_item *i, thread_state *t, size_t *n)
 {
     char path[4096];
     if (i->shard < 0)
@@ -301,6 +301,14 @@ static pl_status read_bytes(pl_image_set *s, const pl_item *i, thread_state *t, 
     *n = (size_t)i->bytes;
     PL_FAIL_IF(*n > t->file.bytes, PL_ERR_DATA, "%zu bytes: too large", *n);
     return pl_tar_read(&s->tars[i->shard], i->offset, t->file.at, *n);
+}
+
+static pl_status read_bytes(pl_image_set *s, const pl_item *i, thread_state *t, size_t *n)
+{
+    PL_TRY(read_whole(s, i, t, n));
+    PL_FAIL_IF((int64_t)*n < s->o.limits.min_bytes, PL_ERR_DATA, "%zu bytes: fewer than data.min_bytes (%lld)", *n,
+               (long long)s->o.limits.min_bytes);
+    return PL_OK;
 }
 
 /* The text of a sample: from a list, from the tar, or from the .txt beside the file. */

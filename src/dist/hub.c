@@ -25,8 +25,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* LEAVE: what ranks have for ending; less where the hub is in a rank itself. ARRIVE: between one rank and the next. DOUBT: a rank that cannot exchange knows less than the hub may
- * learn next. */
+/* LEAVE: what ranks have for ending; less where the hub is in a rank itself. ARRIVE: between one rank and the
+ * next. STRANGER: of silence. DOUBT: a rank that cannot exchange knows less than the hub may learn next. */
 enum {
     LINE_BYTES = 1024,
     BEAT_MS = 250,

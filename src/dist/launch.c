@@ -173,8 +173,10 @@ pl_status pl_ranks_launch(int ranks, char **argv, int *code)
         const char *verdict = pl_hub_verdict(hub, code);
         if (verdict[0]) kill_ranks(hub, ranks);
         if (status < 0) status = wait_for(pid, verdict[0] ? 3000 : 20000);
-        if (!verdict[0] && *code == 0 && status != 0) /* their work is done: what happens on the way out undoes nothing */
-            fprintf(stderr, "plimsoll: warning: mpirun ended with code %d after all ranks had left in order\n", own_code(status));
+        /* The work of ranks that have left is done: what happens on the way out undoes nothing. */
+        if (!verdict[0] && *code == 0 && status != 0)
+            fprintf(stderr, "plimsoll: warning: mpirun ended with code %d after all ranks had left in order\n",
+                    own_code(status));
         if (verdict[0]) fprintf(stderr, "plimsoll: %s\n", verdict);
     }
     pl_hub_free(hub);

@@ -282,6 +282,7 @@ static pl_status open_set(pl_run *r, struct pl_images *m, int threads)
         .threads = threads};
     o.limits.max_pixels = pl_config_int(c, "data.max_pixels");
     o.limits.min_side = (int)pl_config_int(c, "data.min_side");
+    o.limits.min_bytes = pl_config_int(c, "data.min_bytes");
     PL_TRY(largest(r, &o.most_w, &o.most_h));
     o.keep_bytes = keep_bytes(o.most_w, o.most_h);
     PL_TRY(pl_image_set_open(&o, &m->set));

@@ -190,6 +190,8 @@ const pl_config_entry pl_engine_schema[] = {
      "Images with more pixels count as bad."},
     {"data.min_side", PL_CONFIG_INT, "8", 1, 65535, NULL,
      "Images with a shorter side count as bad."},
+    {"data.min_bytes", PL_CONFIG_INT, "0", 0, 1e9, NULL,
+     "Images whose file is shorter count as bad."},
     {"data.allow_nonfinite", PL_CONFIG_BOOL, "false", 0, 0, NULL,
      "Accept NaN and infinities in batches."},
     {0},

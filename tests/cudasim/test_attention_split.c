@@ -249,3 +249,22 @@ TEST(cuda_attention_split_long)
                                  {1, 301, 270, 2, 24, true, 0, 2, 4 * 130 * 270, 3}};
     for (size_t i = 0; pl_test_long() && i < sizeof list / sizeof *list; i++) check_shape(&list[i]);
 }
+
+/* What a number that is not finite takes part in is not finite either, and nothing else is touched. */
+TEST(cuda_attention_split_passes_on_what_is_not_finite)
+{
+    static const shape s = {1, 5, 7, 2, 8, false, 0, 2, 0, 0};
+    tensors t = tensors_new(&s);
+    t.f[V][at(&t, 0, 3, 1, s.m) + 2] = INFINITY; /* token 3 of head 1, seen by all queries */
+    t.f[Q][at(&t, 0, 1, 0, s.n)] = NAN;          /* query 1 of head 0 */
+    pl_sim_split(true);
+    both_ways(&t, "split");
+    pl_sim_split(false);
+    for (int64_t i = 0; i < s.n; i++)
+        for (int64_t c = 0; c < s.h * s.d; c++) {
+            bool bad = c >= s.d || i == 1;
+            CHECK_MSG(!isfinite(t.f[O][i * s.h * s.d + c]) == bad, "o of query %d, number %d", (int)i, (int)c);
+            CHECK_MSG(!isfinite(t.f[DQ][i * s.h * s.d + c]) == bad, "dq of query %d, number %d", (int)i, (int)c);
+        }
+    tensors_free(&t);
+}
