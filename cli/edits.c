@@ -101,12 +101,15 @@ static void offer_micro_batches(finder *f)
     }
 }
 
-/* The smallest budget as this process finds it; another one may have some pages more. */
+/* A little more than the smallest budget: with its last bytes a step computes far more again, and another process
+ * may hold some pages more. */
 static void offer_memory(finder *f)
 {
+    enum { MORE = 4 << 20, PART = 100 };
     char memory[32];
     plan_edit e;
-    snprintf(memory, sizeof memory, "%llu", (unsigned long long)f->need.minimum);
+    uint64_t more = f->need.minimum / PART > MORE ? f->need.minimum / PART : MORE;
+    snprintf(memory, sizeof memory, "%llu", (unsigned long long)(f->need.minimum + more));
     if (!try_words(f, "", memory, &e, NULL)) return;
     snprintf(e.text, sizeof e.text, "--memory %s", memory);
     add(f, &e, NULL);
