@@ -111,7 +111,8 @@ TEST(ranks_fail_when_one_is_killed)
     };
     WANT_LIB();
     for (int i = 0; i < 3; i++) {
-        cli_result r = SH("launch %s 3 x%d train.steps=1000000 checkpoint.every=5; begun x%d; v=$(rank x%d %s); kill -9 $v; "
+        /* A beat later all have told what they are doing. */
+        cli_result r = SH("launch %s 3 x%d train.steps=1000000 checkpoint.every=5; begun x%d; sleep 0.6; v=$(rank x%d %s); kill -9 $v; "
                           "gone x%d; echo victim $v.; exit $code", k[i].kind, i, i, i, k[i].victim, i);
         const char *line = last_line(r), *victim = strstr(r.out, "victim ");
         char process[64];
