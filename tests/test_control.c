@@ -171,6 +171,7 @@ TEST(control_a_death_explains_a_failed_exchange)
 /* Ranks that hang on after they have been told are not waited for. */
 TEST(control_does_not_wait_for_ever)
 {
+    if (!pl_test_long()) SKIP("long");
     pl_hub *h;
     int fd[2], code;
     CHECK(open_world(2, &h, fd));

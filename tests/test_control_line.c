@@ -220,6 +220,7 @@ TEST(control_line_hub_is_gone)
 /* The hub says nothing; the rank is stopped for a while itself, which does not count. */
 TEST(control_line_hub_is_silent)
 {
+    if (!pl_test_long()) SKIP("long");
     part p = {.stay_ms = 20000, .limit = 1.2};
     ctl_child c;
     int fd = play_hub(&p, &c);

@@ -133,6 +133,7 @@ static void check_same_tensors(const char *a, const char *b, const char *prefix)
 /* A model that no rank has room for reaches its file: it passes through rank 0. */
 TEST(ranks_runs_write_models_larger_than_a_ranks_budget)
 {
+    if (!pl_test_long()) SKIP("long");
     static const char config[] = "wandistill/tiny batch=4 teacher.dim=384 teacher.ffn=1536 teacher.layers=12 " ALL;
     WANT_RANKS();
     cli_result r = cli_run("$P plan %s ranks=4 shard=weights --json", config);
