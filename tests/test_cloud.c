@@ -389,7 +389,7 @@ static void write_flight(const char *dir, const char *name)
         zenith[i] = 30 + i;
         azimuth[i] = 350 + i;
     }
-    zenith[3] = NAN;
+    zenith[3] = (double)NAN;
     for (int i = 0; i < PROFILES; i++) {
         int frame = i / 2;
         day[2 * i] = day[2 * i + 1] = 304 + 5.0 * i / 86400;
