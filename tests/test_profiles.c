@@ -54,7 +54,7 @@ TEST(profiles_less_memory_takes_longer)
         pl_run *run = NULL;
         CHECK_OK(build("cloud/full", "rtx4090", budgets[i], &run));
         pl_run_memory m = pl_run_memory_get(run);
-        CHECK(m.fits && m.budget < 13e9 && m.total <= m.budget);
+        CHECK(m.fits && m.budget < 13000000000u && m.total <= m.budget);
         CHECK_MSG(pl_run_predicted_ms(run) > before, "%s: %g ms, more memory %g ms", budgets[i],
                   pl_run_predicted_ms(run), before);
         before = pl_run_predicted_ms(run);
