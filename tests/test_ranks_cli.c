@@ -1,40 +1,14 @@
 /* test_ranks_cli.c - ranks as processes: mpirun, checkpoints, errors. Skipped without mpirun. */
-#include "cli_run.h"
+#include "ranks_cli.h"
 #include "test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* In the test's own folder. */
 #define IN "cd $D || exit 99; "
 #define RUN "wandistill/tiny batch=4 data.workers=0 eval.every=0 threads=1 "
-
-static const char *why_not(void)
-{
-    static char path[4096];
-    setenv("D", pl_test_dir(), 1);
-    if (!cli_bin()) return "PL_BIN is not set";
-    snprintf(path, sizeof path, "%s", cli_bin());
-    char *slash = strrchr(path, '/');
-    if (slash) snprintf(slash, sizeof path - (size_t)(slash - path), "/libplimsoll_mpi.so");
-    if (access(path, R_OK) != 0) return "the MPI plug-in is not built (no mpicc)";
-    if (cli_run("command -v mpirun").code != 0) return "no mpirun on this machine";
-    return NULL;
-}
-
-#define WANT_MPI()                                                                           \
-    do {                                                                                     \
-        const char *why_ = why_not();                                                        \
-        if (why_) SKIP(why_);                                                                \
-    } while (0)
-
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-# define WANT_PLAIN() SKIP("MPI's own memory is no business of sanitizers")
-#else
-# define WANT_PLAIN() (void)0
-#endif
 
 /* Losses of the steps, one a line, of the last run's --json. */
 static void losses_of(const char *text, char *out, size_t cap)
@@ -49,8 +23,7 @@ static void losses_of(const char *text, char *out, size_t cap)
 
 TEST(ranks_cli_trains_in_processes)
 {
-    WANT_MPI();
-    WANT_PLAIN();
+    WANT_RANKS();
     char one[4096], two[4096], again[4096];
     cli_result r = cli_run(IN "$P train " RUN "train.steps=6 --json");
     CHECK_INT(r.code, 0);
@@ -72,8 +45,7 @@ TEST(ranks_cli_trains_in_processes)
 /* A checkpoint of two ranks goes on with one and with three, to the same numbers but for rounding. */
 TEST(ranks_cli_checkpoints_are_of_any_number)
 {
-    WANT_MPI();
-    WANT_PLAIN();
+    WANT_RANKS();
     char a[4096], b[4096];
     CHECK_INT(cli_run(IN "$P train " RUN "batch=6 train.steps=4 shard=weights --ranks 2 --out two --quiet").code, 0);
     CHECK(cli_run(IN "ls two/checkpoints/step-00000004/part-00001-of-00002.safetensors").code == 0);
@@ -94,8 +66,7 @@ TEST(ranks_cli_checkpoints_are_of_any_number)
 /* The first error is the last line, with rank and host; the exit code is its own. */
 TEST(ranks_cli_tells_the_first_error_last)
 {
-    WANT_MPI();
-    WANT_PLAIN();
+    WANT_RANKS();
     cli_result r = cli_run(IN "$P train " RUN "batch=3 train.steps=6 --ranks 2");
     CHECK_INT(r.code, 2);
     const char *line = strrchr(r.err, '[');
