@@ -1,38 +1,17 @@
 /* cmd_cache.c - `plimsoll cache`: what a recipe's frozen encoder gives, computed once. */
 #include "ui.h"
 
-typedef struct shown {
-    bool bar, quiet;
-    int percent; /* last one that was printed */
-} shown;
-
-static void progress(void *ctx, pl_subset subset, int64_t done, int64_t total)
-{
-    shown *s = ctx;
-    const char *name = subset == PL_SUBSET_TRAIN ? "train" : "eval";
-    int percent = (int)(100 * done / total);
-    if (s->quiet || (percent == s->percent && done < total)) return;
-    s->percent = percent;
-    if (s->bar)
-        fprintf(stderr, "\r\033[K%s %lld/%lld %3d%% |%s", name, (long long)done, (long long)total, percent,
-                cli_bar((double)done / (double)total, 30));
-    else if (percent % 25 == 0)
-        fprintf(stderr, "%s=%lld/%lld\n", name, (long long)done, (long long)total);
-    if (s->bar && done == total) fprintf(stderr, "\n");
-    fflush(stderr);
-}
-
-static pl_status make(pl_run *run, shown *s, pl_cache_info *info)
+static pl_status make(pl_run *run, cli_shown *s, pl_cache_info *info)
 {
     pl_status rc = pl_run_build(run);
     if (rc == PL_OK) rc = pl_run_start(run);
-    return rc == PL_OK ? pl_run_cache(run, progress, s, info) : rc;
+    return rc == PL_OK ? pl_run_cache(run, cli_show_samples, s, info) : rc;
 }
 
 int cmd_cache(int argc, char **argv)
 {
     bool force = false;
-    shown s = {.percent = -1};
+    cli_shown s = {.percent = -1};
     cli_args a;
     const cli_option options[] = {
         {"--force", NULL, &force, "make it anew though the one that is there is up to date"},

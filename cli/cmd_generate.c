@@ -2,28 +2,6 @@
 #include "ui.h"
 
 #include <stdlib.h>
-#include <string.h>
-
-typedef struct shown {
-    bool bar, quiet;
-    int percent; /* last one that was printed */
-} shown;
-
-static void progress(void *ctx, pl_subset subset, int64_t done, int64_t total)
-{
-    shown *s = ctx;
-    const char *name = subset == PL_SUBSET_TRAIN ? "train" : "eval";
-    int percent = (int)(100 * done / total);
-    if (s->quiet || (percent == s->percent && done < total)) return;
-    s->percent = percent;
-    if (s->bar)
-        fprintf(stderr, "\r\033[K%s %lld/%lld %3d%% |%s", name, (long long)done, (long long)total,
-                percent, cli_bar((double)done / (double)total, 30));
-    else if (percent % 25 == 0)
-        fprintf(stderr, "%s=%lld/%lld\n", name, (long long)done, (long long)total);
-    if (s->bar && done == total) fprintf(stderr, "\n");
-    fflush(stderr);
-}
 
 /* A count given as text: 0 when not given, -1 (with a message) when it is no count. */
 static int64_t count(const char *option, const char *text)
@@ -40,7 +18,7 @@ int cmd_generate(int argc, char **argv)
 {
     const char *out = NULL, *samples = NULL, *eval_samples = NULL;
     bool raw = false;
-    shown s = {.percent = -1};
+    cli_shown s = {.percent = -1};
     cli_args a;
     const cli_option options[] = {
         {"--out", "DIR", &out, "folder to write train/INPUT.npy and eval/INPUT.npy into"},
@@ -66,8 +44,8 @@ int cmd_generate(int argc, char **argv)
     pl_run *run = NULL;
     pl_status rc = pl_run_open(a.positional[0], a.overrides, a.n_overrides, &run);
     if (rc == PL_OK) rc = pl_run_build(run);
-    if (rc == PL_OK && raw) rc = pl_run_generate_raw(run, out, n, m, progress, &s);
-    if (rc == PL_OK && !raw) rc = pl_run_generate(run, out, n, m, progress, &s);
+    if (rc == PL_OK && raw) rc = pl_run_generate_raw(run, out, n, m, cli_show_samples, &s);
+    if (rc == PL_OK && !raw) rc = pl_run_generate(run, out, n, m, cli_show_samples, &s);
     pl_run_free(run);
     if (rc != PL_OK) return cli_fail(rc);
     if (!s.quiet) printf("%s\n", out);

@@ -231,3 +231,19 @@ void cli_want(const cli_args *a, int min, int max, const char *command, const ch
     cli_error("%s wants %s (plimsoll %s --help shows examples)", command, what, command);
     exit(2);
 }
+
+void cli_show_samples(void *ctx, pl_subset subset, int64_t done, int64_t total)
+{
+    cli_shown *s = ctx;
+    const char *name = subset == PL_SUBSET_TRAIN ? "train" : "eval";
+    int percent = (int)(100 * done / total);
+    if (s->quiet || (percent == s->percent && done < total)) return;
+    s->percent = percent;
+    if (s->bar)
+        fprintf(stderr, "\r\033[K%s %lld/%lld %3d%% |%s", name, (long long)done, (long long)total, percent,
+                cli_bar((double)done / (double)total, 30));
+    else if (percent % 25 == 0)
+        fprintf(stderr, "%s=%lld/%lld\n", name, (long long)done, (long long)total);
+    if (s->bar && done == total) fprintf(stderr, "\n");
+    fflush(stderr);
+}

@@ -59,6 +59,14 @@ const char *cli_clock(double seconds);
 /* A bar of eighths, `cells` wide, for a share in [0,1]. */
 const char *cli_bar(double share, int cells);
 
+/* Samples that have been made, as a bar on a terminal or a line a quarter; begins with percent = -1. */
+typedef struct cli_shown {
+    bool bar, quiet;
+    int percent; /* last one that was printed */
+} cli_shown;
+/* A pl_progress_fn; ctx is their cli_shown. */
+void cli_show_samples(void *ctx, pl_subset subset, int64_t done, int64_t total);
+
 /* cmd_plan.c: opening what the arguments name (memory: --memory, or NULL), the resolved configuration
  * (frees the run, returns the exit code). plan_view.h has what shows a plan. */
 pl_status plan_open(const cli_args *a, const char *memory, pl_run **out);

@@ -292,3 +292,15 @@ void tar_end(uint8_t **tar, size_t *n)
     memset(*tar + *n, 0, 1024);
     *n += 1024;
 }
+
+pl_image_set_opts image_set_options(const char *path, int side)
+{
+    return (pl_image_set_opts){.items = {.path = path},
+                               .limits = PL_IMAGE_LIMITS_INIT,
+                               .augment = {.scale = {1, 1}},
+                               .quarantine = "/dev/null",
+                               .threads = 4,
+                               .keep_bytes = 1 << 20,
+                               .most_w = side,
+                               .most_h = side};
+}

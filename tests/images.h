@@ -2,6 +2,8 @@
 #ifndef PL_TEST_IMAGES_H
 #define PL_TEST_IMAGES_H
 
+#include "data/images.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -27,5 +29,8 @@ bool image_folder(const char *dir, int n, int classes, int w, int h, int bad);
 /* A member appended to a tar of memory (grown with realloc). type '0' file, 'x' pax, 'L' long name. */
 void tar_member(uint8_t **tar, size_t *n, const char *name, char type, const void *bytes, size_t len);
 void tar_end(uint8_t **tar, size_t *n);
+
+/* A set of images of at most side x side pixels, not augmented. */
+pl_image_set_opts image_set_options(const char *path, int side);
 
 #endif

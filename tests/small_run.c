@@ -37,3 +37,14 @@ pl_status small_run_open(const pl_recipe *recipe, const char *const *keys, int n
     PL_TRY(pl_config_check(r->config));
     return pl__phases_read(r);
 }
+
+pl_status small_run_save(const char *config, const char *const *keys, int n, const char *path)
+{
+    pl_run *run;
+    PL_TRY(pl_run_open(config, keys, n, &run));
+    pl_status rc = pl_run_build(run);
+    if (rc == PL_OK) rc = pl_run_start(run);
+    if (rc == PL_OK) rc = pl_run_save_model(run, path);
+    pl_run_free(run);
+    return rc;
+}

@@ -10,4 +10,7 @@ pl_status small_run_noise(void *data, pl_subset subset, const int64_t *sample, i
 /* A run of a recipe that is not registered: `keys` are n overrides. *out is to be freed also when this fails. */
 pl_status small_run_open(const pl_recipe *recipe, const char *const *keys, int n, pl_run **out);
 
+/* The random weights of a configuration and n overrides (seed=...), saved. */
+pl_status small_run_save(const char *config, const char *const *keys, int n, const char *path);
+
 #endif

@@ -351,18 +351,6 @@ TEST(data_view_writes)
 /* ---- sets ------------------------------------------------------------------------------------ */
 enum { SIDE = 16 };
 
-static pl_image_set_opts set_options(const char *path)
-{
-    return (pl_image_set_opts){.items = {.path = path},
-                               .limits = PL_IMAGE_LIMITS_INIT,
-                               .augment = {.scale = {1, 1}},
-                               .quarantine = "/dev/null",
-                               .threads = 4,
-                               .keep_bytes = 1 << 20,
-                               .most_w = SIDE,
-                               .most_h = SIDE};
-}
-
 static pl_status read_one(pl_image_set *s, int64_t sample, int thread, float *to, pl_image_read *out)
 {
     pl_pixels p = {.data = to, .w = SIDE, .h = SIDE, .channels = 3, .planar = true, .high = 1};
@@ -410,7 +398,7 @@ TEST(data_folder_classes)
     static const char meta[] = "{\"file_name\": \"class0/0003.jpg\", \"text\": \"the sea\", \"weight\": 3}\n"
                                "{\"file_name\": \"gone.jpg\", \"text\": \"nothing\"}\n";
     CHECK(image_write(path, (const uint8_t *)meta, strlen(meta)));
-    pl_image_set_opts o = set_options(dir);
+    pl_image_set_opts o = image_set_options(dir, SIDE);
     pl_image_set *s;
     CHECK_OK(pl_image_set_open(&o, &s));
     const pl_items *items = pl_image_set_items(s);
@@ -471,7 +459,7 @@ TEST(data_bad_files)
     snprintf(dir, sizeof dir, "%s/set", pl_test_dir());
     snprintf(list, sizeof list, "%s/list.txt", pl_test_dir());
     if (!image_folder(dir, 40, 1, 32, 32, 20)) SKIP("libturbojpeg is not here");
-    pl_image_set_opts o = set_options(dir);
+    pl_image_set_opts o = image_set_options(dir, SIDE);
     pl_image_set *s;
     pl_image_read r;
     CHECK_OK(pl_image_set_open(&o, &s));
@@ -520,7 +508,7 @@ TEST(data_tar_shards)
     snprintf(path, sizeof path, "%s/a.tar", dir);
     snprintf(index, sizeof index, "%s.idx", path);
     CHECK(image_write(path, tar, n));
-    pl_image_set_opts o = set_options(dir);
+    pl_image_set_opts o = image_set_options(dir, SIDE);
     o.on_bad = PL_BAD_SKIP;
     for (int run = 0; run < 3; run++) {
         pl_image_set *s;

@@ -17,18 +17,6 @@
 
 enum { SIDE = 24 };
 
-static pl_image_set_opts set_options(const char *path)
-{
-    return (pl_image_set_opts){.items = {.path = path},
-                               .limits = PL_IMAGE_LIMITS_INIT,
-                               .augment = {.scale = {1, 1}},
-                               .quarantine = "/dev/null",
-                               .threads = 4,
-                               .keep_bytes = 1 << 20,
-                               .most_w = SIDE,
-                               .most_h = SIDE};
-}
-
 /* Draws by their frequencies: crops lie anywhere, a quarter is mirrored, a third has a rectangle of zeros. */
 TEST(data_views_are_random)
 {
@@ -122,7 +110,7 @@ TEST(data_weights)
     }
     for (int balance = 0; balance < 2; balance++) {
         pl_image_set *s;
-        pl_image_set_opts o = set_options(dir);
+        pl_image_set_opts o = image_set_options(dir, SIDE);
         o.balance = balance;
         snprintf(path, sizeof path, "%s/metadata.jsonl", dir);
         static const char line[] = "{\"file_name\": \"class1/3.jpg\", \"weight\": 11}\n";
@@ -197,7 +185,7 @@ TEST(data_direct_decoding)
     snprintf(dir, sizeof dir, "%s/set", pl_test_dir());
     if (!image_folder(dir, 3, 1, SIDE, SIDE, 0)) SKIP("libturbojpeg is not here");
     for (int flip = 0; flip < 2; flip++) {
-        pl_image_set_opts o = set_options(dir);
+        pl_image_set_opts o = image_set_options(dir, SIDE);
         pl_image_set *s;
         o.augment.flip = flip;
         CHECK_OK(pl_image_set_open(&o, &s));
@@ -240,7 +228,7 @@ TEST(data_by_rows)
     snprintf(path, sizeof path, "%s/2.png", dir);
     CHECK(image_write(path, png, n / 2));
     if (pl_image_missing(PL_IMAGE_PNG)) SKIP("libspng is not here");
-    pl_image_set_opts o = set_options(dir);
+    pl_image_set_opts o = image_set_options(dir, SIDE);
     pl_image_set *s;
     o.augment = (pl_augment){.crop = PL_CROP_RANDOM, .scale = {0.7, 1}, .flip = 0.5, .jitter = {0.1, 0.1, 0.1, 0}};
     CHECK_OK(pl_image_set_open(&o, &s));
@@ -285,7 +273,7 @@ TEST(data_large_png_in_little_memory)
     snprintf(path, sizeof path, "%s/0.png", dir);
     CHECK(image_write(path, png, n));
     free(png);
-    pl_image_set_opts o = set_options(dir);
+    pl_image_set_opts o = image_set_options(dir, SIDE);
     pl_image_set *s;
     CHECK_OK(pl_image_set_open(&o, &s));
     size_t growth = image_growth(read_first, s);

@@ -8,6 +8,7 @@
 #include "peer.h"
 #include "plimsoll_train.h"
 #include "renamed.h"
+#include "small_run.h"
 #include "test.h"
 #include "train/train_int.h"
 
@@ -166,17 +167,6 @@ static void diffusers_name(const char *ours, char *out, size_t cap)
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) swap(out, cap, changes[i][0], changes[i][1]);
 }
 
-static pl_status save_model(const char *const *overrides, int n, const char *path)
-{
-    pl_run *run;
-    PL_TRY(pl_run_open("stablesr/tiny", overrides, n, &run));
-    pl_status rc = pl_run_build(run);
-    if (rc == PL_OK) rc = pl_run_start(run);
-    if (rc == PL_OK) rc = pl_run_save_model(run, path);
-    pl_run_free(run);
-    return rc;
-}
-
 TEST(stablesr_vae_by_three_names)
 {
     PATH(whole, "whole.safetensors");
@@ -185,24 +175,24 @@ TEST(stablesr_vae_by_three_names)
     char key[640];
     int off, same;
     snprintf(key, sizeof key, "vae.weights=%s", file);
-    CHECK_OK(save_model((const char *const[]){"part=vae", "seed=5", SMALL_VAE}, 5, whole));
+    CHECK_OK(small_run_save("stablesr/tiny", (const char *const[]){"part=vae", "seed=5", SMALL_VAE}, 5, whole));
     for (int k = 0; k < 3; k++) {
         renamed_file o = {.of = "vae.", .parts = 1,
                           .name = k == 0 ? published_name : k == 1 ? diffusers_name : checkpoint_name,
                           .flat = k == 1,
                           .add = k == 2 ? "model.diffusion_model.out.2.bias" : NULL};
         CHECK_OK(renamed_write(whole, file, o));
-        CHECK_OK(save_model((const char *const[]){"part=vae", "seed=6", key, SMALL_VAE}, 6, back));
+        CHECK_OK(small_run_save("stablesr/tiny", (const char *const[]){"part=vae", "seed=6", key, SMALL_VAE}, 6, back));
         CHECK_OK(renamed_compare(whole, back, "vae.", false, &off, &same));
         CHECK_MSG(off == 0, "names %d: %d tensors differ", k, off);
         /* Training takes the encoder of the same file and leaves the decoder. */
-        CHECK_OK(save_model((const char *const[]){"seed=6", key, SMALL_VAE}, 5, back));
+        CHECK_OK(small_run_save("stablesr/tiny", (const char *const[]){"seed=6", key, SMALL_VAE}, 5, back));
         CHECK_OK(renamed_compare(whole, back, "vae.encoder.", false, &off, &same));
         CHECK_MSG(off == 0 && same > 0, "names %d: %d tensors of the encoder differ", k, off);
     }
     CHECK_OK(renamed_write(whole, file, (renamed_file){.of = "vae.", .parts = 1, .name = published_name,
                                                        .leave_out = "encoder.mid.attn_1.q.weight"}));
-    CHECK(save_model((const char *const[]){"seed=6", key, SMALL_VAE}, 5, back) == PL_ERR_FILE &&
+    CHECK(small_run_save("stablesr/tiny", (const char *const[]){"seed=6", key, SMALL_VAE}, 5, back) == PL_ERR_FILE &&
           strstr(pl_error_text(), "encoder.mid.attn_1.q.weight"));
 }
 
@@ -291,7 +281,7 @@ TEST(stablesr_unet_by_two_names)
     char key[640];
     snprintf(key, sizeof key, "unet_from=%s", file);
     /* A model without what such files lack: the rest of it under our names is the reference. */
-    CHECK_OK(save_model((const char *const[]){"seed=5", FOUR_LEVELS}, 4, model));
+    CHECK_OK(small_run_save("stablesr/tiny", (const char *const[]){"seed=5", FOUR_LEVELS}, 4, model));
     CHECK_OK(renamed_write(model, bare, (renamed_file){.of = "unet.", .parts = 1, .name = our_name, .without = ".spade.,unet.inp."}));
     for (int k = 0; k < 2; k++) {
         int off, same;
@@ -299,14 +289,14 @@ TEST(stablesr_unet_by_two_names)
                           .without = ".spade.,unet.inp.",
                           .add = k ? "model.diffusion_model.input_blocks.0.0.bias" : "conv_in.bias"};
         CHECK_OK(renamed_write(model, file, o));
-        CHECK_OK(save_model((const char *const[]){"seed=6", key, FOUR_LEVELS}, 5, back));
+        CHECK_OK(small_run_save("stablesr/tiny", (const char *const[]){"seed=6", key, FOUR_LEVELS}, 5, back));
         CHECK_OK(renamed_compare(bare, back, "unet.", false, &off, &same));
         CHECK_MSG(off == 0, "names %d: %d tensors differ", k, off);
         CHECK_OK(renamed_compare(model, back, "unet.inp.", false, &off, &same));
         CHECK(off > 0);
     }
     CHECK_OK(renamed_write(model, file, (renamed_file){.of = "unet.", .parts = 1, .name = unet_diffusers_name}));
-    CHECK(save_model((const char *const[]){"seed=6", key, FOUR_LEVELS}, 5, back) == PL_ERR_FILE && strstr(pl_error_text(), "not known"));
+    CHECK(small_run_save("stablesr/tiny", (const char *const[]){"seed=6", key, FOUR_LEVELS}, 5, back) == PL_ERR_FILE && strstr(pl_error_text(), "not known"));
 }
 
 /* ---- pictures ----------------------------------------------------------------------------- */

@@ -6,6 +6,7 @@
 #include "io/safetensors.h"
 #include "plimsoll_train.h"
 #include "renamed.h"
+#include "small_run.h"
 #include "test.h"
 #include "train/train_int.h"
 
@@ -71,23 +72,11 @@ static void diffusers_name(const char *ours, char *out, size_t cap)
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) swap(out, cap, changes[i][0], changes[i][1]);
 }
 
-/* A tiny model with random weights of a seed, saved in our names. */
-static pl_status save_model(const char *const *overrides, int n, const char *path)
-{
-    pl_run *run;
-    PL_TRY(pl_run_open("wandistill/tiny", overrides, n, &run));
-    pl_status rc = pl_run_build(run);
-    if (rc == PL_OK) rc = pl_run_start(run);
-    if (rc == PL_OK) rc = pl_run_save_model(run, path);
-    pl_run_free(run);
-    return rc;
-}
-
 static pl_status save_with(const char *weights, const char *path)
 {
     char key[640];
     snprintf(key, sizeof key, "teacher.weights=%s", weights);
-    return save_model((const char *const[]){"seed=6", key}, 2, path);
+    return small_run_save("wandistill/tiny", (const char *const[]){"seed=6", key}, 2, path);
 }
 
 #define PATH(var, name)                                                                                      \
@@ -99,7 +88,7 @@ TEST(wandistill_teacher_by_both_names)
     PATH(model, "model.safetensors");
     PATH(file, "teacher.safetensors");
     PATH(back, "back.safetensors");
-    CHECK_OK(save_model((const char *const[]){"seed=5"}, 1, model));
+    CHECK_OK(small_run_save("wandistill/tiny", (const char *const[]){"seed=5"}, 1, model));
     for (int k = 0; k < 4; k++) {
         renamed_file o = {.of = "teacher.", .name = k % 2 ? native_name : diffusers_name, .parts = 1, .bf16 = k > 1};
         int off, same;
@@ -111,7 +100,7 @@ TEST(wandistill_teacher_by_both_names)
     }
     /* Without a file the weights are others: the comparison can fail. */
     int off, same;
-    CHECK_OK(save_model((const char *const[]){"seed=6"}, 1, back));
+    CHECK_OK(small_run_save("wandistill/tiny", (const char *const[]){"seed=6"}, 1, back));
     CHECK_OK(renamed_compare(model, back, "teacher.", false, &off, &same));
     CHECK(off > 20);
 }
@@ -125,7 +114,7 @@ TEST(wandistill_teacher_in_bf16)
     pl_run *run;
     pl_st_reader *f;
     snprintf(key, sizeof key, "teacher.weights=%s", file);
-    CHECK_OK(save_model((const char *const[]){"seed=5"}, 1, model));
+    CHECK_OK(small_run_save("wandistill/tiny", (const char *const[]){"seed=5"}, 1, model));
     CHECK_OK(renamed_write(model, file, (renamed_file){.of = "teacher.", .name = native_name, .parts = 1}));
     CHECK_OK(pl_run_open("wandistill/tiny", (const char *const[]){"seed=6", "teacher.dtype=bf16", key}, 3, &run));
     CHECK_OK(pl_run_build(run));
@@ -183,7 +172,7 @@ TEST(wandistill_teacher_in_shards)
     char shard[640], text[2048];
     snprintf(text, sizeof text, "mkdir -p %s", folder);
     CHECK_INT(system(text), 0);
-    CHECK_OK(save_model((const char *const[]){"seed=5"}, 1, model));
+    CHECK_OK(small_run_save("wandistill/tiny", (const char *const[]){"seed=5"}, 1, model));
     for (int i = 0; i < 3; i++) {
         snprintf(shard, sizeof shard, "%s/shard-%d.safetensors", folder, i);
         CHECK_OK(renamed_write(model, shard, (renamed_file){.of = "teacher.", .name = diffusers_name, .part = i, .parts = 3}));
@@ -215,7 +204,7 @@ TEST(wandistill_teacher_strictly)
     PATH(model, "model.safetensors");
     PATH(file, "teacher.safetensors");
     PATH(back, "back.safetensors");
-    CHECK_OK(save_model((const char *const[]){"seed=5"}, 1, model));
+    CHECK_OK(small_run_save("wandistill/tiny", (const char *const[]){"seed=5"}, 1, model));
     CHECK_OK(renamed_write(model, file, (renamed_file){.of = "teacher.", .name = native_name, .parts = 1, .leave_out = "blocks.1.ffn.2.bias",
                                           .add = "blocks.1.img_attn.k"}));
     CHECK(save_with(file, back) == PL_ERR_FILE);
@@ -224,10 +213,10 @@ TEST(wandistill_teacher_strictly)
               "%s", pl_error_text());
     /* Another size of the teacher: more blocks than the model has, and other widths. */
     PATH(large, "large.safetensors");
-    CHECK_OK(save_model((const char *const[]){"teacher.layers=3"}, 1, large));
+    CHECK_OK(small_run_save("wandistill/tiny", (const char *const[]){"teacher.layers=3"}, 1, large));
     CHECK_OK(renamed_write(large, file, (renamed_file){.of = "teacher.", .name = diffusers_name, .parts = 1}));
     CHECK(save_with(file, back) == PL_ERR_FILE && strstr(pl_error_text(), "blocks.2."));
-    CHECK_OK(save_model((const char *const[]){"teacher.ffn=80"}, 1, large));
+    CHECK_OK(small_run_save("wandistill/tiny", (const char *const[]){"teacher.ffn=80"}, 1, large));
     CHECK_OK(renamed_write(large, file, (renamed_file){.of = "teacher.", .name = diffusers_name, .parts = 1}));
     CHECK(save_with(file, back) == PL_ERR_FILE && strstr(pl_error_text(), "ffn.net.0.proj"));
     CHECK(save_with("/nowhere/teacher.safetensors", back) != PL_OK);

@@ -221,36 +221,20 @@ static __device__ __forceinline__ void pl_multiply(float *c, const unsigned *a, 
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
-/* to = a b + c, of f32 read as TF32. */
-static __device__ __forceinline__ void pl_multiply_tf32(float *to, const unsigned *a, const unsigned *b,
-                                                        const float *c)
-{
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, "
-        "{%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"
-        : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]),
-          "f"(c[2]), "f"(c[3]));
+/* to = a b + c: f32 read as TF32, f16, bf16. */
+# define PL_MULTIPLY(name, shape)                                                                   \
+static __device__ __forceinline__ void name(float *to, const unsigned *a, const unsigned *b,         \
+                                            const float *c)                                          \
+{                                                                                                    \
+    asm("mma.sync.aligned." shape ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"   \
+        : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])                                         \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]),    \
+          "f"(c[2]), "f"(c[3]));                                                                     \
 }
-/* to = a b + c, of f16. */
-static __device__ __forceinline__ void pl_multiply_f16(float *to, const unsigned *a, const unsigned *b,
-                                                       const float *c)
-{
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, "
-        "{%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"
-        : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]),
-          "f"(c[2]), "f"(c[3]));
-}
-/* The same of bf16. */
-static __device__ __forceinline__ void pl_multiply_bf16(float *to, const unsigned *a, const unsigned *b,
-                                                        const float *c)
-{
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
-        "{%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"
-        : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]),
-          "f"(c[2]), "f"(c[3]));
-}
+PL_MULTIPLY(pl_multiply_tf32, "m16n8k8.row.col.f32.tf32.tf32")
+PL_MULTIPLY(pl_multiply_f16, "m16n8k16.row.col.f32.f16.f16")
+PL_MULTIPLY(pl_multiply_bf16, "m16n8k16.row.col.f32.bf16.bf16")
+# undef PL_MULTIPLY
 # else
 /* Never launched below 8.0; the code must only compile there. */
 static __device__ void pl_copy16(void *, const void *, bool) {}
