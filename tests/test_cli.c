@@ -58,6 +58,14 @@ TEST(cli_bad_usage)
     CHECK_RUN(cli_run("$P new 0bad"), 2, "0bad");
 }
 
+/* Behind a pipe progress is a line a quarter, of those that are met, and the last. */
+TEST(cli_generate_tells_how_far_it_is)
+{
+    if (!cli_bin()) SKIP("PL_BIN is not set");
+    cli_result r = cli_run("$P generate cloud/tiny --out %s/set --samples 200 --eval-samples 1", pl_test_dir());
+    CHECK_MSG(r.code == 0 && strcmp(r.err, "train=100/200\ntrain=200/200\neval=1/1\n") == 0, "%s", r.err);
+}
+
 /* ---- configurations --------------------------------------------------------------------- */
 TEST(cli_bad_configurations)
 {
