@@ -515,23 +515,6 @@ static pl_status pack_cheapest(pl_fit *f, uint64_t budget, pl_fitted **out)
     }
 }
 
-/* Near the minimum true peaks follow the core's but loosely: a cheap plan of a core budget a little above the
- * least may be as small as one of the least. */
-static pl_status look_above_least(pl_fit *f, uint64_t budget)
-{
-    enum { LOOKS = 8, PART = 256 };
-    for (int i = 0; i < LOOKS; i++) {
-        uint64_t at = f->core_least + f->core_least / PART * (uint64_t)i;
-        candidate *c;
-        if (at >= f->core_keep_all) break;
-        PL_TRY(ask_core(f, &(candidate){.asked = at}, &c));
-        if (!c) continue;
-        PL_TRY(measure(f, c));
-        if (i == 0 || c->peak <= budget) PL_TRY(fill_up(f, budget, 0, c));
-    }
-    return PL_OK;
-}
-
 pl_status pl_fit_solve(pl_fit *f, uint64_t arena_budget, uint64_t effort, pl_fitted **out)
 {
     uint64_t unused;
@@ -541,7 +524,8 @@ pl_status pl_fit_solve(pl_fit *f, uint64_t arena_budget, uint64_t effort, pl_fit
     if (*out) return PL_OK;
     PL_TRY(pl_fit_minimum(f, &unused));
     candidate *c;
-    PL_TRY(look_above_least(f, arena_budget));
+    PL_TRY(ask_core(f, &(candidate){.asked = f->core_least}, &c)); /* a cheap one, if it is as small */
+    if (c) PL_TRY(fill_up(f, arena_budget, 0, c));
     PL_TRY(shrink(f, &c));
     if (c && c->peak <= arena_budget) PL_TRY(fill_up(f, arena_budget, 0, c));
     PL_TRY(pack_cheapest(f, arena_budget, out));
