@@ -175,6 +175,9 @@ $(BUILD)/probe_lib: $(PROBE_LIB) $(BUILD)/tests/cuda/probe_lib.o $(BUILD)/tests/
 TEST_ENV := PL_BIN=$(BUILD)/plimsoll CC="$(CC)" GOMP_SPINCOUNT=$(or $(GOMP_SPINCOUNT),2000) \
  $(if $(PL_TEST_LONG),PL_TEST_LONG=1)
 
+# Tests at once: one more than cores, because some wait; few, because many use all cores themselves.
+TEST_JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n + 1 : 4)))
+
 isa_flags_base   := -DPL_ISA=base
 isa_flags_avx2   := -DPL_ISA=avx2 -mavx2 -mfma -mf16c
 isa_flags_avx512 := -DPL_ISA=avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mprefer-vector-width=512
@@ -216,7 +219,7 @@ demo: all ## plan and train a small network for about a minute
 
 test: all $(BUILD)/pl_test ## build and run every test (minutes)
 	@tools/layers
-	@$(TEST_ENV) $(BUILD)/pl_test
+	@$(TEST_ENV) $(BUILD)/pl_test -j $(TEST_JOBS)
 
 check-all: ## both compilers, sanitizers, long tests, fuzzers, headers (an hour)
 	@tools/deps --check
