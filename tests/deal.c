@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -56,6 +57,7 @@ static void hire(worker *all, int n, worker *w, pl_test_case **tests)
     pid_t pid = fork();
     must(pid >= 0, "fork");
     if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGTERM);
         for (int i = 0; i < n; i++)
             if (all[i].pid) close(all[i].line), close(all[i].shown);
         close(pair[0]);

@@ -1,6 +1,7 @@
 /* plugin.c - a CUDA plug-in without CUDA: the device "apart" with the real cuda/watch.c over a card whose
- * memory the test names in FAKE_FREE_MIB (of 16 GiB). What the program does about a card that others fill
- * is thereby tested on any machine.
+ * memory the test names in FAKE_FREE_MIB (of 16 GiB), and whose libraries take FAKE_LOADED bytes when the
+ * first tape is made and keep them. What the program does about a card that others fill, or that holds more
+ * than was planned, is thereby tested on any machine.
  */
 #include "cuda/device_int.h"
 
@@ -8,6 +9,8 @@
 #include <stdlib.h>
 
 static pl_device device;
+static const pl_device *apart;
+static uint64_t loaded; /* bytes: kernels stay in a card's memory once they are there */
 static const pl_cuda_card card = {.name = "Fake T4", .arch = 75, .total_bytes = (size_t)16 << 30};
 
 const pl_cuda_card *pl_cuda_card_get(void)
@@ -33,15 +36,28 @@ pl_status pl_cuda_failed(cudaError_t rc, const char *call, const char *file, int
     return pl__fail(PL_ERR_DEVICE, file, line, "%s: %d", call, (int)rc);
 }
 
+static uint64_t used(void)
+{
+    return apart->used_bytes() + loaded;
+}
+
+static pl_status tape_new(const pl_tape_plan *plan, void **out, uint32_t *failed)
+{
+    const char *bytes = getenv("FAKE_LOADED");
+    if (bytes) loaded = (uint64_t)atoll(bytes);
+    return apart->tape_new(plan, out, failed);
+}
+
 static pl_status open(int index, const pl_device **out)
 {
-    const pl_device *apart;
     (void)index;
     PL_TRY(pl_device_find("apart", &apart));
     pl_cuda_watch_begin("0000:0B:00.0");
     device = *apart;
     device.name = "cuda";
     device.room = pl_cuda_room;
+    device.used_bytes = used;
+    device.tape_new = tape_new;
     *out = &device;
     return PL_OK;
 }
