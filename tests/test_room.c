@@ -121,3 +121,33 @@ TEST(room_tells_a_plan_made_anew_before_the_first_step)
     r = train_loading(budget, budget, "--quiet");
     CHECK_MSG(r.code == 3 && strstr(r.err, "the smallest budget is"), "%d %s", r.code, r.err);
 }
+
+/* Two steps of a network whose step has several programs. */
+static cli_result train_gan(const char *device, const char *settings, const char *run)
+{
+    const char *dir = fakes();
+    return cli_run("%s LD_LIBRARY_PATH=%s/driver PLIMSOLL_PLUGIN=%s/libplimsoll_cuda.so $P train fluxflow/tiny "
+                   "train.steps=2 train.log_every=1 device=%s --json --out %s/%s",
+                   settings, dir, dir, device, pl_test_dir(), run);
+}
+
+/* For a card all programs are compiled at once: they are the same as one after the other. */
+TEST(room_programs_compiled_at_once_are_the_same)
+{
+    if (!fakes()) SKIP("build/.../fake is not built");
+    char losses[2][4096];
+    unsigned long long arena[2], units[2];
+    for (int i = 0; i < 2; i++) {
+        cli_result r = train_gan(i ? "cuda" : "apart", "", i ? "card" : "apart");
+        CHECK_MSG(r.code == 0, "%d %s", r.code, r.err);
+        arena[i] = number(r.out, "arena_bytes");
+        units[i] = number(r.out, "units");
+        cli_losses(i ? "card" : "apart", losses[i], sizeof losses[i]);
+    }
+    CHECK(arena[0] > 0 && arena[1] == arena[0] && units[1] == units[0]);
+    CHECK_MSG(losses[0][0] && strcmp(losses[0], losses[1]) == 0, "%s, beside each other %s", losses[0], losses[1]);
+    /* Each of them lacks the kernel: one is told. */
+    cli_result r = train_gan("cuda", "FAKE_LACKS=conv", "lacking");
+    CHECK_MSG(r.code != 0 && r.code < 128 && strstr(r.err, "conv has no kernel on Fake T4"), "%d %s", r.code, r.err);
+    CHECK(!strstr(strstr(r.err, "has no kernel") + 1, "has no kernel"));
+}
