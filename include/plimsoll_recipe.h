@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define PL_RECIPE_ABI 3
+#define PL_RECIPE_ABI 4
 
 /* ---- building --------------------------------------------------------------------------- */
 typedef struct pl_builder pl_builder;
@@ -207,9 +207,10 @@ typedef struct pl_peer {
     const char *prefix;
     /* Inputs whose layout differs from the peer's: copies one tensor of the dump into ours, or returns
      * false. NULL when there are none but those with channels in front of positions, [N,C,s..] for our
-     * [N,s..,C]: these are known by their sizes (so not 4 channels of 4 x 4, which look the same). */
+     * [N,s..,C]: these are named by channels_first, or known by their sizes where both cannot be meant. */
     bool (*convert)(const char *name, const pl_type *from, const void *src, const pl_type *to,
                     void *dst);
+    const char *channels_first; /* pattern (pl_nn_match) of input names; NULL: none */
 } pl_peer;
 
 typedef struct pl_recipe {

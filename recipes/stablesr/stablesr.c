@@ -291,7 +291,8 @@ static const pl_peer_key peer_keys[] = {
     {"lr", "optim.lr"},
     {NULL, NULL},
 };
-static const pl_peer peer = {.workloads = workloads, .preset = "tiny", .keys = peer_keys};
+static const pl_peer peer = {.workloads = workloads, .preset = "tiny", .keys = peer_keys,
+                             .channels_first = "z_*,eps,edge,target"};
 
 /* Keys that change what the encoder is given, or what it is. */
 static const pl_encoder encoder = {.build = build_encoder, .keys = "image,latent,vae.width,vae.mult,degrade.*,canny"};
