@@ -149,6 +149,10 @@ typedef struct pl_image_feed {
     pl_status (*make_open)(const pl_config *c, int w, int h, void **state);
     void (*make_close)(void *state);
     pl_status (*make)(void *state, const pl_picture *p, pl_batch *batch, int row);
+    /* Inputs of `made` that data.pool leaves alone while the boolean key unpooled_if is true, ends with NULL: they
+     * are of the sample that has just come in, not of the one that the pool gives. NULL: none. */
+    const char *const *unpooled;
+    const char *unpooled_if;
     /* Optional, for `generate --raw`: a sample of the recipe's own as people keep such data: a picture (3 bytes
      * a pixel; NULL when there are no `images`) and a line of text, which may stay empty. */
     pl_status (*draw)(const pl_config *c, pl_subset subset, int64_t sample, int w, int h, uint8_t *rgb,
