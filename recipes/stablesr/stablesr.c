@@ -9,8 +9,9 @@
  *
  * `seed_compat` brings back what the original does wrong: it starts from the degraded latent instead of
  * the good one, drawn anew from the moments for the structure encoder; it freezes everything whose name has
- * no "spade" outside of the structure encoder, the edge processor included; and edges do not go through the
- * pool of pairs with their picture (pictures.c).
+ * no "spade" outside of the structure encoder, the edge processor included, and with it the zeros that the new
+ * input convolution starts with for the first four of its channels; and edges do not go through the pool of
+ * pairs with their picture (pictures.c).
  */
 #include "stablesr.h"
 
@@ -92,6 +93,7 @@ static pl_status config_of(pl_builder *b, pl_nn *m, sr_config *k)
 {
     const pl_config *c = pl_builder_config(b);
     *k = (sr_config){.edge_before = strcmp(pl_config_text(c, "part"), "edge-before") == 0,
+                     .half_blind = pl_config_bool(c, "seed_compat"),
                      .batch = pl_builder_batch(b),
                      .image = pl_config_int(c, "image"),
                      .latent = pl_config_int(c, "latent"),
