@@ -224,7 +224,8 @@ static const pl_peer_key peer_keys[] = {
     {"weight_decay", "optim.weight_decay"},
     {NULL, NULL},
 };
-static const pl_peer peer = {.workloads = workloads, .preset = "tiny", .keys = peer_keys};
+static const pl_peer peer = {.workloads = workloads, .preset = "tiny", .keys = peer_keys,
+                             .channels_first = "src,style_ref,x0"};
 
 const pl_recipe pl_recipe_lgt;
 const pl_recipe pl_recipe_lgt = {
