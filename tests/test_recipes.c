@@ -36,6 +36,9 @@ TEST(recipes_parameters)
     } known[] = {
         {"lgt/full", NULL, NULL, 20337668, 20337668},
         {"lgt/full", "model.block=adagn", NULL, 20870660, 20870660},
+        {"lgt/full", "model.decoder_blocks=5", NULL, 22280196, 22280196},
+        {"lgt/full", "model={block: adagn, decoder_blocks: 5}", NULL, 23168516, 23168516},
+        {"lgt/full", "model={block: adagn, plus: true}", NULL, 22153604, 22153604},
         {"lgt/plus", NULL, NULL, 24451460, 24451460},
         {"wandistill/full", NULL, "student.*", 214203396, 214203396},
         {"wandistill/full", NULL, "teacher.*", 1418996800, 0},
@@ -200,6 +203,7 @@ TEST(recipes_replay_of_all_peers)
 {
     static const char *const names[] = {"lgt",
                                         "lgt-shrinking",
+                                        "lgt-plus",
                                         "wandistill",
                                         "stablesr-edge-before",
                                         "stablesr-edge-after",
@@ -222,7 +226,7 @@ TEST(recipes_replay_of_all_peers)
  * one that f32 has exactly. */
 TEST(recipes_replay_in_f64)
 {
-    static const char *const names[] = {"wandistill", "stablesr-edge-after", "stablesr-full"};
+    static const char *const names[] = {"wandistill", "stablesr-edge-after", "stablesr-full", "lgt-plus"};
     const char *python = getenv("PL_ORACLE") ? getenv("PL_ORACLE") : "/opt/oracle/bin/python3";
     char text[2048];
     if (!pl_test_long()) SKIP("long");
