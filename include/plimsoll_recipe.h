@@ -152,6 +152,10 @@ typedef struct pl_image_feed {
     pl_status (*make_open)(const pl_config *c, int w, int h, void **state);
     void (*make_close)(void *state);
     pl_status (*make)(void *state, const pl_picture *p, pl_batch *batch, int row);
+    /* Inputs of `made` that data.pool leaves alone while the boolean key unpooled_if is true, ends with NULL: they
+     * are of the sample that has just come in, not of the one that the pool gives. NULL: none. */
+    const char *const *unpooled;
+    const char *unpooled_if;
     /* Optional, for `generate --raw`: a sample of the recipe's own as people keep such data: a picture (3 bytes
      * a pixel; NULL when there are no `images`) and a line of text, which may stay empty. */
     pl_status (*draw)(const pl_config *c, pl_subset subset, int64_t sample, int w, int h, uint8_t *rgb,
@@ -210,9 +214,10 @@ typedef struct pl_peer {
     const char *prefix;
     /* Inputs whose layout differs from the peer's: copies one tensor of the dump into ours, or returns
      * false. NULL when there are none but those with channels in front of positions, [N,C,s..] for our
-     * [N,s..,C]: these are known by their sizes (so not 4 channels of 4 x 4, which look the same). */
+     * [N,s..,C]: these are named by channels_first, or known by their sizes where both cannot be meant. */
     bool (*convert)(const char *name, const pl_type *from, const void *src, const pl_type *to,
                     void *dst);
+    const char *channels_first; /* pattern (pl_nn_match) of input names; NULL: none */
 } pl_peer;
 
 typedef struct pl_recipe {

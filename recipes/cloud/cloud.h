@@ -21,6 +21,8 @@ typedef struct cloud {
 pl_status cloud_sizes(pl_builder *b, pl_nn *m, cloud *k);
 pl_val cloud_predict(cloud *k);
 pl_nn_lin cloud_xavier(void);
+/* Type of inputs and draws, however narrow the network computes. */
+pl_dtype cloud_fine(const pl_nn *m);
 
 /* graph.c: frame t's map (B,h,w,C) to (B,C), neighbours attending to each other. */
 pl_val cloud_graph_attention(cloud *k, int64_t t, pl_val map);

@@ -48,6 +48,11 @@ pl_status cloud_sizes(pl_builder *b, pl_nn *m, cloud *k)
     return PL_OK;
 }
 
+pl_dtype cloud_fine(const pl_nn *m)
+{
+    return m->dtype == PL_F64 ? PL_F64 : PL_F32;
+}
+
 /* ---- pieces ----------------------------------------------------------------------------- */
 static pl_nn_conv conv3x3(void)
 {
@@ -168,9 +173,9 @@ static void draw_keeps(cloud *k, pl_val conv[3], pl_val dense[2])
 {
     for (int i = 0; i < 3; i++)
         conv[i] = draw_keep(k, pl_nn_name(k->m, "conv_keep%d", i + 1),
-                            PL_TYPE(PL_F32, k->frames, k->batch, k->channels[i]), k->drop_conv);
+                            PL_TYPE(cloud_fine(k->m), k->frames, k->batch, k->channels[i]), k->drop_conv);
     for (int i = 0; i < 2; i++)
-        dense[i] = draw_keep(k, pl_nn_name(k->m, "dense_keep%d", i + 1), PL_TYPE(PL_F32, k->batch, k->dense[i]),
+        dense[i] = draw_keep(k, pl_nn_name(k->m, "dense_keep%d", i + 1), PL_TYPE(cloud_fine(k->m), k->batch, k->dense[i]),
                              k->drop_dense[i]);
 }
 
@@ -179,7 +184,7 @@ static pl_val read_angles(cloud *k)
 {
     pl_graph *g = k->m->g;
     const char *mode = pl_config_text(pl_builder_config(k->b), "angles");
-    pl_val both = pl_nan_to_num(g, pl_input(g, "angles", PL_TYPE(PL_F32, k->batch, 2))), part[2];
+    pl_val both = pl_nan_to_num(g, pl_input(g, "angles", PL_TYPE(cloud_fine(k->m), k->batch, 2))), part[2];
     if (strcmp(mode, "both") == 0) return both;
     pl_split(g, both, 1, 2, part);
     if (strcmp(mode, "zenith") != 0) part[0] = pl_full_like(g, part[0], 0);
@@ -223,7 +228,7 @@ static pl_val of_mean_frame(cloud *k, pl_val frames)
 pl_val cloud_predict(cloud *k)
 {
     pl_graph *g = k->m->g;
-    pl_val frames = pl_input(g, "frames", PL_TYPE(PL_F32, k->batch, k->frames, k->height, k->width));
+    pl_val frames = pl_input(g, "frames", PL_TYPE(cloud_fine(k->m), k->batch, k->frames, k->height, k->width));
     const struct architecture *a = architecture_of(k);
     frames = pl_nan_to_num(g, frames);
     pl_val angles = a ? read_angles(k) : PL_NO_VAL;

@@ -236,23 +236,8 @@ static const pl_peer_key peer_keys[] = {
     {"weight_decay", "optim.weight_decay"},
     {NULL, NULL},
 };
-
-/* Latents of the peer are [B,4,S,S]; told by name, since 4 of 4 x 4 look alike both ways. */
-static bool convert(const char *name, const pl_type *from, const void *src, const pl_type *to, void *dst)
-{
-    bool latent = strcmp(name, "src") == 0 || strcmp(name, "style_ref") == 0 || strcmp(name, "x0") == 0;
-    if (!latent || from->rank != 4 || from->dtype != to->dtype || pl_type_bytes(from) != pl_type_bytes(to))
-        return false;
-    int64_t pixels = from->dim[2] * from->dim[3];
-    size_t each = pl_type_bytes(from) / (size_t)pl_type_elems(from);
-    for (int64_t n = 0; n < from->dim[0]; n++)
-        for (int64_t c = 0; c < 4; c++)
-            for (int64_t i = 0; i < pixels; i++)
-                memcpy((char *)dst + each * (size_t)((n * pixels + i) * 4 + c),
-                       (const char *)src + each * (size_t)((n * 4 + c) * pixels + i), each);
-    return true;
-}
-static const pl_peer peer = {.workloads = workloads, .preset = "peer", .keys = peer_keys, .convert = convert};
+static const pl_peer peer = {.workloads = workloads, .preset = "peer", .keys = peer_keys,
+                             .channels_first = "src,style_ref,x0"};
 
 const pl_recipe pl_recipe_lgt;
 const pl_recipe pl_recipe_lgt = {
