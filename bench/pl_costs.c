@@ -5,10 +5,10 @@
  * One line "total" (predicted and measured step, whole, by the device's clock; sum of the launches timed one by one;
  * their number), then one line for each sort of launch, tabs between:
  *
- *     program kind kernel dtype out flops bytes work m n k launches predicted_us measured_us label
+ *     program times kind kernel dtype out flops bytes work m n k launches predicted_us measured_us label
  *
- * Launches of one sort have all of that in common but the label, which is the first one's; times are means of one
- * launch. STEPS steps (3) are timed whole, then as many launch by launch. On a device that only plans (device=h200)
+ * `times` is how often the program runs in a step, in the mean. Launches of one sort have all of that in common but
+ * the label, which is the first one's; the last two figures are means of one launch. STEPS steps (3) are timed whole, then as many launch by launch. On a device that only plans (device=h200)
  * nothing is run and what would be measured is 0. Inputs are made up.
  */
 #include "plimsoll_train.h"
@@ -53,13 +53,19 @@ static pl_status run_one(pl_session *s, const pl_program *p, double *ms)
     return rc;
 }
 
+/* One of each of a step's turns; *ms is what a step takes in the mean, as not every turn is part of every step. */
 static pl_status run_step(pl_run *r, double *ms)
 {
     pl_status rc = PL_OK;
     *ms = 0;
-    for (int64_t k = 0; rc == PL_OK && k < pl_run_split_get(r).accumulate; k++)
-        rc = run_one(pl_run_session(r), pl_run_train_program(r), ms);
-    if (rc == PL_OK) rc = run_one(pl_run_session(r), pl_run_apply_program(r), ms);
+    for (int i = 0; rc == PL_OK && i < pl_run_turn_count(r); i++) {
+        pl_run_turn t = pl_run_turn_at(r, i);
+        double once = 0;
+        for (int64_t k = 0; rc == PL_OK && k < pl_run_split_get(r).accumulate; k++)
+            rc = run_one(pl_run_session(r), t.run, &once);
+        if (rc == PL_OK) rc = run_one(pl_run_session(r), t.apply, &once);
+        *ms += t.share * once;
+    }
     return rc;
 }
 
@@ -89,7 +95,8 @@ static sort_of sort_of_step(const pl_program *p, const char *program, uint32_t i
     return s;
 }
 
-static pl_status print_program(pl_run *r, const pl_program *p, const char *program)
+/* `times`: it runs in a step. */
+static pl_status print_program(pl_run *r, const pl_program *p, const char *program, double times)
 {
     if (!p) return PL_OK;
     const pl_bound *b = pl_run_session(r) ? pl_session_find(pl_run_session(r), p) : NULL;
@@ -106,7 +113,7 @@ static pl_status print_program(pl_run *r, const pl_program *p, const char *progr
         if (b && b->profile.ns) all[k].ns += (double)b->profile.ns[i] / runs;
     }
     for (uint32_t k = 0; k < n; k++)
-        printf("%s\t%s\t%s\t%s\t%s\t%.0f\t%.0f\t%d\t%.0f\t%.0f\t%.0f\t%d\t%.3f\t%.3f\t%s\n", all[k].program, all[k].kind,
+        printf("%s\t%g\t%s\t%s\t%s\t%s\t%.0f\t%.0f\t%d\t%.0f\t%.0f\t%.0f\t%d\t%.3f\t%.3f\t%s\n", all[k].program, times, all[k].kind,
                all[k].kernel, pl_dtype_name(all[k].dtype), pl_dtype_name(all[k].out), all[k].cost.flops, all[k].cost.bytes,
                (int)all[k].cost.work, all[k].cost.m, all[k].cost.n, all[k].cost.k, all[k].n, all[k].predicted / 1e3,
                all[k].ns / 1e3 / all[k].n, all[k].label);
@@ -131,7 +138,7 @@ static double sum_launches(const pl_session *s, const pl_program *p)
 
 static pl_status measure(pl_run *r, int steps, double *whole, double *sum)
 {
-    double ms[64], ignored;
+    double ms[64], ignored, parts = (double)pl_run_split_get(r).accumulate;
     pl_status rc = pl_run_start(r);
     for (int i = 0; rc == PL_OK && i < 2; i++) rc = run_step(r, &ignored);
     for (int i = 0; rc == PL_OK && i < steps; i++) rc = run_step(r, &ms[i]);
@@ -140,25 +147,39 @@ static pl_status measure(pl_run *r, int steps, double *whole, double *sum)
     if (rc != PL_OK) return rc;
     qsort(ms, (size_t)steps, sizeof *ms, ascending);
     *whole = ms[steps / 2];
-    *sum = (double)pl_run_split_get(r).accumulate * sum_launches(pl_run_session(r), pl_run_train_program(r)) +
-           sum_launches(pl_run_session(r), pl_run_apply_program(r));
+    *sum = 0;
+    for (int i = 0; i < pl_run_turn_count(r); i++) {
+        pl_run_turn t = pl_run_turn_at(r, i);
+        *sum += t.share * (parts * sum_launches(pl_run_session(r), t.run) + sum_launches(pl_run_session(r), t.apply));
+    }
     return PL_OK;
+}
+
+static double count_launches(pl_run *r)
+{
+    double n = 0, parts = (double)pl_run_split_get(r).accumulate;
+    for (int i = 0; i < pl_run_turn_count(r); i++) {
+        pl_run_turn t = pl_run_turn_at(r, i);
+        n += t.share * (parts * t.run->plan->n_order + (t.apply ? t.apply->plan->n_order : 0));
+    }
+    return n;
 }
 
 static pl_status costs(pl_run *r, const char *config, int steps)
 {
     double whole = 0, sum = 0;
     pl_status rc = pl_run_build(r);
+    if (rc == PL_OK && !pl_run_train_program(r)->dev->plans_only) rc = measure(r, steps, &whole, &sum);
     if (rc != PL_OK) return rc;
-    const pl_program *train = pl_run_train_program(r), *apply = pl_run_apply_program(r);
-    if (!train->dev->plans_only) rc = measure(r, steps, &whole, &sum);
-    if (rc != PL_OK) return rc;
-    long long parts = (long long)pl_run_split_get(r).accumulate;
-    printf("total\t%s\tpredicted_ms\t%.3f\twhole_ms\t%.3f\tlaunches_ms\t%.3f\tparts\t%lld\tlaunches\t%u\tarena\t%llu\n", config,
-           pl_run_predicted_ms(r), whole, sum, parts, train->plan->n_order + (apply ? apply->plan->n_order : 0),
-           (unsigned long long)pl_run_memory_get(r).arena);
-    rc = print_program(r, train, "train");
-    return rc == PL_OK ? print_program(r, apply, "apply") : rc;
+    double parts = (double)pl_run_split_get(r).accumulate;
+    printf("total\t%s\tpredicted_ms\t%.3f\twhole_ms\t%.3f\tlaunches_ms\t%.3f\tparts\t%.0f\tlaunches\t%.0f\tarena\t%llu\n", config,
+           pl_run_predicted_ms(r), whole, sum, parts, count_launches(r), (unsigned long long)pl_run_memory_get(r).arena);
+    for (int i = 0; rc == PL_OK && i < pl_run_turn_count(r); i++) {
+        pl_run_turn t = pl_run_turn_at(r, i);
+        rc = print_program(r, t.run, t.name, parts * t.share);
+        if (rc == PL_OK) rc = print_program(r, t.apply, "apply", t.share);
+    }
+    return rc;
 }
 
 int main(int argc, char **argv)

@@ -173,7 +173,7 @@ static void time_copies(pl_program *p)
 {
     const pl_card *card = card_of(p->dev);
     p->copy_ns = card ? card->launch_ns : 100;
-    p->copy_ns_byte = card ? 2e9 / card->bandwidth : 0.1;
+    p->copy_ns_byte = card ? 2e9 / (PL_CARD_MOVES * card->bandwidth) : 0.1;
 }
 
 double pl_copy_ns(const pl_program *p, uint64_t bytes)
