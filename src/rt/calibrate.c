@@ -4,6 +4,10 @@
  * operands in the caches, which in a step it does not. Of each launch the median of the takes
  * counts. A unit that is launched several times in a step (layers that repeat, what is computed
  * again) has the mean of those.
+ *
+ * On a device that runs a program as a whole, launches one by one take longer: an event lies between any two of them,
+ * and the host may be slower than the device. What the whole took before is known, so the same is taken from every
+ * launch as makes their sum that again.
  */
 #include "rt/calibrate.h"
 
@@ -16,6 +20,7 @@
 #include "plan/cost_table.h"
 #include "plimsoll_unstable.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -204,6 +209,7 @@ typedef struct program_takes {
     uint64_t last_runs;
     float *takes;
     int n;
+    double whole_ns; /* of a run as a whole, by the device's clock; 0: not known */
 } program_takes;
 
 struct pl_measure {
@@ -225,6 +231,7 @@ pl_status pl_measure_new(pl_session *s, int most, pl_measure **out)
         size_t n = s->bound[i].n_launch + 1;
         m->of[i].last = pl_arena_new(&m->mem, uint64_t, n);
         m->of[i].takes = pl_arena_new(&m->mem, float, n * (size_t)most);
+        m->of[i].whole_ns = 1e6 * pl_session_device_ms(s, s->bound[i].p);
         ok = m->of[i].last && m->of[i].takes;
     }
     pl_status rc = ok ? pl_session_profile(s, true) : PL_ERR_MEMORY;
@@ -272,6 +279,26 @@ static double median(float *takes, int n)
     return (double)takes[n / 2];
 }
 
+/* What a launch of ns takes when `less` of that is of its being timed; some of it is its own. */
+static double without(double ns, double less)
+{
+    enum { OWN = 4 };
+    return fmax(ns - less, ns / OWN);
+}
+
+/* How much less each of n launches takes in a run as a whole; 0 where that is not known, or not less. */
+double pl_measure_excess(const double *ns, uint32_t n, double whole)
+{
+    double lo = 0, hi = 0;
+    for (uint32_t i = 0; i < n; i++) hi = fmax(hi, ns[i]);
+    for (int k = 0; k < 50 && whole > 0; k++) {
+        double mid = (lo + hi) / 2, sum = 0;
+        for (uint32_t i = 0; i < n; i++) sum += without(ns[i], mid);
+        *(sum > whole ? &lo : &hi) = mid;
+    }
+    return lo;
+}
+
 /* The times of one program, summed by base unit; then every unit with a mean into the table. */
 static pl_status put_program(pl_measure *m, int which, pl_time_table *t, int *units)
 {
@@ -281,11 +308,13 @@ static pl_status put_program(pl_measure *m, int which, pl_time_table *t, int *un
     if (of->n == 0) return PL_OK;
     uint32_t n = p->base_units->n;
     pl_time_sample *s = pl_arena_new(&m->mem, pl_time_sample, n + 1);
-    double *count = pl_arena_new(&m->mem, double, n + 1);
-    if (!s || !count) return PL_ERR_MEMORY;
+    double *count = pl_arena_new(&m->mem, double, n + 1), *took = pl_arena_new(&m->mem, double, b->n_launch + 1);
+    if (!s || !count || !took) return PL_ERR_MEMORY;
+    for (uint32_t j = 0; j < b->n_launch; j++) took[j] = median(of->takes + (size_t)j * (size_t)m->most, of->n);
+    double excess = pl_measure_excess(took, b->n_launch, of->whole_ns);
     for (uint32_t j = 0; j < p->plan->n_order; j++) {
         uint32_t unit = pl_base_unit(p, p->plan->order[j]);
-        double ns = median(of->takes + (size_t)j * (size_t)m->most, of->n), sum = s[unit].ns;
+        double ns = without(took[j], excess), sum = s[unit].ns;
         if (p->cost[unit].work == PL_WORK_LINK) continue; /* of others' doing, mostly */
         if (count[unit] == 0) PL_TRY(describe(p, unit, &s[unit]));
         s[unit].ns = sum + ns;

@@ -20,7 +20,7 @@ double pl_copy_ns(const pl_program *p, uint64_t bytes);
 /* ---- measuring -------------------------------------------------------------------------- */
 typedef struct pl_measure pl_measure;
 
-/* Starts to time every launch of the session's programs; at most `most` takes are kept. */
+/* Starts to time every launch of the session's programs, which have run before; at most `most` takes are kept. */
 pl_status pl_measure_new(pl_session *s, int most, pl_measure **out) PL_MUST_USE;
 /* One take: what ran since the last one (or the beginning). Call it after a step. */
 void pl_measure_take(pl_measure *m);
@@ -28,5 +28,7 @@ void pl_measure_take(pl_measure *m);
  * *units (may be NULL): how many. */
 pl_status pl_measure_save(pl_measure *m, int *units) PL_MUST_USE;
 void pl_measure_free(pl_measure *m); /* NULL is fine */
+/* What each of n launches timed one by one takes more than in a run as a whole, which takes `whole` (0: not known). */
+double pl_measure_excess(const double *ns, uint32_t n, double whole);
 
 #endif
