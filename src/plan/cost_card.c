@@ -83,10 +83,15 @@ static const struct {
            .attend_f32 = 0.7,  /* of products' that are taken apart */
            .attend_f32_back = 0.54};
 
-static double split_rate(const pl_card *card)
+bool pl_card_splits(const pl_card *card)
 {
     enum { WORTH = 4 };
-    return card->tf32 >= WORTH * card->f32 ? card->tf32 / 3 * REACH.split : card->f32;
+    return card->tf32 >= WORTH * card->f32;
+}
+
+static double split_rate(const pl_card *card)
+{
+    return pl_card_splits(card) ? card->tf32 / 3 * REACH.split : card->f32;
 }
 
 static double rate_of(const pl_card *card, pl_dtype dtype, pl_card_f32 f32)
@@ -164,15 +169,4 @@ double pl_card_ns(const pl_card *card, const pl_cost *c, pl_dtype dtype, pl_card
     if (c->work == PL_WORK_CHAIN) return pl_card_fixed_ns(card, c) + STEP_NS * c->m;
     double compute = c->flops / arithmetic_rate(card, c, dtype, f32), move = c->bytes / (PL_CARD_MOVES * card->bandwidth);
     return pl_card_fixed_ns(card, c) + 1e9 * fmax(compute, move);
-}
-
-uint64_t pl_card_workspace(const pl_cost *c, pl_dtype dtype)
-{
-    /* Partial sums of a split product, in f32; convolutions also turn operands around. */
-    enum { MOST = 32 << 20 };
-    bool attends = c->work == PL_WORK_ATTENTION || c->work == PL_WORK_ATTENTION_BACK;
-    if (!attends && c->work != PL_WORK_PRODUCT && c->work != PL_WORK_CONV) return 0;
-    double bytes = attends ? 4 * c->flops / (2 * c->n * c->k + 1) : 4 * 4 * c->m * c->n;
-    if (c->work == PL_WORK_CONV) bytes = fmax(bytes, 2 * (double)pl_dtype_bytes(dtype) * c->n * c->k);
-    return (uint64_t)fmin(bytes, MOST) / 256 * 256;
 }

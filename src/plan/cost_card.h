@@ -31,7 +31,9 @@ double pl_card_fixed_ns(const pl_card *card, const pl_cost *cost);
 typedef enum pl_card_f32 { PL_CARD_PLAIN, PL_CARD_TF32, PL_CARD_SPLIT } pl_card_f32;
 /* Nanoseconds of a unit of this cost. dtype: of what it multiplies. */
 double pl_card_ns(const pl_card *card, const pl_cost *cost, pl_dtype dtype, pl_card_f32 f32);
-/* Scratch that the libraries are expected to ask for. */
-uint64_t pl_card_workspace(const pl_cost *cost, pl_dtype dtype);
+/* Whether f32 taken apart is worth it there. */
+bool pl_card_splits(const pl_card *card);
+/* Scratch that a unit of this cost is expected to ask for; scratch_card.c. */
+uint64_t pl_card_workspace(const pl_card *card, const pl_cost *cost, pl_dtype dtype, pl_card_f32 f32);
 
 #endif

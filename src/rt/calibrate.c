@@ -143,17 +143,30 @@ static const pl_card *card_of(const pl_device *dev)
     return card ? card : pl_card_find("rtx3090"); /* one that is unlike none of the others */
 }
 
+static pl_card_f32 f32_of(const pl_program *p)
+{
+    if (p->opts.precision == PL_PRECISION_TF32) return PL_CARD_TF32;
+    return p->opts.fp32 == PL_FP32_PLAIN ? PL_CARD_PLAIN : PL_CARD_SPLIT;
+}
+
+static pl_dtype dtype_of(const pl_call *call)
+{
+    return call->n_in ? call->in_type[0].dtype : PL_F32;
+}
+
 static double estimate_ns(const pl_program *p, uint32_t unit)
 {
     if (p->cost[unit].work == PL_WORK_LINK) return pl_link_ns(&p->link, &p->cost[unit]);
     const pl_card *card = card_of(p->dev);
-    const pl_call *call = &p->call[unit];
-    pl_dtype dtype = call->n_in ? call->in_type[0].dtype : PL_F32;
-    pl_card_f32 f32 = p->opts.precision == PL_PRECISION_TF32 ? PL_CARD_TF32
-                      : p->opts.fp32 == PL_FP32_PLAIN        ? PL_CARD_PLAIN
-                                                             : PL_CARD_SPLIT;
-    return card ? pl_card_ns(card, &p->cost[unit], dtype, f32)
+    return card ? pl_card_ns(card, &p->cost[unit], dtype_of(&p->call[unit]), f32_of(p))
                 : 1e6 * pl_cost_ms(&p->cost[unit], pl_pool_threads());
+}
+
+uint64_t pl_program_scratch(const pl_program *p, uint32_t unit)
+{
+    bool expected = p->dev->plans_only && p->base_units->unit[unit].kind == PL_UNIT_KERNEL;
+    if (!expected) return p->exec[unit].work_bytes;
+    return pl_card_workspace(card_of(p->dev), &p->cost[unit], dtype_of(&p->call[unit]), f32_of(p));
 }
 
 static pl_status time_unit(pl_program *p, pl_time_table *t, uint32_t unit, double *ns)

@@ -14,6 +14,9 @@
 
 /* Nanoseconds of every base unit, and p's time_source and copy times. Units are prepared. */
 pl_status pl_program_time(pl_program *p, double *cost_ns) PL_MUST_USE;
+/* Bytes of scratch of a base unit that is prepared: what it asked for, or on a card that is not here what it is
+ * expected to ask for. */
+uint64_t pl_program_scratch(const pl_program *p, uint32_t unit);
 /* Of one copy at the end of a run. */
 double pl_copy_ns(const pl_program *p, uint64_t bytes);
 
