@@ -94,7 +94,7 @@ $(BUILD)/plimsoll: $(CLI_OBJ) $(BUILD)/libplimsoll.a
 	@echo "  link $@"
 	@$(CC) $(LSAN) -rdynamic -o $@ $(CLI_OBJ) -Wl,--whole-archive $(BUILD)/libplimsoll.a -Wl,--no-whole-archive $(LIBS)
 
-$(BUILD)/pl_bench $(BUILD)/pl_profile $(BUILD)/pl_loader $(BUILD)/pl_step: $(BUILD)/%: $(BUILD)/bench/%.o $(BUILD)/libplimsoll.a
+$(BUILD)/pl_bench $(BUILD)/pl_profile $(BUILD)/pl_costs $(BUILD)/pl_loader $(BUILD)/pl_step: $(BUILD)/%: $(BUILD)/bench/%.o $(BUILD)/libplimsoll.a
 	@echo "  link $@"
 	@$(CC) $(LSAN) -rdynamic -o $@ $< -Wl,--whole-archive $(BUILD)/libplimsoll.a -Wl,--no-whole-archive $(LIBS)
 
@@ -245,7 +245,7 @@ test-cuda: all $(BUILD)/pl_test ## the tests that need an NVIDIA card: every op,
 bench-cuda: all $(BUILD)/pl_step ## a step on an NVIDIA card beside PyTorch's: time, memory, first step
 	@bench/cuda.sh $(BUILD)
 
-carry: all $(BUILD)/pl_test $(BUILD)/pl_bench $(BUILD)/pl_profile $(BUILD)/pl_step $(BUILD)/pl_cuda_groups $(BUILD)/pl_sampler.so $(BUILD)/pl_cuda_products ## build/carry: what another machine with a card needs to test and bench
+carry: all $(BUILD)/pl_test $(BUILD)/pl_bench $(BUILD)/pl_profile $(BUILD)/pl_costs $(BUILD)/pl_step $(BUILD)/pl_cuda_groups $(BUILD)/pl_sampler.so $(BUILD)/pl_cuda_products ## build/carry: what another machine with a card needs to test and bench
 	@tools/carry $(BUILD)
 
 bench: all $(BUILD)/pl_bench ## time the engine against PyTorch (where it is installed)
