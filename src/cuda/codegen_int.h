@@ -113,6 +113,16 @@ typedef struct pl_cg_pass {
     int32_t seg; /* sheet: dims of along that only change from segment to segment */
 } pl_cg_pass;
 
+/* The first sink that adds up what sink s does, as it does: only that one has sums of its own, the others have the
+ * same and may differ in which runs are folded. */
+static inline int pl_cg_twin(const pl_cg_pass *p, int s)
+{
+    const pl_cg_sink *x = &p->sink[s];
+    for (int i = 0; i < s && x->kind == PL_FORM_REDUCE; i++)
+        if (p->sink[i].kind == PL_FORM_REDUCE && p->sink[i].src == x->src && p->sink[i].reduce == x->reduce) return i;
+    return s;
+}
+
 /* codegen_lay.c: dims, sets and launch of a pass whose operands, instructions and sinks stand. */
 pl_status pl_cg_lay(pl_cg_pass *p, const pl_form *f, pl_arena *a) PL_MUST_USE;
 
@@ -244,8 +254,10 @@ void pl_cg_hoist(pl_cg *w, const int *lvl, const int *dep, int level);
 void pl_cg_accumulators(pl_cg *w);
 /* U chunks. `index` declares the indices of chunk u, and z_, its place in the dense space. */
 void pl_cg_step(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w));
-/* Combines accumulators over the block and leaves them at to_: results, or partial results. */
-void pl_cg_totals(pl_cg *w);
+/* Combines accumulators over the block and leaves them at to_: results, or partial results. Where a column has no
+ * more than PL_CG_FEW_LANES threads, to_ is the place of the block's first column. */
+enum { PL_CG_FEW_LANES = 32 };
+pl_status pl_cg_totals(pl_cg *w) PL_MUST_USE;
 void pl_cg_put_result(pl_cg *w, int sink, const char *value, const char *index);
 
 /* The three shapes, and the fold of partial results. */

@@ -417,7 +417,7 @@ static void put_stage(pl_cg *w, const stages *t, int stage)
         if (sums_in(t, i, stage, &var)) put_sum_take(w, i, var);
     for (int s = 0; last && s < p->n_sink; s++) {
         const pl_cg_sink *k = &p->sink[s];
-        if (k->kind == PL_FORM_REDUCE)
+        if (k->kind == PL_FORM_REDUCE && pl_cg_twin(p, s) == s)
             pl_cg_put(w, "cs%d[c][j] = %s::op(cs%d[c][j], (%s)%s);\n", s, pl_cg_fold(k->reduce), s,
                       pl_cg_acc(p->instr[k->src].dtype, k->reduce), w->ref[k->src]);
         if (k->kind != PL_FORM_STORE) continue;
@@ -555,7 +555,7 @@ static void open_rows(pl_cg *w, const stages *t)
         along = pl_cg_size(w, p->walk.size[p->walk.along]);
     for (int s = 0; s < p->n_sink; s++) {
         const pl_cg_sink *k = &p->sink[s];
-        if (k->kind != PL_FORM_REDUCE) continue;
+        if (k->kind != PL_FORM_REDUCE || pl_cg_twin(p, s) != s) continue;
         const char *acc = pl_cg_acc(p->instr[k->src].dtype, k->reduce);
         pl_cg_put(w, "%s cs%d[STEPS][V];\n_Pragma(\"unroll\") for (int c = 0; c < STEPS; c++) "
                      "for (int j = 0; j < V; j++) cs%d[c][j] = %s::none<%s>();\n", acc, s, s,
@@ -582,7 +582,7 @@ static void put_columns(pl_cg *w)
     const pl_cg_pass *p = w->p;
     for (int s = 0; s < p->n_sink; s++) {
         const pl_cg_sink *k = &p->sink[s];
-        if (k->kind != PL_FORM_REDUCE) continue;
+        if (k->kind != PL_FORM_REDUCE || pl_cg_twin(p, s) != s) continue;
         const char *acc = pl_cg_acc(p->instr[k->src].dtype, k->reduce), *fold = pl_cg_fold(k->reduce);
         pl_cg_put(w, "{\n%s *const sm = (%s *)sm_;\n__syncthreads();\n", acc, acc);
         pl_cg_put(w, "_Pragma(\"unroll\") for (int c = 0; c < STEPS; c++) for (int j = 0; j < V; j++) "
