@@ -68,6 +68,8 @@ typedef struct pl_cg_columns {
 pl_cg_runs pl_cg_runs_of(const pl_form *f, uint32_t mask, int64_t lead, bool moments);
 /* Elements of a row if only the innermost run is reduced (1: nothing is); else 0. */
 int64_t pl_cg_row_of(const pl_cg_runs *r);
+/* Threads that share a row of so many chunks. */
+int pl_cg_row_threads(int64_t chunks);
 pl_cg_columns pl_cg_columns_of(const pl_cg_runs *r);
 /* Whether walk b over the same rows has the parts of walk a, which is cut where b is not. */
 bool pl_cg_same_parts(const pl_cg_runs *a, const pl_cg_runs *b);
@@ -131,10 +133,19 @@ typedef struct pl_cg_div {
     uint32_t d, m, s;
 } pl_cg_div;
 
+/* Pairs of rows of which one at most has a share in any sum (codegen_pair.c). */
+typedef struct pl_cg_pair {
+    bool on;
+    int dim, eq, select;  /* the dim of two rows; the instructions of select(index == place, ...) */
+    int step;             /* from one's place to the other's */
+    const bool *varies;   /* per instruction: differs inside a pair */
+} pl_cg_pair;
+
 enum { PL_CG_SLOTS = 1024 };
 typedef struct pl_cg {
     const pl_cg_pass *p;
     pl_arena *a;
+    pl_cg_pair pair; /* of the steps of pairs that are being written */
     pl_str body;
     char (*ref)[40]; /* per instruction: how it is called where text is being written */
     char (*raw)[40]; /* of LOADs that come as bytes (pl_cg_bytes): what was loaded */
@@ -252,6 +263,7 @@ bool pl_cg_inner_ramps(const pl_cg_pass *p);
 void pl_cg_outputs(pl_cg *w); /* declares W<s>, the memory of STORE sinks */
 void pl_cg_hoist(pl_cg *w, const int *lvl, const int *dep, int level);
 void pl_cg_accumulators(pl_cg *w);
+pl_status pl_cg_find_pair(const pl_cg_pass *p, const int *dep, pl_arena *a, pl_cg_pair *out) PL_MUST_USE;
 /* U chunks. `index` declares the indices of chunk u, and z_, its place in the dense space. */
 void pl_cg_step(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w));
 /* Combines accumulators over the block and leaves them at to_: results, or partial results. Where a column has no

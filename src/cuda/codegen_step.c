@@ -39,11 +39,29 @@ static void declare_raw(pl_cg *w, int i, bool per_element, const char *tail)
         pl_cg_put(w, "%s q%d%s;\n", mem, i, tail);
 }
 
+/* The element of the row that has the pair's share: y_ is whether that is the second. */
+static void unpack_pair(pl_cg *w, int i)
+{
+    pl_dtype d = w->p->instr[i].dtype;
+    char raw[2][32];
+    for (int k = 0; k < 2; k++) snprintf(raw[k], sizeof raw[k], "q%d[u + %d].x[j]", i, k);
+    pl_cg_put(w, "const %s v%d = y_ ? ", pl_cg_reg(d), i);
+    pl_cg_from(w, d, raw[1]);
+    pl_cg_put(w, " : ");
+    pl_cg_from(w, d, raw[0]);
+    pl_cg_put(w, ";\n");
+    snprintf(w->ref[i], sizeof *w->ref, "v%d", i);
+}
+
 /* v<i> from what was loaded. */
 static void unpack(pl_cg *w, int i, bool per_element, const char *tail)
 {
     pl_dtype d = w->p->instr[i].dtype;
     char raw[32];
+    if (w->pair.on && w->pair.varies[i]) {
+        unpack_pair(w, i);
+        return;
+    }
     if (pl_cg_word(w->p, i))
         snprintf(raw, sizeof raw, "(q%d%s >> j & 1)", i, tail);
     else if (pl_cg_bytes(w->p, &w->p->op[w->p->instr[i].operand]))
@@ -61,6 +79,11 @@ static void unpack(pl_cg *w, int i, bool per_element, const char *tail)
 /* Instruction i where its operands are in scope. */
 static void value(pl_cg *w, int i, bool per_element, const char *tail)
 {
+    if (w->pair.on && i == w->pair.eq) {
+        pl_cg_put(w, "const int v%d = x_ | y_;\n", i);
+        snprintf(w->ref[i], sizeof *w->ref, "v%d", i);
+        return;
+    }
     switch (w->p->instr[i].code) {
     case PL_FORM_LOAD: unpack(w, i, per_element, tail); break;
     case PL_FORM_RAMP: pl_cg_ramp(w, i); break;
@@ -206,7 +229,7 @@ static void put_loads(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl
 static void put_values(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w))
 {
     const pl_cg_pass *p = w->p;
-    pl_cg_put(w, "_Pragma(\"unroll\") for (int u = 0; u < U; u++) {\n");
+    pl_cg_put(w, "_Pragma(\"unroll\") for (int u = 0; u < U; u += %d) {\n", w->pair.on ? 2 : 1);
     index(w);
     for (int i = 0; i < p->n_instr; i++)
         if (lvl[i] == 2 && !(dep[i] & PL_CG_DEP_J)) value(w, i, false, "[u]");
@@ -216,6 +239,12 @@ static void put_values(pl_cg *w, const int *lvl, const int *dep, void (*index)(p
         else if (p->sink[s].kind == PL_FORM_STORE)
             pl_cg_put(w, "p_vec<%s, V> w%d;\n", pl_cg_mem(p->sink[s].dtype), s);
     open_elements(w);
+    if (w->pair.on) {
+        const pl_form_instr *e = &p->instr[w->pair.eq];
+        const char *place = w->ref[e->arg[1]];
+        pl_cg_put(w, "const int x_ = q%d[u].same(j, %s), y_ = q%d[u].same(j, %s + %d);\n", e->arg[0], place, e->arg[0],
+                  place, w->pair.step);
+    }
     for (int i = 0; i < p->n_instr; i++)
         if (lvl[i] == 2 && dep[i] & PL_CG_DEP_J) value(w, i, true, "[u]");
     for (int s = 0; s < p->n_sink; s++) take(w, s);
