@@ -253,6 +253,11 @@ typedef struct pl_recipe {
     const pl_weights *weights;
     /* Optional: memory that data_open takes, where it is worth a place in the plan. */
     uint64_t (*data_bytes)(const pl_config *c);
+    /* Optional, for `generate --raw` where samples are neither pictures nor text: writes count[subset] samples of
+     * the recipe's own (data: what data_open gave) into the folder, as people keep such data. done is called after
+     * each. */
+    pl_status (*data_write)(const pl_config *c, void *data, const char *dir, const int64_t count[2],
+                            void (*done)(void *ctx, pl_subset subset, int64_t sample), void *ctx);
 } pl_recipe;
 
 typedef const pl_recipe *(*pl_recipe_entry_fn)(void);

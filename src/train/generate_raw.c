@@ -5,7 +5,8 @@
  *
  *     DIR/prompts.txt, DIR/embeddings.npy       recipes that take text alone: a line and a row a sample
  *
- * What a sample looks like is the recipe's to say (pl_image_feed.draw).
+ * What a sample looks like is the recipe's to say (pl_image_feed.draw). One whose data are neither writes its
+ * files itself (pl_recipe.data_write).
  */
 #include "base/str.h"
 #include "base/sys.h"
@@ -122,11 +123,24 @@ static pl_status write_prompts(raw *w)
     return rc;
 }
 
+static void one_done(void *ctx, pl_subset subset, int64_t sample)
+{
+    const raw *w = ctx;
+    if (w->progress) w->progress(w->ctx, subset, sample + 1, w->count[subset]);
+}
+
+static pl_status write_own(raw *w)
+{
+    PL_TRY(pl_sys_make_dirs(w->dir));
+    return w->r->recipe->data_write(w->r->config, w->r->data, w->dir, w->count, one_done, w);
+}
+
 pl_status pl_run_generate_raw(pl_run *r, const char *dir, int64_t samples, int64_t eval_samples,
                               pl_progress_fn progress, void *ctx)
 {
     const pl_image_feed *f = r->recipe->images;
-    PL_FAIL_IF(!f || !f->draw, PL_ERR_UNSUPPORTED,
+    bool own = r->recipe->data_write != NULL;
+    PL_FAIL_IF(!own && (!f || !f->draw), PL_ERR_UNSUPPORTED,
                "recipe %s has no pictures or prompts of its own; without --raw it writes arrays", r->recipe->name);
     PL_FAIL_IF(!r->train, PL_ERR_ARG, "build the run before generating its data");
     PL_TRY(pl__recipe_data_open(r));
@@ -135,7 +149,7 @@ pl_status pl_run_generate_raw(pl_run *r, const char *dir, int64_t samples, int64
     if (r->eval) PL_TRY(pl__generate_count(r, PL_SUBSET_EVAL, eval_samples, &w.count[1]));
     w.caption = pl_sys_alloc(CAPTION);
     if (!w.caption) return PL_ERR_MEMORY;
-    pl_status rc = f->images ? write_pictures(&w) : write_prompts(&w);
+    pl_status rc = own ? write_own(&w) : f->images ? write_pictures(&w) : write_prompts(&w);
     pl_sys_free(w.caption);
     return rc;
 }
