@@ -108,6 +108,9 @@ typedef struct pl_batch pl_batch;
 /* Where to write input `name` of the batch; the whole batch, row-major. NULL if the program has no
  * such input (then nobody wants it). */
 PL_API void *pl_batch_input(pl_batch *batch, const char *name, pl_type *type);
+/* How often sample i of the batch has been trained on before: what a sample is joined with anew every time is
+ * drawn from its number and this. 0 in an evaluation. */
+PL_API int64_t pl_batch_pass(const pl_batch *batch, int i);
 
 /* Numbers for generated samples, each a pure function of its arguments. A sample's seed: `world` is any
  * constant of the recipe's own; evaluation samples are of another world, so the two sets share nothing.
@@ -253,11 +256,17 @@ typedef struct pl_recipe {
     const pl_weights *weights;
     /* Optional: memory that data_open takes, where it is worth a place in the plan. */
     uint64_t (*data_bytes)(const pl_config *c);
+<<<<<<< HEAD
     /* Optional, for `generate --raw` where samples are neither pictures nor text: writes count[subset] samples of
      * the recipe's own (data: what data_open gave) into the folder, as people keep such data. done is called after
      * each. */
     pl_status (*data_write)(const pl_config *c, void *data, const char *dir, const int64_t count[2],
                             void (*done)(void *ctx, pl_subset subset, int64_t sample), void *ctx);
+=======
+    /* Optional, for `generate --raw`: writes a sample of the recipe's own below dir, which exists, in files as
+     * people keep such data, where these are no pictures (pl_image_feed.draw). */
+    pl_status (*data_write)(const pl_config *c, pl_subset subset, int64_t sample, const char *dir);
+>>>>>>> main
 } pl_recipe;
 
 typedef const pl_recipe *(*pl_recipe_entry_fn)(void);

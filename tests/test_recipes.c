@@ -36,6 +36,9 @@ TEST(recipes_parameters)
     } known[] = {
         {"lgt/full", NULL, NULL, 20337668, 20337668},
         {"lgt/full", "model.block=adagn", NULL, 20870660, 20870660},
+        {"lgt/full", "model.decoder_blocks=5", NULL, 22280196, 22280196},
+        {"lgt/full", "model={block: adagn, decoder_blocks: 5}", NULL, 23168516, 23168516},
+        {"lgt/full", "model={block: adagn, plus: true}", NULL, 22153604, 22153604},
         {"lgt/plus", NULL, NULL, 24451460, 24451460},
         {"wandistill/full", NULL, "student.*", 214203396, 214203396},
         {"wandistill/full", NULL, "teacher.*", 1418996800, 0},
@@ -200,6 +203,7 @@ TEST(recipes_replay_of_all_peers)
 {
     static const char *const names[] = {"lgt",
                                         "lgt-shrinking",
+                                        "lgt-plus",
                                         "wandistill",
                                         "stablesr-edge-before",
                                         "stablesr-edge-after",
@@ -238,6 +242,19 @@ TEST(recipes_replay_of_other_sizes)
         {"cloud", "--seed 5 --set batch=5 --set frames=2 --set drop_conv=0.0 --set 'drop_dense=[0.0,0.0]' "
                   "--set mining_fraction=1.0 --set mining_factor=2.0"},
         {"lgt", "--seed 9 --set latent=4"},
+        {"lgt", "--seed 11 --set batch=3 --set latent=12 --set styles=3 --set ode_steps=5 --set positions=200 "
+                "--set samples=999 --set projections=13"},
+        {"lgt-shrinking", "--seed 13 --set batch=4 --set base=64 --set cond=64 --set styles=5 --set accumulate=3 "
+                          "--set label_drop=0.9 --set epsilon=0.2"},
+        {"lgt", "--seed 22 --set block=adagn --set latent=12 --set 'scales=[1,7]' --set 'scale_weights=[1,0.5]'"},
+        {"lgt-plus", "--seed 21 --set batch=3 --set latent=16 --set cond=32 --set ode_steps=2 --set decoder_blocks=2"},
+        {"fluxflow-vae", "--seed 11 --set image=32 --set batch=1 --set dim=64 --set heads=4"},
+        {"fluxflow-vae+lpips", "--seed 12 --set batch=3 --set scales=1 --set layers=2"},
+        {"fluxflow-vae+gan+lpips", "--seed 14 --set image=48 --set batch=1 --set scales=3 --set layers=0 "
+                                   "--set lambda_adv=2 --set lambda_lpips=1 --set mse_weight=0"},
+        {"fluxflow-flow", "--seed 15 --set batch=3 --set image=32 --set flow_width=48 --set flow_heads=3 "
+                          "--set flow_layers=3 --set text=17"},
+        {"fluxflow-flow", "--seed 16 --set batch=1 --set image=16 --set scales=3 --set flow_layers=1 --set flow_heads=1"},
     };
     const char *python = getenv("PL_ORACLE") ? getenv("PL_ORACLE") : "/opt/oracle/bin/python3";
     char text[2048];
@@ -256,7 +273,7 @@ TEST(recipes_replay_of_other_sizes)
  * one that f32 has exactly. */
 TEST(recipes_replay_in_f64)
 {
-    static const char *const names[] = {"cloud", "wandistill", "stablesr-edge-after", "stablesr-full"};
+    static const char *const names[] = {"cloud", "wandistill", "stablesr-edge-after", "stablesr-full", "lgt-plus"};
     const char *python = getenv("PL_ORACLE") ? getenv("PL_ORACLE") : "/opt/oracle/bin/python3";
     char text[2048];
     if (!pl_test_long()) SKIP("long");

@@ -151,6 +151,11 @@ void *pl_batch_input(pl_batch *batch, const char *name, pl_type *type)
     return batch->find(batch->find_ctx, name, type);
 }
 
+int64_t pl_batch_pass(const pl_batch *batch, int i)
+{
+    return batch->passes ? batch->passes[i] : 0;
+}
+
 /* Inputs of a program in the session's memory. */
 typedef struct session_inputs {
     pl_session *session;
@@ -286,6 +291,7 @@ static pl_status read_into(pl_run *r, const job *j)
         return pl__images_read(r, &images);
     }
     bool prompts = r->texts && pl__prompts_wanted(r);
+    j->batch->passes = j->passes;
     pl_fold f;
     pl_subset subset = folded(r, &f) ? PL_SUBSET_TRAIN : j->subset; /* the part left out is of that set */
     if (r->dataset) {
