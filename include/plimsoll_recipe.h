@@ -256,17 +256,13 @@ typedef struct pl_recipe {
     const pl_weights *weights;
     /* Optional: memory that data_open takes, where it is worth a place in the plan. */
     uint64_t (*data_bytes)(const pl_config *c);
-<<<<<<< HEAD
-    /* Optional, for `generate --raw` where samples are neither pictures nor text: writes count[subset] samples of
-     * the recipe's own (data: what data_open gave) into the folder, as people keep such data. done is called after
-     * each. */
-    pl_status (*data_write)(const pl_config *c, void *data, const char *dir, const int64_t count[2],
-                            void (*done)(void *ctx, pl_subset subset, int64_t sample), void *ctx);
-=======
     /* Optional, for `generate --raw`: writes a sample of the recipe's own below dir, which exists, in files as
      * people keep such data, where these are no pictures (pl_image_feed.draw). */
     pl_status (*data_write)(const pl_config *c, pl_subset subset, int64_t sample, const char *dir);
->>>>>>> main
+    /* The same where samples share files: writes count[subset] of them (data: what data_open gave). done is called
+     * after each. */
+    pl_status (*data_write_set)(const pl_config *c, void *data, const char *dir, const int64_t count[2],
+                                void (*done)(void *ctx, pl_subset subset, int64_t sample), void *ctx);
 } pl_recipe;
 
 typedef const pl_recipe *(*pl_recipe_entry_fn)(void);
