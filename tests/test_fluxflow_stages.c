@@ -315,6 +315,36 @@ TEST(fluxflow_data_on_disk)
     CHECK(got[0] > 0 && got[2] > 0);
 }
 
+/* So few pictures that a share of them has none, or that there is no evaluation. */
+TEST(fluxflow_few_pictures)
+{
+    static const struct {
+        int n, eval;
+        const char *share;
+    } cases[] = {{3, 1, "data.eval_share=1e-9"}, {3, 0, "data.eval_share=0"}, {1, 0, "data.eval_share=0.05"},
+                 {2, 1, "data.eval_share=0.9"}};
+    char path[640], command[1024];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pl_run *run;
+        pl_step_info info;
+        pl_eval_info eval;
+        CHECK_OK(generate(NULL, 0, "set", cases[i].n));
+        snprintf(command, sizeof command, "cd %s && rm -rf few && mv set/train few && rm -r set", pl_test_dir());
+        CHECK_INT(system(command), 0);
+        snprintf(path, sizeof path, "data.path=%s", in_dir("few"));
+        const char *keys[] = {path, cases[i].share};
+        CHECK_OK(pl_run_open("fluxflow/flow-tiny", keys, 2, &run));
+        CHECK_OK(pl_run_build(run));
+        CHECK_OK(pl_run_start(run));
+        CHECK_INT(pl_supply_size(run, PL_SUBSET_EVAL), cases[i].eval);
+        CHECK_INT(pl_supply_size(run, PL_SUBSET_TRAIN), cases[i].n - cases[i].eval);
+        CHECK_OK(pl_run_step(run, &info));
+        CHECK_OK(pl_run_eval(run, &eval));
+        CHECK_INT(eval.n > 0, cases[i].eval > 0);
+        pl_run_free(run);
+    }
+}
+
 static pl_status mean_of(pl_run *run, pl_program *p, const char *name, double *mean)
 {
     pl_type t;

@@ -22,6 +22,10 @@ static bool sizes_are_fit(flux *k, int64_t height, int64_t width)
     if (height % unit) return refuse(k->m, "image", (long long)height, "multiple of", (long long)unit);
     if (width % unit) return refuse(k->m, "image_width", (long long)width, "multiple of", (long long)unit);
     if (k->s.dim % 32) return refuse(k->m, "model.dim", (long long)k->s.dim, "multiple of", 32);
+    for (int i = 0; i < 2; i++)
+        if (k->s.rgb[i] % 8) return refuse(k->m, "model.rgb", (long long)k->s.rgb[i], "multiple of", 8);
+    if (k->s.dim % k->s.heads)
+        return refuse(k->m, "model.dim", (long long)k->s.dim, "multiple of model.heads,", k->s.heads);
     if (k->s.flow.width % (2 * k->s.flow.heads))
         return refuse(k->m, "flow.width", (long long)k->s.flow.width, "multiple of twice flow.heads,",
                       k->s.flow.heads);
@@ -42,6 +46,20 @@ static void shrink(flux_sizes *s, int64_t side)
     int64_t unit = (int64_t)1 << s->scales;
     s->height = to_unit((double)(s->height * side) / shorter, unit);
     s->width = to_unit((double)(s->width * side) / shorter, unit);
+}
+
+static int64_t shorter_side(const flux_sizes *s)
+{
+    return s->height < s->width ? s->height : s->width;
+}
+
+/* Whether the image can be halved so often by a part that a key switches on. */
+static bool halves_enough(flux *k, const char *key, const char *what, int times)
+{
+    if (!pl_config_bool(k->c, key) || shorter_side(&k->s) >> times) return true;
+    pl_nn_fail(k->m, PL_ERR_CONFIG, "%s: %s halves %d times: images of %lld x %lld are too small", key, what, times,
+               (long long)k->s.height, (long long)k->s.width);
+    return false;
 }
 
 static bool sizes_from_config(flux *k)
@@ -77,14 +95,13 @@ static bool sizes_from_config(flux *k)
                         .compat = pl_config_bool(c, "seed_compat")};
     memcpy(k->s.vgg, vgg, sizeof k->s.vgg);
     if (!sizes_are_fit(k, k->s.height, k->s.width)) return false;
+    int64_t whole = shorter_side(&k->s);
+    for (int i = 0; i < n_more; i++)
+        if (sides[i] >= whole)
+            return refuse(k->m, "resolutions", (long long)sides[i], "side below the image's,", (long long)whole);
     if (k->pass) shrink(&k->s, sides[k->pass - 1]);
-    int64_t shorter = k->s.height < k->s.width ? k->s.height : k->s.width;
-    if (pl_config_bool(c, "lpips.on") && shorter < 16) {
-        pl_nn_fail(k->m, PL_ERR_CONFIG, "lpips.on: VGG halves four times: images of %lld x %lld are too small",
-                   (long long)k->s.height, (long long)k->s.width);
-        return false;
-    }
-    return true;
+    return halves_enough(k, "lpips.on", "VGG", 4) &&
+           halves_enough(k, "gan.on", "the discriminator (gan.depth)", k->s.disc_depth);
 }
 
 bool flux_of(pl_builder *b, pl_nn *m, int pass, flux *k)
