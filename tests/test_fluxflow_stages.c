@@ -101,6 +101,45 @@ static double term(const pl_step_info *info, const char *name)
     return (double)NAN;
 }
 
+/* How far one step moves a weight of the compressor's first layer; *terms: "rec" or not. */
+static pl_status compressor_moves(const char *const *keys, int n, bool *moves, bool *rec)
+{
+    pl_run *run;
+    pl_step_info info;
+    float before[64], after[64];
+    PL_TRY(pl_run_open("fluxflow/tiny", keys, n, &run));
+    pl_status rc = pl_run_build(run);
+    if (rc == PL_OK) rc = pl_run_start(run);
+    int slot = rc == PL_OK ? pl_store_find(pl_run_store(run), "compressor.stages.0.0.weight") : -1;
+    if (rc == PL_OK) rc = pl_session_read_slot(run->session, slot, 0, before, sizeof before);
+    if (rc == PL_OK) rc = pl_run_step(run, &info);
+    if (rc == PL_OK) rc = pl_session_read_slot(run->session, slot, 0, after, sizeof after);
+    *moves = memcmp(before, after, sizeof before) != 0;
+    *rec = rc == PL_OK && !isnan(term(&info, "rec"));
+    pl_run_free(run);
+    return rc;
+}
+
+/* Without reconstruction and KL the discriminator alone moves the compressor: its decode is not of tokens as given,
+ * as the second decode beside a reconstruction is. */
+TEST(fluxflow_adversary_alone)
+{
+    static const char *const alone[] = {"recon.on=false", "loss.kl_beta=0", "optim.weight_decay=0", "loss.adaptive=false"};
+    static const char *const beside[] = {"recon.on=true", "loss.kl_beta=0", "optim.weight_decay=0", "loss.adaptive=false",
+                                         "loss.mse_weight=0", "loss.lambda_lpips=0"};
+    static const char *const nobody[] = {"recon.on=false", "gan.on=false"};
+    bool moves, rec;
+    pl_run *run;
+    CHECK_OK(compressor_moves(alone, 4, &moves, &rec));
+    CHECK(moves && !rec);
+    CHECK_OK(compressor_moves(beside, 6, &moves, &rec));
+    CHECK(moves && rec);
+    CHECK_OK(pl_run_open("fluxflow/tiny", nobody, 2, &run));
+    CHECK_INT(pl_run_build(run), PL_ERR_CONFIG);
+    CHECK_MSG(strstr(pl_error_text(), "nothing judges"), "%s", pl_error_text());
+    pl_run_free(run);
+}
+
 /* Every resolution trains; what counts steps counts steps, not updates. */
 TEST(fluxflow_resolutions)
 {
