@@ -794,6 +794,16 @@ static pl_status trace_numbers(pl_run *r, const pl_step_info *info, pl_status rc
             found ? found : "none of this step's own, look at its inputs");
 }
 
+/* What the training program's update tells, before a later program takes the arena. Returns "nonfinite". */
+static double read_update(pl_run *r, pl_step_info *info)
+{
+    info->lr = scalar_output(r, updater(r), "lr");
+    info->grad_norm = scalar_output(r, updater(r), "grad_norm");
+    info->loss_scale = scalar_output(r, updater(r), "loss_scale");
+    info->skipped = scalar_output(r, updater(r), "skipped") > 0;
+    return scalar_output(r, r->train, "nonfinite");
+}
+
 pl_status pl_run_step(pl_run *r, pl_step_info *info)
 {
     int64_t size = pl_supply_size(r, PL_SUBSET_TRAIN);
@@ -801,18 +811,16 @@ pl_status pl_run_step(pl_run *r, pl_step_info *info)
     memset(info, 0, sizeof *info);
     pl__variant_select(r, pl_supply_bucket(r, r->steps_done));
     if (r->trace_nan) pl_session_watch(r->session, true);
-    for (int i = 0; i < r->n_turns; i++)
-        if (pl__turn_runs(&r->turn[i], r->steps_done))
-            PL_TRY(take_turn(r, &r->turn[i], info));
+    double bad = NAN;
+    for (int i = 0; i < r->n_turns; i++) {
+        if (!pl__turn_runs(&r->turn[i], r->steps_done)) continue;
+        PL_TRY(take_turn(r, &r->turn[i], info));
+        if (r->turn[i].run == r->train) bad = read_update(r, info);
+    }
     r->steps_done++;
     info->step = pl_run_steps_done(r);
     info->epoch = size > 0 ? (double)(r->steps_done * pl__run_batch(r)) / (double)size : 0;
-    info->lr = scalar_output(r, updater(r), "lr");
-    info->grad_norm = scalar_output(r, updater(r), "grad_norm");
-    info->loss_scale = scalar_output(r, updater(r), "loss_scale");
-    info->skipped = scalar_output(r, updater(r), "skipped") > 0;
     info->step_ms = 1e-6 * (double)(pl_sys_now_ns() - t0);
-    double bad = scalar_output(r, r->train, "nonfinite");
     PL_TRY(pl__ranks_terms(r, info, &bad));
     pl_status rc = check_numbers(r, info, bad);
     return r->trace_nan ? trace_numbers(r, info, rc) : rc;
@@ -853,7 +861,7 @@ static pl_status eval_bucket(pl_run *r, int bucket, int64_t total, pl_eval_info 
 pl_status pl_run_eval(pl_run *r, pl_eval_info *info)
 {
     memset(info, 0, sizeof *info);
-    if (!r->eval) return PL_OK;
+    if (!r->eval || pl_supply_lacks(r, PL_SUBSET_EVAL)) return PL_OK;
     for (int i = 0; i < pl_program_output_count(r->eval) && i < PL_MAX_METRICS; i++)
         info->name[info->n++] = pl_program_output_name(r->eval, i);
     int64_t batch = pl__run_batch(r), size = pl_supply_size(r, PL_SUBSET_EVAL);
