@@ -2,6 +2,10 @@
  *
  * The network is in model.c, what it is trained on in sky.c (made up) and flights.c (the authors' files).
  * Loss: Huber a sample (or one of the authors' mixtures), the hardest fraction weighted more, mean.
+ * `seed_compat` brings back what the original does wrong: its rate moves once an epoch while the warm-up is
+ * counted in steps, BatchNorm's statistics move twice (model.c), brightness varies in 8 bits (augment.c), and
+ * its flat field does nothing (flights.c).
+ *
  * Parameter names are those of the PyTorch program (module lists `conv`, `norm`, `dense`, ...), so weights
  * travel both ways.
  */
@@ -12,6 +16,8 @@
 #include <string.h>
 
 static const pl_config_entry schema[] = {
+    {"seed_compat", PL_CONFIG_BOOL, "false", 0, 0, NULL,
+     "As the original does, mistakes included: see the recipe's README."},
     {"frames", PL_CONFIG_INT, "5", 1, 64, NULL, "Frames of a stack (T)."},
     {"height", PL_CONFIG_INT, "440", 8, 16384, NULL, "Rows of a frame."},
     {"width", PL_CONFIG_INT, "640", 8, 16384, NULL, "Columns of a frame."},
@@ -80,7 +86,7 @@ static pl_val error_cost(pl_graph *g, const pl_config *c, pl_val y, pl_val targe
         return pl_add(g, pl_scale(g, pl_square(g, error), alpha), pl_scale(g, size, 1 - alpha));
     pl_val cost = pl_loss_huber(g, y, target, delta);
     if (strncmp(type, "weighted", 8) == 0) {
-        pl_val low = pl_cast(g, pl_gt(g, error, pl_full_like(g, error, 0)), PL_F32);
+        pl_val low = pl_cast(g, pl_gt(g, error, pl_full_like(g, error, 0)), pl_val_type(g, error).dtype);
         cost = pl_mul(g, cost, pl_shift(g, pl_scale(g, low, pl_config_float(c, "loss.under_weight") - 1), 1));
     }
     if (!strstr(type, "_mae")) return cost;
@@ -99,13 +105,33 @@ static pl_val spread_cost(pl_graph *g, pl_val y, pl_val target)
     return pl_square(g, pl_shift(g, pl_neg(g, ratio), 1));
 }
 
+/* Steps of an epoch, as far as they can be known before the data are read; arrays of a folder cannot. */
+static pl_status epoch_steps(const pl_config *c, int64_t *steps)
+{
+    int64_t samples = pl_config_int(c, "data.samples"), batch = pl_config_int(c, "batch");
+    if (!pl_config_is_null(c, "data.flights")) {
+        void *data = NULL;
+        pl_status rc = cloud_flights_open(c, &data);
+        if (rc != PL_OK) return rc;
+        samples = cloud_flights_size(data, PL_SUBSET_TRAIN);
+        cloud_flights_close(data);
+    }
+    *steps = samples / batch > 0 ? samples / batch : 1;
+    return PL_OK;
+}
+
 static pl_status build_train(pl_builder *b)
 {
     const pl_config *c = pl_builder_config(b);
+    pl_group group = {.updates = 1};
     cloud k;
+    if (pl_config_bool(c, "seed_compat")) {
+        pl_status rc = epoch_steps(c, &group.updates);
+        if (rc != PL_OK) return rc;
+    }
     if (cloud_sizes(b, pl_builder_train(b), &k) != PL_OK) return pl_nn_finish(k.m);
     pl_val raw = cloud_predict(&k), height = pl_nan_to_num(k.m->g, raw);
-    pl_val target = pl_cast(k.m->g, pl_input(k.m->g, "target", PL_TYPE(PL_F32, k.batch)), k.m->dtype);
+    pl_val target = pl_cast(k.m->g, pl_input(k.m->g, "target", PL_TYPE(cloud_fine(k.m), k.batch)), k.m->dtype);
     pl_val bad = pl_cast(k.m->g, pl_not(k.m->g, pl_is_finite(k.m->g, raw)), PL_F32);
     pl_output(k.m->g, "nonfinite", pl_sum(k.m->g, bad, PL_AXES_ALL, false));
     pl_val loss = pl_loss_hard_mining(k.m->g, error_cost(k.m->g, c, height, target),
@@ -113,7 +139,7 @@ static pl_status build_train(pl_builder *b)
                                       pl_config_float(c, "loss.mining_factor"));
     double spread = pl_config_float(c, "loss.variance");
     if (spread > 0) loss = pl_add(k.m->g, loss, pl_scale(k.m->g, spread_cost(k.m->g, height, target), spread));
-    pl_builder_minimise(b, loss);
+    pl_builder_minimise_with(b, k.m, loss, &group);
     return PL_OK;
 }
 
@@ -124,7 +150,7 @@ static pl_status build_eval(pl_builder *b)
     if (cloud_sizes(b, pl_builder_eval(b), &k) != PL_OK) return pl_nn_finish(k.m);
     pl_graph *g = k.m->g;
     pl_val height = pl_nan_to_num(g, cloud_predict(&k));
-    pl_val target = pl_cast(g, pl_input(g, "target", PL_TYPE(PL_F32, k.batch)), k.m->dtype);
+    pl_val target = pl_cast(g, pl_input(g, "target", PL_TYPE(cloud_fine(k.m), k.batch)), k.m->dtype);
     pl_val error = pl_scale(g, pl_sub(g, height, target), CLOUD_STD_KM);
     pl_val km = pl_shift(g, pl_scale(g, target, CLOUD_STD_KM), CLOUD_MEAN_KM);
     pl_val huber = pl_loss_huber(g, height, target,

@@ -4,6 +4,8 @@
 
 #include "plimsoll_recipe.h"
 
+enum { CLOUD_MAX_FRAMES = 64 };
+
 /* Sizes of one build. */
 typedef struct cloud {
     pl_builder *b;
@@ -13,7 +15,9 @@ typedef struct cloud {
     int64_t batch, frames, height, width, film_hidden;
     double drop_conv;
     bool look;        /* spatial attention */
+    bool compat;      /* seed_compat */
     const char *kind; /* architecture.name */
+    pl_val before_norm[CLOUD_MAX_FRAMES][3]; /* what the levels' BatchNorms see of each frame */
 } cloud;
 
 /* model.c: sizes from the configuration; the standardised height (B) of the inputs frames (B,T,H,W) and
@@ -21,6 +25,8 @@ typedef struct cloud {
 pl_status cloud_sizes(pl_builder *b, pl_nn *m, cloud *k);
 pl_val cloud_predict(cloud *k);
 pl_nn_lin cloud_xavier(void);
+/* Type of inputs and draws, however narrow the network computes. */
+pl_dtype cloud_fine(const pl_nn *m);
 
 /* graph.c: frame t's map (B,h,w,C) to (B,C), neighbours attending to each other. */
 pl_val cloud_graph_attention(cloud *k, int64_t t, pl_val map);

@@ -250,7 +250,9 @@ static pl_status open_list(flights *s, const pl_config *c)
         file[0] = equals + 1, file[1] = comma + 1, file[2] = second + 1;
         flight *f = &s->flight[s->n++];
         snprintf(f->name, sizeof f->name, "%s", at);
-        rc = open_flight(s, f, file, pl_config_bool(c, "data.flat_field"));
+        /* The original fits its flat picture to itself, which leaves a constant. */
+        bool flatten = pl_config_bool(c, "data.flat_field") && !pl_config_bool(c, "seed_compat");
+        rc = open_flight(s, f, file, flatten);
     }
     free(list);
     return rc;

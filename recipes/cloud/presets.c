@@ -43,8 +43,9 @@ optim: {name: adamw, lr: 1e-3, weight_decay: 0.04}\n\
 schedule:\n\
   # Mended: the original steps its schedule once an epoch while it counts the warm-up in steps, so\n\
   # 2000 steps of warm-up last 2000 epochs and the rate never leaves them (2.5e-5 after 50 epochs).\n\
-  # Here warm-up counts optimiser steps, and so does everything after it.\n\
+  # Here warm-up counts optimiser steps, and so does everything after it. seed_compat: true is the original's.\n\
   warmup_steps: 2000\n\
+  warmup_start: 0.0005\n\
   plateau: {factor: 0.5, patience: 15, min_lr: 1e-6, metric: loss}\n\
 train: {steps: 20000, log_every: 10}\n\
 eval: {every: 500, batches: 16}\n\

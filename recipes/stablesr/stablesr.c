@@ -8,8 +8,10 @@
  * step, or once for all (`plimsoll cache`).
  *
  * `seed_compat` brings back what the original does wrong: it starts from the degraded latent instead of
- * the good one, and freezes everything whose name has no "spade" outside of the structure encoder, the
- * edge processor included.
+ * the good one, drawn anew from the moments for the structure encoder; it freezes everything whose name has
+ * no "spade" outside of the structure encoder, the edge processor included, and with it the zeros that the new
+ * input convolution starts with for the first four of its channels; and edges do not go through the pool of
+ * pairs with their picture (pictures.c).
  */
 #include "stablesr.h"
 
@@ -91,6 +93,7 @@ static pl_status config_of(pl_builder *b, pl_nn *m, sr_config *k)
 {
     const pl_config *c = pl_builder_config(b);
     *k = (sr_config){.edge_before = strcmp(pl_config_text(c, "part"), "edge-before") == 0,
+                     .half_blind = pl_config_bool(c, "seed_compat"),
                      .batch = pl_builder_batch(b),
                      .image = pl_config_int(c, "image"),
                      .latent = pl_config_int(c, "latent"),
@@ -202,15 +205,28 @@ static draws draws_of(pl_builder *b, pl_nn *m, const sr_config *k)
     return (draws){eps, t, {first, pl_draw_normal(b, m, "noise_lq", latent)}};
 }
 
-/* A latent: given, or drawn from its moments, which are given or encoded here. */
-static pl_val latent(pl_builder *b, pl_nn *m, const sr_config *k, bool lq, const draws *d)
+/* Moments of a latent: given, or encoded here. */
+static pl_val moments_of(pl_builder *b, pl_nn *m, const sr_config *k, bool lq)
 {
-    pl_graph *g = m->g;
-    if (!pl_config_bool(pl_builder_config(b), "vae.encode")) return pl_input(g, lq ? "z_lq" : "z_gt", latent_of(m, k));
     pl_type moments = PL_TYPE(m->dtype, k->batch, k->latent, k->latent, 8);
-    pl_val of = pl_builder_cached(b) ? pl_input(g, lq ? "moments_lq" : "moments_gt", moments)
-                                     : encode(m, k, lq ? "lq" : "gt");
-    return sr_vae_sample(m, of, d->noise[lq]);
+    return pl_builder_cached(b) ? pl_input(m->g, lq ? "moments_lq" : "moments_gt", moments)
+                                : encode(m, k, lq ? "lq" : "gt");
+}
+
+/* The latents that noise is added to and that the structure encoder sees: given, or drawn from moments. */
+static void read_latents(pl_builder *b, pl_nn *m, const sr_config *k, const draws *d, sr_batch *in)
+{
+    const pl_config *c = pl_builder_config(b);
+    bool compat = pl_config_bool(c, "seed_compat"), from_lq = compat || strcmp(pl_config_text(c, "x_start"), "lq") == 0;
+    if (!pl_config_bool(c, "vae.encode")) {
+        in->lq = pl_input(m->g, "z_lq", latent_of(m, k));
+        in->z = from_lq ? in->lq : pl_input(m->g, "z_gt", latent_of(m, k));
+        return;
+    }
+    pl_val lq = moments_of(b, m, k, true);
+    in->lq = sr_vae_sample(m, lq, d->noise[1]);
+    if (from_lq) in->z = compat ? sr_vae_sample(m, lq, d->noise[0]) : in->lq;
+    else in->z = sr_vae_sample(m, moments_of(b, m, k, false), d->noise[0]);
 }
 
 /* The text's: given, or the same for all, as the prompt is always empty. */
@@ -228,11 +244,9 @@ static pl_val context(pl_builder *b, pl_nn *m, const sr_config *k)
 
 static pl_val full_loss(pl_builder *b, pl_nn *m, const sr_config *k)
 {
-    const pl_config *c = pl_builder_config(b);
     draws d = draws_of(b, m, k);
-    bool from_lq = pl_config_bool(c, "seed_compat") || strcmp(pl_config_text(c, "x_start"), "lq") == 0;
-    sr_batch in = {.lq = latent(b, m, k, true, &d), .eps = d.eps, .t = d.t};
-    in.z = from_lq ? in.lq : latent(b, m, k, false, &d);
+    sr_batch in = {.eps = d.eps, .t = d.t};
+    read_latents(b, m, k, &d, &in);
     in.context = context(b, m, k);
     in.edge = pl_input(m->g, "edge", picture_of(m, k));
     return sr_loss(m, k, &in);
@@ -291,7 +305,8 @@ static const pl_peer_key peer_keys[] = {
     {"lr", "optim.lr"},
     {NULL, NULL},
 };
-static const pl_peer peer = {.workloads = workloads, .preset = "tiny", .keys = peer_keys};
+static const pl_peer peer = {.workloads = workloads, .preset = "tiny", .keys = peer_keys,
+                             .channels_first = "z_*,eps,edge,target"};
 
 /* Keys that change what the encoder is given, or what it is. */
 static const pl_encoder encoder = {.build = build_encoder, .keys = "image,latent,vae.width,vae.mult,degrade.*,canny"};

@@ -134,7 +134,8 @@ static const pl_peer_key peer_keys[] = {
     {"lr", "optim.lr"},
     {NULL, NULL},
 };
-static const pl_peer peer = {.workloads = workloads, .preset = "tiny", .keys = peer_keys};
+static const pl_peer peer = {.workloads = workloads, .preset = "tiny", .keys = peer_keys,
+                             .channels_first = "latents"};
 
 /* A prompt's row comes from data.embeddings. */
 static const pl_image_feed feed = {.text = "text", .draw = wan_draw};

@@ -46,6 +46,15 @@ int64_t pl_cg_row_of(const pl_cg_runs *r)
     return r->n && pl_cg_reduced(r, r->n - 1) ? r->size[r->n - 1] : 1;
 }
 
+/* Few elements a thread where rows allow it: what belongs to them stays in registers, and columns' sums beside. */
+int pl_cg_row_threads(int64_t chunks)
+{
+    int t = 1;
+    if (chunks > 192) return chunks <= 256 ? 64 : chunks <= 1024 ? 128 : chunks <= 2048 ? 256 : chunks <= 4096 ? 512 : 1024;
+    while (t < 32 && t < chunks) t *= 2;
+    return t;
+}
+
 /* ---- columns ---------------------------------------------------------------------------- */
 
 int64_t pl_cg_rounds(int64_t parts, int64_t others)
@@ -74,11 +83,14 @@ pl_cg_columns pl_cg_columns_of(const pl_cg_runs *r)
     int64_t parts = pl_cg_clamp(PL_CG_BLOCKS / (c.tiles * outer), 1, pl_cg_ceil(len, 8 * (int64_t)c.ty));
     int64_t least = pl_cg_ceil(len, (int64_t)(r->moments ? MOMENT_ROWS : LANE_ROWS) * c.ty);
     if (parts < least) parts = pl_cg_rounds(least, c.tiles * outer);
-    if (!r->moments && pl_cg_slim(inner) && parts * outer < PL_CG_BLOCKS / 4)
-        parts = pl_cg_clamp(PL_CG_BLOCKS / 4 / outer, parts, pl_cg_ceil(len, 4 * (int64_t)c.ty));
-    /* A row kernel that adds them up beside is two blocks a processor. */
-    if (!r->moments && pl_cg_slim(inner) && parts * outer > PL_CG_BLOCKS / 4)
-        parts = pl_cg_ceil(parts * outer, PL_CG_BLOCKS / 4) * (PL_CG_BLOCKS / 4) / outer;
+    if (!r->moments && pl_cg_slim(inner)) {
+        /* A row kernel that adds them up beside is one block a processor, or two of rows of one warp. */
+        int64_t once = PL_CG_BLOCKS / (pl_cg_row_threads(inner / 4) > 32 ? 8 : 4);
+        if (parts * outer < once)
+            parts = pl_cg_clamp(once / outer, parts, pl_cg_ceil(len, 4 * (int64_t)c.ty));
+        else
+            parts = pl_cg_ceil(parts * outer, once) * once / outer;
+    }
     c.part = pl_cg_ceil(pl_cg_ceil(len, parts), 2 * c.ty) * 2 * c.ty;
     c.parts = pl_cg_ceil(len, c.part);
     return c;

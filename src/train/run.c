@@ -17,6 +17,7 @@
 
 #include <dlfcn.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -486,10 +487,9 @@ static pl_status build_as_before(pl_run *r, bool *fits)
     return PL_OK;
 }
 
-pl_status pl_run_build(pl_run *r)
+static pl_status build(pl_run *r)
 {
     int64_t parts;
-    PL_TRY(pl__ranks_configure(r));
     PL_TRY(pl__accumulate_asked(r->config, &parts));
     if (r->encode) parts = 1;
     bool fits = false;
@@ -500,6 +500,29 @@ pl_status pl_run_build(pl_run *r)
     }
     r->fitted = pl_run_memory_get(r).fits;
     return r->fitted ? PL_OK : pl_run_find_minimum(r);
+}
+
+/* What fails here fails again, and is told, where the device is needed. */
+static void *open_device(void *name)
+{
+    const pl_device *device;
+    pl_status ignored = pl_device_find(name, &device);
+    (void)ignored;
+    return NULL;
+}
+
+/* A card's libraries take as long to load as graphs take to build, so both are done at once. */
+pl_status pl_run_build(pl_run *r)
+{
+    char name[64];
+    pthread_t opener;
+    PL_TRY(pl__ranks_configure(r));
+    snprintf(name, sizeof name, "%s", pl_config_text(r->config, "device"));
+    bool card = strncmp(name, "cuda", 4) == 0 && pl__ranks(r) == 1;
+    bool opening = card && pthread_create(&opener, NULL, open_device, name) == 0;
+    pl_status rc = build(r);
+    if (opening) pthread_join(opener, NULL);
+    return rc;
 }
 
 pl_status pl_run_find_minimum(pl_run *r)

@@ -151,6 +151,11 @@ void *pl_batch_input(pl_batch *batch, const char *name, pl_type *type)
     return batch->find(batch->find_ctx, name, type);
 }
 
+int64_t pl_batch_pass(const pl_batch *batch, int i)
+{
+    return batch->passes ? batch->passes[i] : 0;
+}
+
 /* Inputs of a program in the session's memory. */
 typedef struct session_inputs {
     pl_session *session;
@@ -261,6 +266,7 @@ typedef struct job {
     pl_batch *batch;
     const pl_program *program; /* whose inputs these are; NULL: those of the ring */
     int thread, n_threads;     /* of images that may work on it */
+    int64_t number;            /* of the training batch; -1: it is none */
 } job;
 
 static pl_status check_finite(pl_run *r, const job *j)
@@ -281,10 +287,11 @@ static pl_status read_into(pl_run *r, const job *j)
     int n = (int)r->micro;
     if (r->images) {
         pl_images_job images = {j->subset, j->bucket, j->samples, j->passes, j->batch, j->thread,
-                                j->n_threads, !j->program && r->supply->bytes_form};
+                                j->n_threads, !j->program && r->supply->bytes_form, j->number};
         return pl__images_read(r, &images);
     }
     bool prompts = r->texts && pl__prompts_wanted(r);
+    j->batch->passes = j->passes;
     pl_fold f;
     pl_subset subset = folded(r, &f) ? PL_SUBSET_TRAIN : j->subset; /* the part left out is of that set */
     if (r->dataset) {
@@ -306,16 +313,16 @@ static pl_status fill_ring(void *ctx, int64_t number, void *buffer, int worker)
     pl_batch batch = {.find = find_ring_input, .find_ctx = &where};
     int64_t *samples = (void *)((char *)buffer + where.layout->samples_at), *passes = samples + r->micro;
     choose_samples(r, number, samples, passes);
-    return read_into(r, &(job){PL_SUBSET_TRAIN, bucket, samples, passes, &batch, NULL, worker, 1});
+    return read_into(r, &(job){PL_SUBSET_TRAIN, bucket, samples, passes, &batch, NULL, worker, 1, number});
 }
 
 /* The samples of r->supply->samples into the program's inputs, by the caller. */
-static pl_status read_now(pl_run *r, pl_subset subset, int bucket, pl_program *p)
+static pl_status read_now(pl_run *r, pl_subset subset, int bucket, pl_program *p, int64_t number)
 {
     const pl_supply *s = r->supply;
     session_inputs where = {r->session, p};
     pl_batch batch = {.find = find_session_input, .find_ctx = &where};
-    return read_into(r, &(job){subset, bucket, s->samples, s->passes, &batch, p, s->workers, callers_of()});
+    return read_into(r, &(job){subset, bucket, s->samples, s->passes, &batch, p, s->workers, callers_of(), number});
 }
 
 int64_t pl_supply_eval_rows(const pl_run *r, int bucket, int64_t total)
@@ -329,7 +336,7 @@ pl_status pl_supply_rows(pl_run *r, pl_subset subset, pl_program *p, int64_t fir
         r->supply->samples[i] = first + (i < rows ? i : rows - 1);
         r->supply->passes[i] = 0;
     }
-    return read_now(r, subset, 0, p);
+    return read_now(r, subset, 0, p, -1);
 }
 
 static pl_status read_eval(pl_run *r, int bucket, pl_program *p, int64_t first, int64_t rows)
@@ -341,7 +348,7 @@ static pl_status read_eval(pl_run *r, int bucket, pl_program *p, int64_t first, 
         r->supply->samples[i] = r->n_variants ? pl__images_eval_at(r, bucket, at) : at;
         r->supply->passes[i] = 0;
     }
-    return read_now(r, PL_SUBSET_EVAL, bucket, p);
+    return read_now(r, PL_SUBSET_EVAL, bucket, p, -1);
 }
 
 pl_status pl_supply_eval(pl_run *r, int bucket, int64_t first, int64_t rows)
@@ -372,7 +379,7 @@ pl_status pl_supply_hash(pl_run *r, uint64_t *out)
             if (x && round) *out = XXH64(x, pl_type_bytes(&t), *out);
             else if (x) memset(x, 0, pl_type_bytes(&t));
         }
-        if (!round) rc = read_now(r, PL_SUBSET_TRAIN, 0, r->train);
+        if (!round) rc = read_now(r, PL_SUBSET_TRAIN, 0, r->train, -1);
     }
     return rc;
 }
@@ -425,7 +432,7 @@ pl_status pl_supply_read(pl_run *r, pl_program *p, int64_t number)
     int bucket = pl_supply_bucket(r, number / r->parts);
     if (!s->loader) {
         choose_samples(r, number, s->samples, s->passes);
-        return read_now(r, PL_SUBSET_TRAIN, bucket, p);
+        return read_now(r, PL_SUBSET_TRAIN, bucket, p, number);
     }
     PL_TRY(hold(s, number));
     for (int i = 0; i < s->layouts[bucket].n; i++) {

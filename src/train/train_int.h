@@ -304,6 +304,7 @@ pl_status pl__fold_check(const pl_config *c, int64_t size) PL_MUST_USE;
 struct pl_batch {
     void *(*find)(void *ctx, const char *name, pl_type *type);
     void *find_ctx;
+    const int64_t *passes; /* of each sample; NULL: all 0 */
 };
 
 /* A tensor of a file into a slot's memory and back, through the slot's file layout. src and dst have
