@@ -63,6 +63,38 @@ TEST(recipes_parameters)
     }
 }
 
+/* Sizes that do not go together are told by their keys. */
+TEST(recipes_sizes_are_told)
+{
+    static const struct {
+        const char *preset, *key, *want;
+    } bad[] = {
+        {"wandistill/tiny", "latent=7", "latent (7) must be even"},
+        {"wandistill/tiny", "student.heads=3", "student.hidden (32) must be a multiple of student.heads (3)"},
+        {"wandistill/tiny", "teacher.heads=5", "teacher.dim (48)"},
+        {"wandistill/tiny", "teacher.freq=3", "teacher.freq (3) must be even"},
+        {"stablesr/tiny", "latent=9", "latent (9) must be a multiple of 2"},
+        {"stablesr/tiny", "model.head_dim=24", "model.head_dim"},
+        {"stablesr/tiny", "model.width=40", "model.width (40) must be a multiple of 32"},
+        {"stablesr/tiny", "struct.heads=3", "struct.heads"},
+        {"stablesr/tiny", "frozen='*'", "leaves nothing to train"},
+        {"stablesr/tiny", "canny=[5]", "canny wants 2 numbers"},
+        {"stablesr/tiny", "canny=[5, 2]", "the lower threshold comes first"},
+        {"stablesr/pictures", "image=100", "set latent=12 or image=64"},
+        {"stablesr/edge_before", "image=100", "image (100) must be a multiple of 32"},
+        {"cloud/tiny", "batch=1", "at least 2 samples"},
+        {"cloud/tiny", "model.channels=[1, 1, 1]", "at least 2"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        pl_run *run = NULL;
+        pl_status rc = pl_run_open(bad[i].preset, &bad[i].key, 1, &run);
+        if (rc == PL_OK) rc = pl_run_build(run);
+        CHECK_MSG(rc != PL_OK && strstr(pl_error_text(), bad[i].want), "%s %s: %s", bad[i].preset, bad[i].key,
+                  rc == PL_OK ? "is built" : pl_error_text());
+        pl_run_free(run);
+    }
+}
+
 /* ---- learning --------------------------------------------------------------------------- */
 /* Mean loss of the last 20 of the preset's steps over that of the first 20. */
 static pl_status fall_of(const char *preset, double *fall)
