@@ -44,6 +44,7 @@ TEST(recipes_parameters)
         {"wandistill/full", NULL, "teacher.*", 1418996800, 0},
         {"wandistill/full", NULL, "project.*", 80, 80},
         {"wandistill/small", NULL, "student.*", 4752132, 4752132},
+        {"wandistill/a14b", NULL, "teacher.*", 14288491584, 0},
         {"stablesr/edge_before", NULL, NULL, 48559612, 48559612},
         {"stablesr/edge_after", NULL, NULL, 2006076, 2006076},
         {"stablesr/full", NULL, "unet.*,!*.spade.*", 865910724 + 4 * 320 * 9, 8 * 320 * 9 + 320},
@@ -116,11 +117,26 @@ static pl_status fall_of(const char *preset, double *fall)
     return rc;
 }
 
+/* What the recipe's README states of its preset tiny; NaN: nothing. */
+static double stated_fall(const char *preset)
+{
+    static const char words[] = "of the last 20 of 200 steps is below ";
+    static char text[1 << 16];
+    char path[256];
+    snprintf(path, sizeof path, "recipes/%.*s/README.md", (int)strcspn(preset, "/"), preset);
+    FILE *f = fopen(path, "r");
+    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+    if (f) fclose(f);
+    text[n] = 0;
+    const char *at = strstr(text, words);
+    return at ? strtod(at + sizeof words - 1, NULL) : (double)NAN;
+}
+
 #define CHECK_LEARNS(preset)                                                                   \
     do {                                                                                       \
-        double fall = HUGE_VAL;                                                                \
+        double fall = HUGE_VAL, most = stated_fall(preset);                                    \
         CHECK_OK(fall_of(preset, &fall));                                                      \
-        CHECK_MSG(fall < 0.8, preset ": the loss falls to %.3f of its start", fall);           \
+        CHECK_MSG(fall < most, preset ": the loss falls to %.3f of its start, stated %g", fall, most); \
     } while (0)
 
 TEST(recipes_cloud_learns)
