@@ -202,6 +202,7 @@ typedef struct pl_eval_info {
     const char *name[PL_MAX_METRICS]; /* borrowed until the run is freed */
     double value[PL_MAX_METRICS];
 } pl_eval_info;
+/* n is 0 where there is nothing to evaluate on: no such program, or no samples for it in the set on disk. */
 PL_API pl_status pl_run_eval(pl_run *r, pl_eval_info *info) PL_MUST_USE;
 /* Keys stop.*: has the run stopped getting better? Call it after every evaluation. What it knows is a
  * slot of the store, so that a run that goes on from a checkpoint decides as one that was not stopped. */
