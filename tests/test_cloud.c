@@ -320,6 +320,29 @@ TEST(cloud_losses)
     }
 }
 
+/* Shares of answers within a distance, of heights even between 0.1 and 2 km and answers near their middle. */
+TEST(cloud_evaluates)
+{
+    pl_run *run;
+    pl_eval_info e;
+    double share[3] = {-1, -1, -1}, mae = 0;
+    CHECK_OK(pl_run_open("cloud/tiny", NULL, 0, &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK_OK(pl_run_start(run));
+    CHECK_OK(pl_run_eval(run, &e));
+    for (int i = 0; i < e.n; i++) {
+        static const char *const names[] = {"within_100m", "within_250m", "within_500m"};
+        for (int k = 0; k < 3; k++)
+            if (strcmp(e.name[i], names[k]) == 0) share[k] = e.value[i];
+        if (strcmp(e.name[i], "mae_km") == 0) mae = e.value[i];
+    }
+    /* Markov: the share beyond x is at most the mean over x; and the mean is at least x times that share. */
+    CHECK(0 <= share[0] && share[0] <= share[1] && share[1] <= share[2] && share[2] <= 1);
+    CHECK_MSG(0.1 * (1 - share[0]) <= mae && 0.5 * (1 - share[2]) <= mae, "%g %g %g, mae %g", share[0], share[1], share[2], mae);
+    CHECK_MSG(share[2] > 0.3 && share[2] < 0.9 && share[0] < 0.4, "%g %g %g", share[0], share[1], share[2]);
+    pl_run_free(run);
+}
+
 /* ---- augmentation ----------------------------------------------------------------------- */
 enum { TALL = 24, WIDE = 32, STACK = T * TALL * WIDE };
 

@@ -144,7 +144,8 @@ static pl_status build_train(pl_builder *b)
     return PL_OK;
 }
 
-/* Evaluation in kilometres. */
+/* Evaluation in kilometres. Quantiles of the error are told the other way round, as the share of answers within a
+ * distance: shares of batches have a mean, quantiles have none. */
 static pl_status build_eval(pl_builder *b)
 {
     cloud k;
@@ -159,6 +160,14 @@ static pl_status build_eval(pl_builder *b)
     pl_output(g, "mae_km", pl_mean(g, pl_abs(g, error), PL_AXES_ALL, false));
     pl_output(g, "mse_km2", pl_mean(g, pl_square(g, error), PL_AXES_ALL, false));
     pl_output(g, "mape", pl_mean(g, pl_div(g, pl_abs(g, error), km), PL_AXES_ALL, false));
+    for (int i = 0; i < 3; i++) {
+        static const struct {
+            const char *name;
+            double km;
+        } within[] = {{"within_100m", 0.1}, {"within_250m", 0.25}, {"within_500m", 0.5}};
+        pl_val near = pl_lt(g, pl_abs(g, error), pl_full_like(g, error, within[i].km));
+        pl_output(g, within[i].name, pl_mean(g, pl_cast(g, near, PL_F32), PL_AXES_ALL, false));
+    }
     pl_output(g, "mean_km", pl_mean(g, km, PL_AXES_ALL, false));
     pl_output(g, "mean_km2", pl_mean(g, pl_square(g, km), PL_AXES_ALL, false));
     return PL_OK;
