@@ -337,6 +337,92 @@ TEST(cloud_augmentation)
     end_piece(&l);
 }
 
+/* ---- seed_compat ------------------------------------------------------------------------- */
+static pl_val changed_bytes(cloud *k, pl_val x)
+{
+    k->compat = true;
+    return changed_frames(k, x);
+}
+
+/* Brightness in 8 bits: what does not fit into a byte is lost, and what comes back is one of 256 values of [0,1],
+ * frame by frame. */
+TEST(cloud_seed_compat_has_8_bits)
+{
+    static float x[B * STACK];
+    lab l;
+    for (int i = 0; i < B * STACK; i++) x[i] = (float)(i % 601 - 300) / 100; /* -3 to 3, as standardised frames are */
+    run_piece_with(&l, changed_bytes, PL_TYPE(PL_F32, B, T, TALL, WIDE), x, "augment.jitter=0.0001");
+    for (int i = 0; i < B * STACK; i++) {
+        int byte = (int)(255 * (double)x[i]) & 255;
+        double got = 255 * (double)l.out[i];
+        CHECK_MSG(fabs(got - round(got)) < 1e-3 && fabs(got - byte) < 3, "%g became %g / 255, byte %d", (double)x[i], got, byte);
+    }
+    end_piece(&l);
+    run_piece_with(&l, changed_bytes, PL_TYPE(PL_F32, B, T, TALL, WIDE), x, "augment.jitter=0.2");
+    double mean[2] = {0};
+    for (int i = 0; i < 2 * TALL * WIDE; i++) mean[i / (TALL * WIDE)] += (double)l.out[i] / (TALL * WIDE);
+    for (int i = 0; i < B * STACK; i++) CHECK(l.out[i] >= 0 && l.out[i] <= 1);
+    CHECK_MSG(fabs(mean[0] - mean[1]) > 0.005, "frames of one brightness: %g and %g", mean[0], mean[1]);
+    end_piece(&l);
+}
+
+/* Runs steps of cloud/tiny; the rate of each, and at the end the first level's statistics. */
+typedef struct tracked {
+    double lr[6];
+    float mean[8];
+    int64_t count;
+} tracked;
+
+static pl_status track(const char *const *keys, int n, tracked *t)
+{
+    pl_run *run;
+    PL_TRY(pl_run_open("cloud/tiny", keys, n, &run));
+    pl_status rc = pl_run_build(run);
+    if (rc == PL_OK) rc = pl_run_start(run);
+    for (int i = 0; i < 6 && rc == PL_OK; i++) {
+        pl_step_info info;
+        rc = pl_run_step(run, &info);
+        t->lr[i] = info.lr;
+        if (i > 0) continue; /* statistics of one step */
+        memcpy(t->mean, pl_session_slot(run->session, pl_store_find(run->store, "norm.0.running_mean")), sizeof t->mean);
+        memcpy(&t->count, pl_session_slot(run->session, pl_store_find(run->store, "norm.0.num_batches_tracked")), sizeof t->count);
+    }
+    pl_run_free(run);
+    return rc;
+}
+
+/* The rate moves once an epoch (of two steps) and so stays in a warm-up of 2,000; mended it moves every step. */
+TEST(cloud_seed_compat_warms_up_by_epochs)
+{
+    for (int k = 0; k < 2; k++) {
+        const char *const keys[] = {"data.samples=8", "schedule.warmup_steps=2000", "schedule.warmup_start=0.0005",
+                                    k ? "seed_compat=true" : "seed_compat=false"};
+        tracked t;
+        CHECK_OK(track(keys, 4, &t));
+        for (int i = 0; i < 6; i++)
+            CHECK_NEAR(t.lr[i], 1e-3 * (0.0005 + 0.9995 * (k ? i / 2 : i) / 2000), 1e-10);
+    }
+}
+
+/* BatchNorm's statistics move twice a step: 0.1 of the way, and 0.1 of what is left. */
+TEST(cloud_seed_compat_moves_norms_twice)
+{
+    tracked once, twice, lstm;
+    const char *keys[] = {"frames=1", "seed_compat=false", "architecture.name=transformer"};
+    CHECK_OK(track(keys, 3, &once));
+    keys[1] = "seed_compat=true";
+    CHECK_OK(track(keys, 3, &twice));
+    keys[2] = "architecture.name=lstm"; /* has no checkpoints */
+    CHECK_OK(track(keys, 3, &lstm));
+    for (int c = 0; c < 8; c++)
+        CHECK_MSG(fabs((double)twice.mean[c] - 1.9 * (double)once.mean[c]) <= 1e-5 * fabs((double)once.mean[c]) && once.mean[c] != 0,
+                  "channel %d: %g and %g", c, (double)once.mean[c], (double)twice.mean[c]);
+    CHECK(once.count == 1 && twice.count == 2 && lstm.count == 1);
+    const char *const three[] = {"seed_compat=true"};
+    CHECK_OK(track(three, 1, &twice));
+    CHECK_INT(twice.count, 6);
+}
+
 /* ---- contrast --------------------------------------------------------------------------- */
 TEST(cloud_contrast_is_even)
 {
@@ -487,6 +573,90 @@ TEST(cloud_flights_numbers)
     }
     cloud_flights_close(data);
     pl_run_free(run);
+}
+
+/* seed_compat reads frames as without a flat field, which the original's is. */
+TEST(cloud_seed_compat_flattens_nothing)
+{
+    if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
+    static const char *const keys[] = {"data.flat_field=true", "data.flat_field=false", "seed_compat=true"};
+    char dir[400];
+    one_sample b[3];
+    snprintf(dir, sizeof dir, "%s", pl_test_dir());
+    write_flight(dir, "a");
+    write_flight(dir, "b");
+    memset(b, 0, sizeof b);
+    for (int k = 0; k < 3; k++) {
+        pl_run *run = NULL;
+        void *data = NULL;
+        int64_t first = 0;
+        pl_batch batch = {.find = find_input, .find_ctx = &b[k]};
+        CHECK_OK(open_flights(dir, &keys[k], 1, &run, &data));
+        CHECK_OK(cloud_flights_read(data, PL_SUBSET_TRAIN, &first, 1, &batch));
+        cloud_flights_close(data);
+        pl_run_free(run);
+    }
+    CHECK(memcmp(&b[0], &b[1], sizeof b[0]) != 0 && memcmp(&b[1], &b[2], sizeof b[0]) == 0);
+}
+
+/* Made-up skies written as flights and read again: labels, angles and frames (whose range is 1 then) are those of
+ * the samples; half of them are a flight's, the evaluation's are another's. */
+TEST(cloud_flights_are_generated)
+{
+    if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
+    static const char *const make[] = {"frames=3", "height=10", "width=8", "data.first_row=2", "data.samples=5", "data.eval_samples=2"};
+    char dir[400], key[512];
+    float sky[80];
+    pl_run *run = NULL;
+    void *data = NULL, *made = NULL;
+    snprintf(dir, sizeof dir, "%s/made", pl_test_dir());
+    CHECK_OK(pl_run_open("cloud/tiny", make, 6, &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK_OK(pl_run_generate_raw(run, dir, 0, 0, NULL, NULL));
+    CHECK_OK(cloud_sky_open(run->config, &made));
+    snprintf(key, sizeof key, "data.flights=%s", dir);
+    const char *const read[] = {key, "frames=3", "height=10", "width=8", "data.first_row=2", "data.contrast=0",
+                                "data.standardise=false", "data.flat_field=false", "data.eval_flights=12Feb25"};
+    pl_run *reader = NULL;
+    CHECK_OK(pl_run_open("cloud/tiny", read, 9, &reader));
+    CHECK_OK(cloud_flights_open(reader->config, &data));
+    CHECK_INT(cloud_flights_size(data, PL_SUBSET_TRAIN), 5);
+    CHECK_INT(cloud_flights_size(data, PL_SUBSET_EVAL), 2);
+    for (int64_t i = 0; i < 7; i++) {
+        pl_subset subset = i < 5 ? PL_SUBSET_TRAIN : PL_SUBSET_EVAL;
+        int64_t sample = i < 5 ? i : i - 5;
+        cloud_truth truth = cloud_sky_truth(subset, sample);
+        one_sample b;
+        pl_batch batch = {.find = find_input, .find_ctx = &b};
+        CHECK_OK(cloud_flights_read(data, subset, &sample, 1, &batch));
+        CHECK_NEAR((double)b.target[0] * CLOUD_STD_KM + CLOUD_MEAN_KM, truth.km, 1e-5);
+        CHECK_NEAR((double)b.angles[0] * CLOUD_ZENITH_STD + CLOUD_ZENITH_MEAN, truth.zenith, 1e-4);
+        CHECK_NEAR((double)b.angles[1] * CLOUD_AZIMUTH_STD + CLOUD_AZIMUTH_MEAN, truth.azimuth, 1e-3);
+        for (int t = 0; t < 3; t++) {
+            cloud_sky_frame(made, subset, sample, t, sky);
+            float lo = sky[0], hi = sky[0];
+            for (int p = 1; p < 80; p++) lo = fminf(lo, sky[p]), hi = fmaxf(hi, sky[p]);
+            for (int p = 0; p < 80; p++) CHECK_NEAR((double)b.frames[80 * t + p], (double)((sky[p] - lo) / (hi - lo)), 1e-4);
+        }
+    }
+    cloud_flights_close(data);
+    cloud_sky_close(made);
+    pl_run_free(reader);
+    pl_run_free(run);
+}
+
+/* The authors' phases over generated flights, at toy sizes, from the command line. */
+TEST(cloud_flights_in_phases)
+{
+    if (!cli_bin()) return;
+    if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
+#define TOY "frames=1 height=8 width=8 data.first_row=2 batch=2 'model.channels=[2, 2, 2]' 'model.dense=[4, 4]' model.film_hidden=4 "
+    CHECK_RUN(cli_run("$P generate cloud/flights --raw --out f --samples 40 --eval-samples 6 " TOY), 0, "");
+    cli_result r = cli_run("$P train cloud/flights --out run data.flights=f eval.batches=1 " TOY
+                           "phases.pretrain.until.epochs=1 phases.final.until.epochs=1");
+    CHECK_MSG(r.code == 0, "%s", r.err);
+    CHECK_RUN(cli_run("$P train cloud/tiny data.flights=nowhere " TOY), 2, "flights.txt");
+    CHECK_RUN(cli_run("$P generate cloud/tiny --raw --out g data.flights=f " TOY), 2, "leave data.flights away");
 }
 
 /* On the command line: it trains, and what does not fit together is told. */

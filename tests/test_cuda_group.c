@@ -593,6 +593,21 @@ static void indexed(pl_graph *g, pl_dtype d, int64_t n, int64_t w, int64_t c)
     pl_output(g, "same", pl_cast(g, pl_eq(g, at, pl_full_like(g, at, 1)), PL_U8));
 }
 
+/* The same with sums that take products of it, alone or not: of a pair one has a share. */
+static void shared(pl_graph *g, pl_dtype d, int64_t n, int64_t w, int64_t c, bool alone)
+{
+    pl_val at = pl_input(g, "at", PL_TYPE(PL_U8, n, 4, 1, w, 1, c)), x = f32(g, pl_input(g, "x", PL_TYPE(d, n, 4, 2, w, 2, c)));
+    pl_val dy = pl_input(g, "dy", PL_TYPE(PL_F32, n, 4, 1, w, 1, c)), m = pl_input(g, "m", PL_TYPE(PL_F32, c));
+    pl_val k = pl_reshape(g, pl_iota(g, PL_TYPE(PL_U8, 4), 0), PL_DIMS(1, 1, 2, 1, 2, 1));
+    pl_val zero = pl_full_like(g, x, 0), one = pl_full_like(g, x, 1), z = pl_mul(g, x, m);
+    pl_val t = pl_select(g, pl_eq(g, at, k), pl_mul(g, dy, one), zero);
+    pl_val s = pl_select(g, pl_gt(g, z, zero), t, pl_scale(g, t, 0.1));
+    uint32_t axes = PL_AXIS(1) | PL_AXIS(2) | PL_AXIS(3) | PL_AXIS(4);
+    pl_output(g, "all", pl_sum(g, pl_mul(g, s, x), axes | PL_AXIS(0), false));
+    pl_output(g, "each", pl_sum(g, pl_neg(g, pl_mul(g, t, z)), axes, false));
+    pl_output(g, "plain", pl_sum(g, alone ? t : pl_add(g, t, x), axes | PL_AXIS(0), false));
+}
+
 /* Rows inside, and beside them sums of columns over all rows, over some, and over a flat view. */
 static void beside(pl_graph *g, pl_dtype d, int64_t a, int64_t n, int64_t c)
 {
@@ -607,10 +622,10 @@ static void beside(pl_graph *g, pl_dtype d, int64_t a, int64_t n, int64_t c)
 
 TEST(cuda_group_corners)
 {
-    job jobs[24];
+    job jobs[32];
     int n = 0;
     memset(jobs, 0, sizeof jobs);
-    for (int i = 0; i < 24; i++) {
+    for (int i = 0; i < 32; i++) {
         jobs[i].store = pl_store_new();
         jobs[i].g = pl_graph_new(jobs[i].store);
         jobs[i].name = "corner";
@@ -622,7 +637,9 @@ TEST(cuda_group_corners)
     tall(jobs[n++].g, 3, 1500, 12);
     pooled(jobs[n++].g, PL_F16, 2, 70, 16);
     indexed(jobs[n++].g, PL_F16, 2, 257, 8);
+    shared(jobs[n++].g, PL_F16, 2, 257, 8, true);
     beside(jobs[n++].g, PL_F32, 3, 50, 132);
+    beside(jobs[n++].g, PL_BF16, 2, 37, 1000);
     if (pl_test_long()) {
         pooled(jobs[n++].g, PL_F32, 3, 5, 12);
         pooled(jobs[n++].g, PL_BF16, 2, 300, 6);
@@ -637,8 +654,10 @@ TEST(cuda_group_corners)
         beside(jobs[n++].g, PL_BF16, 2, 320, 256);
         beside(jobs[n++].g, PL_F16, 1, 71, 1024);
         indexed(jobs[n++].g, PL_F32, 3, 259, 4);
+        shared(jobs[n++].g, PL_BF16, 3, 30, 12, true);
+        shared(jobs[n++].g, PL_F32, 2, 70, 8, false);
     }
-    for (int i = n; i < 24; i++) job_free(&jobs[i]);
+    for (int i = n; i < 32; i++) job_free(&jobs[i]);
     check_jobs(jobs, n);
 }
 
@@ -664,7 +683,7 @@ TEST(cuda_group_one_walk)
         void (*make)(pl_graph *g, int64_t a, int64_t b);
         int64_t a, b;
         uint32_t kernels;
-    } want[] = {{two_sums, 3, 4097, 3},
+    } want[] = {{two_sums, 3, 4097, 2},
                 {two_sums, 3, 4095, 4},
                 {rows_and_columns, 300, 256, 2},
                 {rows_and_columns, 300, 2048, 3}};
@@ -738,6 +757,42 @@ TEST(cuda_group_ahead)
     first_text(g, &text);
     CHECK_INT(count_of(text, "p_send<16>("), 4); /* two operands, before the walk and in it */
     CHECK_INT(count_of(text, "p_came()"), 1);
+    free(text);
+    pl_graph_free(g);
+    pl_store_free(store);
+}
+
+/* Whether a pool's gradient is computed once a pair: only where its sums take products of it. */
+TEST(cuda_group_pairs)
+{
+    for (int i = 0; i < 2; i++) {
+        pl_store *store = pl_store_new();
+        pl_graph *g = pl_graph_new(store);
+        char *text;
+        shared(g, PL_F32, 2, 256, 64, i == 0);
+        CHECK_OK(pl_graph_status(g));
+        CHECK_OK(pl_passes_run(&g, &(pl_pass_opts){.open = true}));
+        first_text(g, &text);
+        CHECK_INT(count_of(text, "u += 2"), i == 0);
+        free(text);
+        pl_graph_free(g);
+        pl_store_free(store);
+    }
+}
+
+/* Two sums of one value are added up once, though they leave different dims. */
+TEST(cuda_group_twins)
+{
+    pl_store *store = pl_store_new();
+    pl_graph *g = pl_graph_new(store);
+    char *text;
+    pl_val p = pl_softmax(g, pl_input(g, "x", PL_TYPE(PL_F16, 2, 4096, 1024)), -1);
+    pl_output(g, "p", p);
+    pl_output(g, "each", pl_sum(g, f32(g, p), PL_AXIS(1), false));
+    pl_output(g, "all", pl_sum(g, f32(g, pl_reshape(g, p, PL_DIMS(8192, 1024))), PL_AXIS(0), false));
+    first_text(g, &text);
+    CHECK_INT(count_of(text, "[STEPS][V];\n_Pragma"), 1);
+    CHECK_INT(count_of(text, "p_row_wait<T>();"), 3);
     free(text);
     pl_graph_free(g);
     pl_store_free(store);

@@ -76,6 +76,31 @@ static pl_status list_operands(maker *k)
     return PL_OK;
 }
 
+/* What is computed twice is computed once: a sum whose values another adds up too is then seen to be the same. */
+static bool same_instr(const pl_form_instr *a, const pl_form_instr *b)
+{
+    return a->code == b->code && a->dtype == b->dtype && a->fn == b->fn && a->reduce == b->reduce &&
+           a->n_arg == b->n_arg && memcmp(a->arg, b->arg, sizeof *a->arg * (size_t)a->n_arg) == 0 &&
+           a->operand == b->operand && memcmp(&a->imm, &b->imm, sizeof a->imm) == 0 &&
+           memcmp(a->step, b->step, sizeof a->step) == 0;
+}
+
+static pl_status find_same(maker *k)
+{
+    pl_form *f = &k->f;
+    int32_t *as = pl_arena_new(k->a, int32_t, f->n_instr + 1);
+    if (!as) return PL_ERR_MEMORY;
+    for (int i = 0; i < f->n_instr; i++) {
+        pl_form_instr *x = &f->instr[i];
+        as[i] = i;
+        for (int m = 0; m < x->n_arg; m++) x->arg[m] = as[x->arg[m]];
+        for (int j = 0; j < i && as[i] == i && x->code <= PL_FORM_MAP && x->code != PL_FORM_DRAW; j++)
+            if (same_instr(x, &f->instr[j])) as[i] = j;
+    }
+    for (int o = 0; o < f->n_out; o++) f->out[o].src = as[f->out[o].src];
+    return PL_OK;
+}
+
 /* ---- which pass does what --------------------------------------------------------------- */
 
 static pl_cg_pass *new_pass(maker *k)
@@ -172,7 +197,7 @@ static bool takes_bits(const pl_cg_pass *p)
  * columns. */
 static int64_t row_registers(const maker *k, int64_t row, int sums)
 {
-    int64_t elems = pl_cg_ceil(row, 128) * 4, bytes = 0;
+    int64_t elems = 4 * pl_cg_ceil(row / 4, pl_cg_row_threads(row / 4)), bytes = 0;
     for (int i = 0; i < k->n_instr; i++) {
         const pl_form_instr *x = &k->instr[i];
         if (x->code != PL_FORM_LOAD) continue;
@@ -202,7 +227,7 @@ static void choose_walk(maker *k)
 /* A sum of columns that the row pass takes along, so that rows are read once. */
 static bool beside_rows(maker *k, const pl_form_output *o, const pl_cg_runs *r)
 {
-    enum { MOST = 144 };
+    enum { MOST = 88, MOST_OF_WARP = 144 };
     pl_cg_pass *p = &k->pass[0];
     if (!k->f.row_rank || !p->walk.n || o->reduce == PL_REDUCE_MOMENTS) return false;
     if (pl_cg_acc_bytes(k->f.instr[o->src].dtype, o->reduce) != 4) return false;
@@ -211,10 +236,14 @@ static bool beside_rows(maker *k, const pl_form_output *o, const pl_cg_runs *r)
         folded = 3;
     else if (!same_walk(&p->walk, r))
         return false;
-    int sums = 1;
-    for (int s = 0; s < p->n_sink; s++) sums += p->sink[s].kind == PL_FORM_REDUCE;
-    if (row_registers(k, pl_cg_row_of(&p->runs), sums) > MOST) return false;
+    int sums = 0;
     add_sink(p, o, folded);
+    for (int s = 0; s < p->n_sink; s++) sums += p->sink[s].kind == PL_FORM_REDUCE && pl_cg_twin(p, s) == s;
+    int64_t row = pl_cg_row_of(&p->runs);
+    if (row_registers(k, row, sums) > (pl_cg_row_threads(row / 4) > 32 ? MOST : MOST_OF_WARP)) {
+        p->n_sink--;
+        return false;
+    }
     p->columns = true;
     return true;
 }
@@ -343,7 +372,8 @@ static void give_work(maker *k, pl_cg_pass *p)
         pl_cg_sink *x = &p->sink[s];
         if (x->kind != PL_FORM_REDUCE) continue;
         size_t one = pl_cg_acc_bytes(p->instr[x->src].dtype, x->reduce);
-        x->partial = (int64_t)work_take(k, (size_t)n * one);
+        int twin = pl_cg_twin(p, s);
+        x->partial = twin < s ? p->sink[twin].partial : (int64_t)work_take(k, (size_t)n * one);
     }
 }
 
@@ -355,15 +385,8 @@ static pl_status write_pass(maker *k, pl_cg_pass *p)
     PL_TRY(p->shape == PL_CG_ROW    ? pl_cg_row(p, k->a, to)
            : p->shape == PL_CG_FLAT ? pl_cg_flat(p, k->a, to)
                                     : pl_cg_sheet(p, k->a, to));
-    for (int s = 0; sums && !p->direct && s < p->n_sink; s++) {
-        bool first = p->sink[s].kind == PL_FORM_REDUCE;
-        for (int i = 0; i < s; i++)
-            first &= p->sink[i].kind != PL_FORM_REDUCE || p->sink[i].folded != p->sink[s].folded;
-        if (first)
-            PL_TRY(pl_cg_folds(p, p->columns ? &p->walk : &p->runs, p->sink[s].folded, k->a,
-                               &k->code->kernel[k->code->n_kernels++]));
-    }
-    return PL_OK;
+    if (!sums || p->direct) return PL_OK;
+    return pl_cg_folds(p, p->columns ? &p->walk : &p->runs, k->a, &k->code->kernel[k->code->n_kernels++]);
 }
 
 /* ---- in place --------------------------------------------------------------------------- */
@@ -446,6 +469,7 @@ static pl_status make(maker *k)
     bool empty = false;
     PL_TRY(make_empty(k, &empty));
     if (!empty) PL_TRY(pl_form_make(k->g, k->u, k->a, &k->f));
+    if (!empty) PL_TRY(find_same(k));
     PL_TRY(list_operands(k));
     if (empty && !k->f.n_out) return find_inplace(k);
     PL_TRY(deal(k));

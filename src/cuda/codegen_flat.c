@@ -34,7 +34,7 @@ static void put_index(pl_cg *w)
     pl_cg_put(w, "const I e_ = at_ + u * B_; const I z_ = o_ * N_ + e_; (void)z_;\n");
 }
 
-static void put_body(pl_cg *w, const int *lvl, const int *dep)
+static pl_status put_body(pl_cg *w, const int *lvl, const int *dep)
 {
     const pl_cg_pass *p = w->p;
     pl_cg_put(w, "const I part_ = %s;\n", p->parts > 1 ? "b_ - o_ * (I)a.m[0].d" : "0");
@@ -70,7 +70,7 @@ static void put_body(pl_cg *w, const int *lvl, const int *dep)
         pl_cg_put(w, "}\n}\n");
     }
     if (p->reduces) pl_cg_put(w, "const I to_ = b_;\n");
-    pl_cg_totals(w);
+    return pl_cg_totals(w);
 }
 
 pl_status pl_cg_flat(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
@@ -90,7 +90,7 @@ pl_status pl_cg_flat(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
     } else {
         pl_cg_put(w, "const I o_ = b_;\n");
     }
-    put_body(w, lvl, dep);
+    PL_TRY(put_body(w, lvl, dep));
     pl_cg_put(w, "}\n");
     return pl_cg_finish(w, (uint32_t)(p->parts * p->size[PL_CG_OUTER]), (uint32_t)p->tx, 1, out);
 }

@@ -68,6 +68,8 @@ typedef struct pl_cg_columns {
 pl_cg_runs pl_cg_runs_of(const pl_form *f, uint32_t mask, int64_t lead, bool moments);
 /* Elements of a row if only the innermost run is reduced (1: nothing is); else 0. */
 int64_t pl_cg_row_of(const pl_cg_runs *r);
+/* Threads that share a row of so many chunks. */
+int pl_cg_row_threads(int64_t chunks);
 pl_cg_columns pl_cg_columns_of(const pl_cg_runs *r);
 /* Whether walk b over the same rows has the parts of walk a, which is cut where b is not. */
 bool pl_cg_same_parts(const pl_cg_runs *a, const pl_cg_runs *b);
@@ -113,6 +115,16 @@ typedef struct pl_cg_pass {
     int32_t seg; /* sheet: dims of along that only change from segment to segment */
 } pl_cg_pass;
 
+/* The first sink that adds up what sink s does, as it does: only that one has sums of its own, the others have the
+ * same and may differ in which runs are folded. */
+static inline int pl_cg_twin(const pl_cg_pass *p, int s)
+{
+    const pl_cg_sink *x = &p->sink[s];
+    for (int i = 0; i < s && x->kind == PL_FORM_REDUCE; i++)
+        if (p->sink[i].kind == PL_FORM_REDUCE && p->sink[i].src == x->src && p->sink[i].reduce == x->reduce) return i;
+    return s;
+}
+
 /* codegen_lay.c: dims, sets and launch of a pass whose operands, instructions and sinks stand. */
 pl_status pl_cg_lay(pl_cg_pass *p, const pl_form *f, pl_arena *a) PL_MUST_USE;
 
@@ -121,10 +133,19 @@ typedef struct pl_cg_div {
     uint32_t d, m, s;
 } pl_cg_div;
 
+/* Pairs of rows of which one at most has a share in any sum (codegen_pair.c). */
+typedef struct pl_cg_pair {
+    bool on;
+    int dim, eq, select;  /* the dim of two rows; the instructions of select(index == place, ...) */
+    int step;             /* from one's place to the other's */
+    const bool *varies;   /* per instruction: differs inside a pair */
+} pl_cg_pair;
+
 enum { PL_CG_SLOTS = 1024 };
 typedef struct pl_cg {
     const pl_cg_pass *p;
     pl_arena *a;
+    pl_cg_pair pair; /* of the steps of pairs that are being written */
     pl_str body;
     char (*ref)[40]; /* per instruction: how it is called where text is being written */
     char (*raw)[40]; /* of LOADs that come as bytes (pl_cg_bytes): what was loaded */
@@ -242,19 +263,20 @@ bool pl_cg_inner_ramps(const pl_cg_pass *p);
 void pl_cg_outputs(pl_cg *w); /* declares W<s>, the memory of STORE sinks */
 void pl_cg_hoist(pl_cg *w, const int *lvl, const int *dep, int level);
 void pl_cg_accumulators(pl_cg *w);
+pl_status pl_cg_find_pair(const pl_cg_pass *p, const int *dep, pl_arena *a, pl_cg_pair *out) PL_MUST_USE;
 /* U chunks. `index` declares the indices of chunk u, and z_, its place in the dense space. */
 void pl_cg_step(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w));
-/* Combines accumulators over the block and leaves them at to_: results, or partial results. */
-void pl_cg_totals(pl_cg *w);
+/* Combines accumulators over the block and leaves them at to_: results, or partial results. Where a column has no
+ * more than PL_CG_FEW_LANES threads, to_ is the place of the block's first column. */
+enum { PL_CG_FEW_LANES = 32 };
+pl_status pl_cg_totals(pl_cg *w) PL_MUST_USE;
 void pl_cg_put_result(pl_cg *w, int sink, const char *value, const char *index);
 
 /* The three shapes, and the fold of partial results. */
 pl_status pl_cg_flat(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out) PL_MUST_USE;
 pl_status pl_cg_sheet(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out) PL_MUST_USE;
 pl_status pl_cg_row(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out) PL_MUST_USE;
-/* Of those sinks that add up the runs `folded` of r. */
-pl_status pl_cg_folds(const pl_cg_pass *p, const pl_cg_runs *r, uint32_t folded, pl_arena *a,
-                      pl_code_kernel *out) PL_MUST_USE;
+pl_status pl_cg_folds(const pl_cg_pass *p, const pl_cg_runs *r, pl_arena *a, pl_code_kernel *out) PL_MUST_USE;
 /* Of a row kernel that adds up columns beside: lanes, as a sheet of such columns has. */
 enum { PL_CG_LANES = 8 };
 

@@ -21,7 +21,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_STAGES = 64, KEEP_REGS = 64, RAW_REGS = 128, SHARED_BYTES = 48 << 10 };
+enum { MAX_STAGES = 64, KEEP_REGS = 64, RAW_REGS = 128, EARLY_REGS = 16, SHARED_BYTES = 47 << 10 };
 
 typedef struct stages {
     const pl_cg_pass *p;
@@ -32,6 +32,7 @@ typedef struct stages {
     bool raw;       /* chunks stay in registers */
     int *ahead;     /* per LOAD: 1 + where in shared memory its next row comes to; 0: it is read when it is wanted */
     int shared;     /* bytes of that */
+    bool *early;    /* per LOAD: its next row comes to registers */
     int n;
 } stages;
 
@@ -179,6 +180,14 @@ static void find_kept(stages *t)
         room -= regs;
         refresh(t);
     }
+    /* The compiler does not see that a conversion from f16 is one it has made. */
+    for (int i = 0; i < p->n_instr && t->raw; i++) {
+        int first = 0;
+        if (!p->used[i] || p->instr[i].code != PL_FORM_LOAD || p->instr[i].dtype != PL_F16) continue;
+        if (!(t->dep[i] & PL_CG_DEP_J) || wanted(t, i, &first) < 2 || elems > room) continue;
+        t->kept[i] = true;
+        room -= elems;
+    }
 }
 
 /* ---- text ------------------------------------------------------------------------------- */
@@ -189,17 +198,18 @@ static bool one_a_chunk(const pl_cg_pass *p, int i)
     return pl_cg_access_of(p, &p->op[p->instr[i].operand], p->vec) == PL_CG_UNIFORM;
 }
 
-static void declare_raw(pl_cg *w, int i, const char *tail)
+/* <to><i><tail>, which holds a chunk as it is in memory. */
+static void declare_raw(pl_cg *w, int i, const char *to, const char *tail)
 {
     const char *mem = pl_cg_mem(w->p->instr[i].dtype);
     if (pl_cg_word(w->p, i))
-        pl_cg_put(w, "unsigned q%d%s;\n", i, tail);
+        pl_cg_put(w, "unsigned %s%d%s;\n", to, i, tail);
     else if (pl_cg_bytes(w->p, &w->p->op[w->p->instr[i].operand]))
-        pl_cg_put(w, "p_bytes<V> q%d%s;\n", i, tail);
+        pl_cg_put(w, "p_bytes<V> %s%d%s;\n", to, i, tail);
     else if (one_a_chunk(w->p, i))
-        pl_cg_put(w, "%s q%d%s;\n", mem, i, tail);
+        pl_cg_put(w, "%s %s%d%s;\n", mem, to, i, tail);
     else
-        pl_cg_put(w, "p_vec<%s, V> q%d%s;\n", mem, i, tail);
+        pl_cg_put(w, "p_vec<%s, V> %s%d%s;\n", mem, to, i, tail);
 }
 
 static bool held(const stages *t, int i)
@@ -244,19 +254,27 @@ static void put_held(pl_cg *w, const stages *t)
     const pl_cg_pass *p = w->p;
     bool any = false;
     for (int i = 0; i < p->n_instr; i++)
-        if (stays(t, i) && !t->ahead[i]) {
-            declare_raw(w, i, "[STEPS]");
+        if (stays(t, i) && !t->ahead[i] && !t->early[i]) {
+            declare_raw(w, i, "q", "[STEPS]");
             any = true;
         }
     if (!any) return;
     open_chunks(w, true);
     for (int i = 0; i < p->n_instr; i++)
-        if (stays(t, i) && !t->ahead[i]) {
+        if (stays(t, i) && !t->ahead[i] && !t->early[i]) {
             char to[24];
             snprintf(to, sizeof to, "q%d[c]", i);
             put_load(w, i, to);
         }
     pl_cg_put(w, "}\n}\n");
+}
+
+/* One element for the row: no part of its offset is the inner set's. */
+static void put_row_load(pl_cg *w, int i, const char *to)
+{
+    char base[24];
+    snprintf(base, sizeof base, "b%d", w->p->instr[i].operand);
+    pl_cg_load(w, w->p->instr[i].operand, to, base);
 }
 
 /* Values of a row that can be had in this stage. */
@@ -270,11 +288,10 @@ static void put_uniform(pl_cg *w, const stages *t, int stage)
             char to[24], raw[24];
             snprintf(to, sizeof to, "q%d", i);
             snprintf(raw, sizeof raw, "q%d", i);
-            pl_cg_put(w, "%s q%d;\n", pl_cg_mem(x->dtype), i);
-            /* uniform along the row: no part of its offset is the inner set's */
-            char base[24];
-            snprintf(base, sizeof base, "b%d", x->operand);
-            pl_cg_load(w, x->operand, to, base);
+            if (!t->early[i]) {
+                pl_cg_put(w, "%s q%d;\n", pl_cg_mem(x->dtype), i);
+                put_row_load(w, i, to);
+            }
             pl_cg_put(w, "const %s v%d = ", pl_cg_reg(x->dtype), i);
             pl_cg_from(w, x->dtype, raw);
             pl_cg_put(w, ";\n");
@@ -331,7 +348,7 @@ static void put_fresh_loads(pl_cg *w, const stages *t, int stage)
         if (need[i] && p->instr[i].code == PL_FORM_LOAD && !held(t, i)) {
             char to[24];
             snprintf(to, sizeof to, "q%d", i);
-            declare_raw(w, i, "");
+            declare_raw(w, i, "q", "");
             put_load(w, i, to);
         }
 }
@@ -370,6 +387,33 @@ static void put_sum_take(pl_cg *w, int i, bool var)
               pl_cg_acc(d, fn), v);
 }
 
+/* What sum i of a stage (or its variance) adds up in, and the number that its parts are told apart by. */
+static const char *sum_type(const pl_cg_pass *p, int i)
+{
+    const pl_form_instr *x = &p->instr[i];
+    return pl_cg_acc(p->instr[x->arg[0]].dtype, x->reduce == PL_REDUCE_MOMENTS ? PL_REDUCE_SUM : x->reduce);
+}
+
+static const char *sum_fold(const pl_cg_pass *p, int i)
+{
+    pl_reduce_fn fn = p->instr[i].reduce;
+    return pl_cg_fold(fn == PL_REDUCE_MOMENTS ? PL_REDUCE_SUM : fn);
+}
+
+/* p<k>: what the warp has of sum i. Rows of several warps leave it for the others. */
+static void put_sum_part(pl_cg *w, int i, bool var)
+{
+    const pl_cg_pass *p = w->p;
+    const char *fold = sum_fold(p, i), *type = sum_type(p, i);
+    int k = var ? i + 1 : i;
+    pl_cg_put(w, "const %s p%d = p_row<%s, %s>(p_within<%s>(%s%d));\n", type, k, fold, p->tx > 32 ? "32" : "T", fold,
+              var ? "va" : "ac", i);
+    if (p->tx > 32)
+        pl_cg_put(w, "__shared__ __align__(16) %s x%d[%d][T / 32];\n"
+                     "if (threadIdx.x %% 32 == 0) x%d[threadIdx.x / T][threadIdx.x %% T / 32] = p%d;\n", type, k, p->ty,
+                  k, k);
+}
+
 /* The row's result, rounded to its dtype, as v<i>; a variance is v<i+1>. */
 static void put_sum_end(pl_cg *w, int i, bool var)
 {
@@ -377,11 +421,12 @@ static void put_sum_end(pl_cg *w, int i, bool var)
     const pl_form_instr *x = &p->instr[i];
     pl_dtype d = p->instr[x->arg[0]].dtype;
     bool moments = x->reduce == PL_REDUCE_MOMENTS;
-    pl_reduce_fn fn = moments ? PL_REDUCE_SUM : x->reduce;
     int k = var ? i + 1 : i;
     char total[96], raw[24];
-    snprintf(total, sizeof total, "p_row<%s, T>(p_within<%s>(%s%d))", pl_cg_fold(fn),
-             pl_cg_fold(fn), var ? "va" : "ac", i);
+    if (p->tx > 32)
+        snprintf(total, sizeof total, "p_tree<%s, T / 32>(x%d[threadIdx.x / T], 1)", sum_fold(p, i), k);
+    else
+        snprintf(total, sizeof total, "p%d", k);
     snprintf(raw, sizeof raw, moments && !var ? "mean%d" : "tot%d", k);
     pl_cg_put(w, "const %s %s = (%s)%s%s;\n", pl_cg_reg(d), raw, pl_cg_reg(d), total,
               !moments ? "" : d == PL_F64 ? " / (double)N_" : " / (float)N_");
@@ -390,6 +435,19 @@ static void put_sum_end(pl_cg *w, int i, bool var)
     pl_cg_cast(w, p->instr[k].dtype, acc, raw);
     pl_cg_put(w, ";\n");
     snprintf(w->ref[k], sizeof *w->ref, "v%d", k);
+}
+
+static void put_sums_end(pl_cg *w, const stages *t, int stage)
+{
+    bool any = false, var = false;
+    for (int i = 0; i < w->p->n_instr; i++)
+        if (sums_in(t, i, stage, &var)) {
+            put_sum_part(w, i, var);
+            any = true;
+        }
+    if (any && w->p->tx > 32) pl_cg_put(w, "p_row_wait<T>();\n");
+    for (int i = 0; i < w->p->n_instr; i++)
+        if (sums_in(t, i, stage, &var)) put_sum_end(w, i, var);
 }
 
 static void put_stage(pl_cg *w, const stages *t, int stage)
@@ -417,7 +475,7 @@ static void put_stage(pl_cg *w, const stages *t, int stage)
         if (sums_in(t, i, stage, &var)) put_sum_take(w, i, var);
     for (int s = 0; last && s < p->n_sink; s++) {
         const pl_cg_sink *k = &p->sink[s];
-        if (k->kind == PL_FORM_REDUCE)
+        if (k->kind == PL_FORM_REDUCE && pl_cg_twin(p, s) == s)
             pl_cg_put(w, "cs%d[c][j] = %s::op(cs%d[c][j], (%s)%s);\n", s, pl_cg_fold(k->reduce), s,
                       pl_cg_acc(p->instr[k->src].dtype, k->reduce), w->ref[k->src]);
         if (k->kind != PL_FORM_STORE) continue;
@@ -431,8 +489,7 @@ static void put_stage(pl_cg *w, const stages *t, int stage)
             pl_cg_put(w, "if (on_) *(p_vec<%s, V> *)(W%d + (row_ * N_ + e_)) = w%d;\n",
                       pl_cg_mem(p->sink[s].dtype), s, s);
     pl_cg_put(w, "}\n}\n");
-    for (int i = 0; i < p->n_instr; i++)
-        if (sums_in(t, i, stage, &var)) put_sum_end(w, i, var);
+    put_sums_end(w, t, stage);
 }
 
 static void put_rows(pl_cg *w)
@@ -466,12 +523,26 @@ static void put_bases(pl_cg *w)
     }
 }
 
-static void put_head(pl_cg *w)
+/* Registers of what stays for a row and of columns' sums. */
+static int registers(const stages *t)
 {
+    const pl_cg_pass *p = t->p;
+    int elems = p->steps * p->vec, n = 0;
+    for (int i = 0; i < p->n_instr; i++)
+        if (t->kept[i] || stays(t, i))
+            n += t->kept[i] ? elems : elems * (int)pl_dtype_bytes(p->instr[i].dtype) / 4;
+    for (int s = 0; s < p->n_sink; s++) n += elems * (p->sink[s].kind == PL_FORM_REDUCE && pl_cg_twin(p, s) == s);
+    return n;
+}
+
+static void put_head(pl_cg *w, const stages *t)
+{
+    enum { TWO_BLOCKS = 100 };
     const pl_cg_pass *p = w->p;
     int rows = pl_cg_size(w, p->size[PL_CG_OUTER]), n = pl_cg_size(w, p->size[PL_CG_INNER]);
-    pl_cg_put(w, "extern \"C\" __global__ void __launch_bounds__(%d) " PL_CODE_ENTRY
-                 "(const GRID_CONST p_args a)\n{\n", p->tx * p->ty);
+    pl_cg_put(w, "extern \"C\" __global__ void __launch_bounds__(%d%s) " PL_CODE_ENTRY
+                 "(const GRID_CONST p_args a)\n{\n", p->tx * p->ty,
+              p->columns && p->tx <= 32 && registers(t) <= TWO_BLOCKS ? ", 2" : "");
     pl_cg_put(w, "enum { V = %d, T = %d, STEPS = %d };\n", p->vec, p->tx,
               p->steps ? p->steps : 1);
     pl_cg_put(w, "const I N_ = a.s[%d], t_ = threadIdx.x %% T;\n", n);
@@ -493,36 +564,74 @@ static int chunk_bytes(const pl_cg_pass *p, int i)
     return p->vec * (int)pl_dtype_bytes(p->op[p->instr[i].operand].dtype);
 }
 
-/* What can come ahead: whole words, as far as shared memory goes. */
+/* What can come ahead: whole words as far as shared memory goes, the rest as far as registers do. */
 static void find_ahead(stages *t)
 {
     const pl_cg_pass *p = t->p;
+    int room = EARLY_REGS;
     for (int i = 0; p->columns && i < p->n_instr; i++) {
+        if (p->used[i] && p->instr[i].code == PL_FORM_LOAD && !(t->dep[i] & PL_CG_DEP_J)) t->early[i] = true;
         if (!stays(t, i)) continue;
         const pl_cg_operand *o = &p->op[p->instr[i].operand];
-        int chunk = chunk_bytes(p, i), bytes = PL_CG_LANES * p->steps * p->tx * chunk;
+        int chunk = chunk_bytes(p, i), bytes = PL_CG_LANES * p->steps * p->tx * chunk, regs = p->steps * chunk / 4;
         bool words = pl_cg_access_of(p, o, p->vec) == PL_CG_VECTOR && !o->bits && (chunk == 4 || chunk == 8 || chunk == 16);
-        if (!words || t->shared + bytes > SHARED_BYTES) continue;
-        t->ahead[i] = 1 + t->shared;
-        t->shared += bytes;
+        if (!words) continue;
+        if (t->shared + bytes <= SHARED_BYTES) {
+            t->ahead[i] = 1 + t->shared;
+            t->shared += bytes;
+        } else if (regs <= room) {
+            t->early[i] = true;
+            room -= regs;
+        }
     }
+}
+
+static bool sends(const stages *t)
+{
+    bool any = t->shared > 0;
+    for (int i = 0; i < t->p->n_instr; i++) any |= t->early[i];
+    return any;
 }
 
 /* Sends for row r_, if there is one. */
 static void put_send(pl_cg *w, const stages *t)
 {
     const pl_cg_pass *p = w->p;
+    char to[24];
     pl_cg_put(w, "if (r_ < hi_) {\nconst I o_ = lead_ * A_ + r_;\n");
     put_bases(w);
     open_chunks(w, true);
     for (int i = 0; i < p->n_instr; i++) {
-        if (!t->ahead[i]) continue;
         int k = p->instr[i].operand, chunk = chunk_bytes(p, i);
+        if (t->early[i] && t->dep[i] & PL_CG_DEP_J) {
+            snprintf(to, sizeof to, "n%d[c]", i);
+            put_load(w, i, to);
+        }
+        if (!t->ahead[i]) continue;
         pl_cg_put(w, "p_send<%d>(sm_ + %d + ((lane_ * STEPS + c) * T + t_) * %d, P%d + (b%d", chunk, t->ahead[i] - 1, chunk, k, k);
         pl_cg_offset(w, k, PL_CG_INNER);
         pl_cg_put(w, "));\n");
     }
-    pl_cg_put(w, "}\n}\n}\n");
+    pl_cg_put(w, "}\n}\n");
+    for (int i = 0; i < p->n_instr; i++)
+        if (t->early[i] && !(t->dep[i] & PL_CG_DEP_J)) {
+            snprintf(to, sizeof to, "n%d", i);
+            put_row_load(w, i, to);
+        }
+    pl_cg_put(w, "}\n");
+}
+
+/* Where what is sent for comes to, if that is registers. */
+static void declare_early(pl_cg *w, const stages *t, const char *to)
+{
+    const pl_cg_pass *p = w->p;
+    for (int i = 0; i < p->n_instr; i++) {
+        if (!t->early[i]) continue;
+        if (t->dep[i] & PL_CG_DEP_J)
+            declare_raw(w, i, to, "[STEPS]");
+        else
+            pl_cg_put(w, "%s %s%d;\n", pl_cg_mem(p->instr[i].dtype), to, i);
+    }
 }
 
 /* What came, into registers. */
@@ -530,11 +639,15 @@ static void put_take(pl_cg *w, const stages *t)
 {
     const pl_cg_pass *p = w->p;
     for (int i = 0; i < p->n_instr; i++)
-        if (t->ahead[i]) declare_raw(w, i, "[STEPS]");
-    pl_cg_put(w, "p_came();\n");
+        if (t->ahead[i]) declare_raw(w, i, "q", "[STEPS]");
+    declare_early(w, t, "q");
+    for (int i = 0; i < p->n_instr; i++)
+        if (t->early[i] && !(t->dep[i] & PL_CG_DEP_J)) pl_cg_put(w, "q%d = n%d;\n", i, i);
+    if (t->shared) pl_cg_put(w, "p_came();\n");
     open_chunks(w, true);
     for (int i = 0; i < p->n_instr; i++) {
         const pl_cg_operand *o = &p->op[p->instr[i].operand];
+        if (t->early[i] && t->dep[i] & PL_CG_DEP_J) pl_cg_put(w, "q%d[c] = n%d[c];\n", i, i);
         if (!t->ahead[i]) continue;
         pl_cg_put(w, "q%d[c] = *(const ", i);
         if (pl_cg_bytes(p, o))
@@ -555,7 +668,7 @@ static void open_rows(pl_cg *w, const stages *t)
         along = pl_cg_size(w, p->walk.size[p->walk.along]);
     for (int s = 0; s < p->n_sink; s++) {
         const pl_cg_sink *k = &p->sink[s];
-        if (k->kind != PL_FORM_REDUCE) continue;
+        if (k->kind != PL_FORM_REDUCE || pl_cg_twin(p, s) != s) continue;
         const char *acc = pl_cg_acc(p->instr[k->src].dtype, k->reduce);
         pl_cg_put(w, "%s cs%d[STEPS][V];\n_Pragma(\"unroll\") for (int c = 0; c < STEPS; c++) "
                      "for (int j = 0; j < V; j++) cs%d[c][j] = %s::none<%s>();\n", acc, s, s,
@@ -566,35 +679,31 @@ static void open_rows(pl_cg *w, const stages *t)
               along, parts, part);
     pl_cg_put(w, "const I hi_ = A_ - lo_ < a.s[%d] ? A_ : lo_ + a.s[%d];\n", part, part);
     pl_cg_put(w, "__shared__ __align__(16) unsigned char sm_[%d];\nI r_ = lo_ + 2 * lane_;\n", t->shared > most ? t->shared : most);
-    if (t->shared) put_send(w, t);
+    declare_early(w, t, "n");
+    if (sends(t)) put_send(w, t);
     pl_cg_put(w, "while (r_ < hi_) {\nconst I row_ = lead_ * A_ + r_, o_ = row_;\nconst bool on_ = true;\n"
                  "r_ += r_ - lo_ & 1 ? 2 * %d - 1 : 1;\n", PL_CG_LANES);
-    if (t->shared) {
+    if (sends(t)) {
         put_take(w, t);
         put_send(w, t);
     }
     put_bases(w);
 }
 
-/* The lanes' sums into one, a lane for each chunk; a tree, as p_lanes has it. */
+/* The lanes' sums into one, a thread for each column; a tree, as p_lanes has it. */
 static void put_columns(pl_cg *w)
 {
     const pl_cg_pass *p = w->p;
+    int cols = p->steps * p->tx * p->vec;
     for (int s = 0; s < p->n_sink; s++) {
         const pl_cg_sink *k = &p->sink[s];
-        if (k->kind != PL_FORM_REDUCE) continue;
-        const char *acc = pl_cg_acc(p->instr[k->src].dtype, k->reduce), *fold = pl_cg_fold(k->reduce);
-        pl_cg_put(w, "{\n%s *const sm = (%s *)sm_;\n__syncthreads();\n", acc, acc);
-        pl_cg_put(w, "_Pragma(\"unroll\") for (int c = 0; c < STEPS; c++) for (int j = 0; j < V; j++) "
-                     "sm[((lane_ * STEPS + c) * T + t_) * V + j] = cs%d[c][j];\n__syncthreads();\n", s);
-        pl_cg_put(w, "for (I c = lane_; c < STEPS; c += %d) {\nconst I e_ = (c * T + t_) * V;\n"
-                     "if (e_ < N_) for (int j = 0; j < V; j++) {\n%s l[%d];\n", PL_CG_LANES, acc,
-                  PL_CG_LANES);
-        pl_cg_put(w, "_Pragma(\"unroll\") for (int k = 0; k < %d; k++) l[k] = sm[((k * STEPS + c) * T + "
-                     "t_) * V + j];\n", PL_CG_LANES);
-        pl_cg_put(w, "((%s *)a.p[%d])[(I)blockIdx.x * N_ + e_ + j] = p_within<%s>(l);\n", acc,
-                  pl_cg_pointer(w, PL_CODE_WORK, 0, k->partial, 16), fold);
-        pl_cg_put(w, "}\n}\n}\n");
+        if (k->kind != PL_FORM_REDUCE || pl_cg_twin(p, s) != s) continue;
+        const char *acc = pl_cg_acc(p->instr[k->src].dtype, k->reduce);
+        pl_cg_put(w, "__syncthreads();\n_Pragma(\"unroll\") for (int c = 0; c < STEPS; c++) for (int j = 0; j < V; j++) "
+                     "((%s *)sm_)[((lane_ * STEPS + c) * T + t_) * V + j] = cs%d[c][j];\n__syncthreads();\n", acc, s);
+        pl_cg_put(w, "for (I e_ = threadIdx.x; e_ < N_; e_ += %d)\n((%s *)a.p[%d])[(I)blockIdx.x * N_ + e_] = "
+                     "p_tree<%s, %d>((const %s *)sm_ + e_, %d);\n", p->tx * p->ty, acc,
+                  pl_cg_pointer(w, PL_CODE_WORK, 0, k->partial, 16), pl_cg_fold(k->reduce), PL_CG_LANES, acc, cols);
     }
 }
 
@@ -608,7 +717,8 @@ pl_status pl_cg_row(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
     t.need = pl_arena_new(a, bool, n * MAX_STAGES);
     t.kept = pl_arena_new(a, bool, n);
     t.ahead = pl_arena_new(a, int, n);
-    if (!w || !dep || !t.phase || !t.need || !t.kept || !t.ahead) return PL_ERR_MEMORY;
+    t.early = pl_arena_new(a, bool, n);
+    if (!w || !dep || !t.phase || !t.need || !t.kept || !t.ahead || !t.early) return PL_ERR_MEMORY;
     pl_cg_deps(p, p->vec, dep);
     for (int i = 0; i < p->n_instr; i++) /* what varies in a row is an element's */
         if (dep[i] & PL_CG_DEP_I) dep[i] |= PL_CG_DEP_J;
@@ -617,7 +727,7 @@ pl_status pl_cg_row(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
                t.n);
     find_kept(&t);
     find_ahead(&t);
-    put_head(w);
+    put_head(w, &t);
     if (p->columns) open_rows(w, &t);
     put_held(w, &t);
     for (int i = 0; i < p->n_instr; i++)
@@ -626,7 +736,7 @@ pl_status pl_cg_row(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
     put_rows(w);
     int64_t blocks = (p->size[PL_CG_OUTER] + p->ty - 1) / p->ty;
     if (p->columns) {
-        pl_cg_put(w, "}\n");
+        pl_cg_put(w, "%s}\n", p->tx > 32 ? "p_row_wait<T>();\n" : "");
         put_columns(w);
         blocks = p->walk.n == 3 ? p->walk.size[0] * p->parts : p->parts;
     }

@@ -72,7 +72,7 @@ static void put_pair_index(pl_cg *w)
 }
 
 /* Sums: lanes take pairs of rows, in order; where a segment begins or ends inside one, one row. */
-static void put_pairs(pl_cg *w, const int *lvl, const int *dep)
+static void put_pairs(pl_cg *w, const int *lvl, const int *dep, const pl_cg_pair *pair)
 {
     const pl_cg_pass *p = w->p;
     const pl_cg_counts before = w->n;
@@ -81,7 +81,9 @@ static void put_pairs(pl_cg *w, const int *lvl, const int *dep)
         bool counted = pairs_are_a_dim(p);
         pl_cg_put(w, "if (!(row_ - lo_ & 1)) {\n%swhile (row_ + %d * Y_ + 1 < end_) {\nenum { U = %d };\n",
                   counted ? "I h_ = row_ - seg_ >> 1;\n" : "", p->unroll - 2, p->unroll);
+        w->pair = *pair;
         pl_cg_step(w, lvl, dep, put_pair_index);
+        w->pair.on = false;
         pl_cg_put(w, "row_ += U * Y_;\n%s}\nif (row_ >= end_) break;\n}\n", counted ? "h_ += U / 2 * Y_;\n" : "");
         w->n = before;
     }
@@ -106,9 +108,11 @@ static void put_rows(pl_cg *w, const int *lvl, const int *dep)
     }
 }
 
-static void put_walk(pl_cg *w, const int *lvl, const int *dep)
+static pl_status put_walk(pl_cg *w, const int *lvl, const int *dep)
 {
     const pl_cg_pass *p = w->p;
+    pl_cg_pair pair = {0};
+    if (p->reduces && pairs_are_a_dim(p)) PL_TRY(pl_cg_find_pair(p, dep, w->a, &pair));
     if (p->seg) { /* row_ is the lane's next row; its segment begins at seg_ */
         int64_t len = 1;
         for (int d = p->first[PL_CG_ALONG] + p->seg; d < p->first[PL_CG_INNER]; d++)
@@ -123,10 +127,11 @@ static void put_walk(pl_cg *w, const int *lvl, const int *dep)
         pl_cg_put(w, "{\nconst I seg_ = 0, end_ = hi_;\n");
     }
     if (p->reduces)
-        put_pairs(w, lvl, dep);
+        put_pairs(w, lvl, dep, &pair);
     else
         put_rows(w, lvl, dep);
     pl_cg_put(w, "}\n");
+    return PL_OK;
 }
 
 pl_status pl_cg_sheet(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
@@ -162,9 +167,11 @@ pl_status pl_cg_sheet(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
     put_bases(w);
     pl_cg_hoist(w, lvl, dep, 0);
     pl_cg_accumulators(w);
-    put_walk(w, lvl, dep);
-    if (p->reduces) pl_cg_put(w, "const I to_ = (o_ * (I)a.m[%d].d + part_) * N_ + e_;\n", parts);
-    pl_cg_totals(w);
+    PL_TRY(put_walk(w, lvl, dep));
+    if (p->reduces)
+        pl_cg_put(w, "const I to_ = (o_ * (I)a.m[%d].d + part_) * N_ + %s;\n", parts,
+                  p->ty <= PL_CG_FEW_LANES ? "tile_ * (I)blockDim.x * V" : "e_");
+    PL_TRY(pl_cg_totals(w));
     pl_cg_put(w, "}\n");
     return pl_cg_finish(w, (uint32_t)(p->tiles * p->parts * p->size[PL_CG_OUTER]),
                         (uint32_t)p->tx, (uint32_t)p->ty, out);

@@ -39,11 +39,29 @@ static void declare_raw(pl_cg *w, int i, bool per_element, const char *tail)
         pl_cg_put(w, "%s q%d%s;\n", mem, i, tail);
 }
 
+/* The element of the row that has the pair's share: y_ is whether that is the second. */
+static void unpack_pair(pl_cg *w, int i)
+{
+    pl_dtype d = w->p->instr[i].dtype;
+    char raw[2][32];
+    for (int k = 0; k < 2; k++) snprintf(raw[k], sizeof raw[k], "q%d[u + %d].x[j]", i, k);
+    pl_cg_put(w, "const %s v%d = y_ ? ", pl_cg_reg(d), i);
+    pl_cg_from(w, d, raw[1]);
+    pl_cg_put(w, " : ");
+    pl_cg_from(w, d, raw[0]);
+    pl_cg_put(w, ";\n");
+    snprintf(w->ref[i], sizeof *w->ref, "v%d", i);
+}
+
 /* v<i> from what was loaded. */
 static void unpack(pl_cg *w, int i, bool per_element, const char *tail)
 {
     pl_dtype d = w->p->instr[i].dtype;
     char raw[32];
+    if (w->pair.on && w->pair.varies[i]) {
+        unpack_pair(w, i);
+        return;
+    }
     if (pl_cg_word(w->p, i))
         snprintf(raw, sizeof raw, "(q%d%s >> j & 1)", i, tail);
     else if (pl_cg_bytes(w->p, &w->p->op[w->p->instr[i].operand]))
@@ -61,6 +79,11 @@ static void unpack(pl_cg *w, int i, bool per_element, const char *tail)
 /* Instruction i where its operands are in scope. */
 static void value(pl_cg *w, int i, bool per_element, const char *tail)
 {
+    if (w->pair.on && i == w->pair.eq) {
+        pl_cg_put(w, "const int v%d = x_ | y_;\n", i);
+        snprintf(w->ref[i], sizeof *w->ref, "v%d", i);
+        return;
+    }
     switch (w->p->instr[i].code) {
     case PL_FORM_LOAD: unpack(w, i, per_element, tail); break;
     case PL_FORM_RAMP: pl_cg_ramp(w, i); break;
@@ -143,7 +166,7 @@ void pl_cg_accumulators(pl_cg *w)
     const pl_cg_pass *p = w->p;
     for (int s = 0; s < p->n_sink; s++) {
         const pl_cg_sink *k = &p->sink[s];
-        if (k->kind != PL_FORM_REDUCE) continue;
+        if (k->kind != PL_FORM_REDUCE || pl_cg_twin(p, s) != s) continue;
         pl_dtype d = p->instr[k->src].dtype;
         if (k->reduce == PL_REDUCE_MOMENTS)
             pl_cg_put(w, "%s sh%d[V], su%d[V], sq%d[V];\n", pl_cg_reg(d), s, s, s);
@@ -164,6 +187,7 @@ static void take(pl_cg *w, int s)
     const pl_cg_sink *k = &w->p->sink[s];
     const char *v = w->ref[k->src];
     pl_dtype d = w->p->instr[k->src].dtype;
+    if (pl_cg_twin(w->p, s) != s) return;
     if (k->bits) {
         pl_cg_put(w, "w%d |= (unsigned)(%s != 0) << j;\n", s, v);
     } else if (k->kind == PL_FORM_STORE) {
@@ -205,7 +229,7 @@ static void put_loads(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl
 static void put_values(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w))
 {
     const pl_cg_pass *p = w->p;
-    pl_cg_put(w, "_Pragma(\"unroll\") for (int u = 0; u < U; u++) {\n");
+    pl_cg_put(w, "_Pragma(\"unroll\") for (int u = 0; u < U; u += %d) {\n", w->pair.on ? 2 : 1);
     index(w);
     for (int i = 0; i < p->n_instr; i++)
         if (lvl[i] == 2 && !(dep[i] & PL_CG_DEP_J)) value(w, i, false, "[u]");
@@ -215,6 +239,12 @@ static void put_values(pl_cg *w, const int *lvl, const int *dep, void (*index)(p
         else if (p->sink[s].kind == PL_FORM_STORE)
             pl_cg_put(w, "p_vec<%s, V> w%d;\n", pl_cg_mem(p->sink[s].dtype), s);
     open_elements(w);
+    if (w->pair.on) {
+        const pl_form_instr *e = &p->instr[w->pair.eq];
+        const char *place = w->ref[e->arg[1]];
+        pl_cg_put(w, "const int x_ = q%d[u].same(j, %s), y_ = q%d[u].same(j, %s + %d);\n", e->arg[0], place, e->arg[0],
+                  place, w->pair.step);
+    }
     for (int i = 0; i < p->n_instr; i++)
         if (lvl[i] == 2 && dep[i] & PL_CG_DEP_J) value(w, i, true, "[u]");
     for (int s = 0; s < p->n_sink; s++) take(w, s);
@@ -271,32 +301,55 @@ void pl_cg_put_result(pl_cg *w, int s, const char *val, const char *index)
     }
 }
 
+/* Sums of sink s, and the results of those that have the same. */
 static void leave(pl_cg *w, int s, const char *val, const char *index)
 {
-    const pl_cg_sink *k = &w->p->sink[s];
-    if (w->p->direct) {
-        pl_cg_put_result(w, s, val, index);
+    const pl_cg_pass *p = w->p;
+    const pl_cg_sink *k = &p->sink[s];
+    if (!p->direct) {
+        const char *acc = pl_cg_acc(p->instr[k->src].dtype, k->reduce);
+        pl_cg_put(w, "((%s *)a.p[%d])[%s] = %s;\n", acc,
+                  pl_cg_pointer(w, PL_CODE_WORK, 0, k->partial, 16), index, val);
         return;
     }
-    const char *acc = pl_cg_acc(w->p->instr[k->src].dtype, k->reduce);
-    pl_cg_put(w, "((%s *)a.p[%d])[%s] = %s;\n", acc,
-              pl_cg_pointer(w, PL_CODE_WORK, 0, k->partial, 16), index, val);
+    for (int i = s; i < p->n_sink; i++)
+        if (pl_cg_twin(p, i) == s && p->sink[i].kind == PL_FORM_REDUCE) pl_cg_put_result(w, i, val, index);
 }
+
+/* "t": what a thread has added up for sink s. */
+static void put_own(pl_cg *w, int s)
+{
+    const pl_cg_pass *p = w->p;
+    const pl_cg_sink *k = &p->sink[s];
+    pl_dtype d = p->instr[k->src].dtype;
+    pl_cg_put(w, "%s t[V];\n_Pragma(\"unroll\") for (int j = 0; j < V; j++) t[j] = ", pl_cg_acc(d, k->reduce));
+    if (k->reduce == PL_REDUCE_MOMENTS)
+        pl_cg_put(w, "p_moments(sh%d[j], su%d[j], sq%d[j], (%s)n_);\n", s, s, s, pl_cg_reg(d));
+    else
+        pl_cg_put(w, "ac%d[j];\n", s);
+}
+
+static bool adds_up(const pl_cg_pass *p, int s)
+{
+    return p->sink[s].kind == PL_FORM_REDUCE && pl_cg_twin(p, s) == s;
+}
+
+static int own_bytes(const pl_cg_pass *p, int s)
+{
+    const pl_cg_sink *k = &p->sink[s];
+    return (int)pl_cg_acc_bytes(p->instr[k->src].dtype, k->reduce) * p->tx * p->ty * p->vec;
+}
+
+/* ---- one sum after the other: every lane of the block, or many of a column ---- */
 
 static void one_total(pl_cg *w, int s)
 {
     const pl_cg_pass *p = w->p;
     const pl_cg_sink *k = &p->sink[s];
-    bool sheet = p->shape == PL_CG_SHEET;
-    const char *fold = pl_cg_fold(k->reduce),
-               *acc = pl_cg_acc(p->instr[k->src].dtype, k->reduce);
-    pl_cg_put(w, "{\n%s t[V];\n_Pragma(\"unroll\") for (int j = 0; j < V; j++) t[j] = ", acc);
-    if (k->reduce == PL_REDUCE_MOMENTS)
-        pl_cg_put(w, "p_moments(sh%d[j], su%d[j], sq%d[j], (%s)n_);\n", s, s, s,
-                  pl_cg_reg(p->instr[k->src].dtype));
-    else
-        pl_cg_put(w, "ac%d[j];\n", s);
-    if (sheet) {
+    const char *fold = pl_cg_fold(k->reduce), *acc = pl_cg_acc(p->instr[k->src].dtype, k->reduce);
+    pl_cg_put(w, "{\n");
+    put_own(w, s);
+    if (p->shape == PL_CG_SHEET) {
         pl_cg_put(w, "p_lanes<%s>(t, sm_, (int)(threadIdx.y * blockDim.x + threadIdx.x), "
                      "(int)threadIdx.y, (int)blockDim.y, (int)blockDim.x);\n", fold);
         pl_cg_put(w, "if (on_ && threadIdx.y == 0)\n"
@@ -311,19 +364,77 @@ static void one_total(pl_cg *w, int s)
     pl_cg_put(w, "}\n}\n");
 }
 
-void pl_cg_totals(pl_cg *w)
+static void each_total(pl_cg *w)
 {
     const pl_cg_pass *p = w->p;
-    size_t most = 0;
-    for (int s = 0; s < p->n_sink; s++) {
-        const pl_cg_sink *k = &p->sink[s];
-        if (k->kind != PL_FORM_REDUCE) continue;
-        size_t one = pl_cg_acc_bytes(p->instr[k->src].dtype, k->reduce);
-        if (one > most) most = one;
-    }
-    if (!most) return;
-    size_t n = (size_t)(p->tx * p->ty) * (p->shape == PL_CG_SHEET ? (size_t)p->vec : 1);
-    pl_cg_put(w, "__shared__ __align__(16) unsigned char sm_[%zu];\n", n * most);
+    int most = 0;
     for (int s = 0; s < p->n_sink; s++)
-        if (p->sink[s].kind == PL_FORM_REDUCE) one_total(w, s);
+        if (adds_up(p, s) && own_bytes(p, s) > most) most = own_bytes(p, s);
+    pl_cg_put(w, "__shared__ __align__(16) unsigned char sm_[%d];\n",
+              p->shape == PL_CG_SHEET ? most : most / p->vec);
+    for (int s = 0; s < p->n_sink; s++)
+        if (adds_up(p, s)) one_total(w, s);
+}
+
+/* ---- columns of few lanes: all sums at once, a thread for each column of each ---- */
+
+enum { TOTAL_BYTES = 32 << 10 };
+
+/* What the sinks [lo, hi) left in shared memory, sink s from at[s] on. */
+static void put_columns(pl_cg *w, const int *at, int lo, int hi)
+{
+    const pl_cg_pass *p = w->p;
+    int cols = p->tx * p->vec, threads = p->tx * p->ty, from = 0;
+    pl_cg_put(w, "__syncthreads();\n");
+    for (int s = lo; s < hi; s++) {
+        const pl_cg_sink *k = &p->sink[s];
+        if (!adds_up(p, s)) continue;
+        const char *acc = pl_cg_acc(p->instr[k->src].dtype, k->reduce);
+        pl_cg_put(w, "{\nconst int c_ = x_ < %d ? x_ + %d : x_ - %d;\n", from, threads - from, from);
+        pl_cg_put(w, "if (c_ < %d && tile_ * %d + c_ < N_) {\n", cols, cols);
+        pl_cg_put(w, "const %s v_ = p_tree<%s, %d>((const %s *)(sm_ + %d) + c_, %d);\n", acc,
+                  pl_cg_fold(k->reduce), p->ty, acc, at[s], cols);
+        leave(w, s, "v_", "to_ + c_");
+        pl_cg_put(w, "}\n}\n");
+        from = (from + cols) % threads;
+    }
+}
+
+static pl_status all_totals(pl_cg *w)
+{
+    const pl_cg_pass *p = w->p;
+    int *at = pl_arena_new(w->a, int, p->n_sink + 1), most = 0, lo = 0;
+    if (!at) return PL_ERR_MEMORY;
+    for (int s = 0, used = 0; s < p->n_sink; s++) {
+        if (!adds_up(p, s)) continue;
+        if (used + own_bytes(p, s) > TOTAL_BYTES) used = 0;
+        at[s] = used;
+        used += own_bytes(p, s);
+        if (used > most) most = used;
+    }
+    pl_cg_put(w, "__shared__ __align__(16) unsigned char sm_[%d];\n"
+                 "const int x_ = (int)(threadIdx.y * blockDim.x + threadIdx.x);\n", most);
+    for (int s = 0; s < p->n_sink; s++) {
+        if (!adds_up(p, s)) continue;
+        if (at[s] == 0 && s > lo) {
+            put_columns(w, at, lo, s);
+            pl_cg_put(w, "__syncthreads();\n");
+            lo = s;
+        }
+        pl_cg_put(w, "{\n");
+        put_own(w, s);
+        pl_cg_put(w, "_Pragma(\"unroll\") for (int j = 0; j < V; j++) ((%s *)(sm_ + %d))[x_ * V + j] = t[j];\n}\n",
+                  pl_cg_acc(p->instr[p->sink[s].src].dtype, p->sink[s].reduce), at[s]);
+    }
+    put_columns(w, at, lo, p->n_sink);
+    return PL_OK;
+}
+
+pl_status pl_cg_totals(pl_cg *w)
+{
+    const pl_cg_pass *p = w->p;
+    if (!p->reduces) return PL_OK;
+    if (p->shape == PL_CG_SHEET && p->ty <= PL_CG_FEW_LANES) return all_totals(w);
+    each_total(w);
+    return PL_OK;
 }
