@@ -222,7 +222,8 @@ TEST(lgt_folders_that_do_not_fit)
     } cases[] = {{{"latent=16"}, "wanted is [4,16,16]"},
                  {{"data.style_dirs=[style0, elsewhere]"}, "elsewhere: no such folder"},
                  {{"model.styles=3"}, "names 2 folders, model.styles is 3"},
-                 {{"data.style_dirs=[style0, empty]"}, "empty: no .pt files"}};
+                 {{"data.style_dirs=[style0, empty]"}, "empty: no .pt files"},
+                 {{"data.path=elsewhere"}, "are both set"}};
     char path[640];
     CHECK_OK(generate("set", 12));
     CHECK_OK(pl_sys_make_dirs(in_dir("set/empty")));

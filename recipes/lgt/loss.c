@@ -72,9 +72,13 @@ static pl_val sorted_by_sample(pl_graph *g, pl_val x, int k, pl_val positions, p
 
 static pl_val distance_by_sample(pl_graph *g, pl_val x, pl_val y, int k, pl_val positions, pl_val directions)
 {
+    pl_scope_push(g, "swd");
+    pl_scope_full(g);
     directions = pl_nn_normalize(g, directions, 0, 1e-12);
-    return pl_loss_mse(g, sorted_by_sample(g, x, k, positions, directions),
-                       sorted_by_sample(g, y, k, positions, directions));
+    pl_val d = pl_loss_mse(g, sorted_by_sample(g, x, k, positions, directions),
+                           sorted_by_sample(g, y, k, positions, directions));
+    pl_scope_pop(g);
+    return d;
 }
 
 pl_val lgt_style_distance(pl_graph *g, const lgt_config *c, pl_val x, pl_val y, const pl_val *rows,
