@@ -328,6 +328,32 @@ TEST(fluxflow_adaptive_weights)
     }
 }
 
+/* KL of two samples of 2 x 2 x 3 and its gradient by mu, with a floor of 0.5: elements at 0 count the floor and have no
+ * gradient, those at mu 3 count 4.5 and have 3. */
+TEST(fluxflow_free_bits)
+{
+    pl_store *store = pl_store_new();
+    pl_graph *g = pl_graph_new(store);
+    pl_type type = PL_TYPE(PL_F32, 2, 2, 2, 3);
+    pl_val mu = pl_input(g, "mu", type), logvar = pl_input(g, "logvar", type), slope = PL_NO_VAL;
+    pl_val kl = flux_kl(g, mu, logvar, 0.5), plain = flux_kl(g, mu, logvar, 0);
+    pl_grad(g, kl, &mu, 1, &slope);
+    pl_output(g, "slope", slope);
+    pl_output(g, "kl", kl);
+    pl_output(g, "plain", plain);
+    CHECK_OK(pl_graph_status(g));
+    graph_eval *e = graph_eval_new(g, true);
+    for (int i = 0; i < 4; i++) ((float *)graph_eval_at(e, mu))[5 * i] = 3;
+    CHECK_OK(graph_eval_run(e));
+    CHECK(fabsf(*(float *)graph_eval_at(e, kl) - (4 * 4.5f + 20 * 0.5f) / 2) < 1e-5f);
+    CHECK(fabsf(*(float *)graph_eval_at(e, plain) - 4 * 4.5f / 2) < 1e-5f);
+    const float *d = graph_eval_at(e, slope);
+    for (int i = 0; i < 24; i++) CHECK(fabsf(d[i] - (i % 5 == 0 && i < 20 ? 1.5f : 0)) < 1e-6f);
+    graph_eval_free(e);
+    pl_graph_free(g);
+    pl_store_free(store);
+}
+
 /* The authors' schedules move with every update, so that with two resolutions half the steps end them. */
 TEST(fluxflow_schedules_of_resolutions)
 {

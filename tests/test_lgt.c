@@ -249,7 +249,7 @@ static pl_status way(bool shrinking, int steps, double t0, double *out)
     pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 1, 4, 4, 4));
     lgt_batch b = {.t = pl_input(g, "t", PL_TYPE(PL_F32, 1)), .style = pl_input(g, "s", PL_TYPE(PL_I64, 1)),
                    .uncond = PL_NO_VAL, .first = PL_NO_VAL, .noise = PL_NO_VAL};
-    pl_val end = lgt_integrate(m, &c, &b, x);
+    pl_val end = lgt_integrate(m, &c, &b, x, PL_NO_VAL);
     pl_output(g, "end", end);
     pl_val bias = pl_nn_read(m, pl_store_find(store, "model.out.2.bias"));
     PL_TRY(pl_nn_finish(m));
