@@ -155,6 +155,7 @@ static pl_status evaluate(trainer *t, int64_t step)
     if (rc == PL_ERR_STOPPED) return PL_OK;
     if (rc == PL_OK) rc = check_reach(t, &e);
     if (rc != PL_OK) return rc;
+    if (e.n == 0) return PL_OK;
     show_eval(t, step, &e);
     note_metric(t, step, &e);
     const char *watched = pl_config_text(pl_run_config(t->run), "schedule.plateau.metric");

@@ -259,6 +259,10 @@ typedef struct pl_recipe {
     /* Optional, for `generate --raw`: writes a sample of the recipe's own below dir, which exists, in files as
      * people keep such data, where these are no pictures (pl_image_feed.draw). */
     pl_status (*data_write)(const pl_config *c, pl_subset subset, int64_t sample, const char *dir);
+    /* The same where samples share files: writes count[subset] of them (data: what data_open gave). done is called
+     * after each. */
+    pl_status (*data_write_set)(const pl_config *c, void *data, const char *dir, const int64_t count[2],
+                                void (*done)(void *ctx, pl_subset subset, int64_t sample), void *ctx);
 } pl_recipe;
 
 typedef const pl_recipe *(*pl_recipe_entry_fn)(void);

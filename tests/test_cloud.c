@@ -599,6 +599,66 @@ TEST(cloud_seed_compat_flattens_nothing)
     CHECK(memcmp(&b[0], &b[1], sizeof b[0]) != 0 && memcmp(&b[1], &b[2], sizeof b[0]) == 0);
 }
 
+/* Made-up skies written as flights and read again: labels, angles and frames (whose range is 1 then) are those of
+ * the samples; half of them are a flight's, the evaluation's are another's. */
+TEST(cloud_flights_are_generated)
+{
+    if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
+    static const char *const make[] = {"frames=3", "height=10", "width=8", "data.first_row=2", "data.samples=5", "data.eval_samples=2"};
+    char dir[400], key[512];
+    float sky[80];
+    pl_run *run = NULL;
+    void *data = NULL, *made = NULL;
+    snprintf(dir, sizeof dir, "%s/made", pl_test_dir());
+    CHECK_OK(pl_run_open("cloud/tiny", make, 6, &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK_OK(pl_run_generate_raw(run, dir, 0, 0, NULL, NULL));
+    CHECK_OK(cloud_sky_open(run->config, &made));
+    snprintf(key, sizeof key, "data.flights=%s", dir);
+    const char *const read[] = {key, "frames=3", "height=10", "width=8", "data.first_row=2", "data.contrast=0",
+                                "data.standardise=false", "data.flat_field=false", "data.eval_flights=12Feb25"};
+    pl_run *reader = NULL;
+    CHECK_OK(pl_run_open("cloud/tiny", read, 9, &reader));
+    CHECK_OK(cloud_flights_open(reader->config, &data));
+    CHECK_INT(cloud_flights_size(data, PL_SUBSET_TRAIN), 5);
+    CHECK_INT(cloud_flights_size(data, PL_SUBSET_EVAL), 2);
+    for (int64_t i = 0; i < 7; i++) {
+        pl_subset subset = i < 5 ? PL_SUBSET_TRAIN : PL_SUBSET_EVAL;
+        int64_t sample = i < 5 ? i : i - 5;
+        cloud_truth truth = cloud_sky_truth(subset, sample);
+        one_sample b;
+        pl_batch batch = {.find = find_input, .find_ctx = &b};
+        CHECK_OK(cloud_flights_read(data, subset, &sample, 1, &batch));
+        CHECK_NEAR((double)b.target[0] * CLOUD_STD_KM + CLOUD_MEAN_KM, truth.km, 1e-5);
+        CHECK_NEAR((double)b.angles[0] * CLOUD_ZENITH_STD + CLOUD_ZENITH_MEAN, truth.zenith, 1e-4);
+        CHECK_NEAR((double)b.angles[1] * CLOUD_AZIMUTH_STD + CLOUD_AZIMUTH_MEAN, truth.azimuth, 1e-3);
+        for (int t = 0; t < 3; t++) {
+            cloud_sky_frame(made, subset, sample, t, sky);
+            float lo = sky[0], hi = sky[0];
+            for (int p = 1; p < 80; p++) lo = fminf(lo, sky[p]), hi = fmaxf(hi, sky[p]);
+            for (int p = 0; p < 80; p++) CHECK_NEAR((double)b.frames[80 * t + p], (double)((sky[p] - lo) / (hi - lo)), 1e-4);
+        }
+    }
+    cloud_flights_close(data);
+    cloud_sky_close(made);
+    pl_run_free(reader);
+    pl_run_free(run);
+}
+
+/* The authors' phases over generated flights, at toy sizes, from the command line. */
+TEST(cloud_flights_in_phases)
+{
+    if (!cli_bin()) return;
+    if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
+#define TOY "frames=1 height=8 width=8 data.first_row=2 batch=2 'model.channels=[2, 2, 2]' 'model.dense=[4, 4]' model.film_hidden=4 "
+    CHECK_RUN(cli_run("$P generate cloud/flights --raw --out f --samples 40 --eval-samples 6 " TOY), 0, "");
+    cli_result r = cli_run("$P train cloud/flights --out run data.flights=f eval.batches=1 " TOY
+                           "phases.pretrain.until.epochs=1 phases.final.until.epochs=1");
+    CHECK_MSG(r.code == 0, "%s", r.err);
+    CHECK_RUN(cli_run("$P train cloud/tiny data.flights=nowhere " TOY), 2, "flights.txt");
+    CHECK_RUN(cli_run("$P generate cloud/tiny --raw --out g data.flights=f " TOY), 2, "leave data.flights away");
+}
+
 /* On the command line: it trains, and what does not fit together is told. */
 TEST(cloud_flights_samples)
 {

@@ -683,7 +683,7 @@ TEST(cuda_group_one_walk)
         void (*make)(pl_graph *g, int64_t a, int64_t b);
         int64_t a, b;
         uint32_t kernels;
-    } want[] = {{two_sums, 3, 4097, 3},
+    } want[] = {{two_sums, 3, 4097, 2},
                 {two_sums, 3, 4095, 4},
                 {rows_and_columns, 300, 256, 2},
                 {rows_and_columns, 300, 2048, 3}};

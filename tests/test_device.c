@@ -5,6 +5,7 @@
  * there; between the two devices results are close, and equal for "apart", whose arithmetic is
  * the CPU's.
  */
+#include "base/dtype.h"
 #include "base/sys.h"
 #include "plimsoll_ops.h"
 #include "plimsoll_train.h"
@@ -262,6 +263,109 @@ TEST(device_session_moves_everything)
     CHECK(pl_session_read_slot(r.s, 9, 0, &got, 4) == PL_ERR_ARG);
     free(mine);
     rig_down(&r);
+}
+
+/* ---- groups ------------------------------------------------------------------------------ */
+
+/* A norm over rows of n and its gradients, of which the weights' are sums of columns beside the rows. */
+static void rows_back(pl_graph *g, pl_dtype d, int64_t rows, int64_t n)
+{
+    pl_val x = pl_input(g, "x", PL_TYPE(d, 2, rows, n)), dy = pl_input(g, "dy", PL_TYPE(d, 2, rows, n)), mean, var, grad[3];
+    pl_val w = pl_input(g, "w", PL_TYPE(PL_F32, n)), b = pl_input(g, "b", PL_TYPE(PL_F32, n));
+    pl_moments(g, x, PL_AXIS(-1), true, &mean, &var);
+    pl_val z = pl_mul(g, pl_sub(g, pl_cast(g, x, PL_F32), mean), pl_rsqrt(g, pl_shift(g, var, 1e-5)));
+    z = pl_add(g, pl_mul(g, z, w), b);
+    pl_grad(g, pl_sum(g, pl_mul(g, z, pl_cast(g, dy, PL_F32)), PL_AXES_ALL, false), (pl_val[]){x, w, b}, 3, grad);
+    pl_output(g, "dx", grad[0]);
+    pl_output(g, "dw", grad[1]);
+    pl_output(g, "db", grad[2]);
+    pl_val wide = pl_cast(g, grad[0], PL_F32);
+    pl_output(g, "each", pl_sum(g, wide, PL_AXIS(1), false));
+    pl_output(g, "all", pl_sum(g, pl_reshape(g, wide, PL_DIMS(2 * rows, n)), PL_AXIS(0), false));
+}
+
+/* A pool behind a norm of channels, and the gradients of its scale and shift. */
+static void pool_back(pl_graph *g, pl_dtype d, int64_t side, int64_t c)
+{
+    pl_val x = pl_input(g, "x", PL_TYPE(d, 2, side, side, c)), dy = pl_input(g, "dy", PL_TYPE(d, 2, side / 2, side / 2, c));
+    pl_val w = pl_input(g, "w", PL_TYPE(PL_F32, c)), b = pl_input(g, "b", PL_TYPE(PL_F32, c)), grad[3];
+    pl_val y = pl_leaky_relu(g, pl_add(g, pl_mul(g, pl_cast(g, x, PL_F32), w), b), 0.1);
+    pl_pool_opts two = {.kernel = {2, 2}};
+    pl_val p = pl_max_pool(g, pl_cast(g, y, d), &two);
+    pl_val loss = pl_sum(g, pl_mul(g, pl_cast(g, p, PL_F32), pl_cast(g, dy, PL_F32)), PL_AXES_ALL, false);
+    pl_grad(g, loss, (pl_val[]){x, w, b}, 3, grad);
+    pl_output(g, "dw", grad[1]);
+    pl_output(g, "db", grad[2]);
+    pl_output(g, "dx", grad[0]);
+}
+
+static const struct {
+    void (*make)(pl_graph *g, pl_dtype d, int64_t a, int64_t b);
+    pl_dtype dtype;
+    int64_t a, b;
+} group_cases[] = {{rows_back, PL_F32, 300, 768},  {rows_back, PL_F16, 300, 768},  {rows_back, PL_BF16, 700, 1024},
+                   {rows_back, PL_F16, 61, 1000},  {rows_back, PL_F32, 40, 2048},  {rows_back, PL_BF16, 9, 20000},
+                   {pool_back, PL_F16, 64, 64},    {pool_back, PL_F32, 96, 12},    {pool_back, PL_BF16, 32, 256}};
+
+/* All outputs of a case one after the other, as f32 and as they are. */
+static pl_status group_run(int at, const char *device, bool fuse, float **value, int64_t *n)
+{
+    static const char *const names[] = {"dx", "dw", "db", "each", "all"};
+    pl_store *store = pl_store_new();
+    pl_graph *g = pl_graph_new(store);
+    pl_compile_opts o = PL_COMPILE_INIT;
+    pl_program *p = NULL;
+    pl_session *s = NULL;
+    o.device = device;
+    o.no_fuse = !fuse;
+    group_cases[at].make(g, group_cases[at].dtype, group_cases[at].a, group_cases[at].b);
+    pl_status rc = pl_compile(g, &o, &p);
+    if (rc == PL_OK) rc = pl_session_new(store, 1, &p, &s);
+    if (rc == PL_OK) rc = pl_session_init(s, 7);
+    static const char *const inputs[] = {"x", "dy", "w", "b"};
+    for (int i = 0; rc == PL_OK && i < 4; i++) {
+        pl_type t;
+        void *to = pl_session_input(s, p, inputs[i], &t);
+        for (int64_t e = 0; to && e < pl_type_elems(&t); e++) /* the loss does not need all */
+            pl_elem_set(t.dtype, to, e, sin((double)(e + 1) * (1.37 + i)) + (i == 2));
+    }
+    if (rc == PL_OK) rc = pl_session_run(s, p);
+    if (rc == PL_OK) rc = pl_session_wait(s);
+    *n = 0;
+    *value = NULL;
+    for (int i = 0; rc == PL_OK && i < 5; i++) {
+        pl_type t;
+        const void *from = pl_session_output(s, p, names[i], &t);
+        if (!from) continue;
+        int64_t more = pl_type_elems(&t);
+        *value = pl_sys_realloc(*value, (size_t)*n * sizeof **value, (size_t)(*n + more) * sizeof **value);
+        for (int64_t e = 0; e < more; e++) (*value)[(*n)++] = (float)pl_elem_get(t.dtype, from, e);
+    }
+    pl_session_free(s);
+    pl_program_free(p);
+    pl_store_free(store);
+    return rc;
+}
+
+TEST(device_groups_do_not_change_bits)
+{
+    for (int i = 0; i < (int)(sizeof group_cases / sizeof *group_cases); i++) {
+        float *fused, *single, *cpu;
+        int64_t n[3], off = 0, far = 0;
+        CHECK_OK(group_run(i, other(), true, &fused, &n[0]));
+        CHECK_OK(group_run(i, other(), false, &single, &n[1]));
+        CHECK_OK(group_run(i, "cpu", true, &cpu, &n[2]));
+        CHECK(n[0] > 0 && n[0] == n[1] && n[0] == n[2]);
+        double most = 0;
+        for (int64_t e = 0; e < n[0]; e++) most = fmax(most, fabs((double)cpu[e]));
+        for (int64_t e = 0; e < n[0]; e++) {
+            off += memcmp(&fused[e], &single[e], sizeof *fused) != 0;
+            far += !(fabs((double)fused[e] - (double)cpu[e]) <= 0.01 * most);
+        }
+        CHECK_MSG(off == 0, "case %d: %lld of %lld differ from single ops'", i, (long long)off, (long long)n[0]);
+        CHECK_MSG(far == 0, "case %d: %lld of %lld are far from the CPU's", i, (long long)far, (long long)n[0]);
+        pl_sys_free(fused), pl_sys_free(single), pl_sys_free(cpu);
+    }
 }
 
 /* A small program first, then one with a larger arena and the first inputs. */

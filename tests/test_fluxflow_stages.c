@@ -101,6 +101,45 @@ static double term(const pl_step_info *info, const char *name)
     return (double)NAN;
 }
 
+/* How far one step moves a weight of the compressor's first layer; *terms: "rec" or not. */
+static pl_status compressor_moves(const char *const *keys, int n, bool *moves, bool *rec)
+{
+    pl_run *run;
+    pl_step_info info;
+    float before[64], after[64];
+    PL_TRY(pl_run_open("fluxflow/tiny", keys, n, &run));
+    pl_status rc = pl_run_build(run);
+    if (rc == PL_OK) rc = pl_run_start(run);
+    int slot = rc == PL_OK ? pl_store_find(pl_run_store(run), "compressor.stages.0.0.weight") : -1;
+    if (rc == PL_OK) rc = pl_session_read_slot(run->session, slot, 0, before, sizeof before);
+    if (rc == PL_OK) rc = pl_run_step(run, &info);
+    if (rc == PL_OK) rc = pl_session_read_slot(run->session, slot, 0, after, sizeof after);
+    *moves = memcmp(before, after, sizeof before) != 0;
+    *rec = rc == PL_OK && !isnan(term(&info, "rec"));
+    pl_run_free(run);
+    return rc;
+}
+
+/* Without reconstruction and KL the discriminator alone moves the compressor: its decode is not of tokens as given,
+ * as the second decode beside a reconstruction is. */
+TEST(fluxflow_adversary_alone)
+{
+    static const char *const alone[] = {"recon.on=false", "loss.kl_beta=0", "optim.weight_decay=0", "loss.adaptive=false"};
+    static const char *const beside[] = {"recon.on=true", "loss.kl_beta=0", "optim.weight_decay=0", "loss.adaptive=false",
+                                         "loss.mse_weight=0", "loss.lambda_lpips=0"};
+    static const char *const nobody[] = {"recon.on=false", "gan.on=false"};
+    bool moves, rec;
+    pl_run *run;
+    CHECK_OK(compressor_moves(alone, 4, &moves, &rec));
+    CHECK(moves && !rec);
+    CHECK_OK(compressor_moves(beside, 6, &moves, &rec));
+    CHECK(moves && rec);
+    CHECK_OK(pl_run_open("fluxflow/tiny", nobody, 2, &run));
+    CHECK_INT(pl_run_build(run), PL_ERR_CONFIG);
+    CHECK_MSG(strstr(pl_error_text(), "nothing judges"), "%s", pl_error_text());
+    pl_run_free(run);
+}
+
 /* Every resolution trains; what counts steps counts steps, not updates. */
 TEST(fluxflow_resolutions)
 {
@@ -313,6 +352,36 @@ TEST(fluxflow_data_on_disk)
     const char *tar[] = {path[6], "data.source=tar"};
     CHECK_OK(losses("fluxflow/flow-tiny", tar, 2, got, 3));
     CHECK(got[0] > 0 && got[2] > 0);
+}
+
+/* So few pictures that a share of them has none, or that there is no evaluation. */
+TEST(fluxflow_few_pictures)
+{
+    static const struct {
+        int n, eval;
+        const char *share;
+    } cases[] = {{3, 1, "data.eval_share=1e-9"}, {3, 0, "data.eval_share=0"}, {1, 0, "data.eval_share=0.05"},
+                 {2, 1, "data.eval_share=0.9"}};
+    char path[640], command[1024];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pl_run *run;
+        pl_step_info info;
+        pl_eval_info eval;
+        CHECK_OK(generate(NULL, 0, "set", cases[i].n));
+        snprintf(command, sizeof command, "cd %s && rm -rf few && mv set/train few && rm -r set", pl_test_dir());
+        CHECK_INT(system(command), 0);
+        snprintf(path, sizeof path, "data.path=%s", in_dir("few"));
+        const char *keys[] = {path, cases[i].share};
+        CHECK_OK(pl_run_open("fluxflow/flow-tiny", keys, 2, &run));
+        CHECK_OK(pl_run_build(run));
+        CHECK_OK(pl_run_start(run));
+        CHECK_INT(pl_supply_size(run, PL_SUBSET_EVAL), cases[i].eval);
+        CHECK_INT(pl_supply_size(run, PL_SUBSET_TRAIN), cases[i].n - cases[i].eval);
+        CHECK_OK(pl_run_step(run, &info));
+        CHECK_OK(pl_run_eval(run, &eval));
+        CHECK_INT(eval.n > 0, cases[i].eval > 0);
+        pl_run_free(run);
+    }
 }
 
 static pl_status mean_of(pl_run *run, pl_program *p, const char *name, double *mean)

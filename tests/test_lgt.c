@@ -192,6 +192,28 @@ TEST(lgt_draws_styles_anew)
     pl_run_free(run);
 }
 
+/* Without a folder for evaluation a share is taken, and of none the training latents do. */
+TEST(lgt_evaluation_latents)
+{
+    static const char *const share[] = {"data.eval_share=0.5", "data.eval_share=0"};
+    char path[640];
+    pl_run *run;
+    pl_eval_info info;
+    CHECK_OK(generate("set", 12));
+    CHECK(cli_run("rm -r %s/set/eval", pl_test_dir()).code == 0);
+    snprintf(path, sizeof path, "data.latents=%s", in_dir("set"));
+    for (int i = 0; i < 2; i++) {
+        const char *keys[] = {path, share[i]};
+        CHECK_OK(start(keys, 2, &run));
+        int64_t n = pl_supply_size(run, PL_SUBSET_TRAIN), eval = pl_supply_size(run, PL_SUBSET_EVAL);
+        CHECK_MSG(i ? n == 12 && eval == 12 : n + eval == 12 && n > 1 && eval > 1, "%lld and %lld", (long long)n,
+                  (long long)eval);
+        CHECK_OK(pl_run_eval(run, &info));
+        CHECK(info.n == 3 && info.value[0] > 0);
+        pl_run_free(run);
+    }
+}
+
 TEST(lgt_folders_that_do_not_fit)
 {
     static const struct {

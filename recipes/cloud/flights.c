@@ -233,26 +233,61 @@ static pl_status open_flight(const flights *s, flight *f, const char *const *fil
 }
 
 /* ---- the set ---------------------------------------------------------------------------- */
-/* "NAME=CAMERA,LIDAR,NAV; NAME=..." */
+/* The list itself, or the text of the file that data.flights names ("flights.txt" of a folder); *dir: what the
+ * paths in it are relative to, "" for a list. The caller frees it. */
+static pl_status read_list(const char *text, char *dir, size_t cap, char **out)
+{
+    enum { MOST = 1 << 20 };
+    char path[4096];
+    *dir = 0;
+    *out = NULL;
+    if (strchr(text, '=')) return (*out = strdup(text)) ? PL_OK : PL_ERR_MEMORY;
+    snprintf(path, sizeof path, "%s/flights.txt", text);
+    FILE *f = fopen(path, "r");
+    if (!f) {
+        snprintf(path, sizeof path, "%s", text);
+        f = fopen(path, "r");
+    }
+    char *list = f ? calloc(1, MOST) : NULL;
+    if (list && fread(list, 1, MOST - 1, f) == 0) list[0] = 0;
+    if (f) fclose(f);
+    if (!f || !list || !list[0]) {
+        free(list);
+        return pl_fail(f ? PL_ERR_DATA : PL_ERR_CONFIG, "data.flights: \"%s\" is neither NAME=CAMERA,LIDAR,NAV nor a file or a "
+                       "folder with flights.txt that can be read", text);
+    }
+    const char *slash = strrchr(path, '/');
+    if (slash) snprintf(dir, cap, "%.*s", (int)(slash - path + 1), path);
+    *out = list;
+    return PL_OK;
+}
+
+/* "NAME=CAMERA,LIDAR,NAV", cut up in place. */
+static pl_status open_item(flights *s, const pl_config *c, const char *dir, char *item)
+{
+    char path[3][4096], *equals = strchr(item, '='), *comma = equals ? strchr(equals, ',') : NULL;
+    char *second = comma ? strchr(comma + 1, ',') : NULL;
+    if (!second || s->n == MOST_FLIGHTS || equals - item >= (int)sizeof s->flight[0].name)
+        return pl_fail(PL_ERR_CONFIG, "data.flights: \"%s\" is not NAME=CAMERA,LIDAR,NAV (at most %d flights)", item, MOST_FLIGHTS);
+    *equals = *comma = *second = 0;
+    const char *name[3] = {equals + 1, comma + 1, second + 1}, *file[3];
+    for (int i = 0; i < 3; i++) {
+        snprintf(path[i], sizeof path[i], "%s%s", name[i][0] == '/' ? "" : dir, name[i]);
+        file[i] = path[i];
+    }
+    flight *f = &s->flight[s->n++];
+    snprintf(f->name, sizeof f->name, "%s", item);
+    /* The original fits its flat picture to itself, which leaves a constant. */
+    return open_flight(s, f, file, pl_config_bool(c, "data.flat_field") && !pl_config_bool(c, "seed_compat"));
+}
+
 static pl_status open_list(flights *s, const pl_config *c)
 {
-    char *list = strdup(pl_config_text(c, "data.flights")), *save = NULL;
-    pl_status rc = list ? PL_OK : PL_ERR_MEMORY;
-    for (char *item = list ? strtok_r(list, ";", &save) : NULL; rc == PL_OK && item; item = strtok_r(NULL, ";", &save)) {
-        const char *file[3];
-        char *at = item + strspn(item, " \n"), *equals = strchr(at, '='), *comma = equals ? strchr(equals, ',') : NULL;
-        char *second = comma ? strchr(comma + 1, ',') : NULL;
-        if (!*at) continue;
-        if (!second || s->n == MOST_FLIGHTS || equals - at >= (int)sizeof s->flight[0].name)
-            rc = pl_fail(PL_ERR_CONFIG, "data.flights: \"%s\" is not NAME=CAMERA,LIDAR,NAV (at most %d flights)", at, MOST_FLIGHTS);
-        if (rc != PL_OK) break;
-        *equals = *comma = *second = 0;
-        file[0] = equals + 1, file[1] = comma + 1, file[2] = second + 1;
-        flight *f = &s->flight[s->n++];
-        snprintf(f->name, sizeof f->name, "%s", at);
-        /* The original fits its flat picture to itself, which leaves a constant. */
-        bool flatten = pl_config_bool(c, "data.flat_field") && !pl_config_bool(c, "seed_compat");
-        rc = open_flight(s, f, file, flatten);
+    char *list = NULL, *save = NULL, dir[4096];
+    pl_status rc = read_list(pl_config_text(c, "data.flights"), dir, sizeof dir, &list);
+    for (char *item = list ? strtok_r(list, ";\r\n", &save) : NULL; rc == PL_OK && item; item = strtok_r(NULL, ";\r\n", &save)) {
+        item += strspn(item, " \t");
+        if (*item) rc = open_item(s, c, dir, item);
     }
     free(list);
     return rc;

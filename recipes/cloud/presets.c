@@ -70,6 +70,17 @@ phases:\n\
   - {name: pretrain, until: {steps: 30, patience: 15}, set: {data.samples: 64, eval.every: 10}}\n\
   - {name: final, until: {steps: 40, patience: 15}, set: {eval.every: 10, optim.lr: 5e-4}}\n\
   - {name: loo, start: final, folds: 3, until: {steps: 20}}\n"},
+    {"flights", "the authors' run over their flights (data.flights): pretrain on one, then all with that one counting more", "\
+# plimsoll train cloud/flights data.flights=FOLDER; `plimsoll generate cloud/full --raw --out FOLDER` makes one up.\n\
+# Epochs and patience are the authors'; the first flight has 501 samples of theirs, 20 steps an epoch.\n\
+extends: cloud/full\n\
+augment: {flip: 0.5, jitter: 0.2, erase: 0.5}\n\
+stop: {threshold: 0.00025}\n\
+phases:\n\
+  # Of the first flight the last fifth of the samples is evaluated on.\n\
+  - {name: pretrain, until: {epochs: 50, patience: 15}, set: {data.train_flights: 30Oct24, eval.every: 20, schedule.warmup_steps: 200}}\n\
+  # Here an epoch has the first flight's samples seven times and the others' twice, about three of the authors'.\n\
+  - {name: final, until: {epochs: 15, patience: 15}, set: {data.eval_flights: 12Feb25, data.heavy_flights: 30Oct24, eval.every: 100}}\n"},
     {"t4", "the full model for the authors' 15 GB card in fp16, planned for it", "\
 extends: cloud/full\n\
 precision: fp16\n\

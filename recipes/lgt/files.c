@@ -2,7 +2,7 @@
  *
  *     data.latents/style0/a.pt        [4,S,S], what an autoencoder makes of the picture times 0.18215
  *     data.latents/style1/...
- *     data.latents/eval/style0/...    optional; without it data.eval_share of each style, chosen by name
+ *     data.latents/eval/style0/...    optional; without it data.eval_share of all, chosen by name
  *
  * All are read when the set is opened and stay in memory, as the authors' do (0.12 GB at 7,359 of 32 x 32). A
  * sample is a latent in its own style; which style is wanted of it, and which latent shows that style, is drawn
@@ -109,7 +109,7 @@ static pl_status list_all(const pl_config *c, lgt_files *s)
     return rc;
 }
 
-/* Latents of each subset by style. */
+/* Latents of each subset by style. Where none is for evaluation, those of training are. */
 static pl_status sort_out(lgt_files *s)
 {
     for (int k = 0; k < 2; k++) {
@@ -124,6 +124,9 @@ static pl_status sort_out(lgt_files *s)
         }
         s->from[k][s->styles] = at;
     }
+    if (s->from[PL_SUBSET_EVAL][s->styles]) return PL_OK;
+    memcpy(s->order[PL_SUBSET_EVAL], s->order[PL_SUBSET_TRAIN], (size_t)s->n * sizeof *s->order[0]);
+    memcpy(s->from[PL_SUBSET_EVAL], s->from[PL_SUBSET_TRAIN], ((size_t)s->styles + 1) * sizeof *s->from[0]);
     return PL_OK;
 }
 

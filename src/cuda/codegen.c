@@ -385,15 +385,8 @@ static pl_status write_pass(maker *k, pl_cg_pass *p)
     PL_TRY(p->shape == PL_CG_ROW    ? pl_cg_row(p, k->a, to)
            : p->shape == PL_CG_FLAT ? pl_cg_flat(p, k->a, to)
                                     : pl_cg_sheet(p, k->a, to));
-    for (int s = 0; sums && !p->direct && s < p->n_sink; s++) {
-        bool first = p->sink[s].kind == PL_FORM_REDUCE;
-        for (int i = 0; i < s; i++)
-            first &= p->sink[i].kind != PL_FORM_REDUCE || p->sink[i].folded != p->sink[s].folded;
-        if (first)
-            PL_TRY(pl_cg_folds(p, p->columns ? &p->walk : &p->runs, p->sink[s].folded, k->a,
-                               &k->code->kernel[k->code->n_kernels++]));
-    }
-    return PL_OK;
+    if (!sums || p->direct) return PL_OK;
+    return pl_cg_folds(p, p->columns ? &p->walk : &p->runs, k->a, &k->code->kernel[k->code->n_kernels++]);
 }
 
 /* ---- in place --------------------------------------------------------------------------- */

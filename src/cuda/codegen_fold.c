@@ -2,7 +2,8 @@
  *
  * Partial results lie as [runs before][parts][runs after]; those of one result are strewn over
  * the runs that are reduced. y threads share a result, each takes every y-th partial in order,
- * then a tree over the y; y depends on how many there are.
+ * then a tree over the y; y depends on how many there are. Results that other runs are folded for are other blocks
+ * of the same kernel.
  */
 #include "cuda/codegen_int.h"
 
@@ -54,73 +55,105 @@ static bool among(const pl_cg_sink *k, uint32_t folded)
     return k->kind == PL_FORM_REDUCE && k->folded == folded;
 }
 
+/* Of the sinks that fold the same runs. */
+typedef struct section {
+    uint32_t folded, tx, ty;
+    axes keep, fold;
+    int64_t blocks;
+} section;
+
+static section section_of(const pl_cg_pass *p, const pl_cg_runs *r, uint32_t folded)
+{
+    section x = {.folded = folded};
+    split(p, r, folded, &x.keep, &x.fold);
+    x.ty = x.fold.total <= 8 ? 1 : x.fold.total <= 64 ? 8 : x.fold.total <= 512 ? 32 : 256;
+    x.tx = PL_CG_THREADS / x.ty;
+    x.blocks = pl_cg_ceil(x.keep.total, x.tx);
+    return x;
+}
+
 /* A thread's partial results, in order; so many are read at once that their way is paid for
  * together. */
-static void put_walk(pl_cg *w, const axes *fold, uint32_t folded)
+static void put_walk(pl_cg *w, const section *x)
 {
     const pl_cg_pass *p = w->p;
-    pl_cg_put(w, "enum { U = 8 };\nfor (I f0_ = threadIdx.y; f0_ < n_; f0_ += U * blockDim.y) {\n");
+    pl_cg_put(w, "enum { U = 8 };\nfor (I f0_ = y_; f0_ < n_; f0_ += U * Y) {\n");
     for (int s = 0; s < p->n_sink; s++)
-        if (among(&p->sink[s], folded))
+        if (among(&p->sink[s], x->folded))
             pl_cg_put(w, "%s r%d[U];\n",
                       pl_cg_acc(p->instr[p->sink[s].src].dtype, p->sink[s].reduce), s);
     pl_cg_put(w, "_Pragma(\"unroll\") for (int u = 0; u < U; u++) {\n"
-                 "const I f_ = f0_ + u * (I)blockDim.y;\nconst bool in_ = f_ < n_;\n");
-    put_place(w, fold, "in_ ? f_ : f0_", "at_");
+                 "const I f_ = f0_ + u * Y;\nconst bool in_ = f_ < n_;\n");
+    put_place(w, &x->fold, "in_ ? f_ : f0_", "at_");
     for (int s = 0; s < p->n_sink; s++)
-        if (among(&p->sink[s], folded)) {
+        if (among(&p->sink[s], x->folded)) {
             const char *acc = pl_cg_acc(p->instr[p->sink[s].src].dtype, p->sink[s].reduce);
             pl_cg_put(w, "r%d[u] = A%d[base_ + at_];\nif (!in_) r%d[u] = %s::none<%s>();\n", s, s,
                       s, pl_cg_fold(p->sink[s].reduce), acc);
         }
     pl_cg_put(w, "}\n_Pragma(\"unroll\") for (int u = 0; u < U; u++) {\n");
     for (int s = 0; s < p->n_sink; s++)
-        if (among(&p->sink[s], folded))
+        if (among(&p->sink[s], x->folded))
             pl_cg_put(w, "t%d[0] = %s::op(t%d[0], r%d[u]);\n", s, pl_cg_fold(p->sink[s].reduce), s,
                       s);
     pl_cg_put(w, "}\n}\n");
 }
 
-pl_status pl_cg_folds(const pl_cg_pass *p, const pl_cg_runs *r, uint32_t folded, pl_arena *a,
-                      pl_code_kernel *out)
+/* Blocks b_ = 0.. of a section. */
+static void put_section(pl_cg *w, const section *x)
 {
-    pl_cg *w = pl_cg_new(p, a);
-    if (!w) return PL_ERR_MEMORY;
-    axes keep, fold;
-    split(p, r, folded, &keep, &fold);
-    uint32_t ty = fold.total <= 8 ? 1 : fold.total <= 64 ? 8 : fold.total <= 512 ? 32 : 256;
-    uint32_t tx = PL_CG_THREADS / ty;
-    int n_keep = pl_cg_size(w, keep.total), n_fold = pl_cg_size(w, fold.total);
-    size_t most = 0;
-    pl_cg_put(w, "extern \"C\" __global__ void __launch_bounds__(%d) " PL_CODE_ENTRY
-                 "(const GRID_CONST p_args a)\n{\n", PL_CG_THREADS);
-    pl_cg_put(w, "const I k_ = (I)blockIdx.x * (I)blockDim.x + (I)threadIdx.x;\n"
-                 "const bool on_ = k_ < a.s[%d];\nconst I n_ = on_ ? a.s[%d] : 0;\n", n_keep,
-              n_fold);
-    put_place(w, &keep, "on_ ? k_ : 0", "base_");
+    const pl_cg_pass *p = w->p;
+    int n_keep = pl_cg_size(w, x->keep.total), n_fold = pl_cg_size(w, x->fold.total);
+    pl_cg_put(w, "enum { X = %u, Y = %u };\nconst I x_ = threadIdx.x %% X, y_ = threadIdx.x / X, k_ = b_ * X + x_;\n",
+              x->tx, x->ty);
+    pl_cg_put(w, "const bool on_ = k_ < a.s[%d];\nconst I n_ = on_ ? a.s[%d] : 0;\n", n_keep, n_fold);
+    put_place(w, &x->keep, "on_ ? k_ : 0", "base_");
     for (int s = 0; s < p->n_sink; s++) {
         const pl_cg_sink *k = &p->sink[s];
-        if (!among(k, folded)) continue;
-        pl_dtype d = p->instr[k->src].dtype;
-        const char *acc = pl_cg_acc(d, k->reduce);
-        size_t one = pl_cg_acc_bytes(d, k->reduce);
-        if (one > most) most = one;
+        if (!among(k, x->folded)) continue;
+        const char *acc = pl_cg_acc(p->instr[k->src].dtype, k->reduce);
         pl_cg_put(w, "%s t%d[1] = {%s::none<%s>()};\nconst %s *const A%d = (const %s *)a.p[%d];\n",
                   acc, s, pl_cg_fold(k->reduce), acc, acc, s, acc,
                   pl_cg_pointer(w, PL_CODE_WORK, 0, k->partial, 16));
     }
-    put_walk(w, &fold, folded);
-    pl_cg_put(w, "__shared__ __align__(16) unsigned char sm_[%zu];\n", PL_CG_THREADS * most);
+    put_walk(w, x);
     for (int s = 0; s < p->n_sink; s++) {
-        if (!among(&p->sink[s], folded)) continue;
+        if (!among(&p->sink[s], x->folded)) continue;
         char val[24];
         snprintf(val, sizeof val, "t%d[0]", s);
-        pl_cg_put(w, "p_lanes<%s>(t%d, sm_, (int)(threadIdx.y * blockDim.x + threadIdx.x), "
-                     "(int)threadIdx.y, (int)blockDim.y, (int)blockDim.x);\n"
-                     "if (on_ && threadIdx.y == 0) {\n", pl_cg_fold(p->sink[s].reduce), s);
+        pl_cg_put(w, "p_lanes<%s>(t%d, sm_, (int)threadIdx.x, (int)y_, Y, X);\nif (on_ && y_ == 0) {\n",
+                  pl_cg_fold(p->sink[s].reduce), s);
         pl_cg_put_result(w, s, val, "k_");
         pl_cg_put(w, "}\n");
     }
+}
+
+pl_status pl_cg_folds(const pl_cg_pass *p, const pl_cg_runs *r, pl_arena *a, pl_code_kernel *out)
+{
+    pl_cg *w = pl_cg_new(p, a);
+    if (!w) return PL_ERR_MEMORY;
+    size_t most = 0;
+    int64_t blocks = 0;
+    for (int s = 0; s < p->n_sink; s++) {
+        const pl_cg_sink *k = &p->sink[s];
+        size_t one = pl_cg_acc_bytes(p->instr[k->src].dtype, k->reduce);
+        if (k->kind == PL_FORM_REDUCE && one > most) most = one;
+    }
+    pl_cg_put(w, "extern \"C\" __global__ void __launch_bounds__(%d) " PL_CODE_ENTRY
+                 "(const GRID_CONST p_args a)\n{\n__shared__ __align__(16) unsigned char sm_[%zu];\n", PL_CG_THREADS,
+              PL_CG_THREADS * most);
+    for (int s = 0; s < p->n_sink; s++) {
+        bool first = p->sink[s].kind == PL_FORM_REDUCE;
+        for (int i = 0; i < s; i++) first &= !among(&p->sink[i], p->sink[s].folded);
+        if (!first) continue;
+        section x = section_of(p, r, p->sink[s].folded);
+        pl_cg_put(w, "if ((I)blockIdx.x >= a.s[%d] && (I)blockIdx.x < a.s[%d]) {\n", pl_cg_size(w, blocks),
+                  pl_cg_size(w, blocks + x.blocks));
+        pl_cg_put(w, "const I b_ = (I)blockIdx.x - a.s[%d];\n", pl_cg_size(w, blocks));
+        put_section(w, &x);
+        pl_cg_put(w, "}\n");
+        blocks += x.blocks;
+    }
     pl_cg_put(w, "}\n");
-    return pl_cg_finish(w, (uint32_t)((keep.total + tx - 1) / tx), tx, ty, out);
+    return pl_cg_finish(w, (uint32_t)blocks, PL_CG_THREADS, 1, out);
 }

@@ -276,9 +276,7 @@ void pl_cg_put_result(pl_cg *w, int sink, const char *value, const char *index);
 pl_status pl_cg_flat(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out) PL_MUST_USE;
 pl_status pl_cg_sheet(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out) PL_MUST_USE;
 pl_status pl_cg_row(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out) PL_MUST_USE;
-/* Of those sinks that add up the runs `folded` of r. */
-pl_status pl_cg_folds(const pl_cg_pass *p, const pl_cg_runs *r, uint32_t folded, pl_arena *a,
-                      pl_code_kernel *out) PL_MUST_USE;
+pl_status pl_cg_folds(const pl_cg_pass *p, const pl_cg_runs *r, pl_arena *a, pl_code_kernel *out) PL_MUST_USE;
 /* Of a row kernel that adds up columns beside: lanes, as a sheet of such columns has. */
 enum { PL_CG_LANES = 8 };
 

@@ -70,10 +70,48 @@ bool pl_cg_slim(int64_t inner)
     return inner % 4 == 0 && inner >= 128 && inner <= 1024;
 }
 
+/* How full the rounds are in which a large card takes so many blocks, `held` of them on each processor at once. */
+static double fullness(int64_t blocks, int held)
+{
+    int64_t round = (int64_t)PL_CG_BLOCKS / 8 * held;
+    return (double)blocks / (double)(pl_cg_ceil(blocks, round) * round);
+}
+
+/* Blocks of a row kernel that adds up columns beside which a processor holds: one, or two of rows of one warp. */
+static int held_beside(int64_t inner)
+{
+    return pl_cg_row_threads(inner / 4) > 32 ? 1 : 2;
+}
+
+/* The length of a part where columns are long: what a lane adds up is limited, rounds are to be full whether a
+ * processor holds three blocks or four, and whole steps of two pairs of rows are better than others. */
+static int64_t long_part(const pl_cg_columns *c, int64_t len, int64_t outer, int64_t inner, int lane_rows, bool moments)
+{
+    const int64_t two = 2 * (int64_t)c->ty;
+    int64_t best = 0;
+    double most = -1;
+    for (int m = lane_rows / 2; m >= lane_rows / 6; m--) {
+        int64_t parts = pl_cg_ceil(len, two * m), blocks = parts * outer * c->tiles;
+        double full = fullness(blocks, moments ? 8 : 4), f = moments ? full : fullness(blocks, 3);
+        if (f < full) full = f;
+        if (!moments && pl_cg_slim(inner)) {
+            f = fullness(parts * outer, held_beside(inner));
+            if (f < full) full = f;
+        }
+        full -= m % 2 ? 0.02 : 0;
+        if (full > most + 0.01) {
+            most = full;
+            best = two * m;
+        }
+    }
+    return best;
+}
+
 pl_cg_columns pl_cg_columns_of(const pl_cg_runs *r)
 {
     pl_cg_columns c;
     int64_t outer = 1, inner = 1, len = r->size[r->along];
+    int lane_rows = r->moments ? MOMENT_ROWS : LANE_ROWS;
     for (int i = 0; i < r->along; i++) outer *= r->size[i];
     for (int i = r->along + 1; i < r->n; i++) inner *= r->size[i];
     int vec = inner % 4 == 0 ? 4 : 1;
@@ -81,17 +119,12 @@ pl_cg_columns pl_cg_columns_of(const pl_cg_runs *r)
     c.ty = PL_CG_THREADS / c.tx;
     c.tiles = pl_cg_ceil(inner, (int64_t)c.tx * vec);
     int64_t parts = pl_cg_clamp(PL_CG_BLOCKS / (c.tiles * outer), 1, pl_cg_ceil(len, 8 * (int64_t)c.ty));
-    int64_t least = pl_cg_ceil(len, (int64_t)(r->moments ? MOMENT_ROWS : LANE_ROWS) * c.ty);
-    if (parts < least) parts = pl_cg_rounds(least, c.tiles * outer);
     if (!r->moments && pl_cg_slim(inner)) {
-        /* A row kernel that adds them up beside is one block a processor, or two of rows of one warp. */
-        int64_t once = PL_CG_BLOCKS / (pl_cg_row_threads(inner / 4) > 32 ? 8 : 4);
-        if (parts * outer < once)
-            parts = pl_cg_clamp(once / outer, parts, pl_cg_ceil(len, 4 * (int64_t)c.ty));
-        else
-            parts = pl_cg_ceil(parts * outer, once) * once / outer;
+        int64_t once = PL_CG_BLOCKS / 8 * held_beside(inner) / outer;
+        if (parts < once) parts = pl_cg_clamp(once, parts, pl_cg_ceil(len, 4 * (int64_t)c.ty));
     }
     c.part = pl_cg_ceil(pl_cg_ceil(len, parts), 2 * c.ty) * 2 * c.ty;
+    if (c.part > (int64_t)lane_rows * c.ty) c.part = long_part(&c, len, outer, inner, lane_rows, r->moments);
     c.parts = pl_cg_ceil(len, c.part);
     return c;
 }

@@ -9,7 +9,6 @@
 #include "cuda/codegen.h"
 #include "cuda/nvrtc.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct group {
@@ -102,9 +101,7 @@ static pl_status launch(const group *k, uint32_t i, const pl_call *c)
 static pl_status group_run(const pl_call *c)
 {
     const group *k = c->prep;
-    const char *only = getenv("PLX_ONLY");
-    for (uint32_t i = 0; i < k->code.n_kernels; i++)
-        if (!only || (i == 0) == (*only == '0')) PL_TRY(launch(k, i, c));
+    for (uint32_t i = 0; i < k->code.n_kernels; i++) PL_TRY(launch(k, i, c));
     return PL_OK;
 }
 

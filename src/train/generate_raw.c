@@ -125,13 +125,22 @@ static pl_status write_prompts(raw *w)
 }
 
 /* ---- files of the recipe's own ------------------------------------------------------------ */
+static void one_done(void *ctx, pl_subset subset, int64_t sample)
+{
+    const raw *w = ctx;
+    if (w->progress) w->progress(w->ctx, subset, sample + 1, w->count[subset]);
+}
+
 static pl_status write_files(raw *w)
 {
+    const pl_recipe *recipe = w->r->recipe;
     PL_TRY(pl_sys_make_dirs(w->dir));
+    if (recipe->data_write_set)
+        return recipe->data_write_set(w->r->config, w->r->data, w->dir, w->count, one_done, w);
     for (int s = 0; s < 2; s++)
         for (int64_t i = 0; i < w->count[s]; i++) {
-            PL_TRY(w->r->recipe->data_write(w->r->config, (pl_subset)s, i, w->dir));
-            if (w->progress) w->progress(w->ctx, (pl_subset)s, i + 1, w->count[s]);
+            PL_TRY(recipe->data_write(w->r->config, (pl_subset)s, i, w->dir));
+            one_done(w, (pl_subset)s, i);
         }
     return PL_OK;
 }
@@ -140,7 +149,7 @@ pl_status pl_run_generate_raw(pl_run *r, const char *dir, int64_t samples, int64
                               pl_progress_fn progress, void *ctx)
 {
     const pl_image_feed *f = r->recipe->images;
-    bool own = r->recipe->data_write != NULL;
+    bool own = r->recipe->data_write || r->recipe->data_write_set;
     PL_FAIL_IF(!own && (!f || !f->draw), PL_ERR_UNSUPPORTED,
                "recipe %s has no pictures or prompts of its own; without --raw it writes arrays", r->recipe->name);
     PL_FAIL_IF(!r->train, PL_ERR_ARG, "build the run before generating its data");

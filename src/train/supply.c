@@ -208,6 +208,12 @@ int64_t pl_supply_size(pl_run *r, pl_subset subset)
     return subset == PL_SUBSET_TRAIN ? f.size - part : part;
 }
 
+bool pl_supply_lacks(pl_run *r, pl_subset subset)
+{
+    bool on_disk = r->images || r->dataset || (r->texts && pl__prompts_wanted(r));
+    return on_disk && pl_supply_size(r, subset) == 0;
+}
+
 int pl_supply_bucket(const pl_run *r, int64_t step)
 {
     return r->n_variants && r->images ? pl__images_bucket(r, step) : 0;
@@ -524,6 +530,8 @@ pl_status pl_supply_open(pl_run *r)
     PL_TRY(lay_out(r, in));
     PL_TRY(open_source(r));
     if (!r->images && !r->encode) PL_TRY(pl__fold_check(r->config, source_size(r, PL_SUBSET_TRAIN)));
+    PL_FAIL_IF(pl_supply_lacks(r, PL_SUBSET_TRAIN), PL_ERR_DATA, "data.path %s: no sample is left for training",
+               pl_config_text(r->config, "data.path"));
     if (!in->workers) return PL_OK;
     pl_loader_opts o = {.workers = in->workers,
                         .depth = depth_of(r, in->workers),

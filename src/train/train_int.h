@@ -207,6 +207,7 @@ struct pl_run {
     pl_session *session;
     pl_plateau plateau;
     const char *unfit; /* why no plan fits the budget; NULL */
+    bool fitted;       /* the plans fit the budget as it was when they were made */
     void *data;                /* what the recipe's data_read gets, when data_open */
     struct pl_dataset *dataset; /* arrays of data.path, else NULL */
     struct pl_images *images;   /* images of data.path, else NULL */
