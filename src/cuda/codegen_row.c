@@ -547,7 +547,8 @@ static void put_head(pl_cg *w, const stages *t)
               p->columns && p->tx <= 32 && registers(t) <= TWO_BLOCKS ? ", 2" : "");
     pl_cg_put(w, "enum { V = %d, T = %d, STEPS = %d };\n", p->vec, p->tx,
               p->steps ? p->steps : 1);
-    pl_cg_put(w, "const I N_ = a.s[%d], t_ = threadIdx.x %% T;\nconst float inv_ = 1.0f / (float)N_;\n", n);
+    pl_cg_put(w, "const I N_ = a.s[%d], t_ = threadIdx.x %% T;\nconst float inv_ = a.f[%d];\n", n,
+              pl_cg_float(w, 1.0f / (float)p->size[PL_CG_INNER]));
     if (!p->steps) pl_cg_put(w, "const I steps_ = (N_ + T * V - 1) / (T * V);\n");
     pl_cg_dividers(w);
     pl_cg_pointers(w);
