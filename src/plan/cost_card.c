@@ -67,20 +67,21 @@ const pl_card *pl_card_find(const char *name)
 
 /* What kernels reach of the published rates. */
 static const struct {
-    double map, product, product_f32, conv, conv_f32, split, few, few_back, odd, odd_back, wide_back, taps, taps_back;
+    double map, product, product_f32, conv, conv_f32, split, few, few_back, few_f32, odd, odd_back, wide_back, taps, taps_back;
     double attend, attend_back, attend_f32, attend_f32_back;
 } REACH = {.map = 0.5,          /* of f32's: elementwise */
            .product = 0.76,     /* 16-bit types */
            .product_f32 = 0.71, /* what is taken apart, of that rate */
            .conv = 0.72,
-           .conv_f32 = 0.65,
+           .conv_f32 = 0.62,
            .split = 0.65,       /* of a third of TF32's: three products, and sums in f32 */
-           .few = 0.35,         /* of f32's: few channels on one side */
+           .few = 0.4,          /* of f32's: few channels on one side */
            .few_back = 0.23,    /* the filter's gradient: nothing stays in registers but its sums */
+           .few_f32 = 0.6,      /* of both, in f32 */
            .odd = 0.065,        /* of 16-bit types' where channels do not come in eights */
            .odd_back = 0.022,   /* the image's gradient */
            .wide_back = 0.2,    /* the filter's gradient where windows overlap much */
-           .taps = 0.045,       /* of f32's */
+           .taps = 0.047,       /* of f32's */
            .taps_back = 0.021,
            .attend = 0.215,
            .attend_back = 0.172,
@@ -198,9 +199,11 @@ static double conv_rate(const pl_card *card, const pl_cost *c, pl_dtype dtype, d
 {
     enum { FEW = 36, TERMS = 256 }; /* four channels of a 3 x 3 window */
     if (fmin(fmin(c->m, c->n), c->k) <= FEW)
-        return card->f32 * (c->work == PL_WORK_CONV_DW ? REACH.few_back : REACH.few);
+        return card->f32 * (c->work == PL_WORK_CONV_DW ? REACH.few_back : REACH.few) * (is_short(dtype) ? 1 : REACH.few_f32);
     if (is_short(dtype)) return short_conv_rate(card, c, rate);
-    return rate * product_share(card, c, false, TERMS) * REACH.conv_f32;
+    /* The image's gradient sums over taps as well: its sums are long whatever its channels. */
+    double longer = c->work == PL_WORK_CONV_DX ? (c->k + 32) / c->k : 1;
+    return rate * product_share(card, c, false, TERMS) * longer * REACH.conv_f32;
 }
 
 static double product_rate(const pl_card *card, const pl_cost *c, pl_dtype dtype, double rate)
