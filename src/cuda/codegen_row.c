@@ -428,8 +428,10 @@ static void put_sum_end(pl_cg *w, int i, bool var)
     else
         snprintf(total, sizeof total, "p%d", k);
     snprintf(raw, sizeof raw, moments && !var ? "mean%d" : "tot%d", k);
-    pl_cg_put(w, "const %s %s = (%s)%s%s;\n", pl_cg_reg(d), raw, pl_cg_reg(d), total,
-              !moments ? "" : d == PL_F64 ? " / (double)N_" : " / (float)N_");
+    if (moments)
+        pl_cg_put(w, "const %s %s = p_over(%s, (%s)N_, inv_);\n", pl_cg_reg(d), raw, total, pl_cg_reg(d));
+    else
+        pl_cg_put(w, "const %s %s = (%s)%s;\n", pl_cg_reg(d), raw, pl_cg_reg(d), total);
     pl_cg_put(w, "const %s v%d = ", pl_cg_reg(p->instr[k].dtype), k);
     pl_dtype acc = pl_dtype_is_float(d) ? (d == PL_F64 ? PL_F64 : PL_F32) : d;
     pl_cg_cast(w, p->instr[k].dtype, acc, raw);
@@ -545,7 +547,8 @@ static void put_head(pl_cg *w, const stages *t)
               p->columns && p->tx <= 32 && registers(t) <= TWO_BLOCKS ? ", 2" : "");
     pl_cg_put(w, "enum { V = %d, T = %d, STEPS = %d };\n", p->vec, p->tx,
               p->steps ? p->steps : 1);
-    pl_cg_put(w, "const I N_ = a.s[%d], t_ = threadIdx.x %% T;\n", n);
+    pl_cg_put(w, "const I N_ = a.s[%d], t_ = threadIdx.x %% T;\nconst float inv_ = a.f[%d];\n", n,
+              pl_cg_float(w, 1.0f / (float)p->size[PL_CG_INNER]));
     if (!p->steps) pl_cg_put(w, "const I steps_ = (N_ + T * V - 1) / (T * V);\n");
     pl_cg_dividers(w);
     pl_cg_pointers(w);

@@ -417,19 +417,31 @@ static pl_status refuse(pl_fit *f, uint64_t budget)
             (unsigned long long)budget, (unsigned long long)f->minimum);
 }
 
-/* The cheapest candidate whose bytes alive, and arena where it is known, are within the budget. */
-static pl_status cheapest(pl_fit *f, uint64_t budget, candidate **best)
+/* The cheapest candidate not yet seen whose bytes alive are within the limit. */
+static pl_status cheapest(pl_fit *f, uint64_t limit, const bool *seen, candidate **best)
 {
     do {
         *best = NULL;
         for (uint32_t i = 0; i < f->n_cand; i++) {
             candidate *c = &f->cand[i];
-            if (c->peak > budget || c->arena > budget) continue;
+            if (seen[i] || c->peak > limit) continue;
             if (!*best || c->plan->cost_ns < (*best)->plan->cost_ns) *best = c;
         }
         if (*best) PL_TRY(measure(f, *best));
-    } while (*best && (*best)->peak > budget);
+    } while (*best && (*best)->peak > limit);
     return PL_OK;
+}
+
+/* When none is left below the limit: the smallest one not yet seen that is within the budget. */
+static candidate *smallest(pl_fit *f, uint64_t budget, const bool *seen)
+{
+    candidate *best = NULL;
+    for (uint32_t i = 0; i < f->n_cand; i++) {
+        candidate *c = &f->cand[i];
+        if (seen[i] || !c->peak || c->peak > budget || c->arena > budget) continue;
+        if (!best || (c->arena && !best->arena) || (!c->arena == !best->arena && c->peak < best->peak)) best = c;
+    }
+    return best;
 }
 
 /* Undoes recomputation at the fine steps of the core's budget, until some in a row are too much. Below
@@ -497,22 +509,38 @@ static pl_status climb(pl_fit *f, uint64_t budget, uint64_t effort)
     return PL_OK;
 }
 
-/* The cheapest candidate that stays within the budget with offsets and all; NULL: none does. */
+/* The cheapest candidate that stays within the budget with offsets and all; NULL: none does. Offsets of some
+ * thousand storages take a second, and where they leave gaps they do so for all candidates alike: after some that
+ * were too large only those are looked at that would fit with the least gaps seen, then the smallest ones. What is
+ * known of a candidate counts as if it was found out now, so the answer does not depend on what was asked before. */
 static pl_status pack_cheapest(pl_fit *f, uint64_t budget, pl_fitted **out)
 {
-    candidate *c;
+    enum { FREE = 2, LAST = 4 };
+    bool seen[MAX_CANDIDATES] = {false};
+    double gaps = 1e9; /* the least of arena / bytes alive */
+    uint64_t limit = budget;
     *out = NULL;
-    for (;;) {
-        pl_fitted *t;
-        PL_TRY(cheapest(f, budget, &c));
+    for (int tries = 0, last = 0; last < LAST; tries++) {
+        candidate *c;
+        pl_fitted *t = NULL;
+        PL_TRY(cheapest(f, limit, seen, &c));
+        if (!c) {
+            c = smallest(f, budget, seen);
+            last++;
+        }
         if (!c) return PL_OK;
-        PL_TRY(make_fitted(f, c, &t));
+        seen[c - f->cand] = true;
+        if (!c->arena || c->arena <= budget) PL_TRY(make_fitted(f, c, &t));
         if (c->arena <= budget) {
             *out = t;
             return PL_OK;
         }
-        pl_fitted_free(t); /* its arena is known now: the next cheapest */
+        pl_fitted_free(t);
+        double over = (double)c->arena / (double)c->peak;
+        if (over < gaps) gaps = over;
+        if (tries >= FREE) limit = (uint64_t)((double)budget / gaps);
     }
+    return PL_OK;
 }
 
 /* Of computing everything once. */

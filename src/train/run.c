@@ -502,27 +502,42 @@ static pl_status build(pl_run *r)
     return r->fitted ? PL_OK : pl_run_find_minimum(r);
 }
 
+typedef struct opening {
+    char name[64];
+    const pl_device *device; /* NULL: it cannot be opened */
+} opening;
+
 /* What fails here fails again, and is told, where the device is needed. */
-static void *open_device(void *name)
+static void *open_device(void *ctx)
 {
-    const pl_device *device;
-    pl_status ignored = pl_device_find(name, &device);
-    (void)ignored;
+    opening *o = ctx;
+    if (pl_device_find(o->name, &o->device) != PL_OK) o->device = NULL;
     return NULL;
+}
+
+/* A process that ends for another reason must not end while its card is being opened: libraries' own ends would
+ * take away what the threads use. The message of that other reason stays. */
+static pl_status wait_for_device(const pl_device *device, pl_status rc)
+{
+    char text[1024];
+    snprintf(text, sizeof text, "%s", pl_error_text());
+    pl_status ignored = device->ready();
+    (void)ignored;
+    return pl__fail(rc, __FILE__, __LINE__, "%s", text);
 }
 
 /* A card's libraries take as long to load as graphs take to build, so both are done at once. */
 pl_status pl_run_build(pl_run *r)
 {
-    char name[64];
+    opening o = {.device = NULL};
     pthread_t opener;
     PL_TRY(pl__ranks_configure(r));
-    snprintf(name, sizeof name, "%s", pl_config_text(r->config, "device"));
-    bool card = strncmp(name, "cuda", 4) == 0 && pl__ranks(r) == 1;
-    bool opening = card && pthread_create(&opener, NULL, open_device, name) == 0;
+    snprintf(o.name, sizeof o.name, "%s", pl_config_text(r->config, "device"));
+    bool card = strncmp(o.name, "cuda", 4) == 0 && pl__ranks(r) == 1;
+    bool beside = card && pthread_create(&opener, NULL, open_device, &o) == 0;
     pl_status rc = build(r);
-    if (opening) pthread_join(opener, NULL);
-    return rc;
+    if (beside) pthread_join(opener, NULL);
+    return rc != PL_OK && o.device && o.device->ready ? wait_for_device(o.device, rc) : rc;
 }
 
 pl_status pl_run_find_minimum(pl_run *r)
