@@ -86,12 +86,8 @@ static void put_walk(pl_cg *w, const section *x)
                  "const I f_ = f0_ + u * Y;\nconst bool in_ = f_ < n_;\n");
     put_place(w, &x->fold, "in_ ? f_ : f0_", "at_");
     for (int s = 0; s < p->n_sink; s++)
-        if (among(&p->sink[s], x->folded)) {
-            const char *acc = pl_cg_acc(p->instr[p->sink[s].src].dtype, p->sink[s].reduce);
-            pl_cg_put(w, "r%d[u] = A%d[base_ + at_];\nif (!in_) r%d[u] = %s::none<%s>();\n", s, s,
-                      s, pl_cg_fold(p->sink[s].reduce), acc);
-        }
-    pl_cg_put(w, "}\n_Pragma(\"unroll\") for (int u = 0; u < U; u++) {\n");
+        if (among(&p->sink[s], x->folded)) pl_cg_put(w, "r%d[u] = A%d[base_ + at_];\n", s, s);
+    pl_cg_put(w, "}\n_Pragma(\"unroll\") for (int u = 0; u < U; u++) {\nif (f0_ + u * Y >= n_) break;\n");
     for (int s = 0; s < p->n_sink; s++)
         if (among(&p->sink[s], x->folded))
             pl_cg_put(w, "t%d[0] = %s::op(t%d[0], r%d[u]);\n", s, pl_cg_fold(p->sink[s].reduce), s,

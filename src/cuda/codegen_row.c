@@ -21,7 +21,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_STAGES = 64, KEEP_REGS = 64, RAW_REGS = 128, EARLY_REGS = 16, SHARED_BYTES = 47 << 10 };
+enum { MAX_STAGES = 64, KEEP_REGS = 64, RAW_REGS = 128, EARLY_REGS = 16, SHARED_BYTES = 48 << 10 };
 
 typedef struct stages {
     const pl_cg_pass *p;
@@ -447,7 +447,7 @@ static void put_sums_end(pl_cg *w, const stages *t, int stage)
             put_sum_part(w, i, var);
             any = true;
         }
-    if (any && w->p->tx > 32) pl_cg_put(w, "p_row_wait<T>();\n");
+    if (any && w->p->tx > 32) pl_cg_put(w, w->p->columns ? "p_row_wait<T>();\n" : "__syncthreads();\n");
     for (int i = 0; i < w->p->n_instr; i++)
         if (sums_in(t, i, stage, &var)) put_sum_end(w, i, var);
 }
@@ -579,7 +579,7 @@ static void find_ahead(stages *t)
         int chunk = chunk_bytes(p, i), bytes = PL_CG_LANES * p->steps * p->tx * chunk, regs = p->steps * chunk / 4;
         bool words = pl_cg_access_of(p, o, p->vec) == PL_CG_VECTOR && !o->bits && (chunk == 4 || chunk == 8 || chunk == 16);
         if (!words) continue;
-        if (t->shared + bytes <= SHARED_BYTES) {
+        if (t->shared + bytes <= SHARED_BYTES - (p->tx > 32 ? 1024 : 0)) {
             t->ahead[i] = 1 + t->shared;
             t->shared += bytes;
         } else if (regs <= room) {

@@ -6,6 +6,7 @@
  */
 #include "cuda/codegen_int.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { LANE_ROWS = 64, MOMENT_ROWS = 128, CUT_ROWS = 4096 };
@@ -84,7 +85,7 @@ static int held_beside(int64_t inner)
 }
 
 /* The length of a part where columns are long: what a lane adds up is limited, rounds are to be full whether a
- * processor holds three blocks or four, and whole steps of two pairs of rows are better than others. */
+ * processor holds three blocks, four or eight, and whole steps of two pairs of rows are better than others. */
 static int64_t long_part(const pl_cg_columns *c, int64_t len, int64_t outer, int64_t inner, int lane_rows, bool moments)
 {
     const int64_t two = 2 * (int64_t)c->ty;
@@ -92,12 +93,9 @@ static int64_t long_part(const pl_cg_columns *c, int64_t len, int64_t outer, int
     double most = -1;
     for (int m = lane_rows / 2; m >= lane_rows / 6; m--) {
         int64_t parts = pl_cg_ceil(len, two * m), blocks = parts * outer * c->tiles;
-        double full = fullness(blocks, moments ? 8 : 4), f = moments ? full : fullness(blocks, 3);
-        if (f < full) full = f;
-        if (!moments && pl_cg_slim(inner)) {
-            f = fullness(parts * outer, held_beside(inner));
-            if (f < full) full = f;
-        }
+        double full = fullness(blocks, 8);
+        if (!moments) full = fmin(full, fmin(fullness(blocks, 3), fullness(blocks, 4)));
+        if (!moments && pl_cg_slim(inner)) full = fmin(full, fullness(parts * outer, held_beside(inner)));
         full -= m % 2 ? 0.02 : 0;
         if (full > most + 0.01) {
             most = full;
