@@ -94,7 +94,7 @@ $(BUILD)/plimsoll: $(CLI_OBJ) $(BUILD)/libplimsoll.a
 	@echo "  link $@"
 	@$(CC) $(LSAN) -rdynamic -o $@ $(CLI_OBJ) -Wl,--whole-archive $(BUILD)/libplimsoll.a -Wl,--no-whole-archive $(LIBS)
 
-$(BUILD)/pl_bench $(BUILD)/pl_profile $(BUILD)/pl_loader $(BUILD)/pl_step: $(BUILD)/%: $(BUILD)/bench/%.o $(BUILD)/libplimsoll.a
+$(BUILD)/pl_bench $(BUILD)/pl_profile $(BUILD)/pl_costs $(BUILD)/pl_loader $(BUILD)/pl_step: $(BUILD)/%: $(BUILD)/bench/%.o $(BUILD)/libplimsoll.a
 	@echo "  link $@"
 	@$(CC) $(LSAN) -rdynamic -o $@ $< -Wl,--whole-archive $(BUILD)/libplimsoll.a -Wl,--no-whole-archive $(LIBS)
 
@@ -128,7 +128,7 @@ $(BUILD)/fake/%/libcuda.so.1: | build/deps.ok
 	@mkdir -p $(@D)
 	@echo 'int pl_fake_driver;' | $(CC) -x c -fPIC -shared -o $@ -
 
-$(BUILD)/pl_test: $(TEST_OBJ) $(SIM_OBJ) $(BUILD)/libplimsoll.a | $(FAKES)
+$(BUILD)/pl_test: $(TEST_OBJ) $(SIM_OBJ) $(BUILD)/libplimsoll.a | $(FAKES) $(BUILD)/odd.so
 	@echo "  link $@"
 	@$(CC) $(LSAN) -rdynamic -o $@ $(TEST_OBJ) $(SIM_OBJ) -Wl,--whole-archive $(BUILD)/libplimsoll.a -Wl,--no-whole-archive $(LIBS)
 
@@ -140,6 +140,11 @@ $(BUILD)/src/mpi/%.o: src/mpi/%.c | build/deps.ok
 	@mkdir -p $(@D)
 	@echo "  cc $<"
 	@$(CC) $(CFLAGS_ALL) $(MPI_CFLAGS) -c -o $@ $<
+
+# Networks that are drawn, as a user's own recipe (tests/odd_net.c, tools/cuda-odd).
+$(BUILD)/odd.so: $(BUILD)/tests/odd_net.o
+	@echo "  link $@"
+	@$(CC) $(LSAN) -shared -o $@ $<
 
 # To preload: where the main thread's time goes (bench/pl_sampler.c).
 $(BUILD)/pl_sampler.so: $(BUILD)/bench/pl_sampler.o
@@ -174,6 +179,9 @@ $(BUILD)/probe_lib: $(PROBE_LIB) $(BUILD)/tests/cuda/probe_lib.o $(BUILD)/tests/
 # The tests run the program too. libgomp's workers are not to spin between loops: see cli/main.c.
 TEST_ENV := PL_BIN=$(BUILD)/plimsoll CC="$(CC)" GOMP_SPINCOUNT=$(or $(GOMP_SPINCOUNT),2000) \
  $(if $(PL_TEST_LONG),PL_TEST_LONG=1)
+
+# Tests at once: one more than cores, because some wait; few, because many use all cores themselves.
+TEST_JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n + 1 : 4)))
 
 isa_flags_base   := -DPL_ISA=base
 isa_flags_avx2   := -DPL_ISA=avx2 -mavx2 -mfma -mf16c
@@ -216,7 +224,7 @@ demo: all ## plan and train a small network for about a minute
 
 test: all $(BUILD)/pl_test ## build and run every test (minutes)
 	@tools/layers
-	@$(TEST_ENV) $(BUILD)/pl_test
+	@$(TEST_ENV) $(BUILD)/pl_test -j $(TEST_JOBS)
 
 check-all: ## both compilers, sanitizers, long tests, fuzzers, headers (an hour)
 	@tools/deps --check
@@ -242,7 +250,7 @@ test-cuda: all $(BUILD)/pl_test ## the tests that need an NVIDIA card: every op,
 bench-cuda: all $(BUILD)/pl_step ## a step on an NVIDIA card beside PyTorch's: time, memory, first step
 	@bench/cuda.sh $(BUILD)
 
-carry: all $(BUILD)/pl_test $(BUILD)/pl_bench $(BUILD)/pl_profile $(BUILD)/pl_step $(BUILD)/pl_cuda_groups $(BUILD)/pl_sampler.so $(BUILD)/pl_cuda_products ## build/carry: what another machine with a card needs to test and bench
+carry: all $(BUILD)/pl_test $(BUILD)/pl_bench $(BUILD)/pl_profile $(BUILD)/pl_costs $(BUILD)/pl_step $(BUILD)/pl_cuda_groups $(BUILD)/pl_sampler.so $(BUILD)/pl_cuda_products $(BUILD)/odd.so ## build/carry: what another machine with a card needs to test and bench
 	@tools/carry $(BUILD)
 
 bench: all $(BUILD)/pl_bench ## time the engine against PyTorch (where it is installed)

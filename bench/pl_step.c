@@ -149,6 +149,21 @@ static void print_phases(const bench *b, double open_ms, double plan_ms, double 
            s.memory, s.ready, s.bind, s.host, s.record, s.init, start_ms - started);
 }
 
+/* How long each program took to compile; on a card that is beside each other. */
+static void print_programs(const bench *b)
+{
+    printf("\"programs\": {");
+    for (int i = 0; i <= pl_run_turn_count(b->run); i++) {
+        bool turn = i < pl_run_turn_count(b->run);
+        const pl_program *p = turn ? pl_run_turn_at(b->run, i).run : pl_run_eval_program(b->run);
+        if (!p) continue;
+        pl_program_times t = pl_program_times_get(p);
+        printf("%s\"%s\": [%.0f, %.0f, %.0f]", i ? ", " : "", turn ? pl_run_turn_at(b->run, i).name : "eval",
+               t.device + t.passes + t.groups, t.kernels, t.costs + t.plan + t.fit);
+    }
+    printf("}, ");
+}
+
 static pl_status measure(bench *b, int steps, double begin)
 {
     static double ms[MAX_STEPS];
@@ -185,6 +200,7 @@ static pl_status measure(bench *b, int steps, double begin)
            steps, ms[steps / 2], ms[0], ms[steps - 1], wall, 1e-3 * (first - begin), 1e-3 * (started - begin),
            1e-3 * (planned - begin), 1e-3 * (started - planned));
     print_phases(b, opened - begin, planned - opened, started - planned);
+    print_programs(b);
     printf("\"arena_bytes\": %llu, \"mapped_bytes\": %llu, \"state_bytes\": %llu, \"built_bytes\": %llu, \"predicted_ms\": %.3f,"
            " \"ready_bytes\": %llu, \"used_early_bytes\": %llu, \"used_bytes\": %llu, \"sum\": \"%016llx\"}\n",
            (unsigned long long)m.arena, (unsigned long long)pl_session_arena_bytes(b->session), (unsigned long long)m.state,

@@ -24,7 +24,7 @@ int cmd_generate(int argc, char **argv)
         {"--out", "DIR", &out, "folder to write train/INPUT.npy and eval/INPUT.npy into"},
         {"--samples", "N", &samples, "training samples (default: all the recipe has)"},
         {"--eval-samples", "N", &eval_samples, "evaluation samples (default: all)"},
-        {"--raw", NULL, &raw, "pictures as PNG with captions, or prompts and embeddings, instead of arrays"},
+        {"--raw", NULL, &raw, "as people keep such data: pictures, prompts or the authors' files"},
         {"--quiet", NULL, &s.quiet, "print errors only"},
         {NULL, NULL, NULL, NULL},
     };

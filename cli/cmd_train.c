@@ -155,6 +155,7 @@ static pl_status evaluate(trainer *t, int64_t step)
     if (rc == PL_ERR_STOPPED) return PL_OK;
     if (rc == PL_OK) rc = check_reach(t, &e);
     if (rc != PL_OK) return rc;
+    if (e.n == 0) return PL_OK;
     show_eval(t, step, &e);
     note_metric(t, step, &e);
     const char *watched = pl_config_text(pl_run_config(t->run), "schedule.plateau.metric");
@@ -318,10 +319,10 @@ int trainer_done(trainer *t)
 }
 
 /* ---- one run, or one phase -------------------------------------------------------------- */
-static pl_status tell_plan(trainer *t, bool keep)
+static pl_status tell_plan(trainer *t)
 {
     pl_status rc = emit_plan(t);
-    return rc == PL_OK && t->folder.path && keep ? page_plan_save(t->run, t->name, t->folder.folder) : rc;
+    return rc == PL_OK && t->folder.path && t->keep_plan ? page_plan_save(t->run, t->name, t->folder.folder) : rc;
 }
 
 /* Before its programs are started. */
@@ -329,14 +330,14 @@ static pl_status open_files(trainer *t)
 {
     pl_status rc = PL_OK;
     if (!t->begun) rc = folder_begin(&t->folder, t->list);
-    bool keep = !t->begun || pl_run_phase(t->run) == t->largest;
+    t->keep_plan = !t->begun || pl_run_phase(t->run) == t->largest;
     t->begun = true;
     if (rc == PL_OK) rc = folder_settle_best(&t->folder);
     if (rc != PL_OK) {
         t->folder.told = true;
         return rc;
     }
-    return tell_plan(t, keep);
+    return tell_plan(t);
 }
 
 /* Starts the programs. Where libraries took more of a card than the plan had left them, that is planned anew:
@@ -352,7 +353,7 @@ static pl_status start_programs(trainer *t)
         fprintf(stderr, "planned anew, since the card's libraries took more than was left for them: an arena of "
                 "%llu bytes in place of %llu, a step of %.4g ms\n", (unsigned long long)m.arena,
                 (unsigned long long)before, pl_run_predicted_ms(t->run));
-    return tell_plan(t, true);
+    return tell_plan(t);
 }
 
 static pl_status open_monitor(trainer *t)

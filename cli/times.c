@@ -50,6 +50,8 @@ void times_print(const pl_run *run, const pl_plan_info *p, FILE *out)
         between = ", ";
     }
     fprintf(out, "%s.\n", here ? hint[main_source(p)] : " from the card's published figures");
+    if (!here)
+        fprintf(out, "The card makes its own plan: the scratch its libraries ask for, and its overhead, can differ from these.\n");
 }
 
 int times_measure(const cli_args *a, const char *memory)

@@ -28,6 +28,7 @@ typedef struct trainer {
     uint64_t peak;
     uint64_t *peaks; /* of every rank, at the end; NULL */
     int largest;     /* number of the phase that takes most; -1 */
+    bool keep_plan;  /* this phase's plan is the one in the run's folder */
     char handed[4096]; /* folder that phases leave their weights in */
     pl_json *events; /* stdout with --json, else NULL */
     int64_t from;    /* steps done before this process, or before this phase */

@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define PL_RECIPE_ABI 3
+#define PL_RECIPE_ABI 4
 
 /* ---- building --------------------------------------------------------------------------- */
 typedef struct pl_builder pl_builder;
@@ -108,6 +108,9 @@ typedef struct pl_batch pl_batch;
 /* Where to write input `name` of the batch; the whole batch, row-major. NULL if the program has no
  * such input (then nobody wants it). */
 PL_API void *pl_batch_input(pl_batch *batch, const char *name, pl_type *type);
+/* How often sample i of the batch has been trained on before: what a sample is joined with anew every time is
+ * drawn from its number and this. 0 in an evaluation. */
+PL_API int64_t pl_batch_pass(const pl_batch *batch, int i);
 
 /* Numbers for generated samples, each a pure function of its arguments. A sample's seed: `world` is any
  * constant of the recipe's own; evaluation samples are of another world, so the two sets share nothing.
@@ -149,6 +152,10 @@ typedef struct pl_image_feed {
     pl_status (*make_open)(const pl_config *c, int w, int h, void **state);
     void (*make_close)(void *state);
     pl_status (*make)(void *state, const pl_picture *p, pl_batch *batch, int row);
+    /* Inputs of `made` that data.pool leaves alone while the boolean key unpooled_if is true, ends with NULL: they
+     * are of the sample that has just come in, not of the one that the pool gives. NULL: none. */
+    const char *const *unpooled;
+    const char *unpooled_if;
     /* Optional, for `generate --raw`: a sample of the recipe's own as people keep such data: a picture (3 bytes
      * a pixel; NULL when there are no `images`) and a line of text, which may stay empty. */
     pl_status (*draw)(const pl_config *c, pl_subset subset, int64_t sample, int w, int h, uint8_t *rgb,
@@ -207,9 +214,10 @@ typedef struct pl_peer {
     const char *prefix;
     /* Inputs whose layout differs from the peer's: copies one tensor of the dump into ours, or returns
      * false. NULL when there are none but those with channels in front of positions, [N,C,s..] for our
-     * [N,s..,C]: these are known by their sizes (so not 4 channels of 4 x 4, which look the same). */
+     * [N,s..,C]: these are named by channels_first, or known by their sizes where both cannot be meant. */
     bool (*convert)(const char *name, const pl_type *from, const void *src, const pl_type *to,
                     void *dst);
+    const char *channels_first; /* pattern (pl_nn_match) of input names; NULL: none */
 } pl_peer;
 
 typedef struct pl_recipe {
@@ -248,6 +256,13 @@ typedef struct pl_recipe {
     const pl_weights *weights;
     /* Optional: memory that data_open takes, where it is worth a place in the plan. */
     uint64_t (*data_bytes)(const pl_config *c);
+    /* Optional, for `generate --raw`: writes a sample of the recipe's own below dir, which exists, in files as
+     * people keep such data, where these are no pictures (pl_image_feed.draw). */
+    pl_status (*data_write)(const pl_config *c, pl_subset subset, int64_t sample, const char *dir);
+    /* The same where samples share files: writes count[subset] of them (data: what data_open gave). done is called
+     * after each. */
+    pl_status (*data_write_set)(const pl_config *c, void *data, const char *dir, const int64_t count[2],
+                                void (*done)(void *ctx, pl_subset subset, int64_t sample), void *ctx);
 } pl_recipe;
 
 typedef const pl_recipe *(*pl_recipe_entry_fn)(void);

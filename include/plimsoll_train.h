@@ -189,7 +189,8 @@ typedef struct pl_cache_info {
 PL_API pl_status pl_run_cache(pl_run *r, pl_progress_fn progress, void *ctx, pl_cache_info *info) PL_MUST_USE;
 
 /* The same as pictures in folders (DIR/train/000000.png, with .txt), or prompts and their embeddings
- * (DIR/prompts.txt, DIR/embeddings.npy), for recipes that have pl_image_feed.draw. */
+ * (DIR/prompts.txt, DIR/embeddings.npy), for recipes that have pl_image_feed.draw, or in files of the recipe's
+ * own (pl_recipe.data_write). */
 PL_API pl_status pl_run_generate_raw(pl_run *r, const char *dir, int64_t samples, int64_t eval_samples,
                                      pl_progress_fn progress, void *ctx) PL_MUST_USE;
 
@@ -201,6 +202,7 @@ typedef struct pl_eval_info {
     const char *name[PL_MAX_METRICS]; /* borrowed until the run is freed */
     double value[PL_MAX_METRICS];
 } pl_eval_info;
+/* n is 0 where there is nothing to evaluate on: no such program, or no samples for it in the set on disk. */
 PL_API pl_status pl_run_eval(pl_run *r, pl_eval_info *info) PL_MUST_USE;
 /* Keys stop.*: has the run stopped getting better? Call it after every evaluation. What it knows is a
  * slot of the store, so that a run that goes on from a checkpoint decides as one that was not stopped. */

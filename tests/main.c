@@ -1,5 +1,5 @@
 /* main.c - runs the registered tests; see test.h. */
-#include "test.h"
+#include "deal.h"
 
 #include "plimsoll.h"
 
@@ -8,11 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
 static pl_test_case *all_tests;
-static bool failed, skipped;
+static bool failed, skipped, verbose;
+static int counts[3]; /* by pl_test_end */
 static char folder[64];
 
 void pl_test_register(pl_test_case *t)
@@ -87,6 +89,39 @@ static double now(void)
     return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
 }
 
+static double cpu_seconds(void)
+{
+    double sum = 0;
+    for (int who = RUSAGE_CHILDREN; who <= RUSAGE_SELF; who++) {
+        struct rusage u;
+        if (getrusage(who, &u) != 0) continue;
+        sum += (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+               1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+    }
+    return sum;
+}
+
+pl_test_result pl_test_run(const pl_test_case *t)
+{
+    failed = skipped = false;
+    double start = now(), cpu = cpu_seconds();
+    t->fn();
+    remove_folder();
+    return (pl_test_result){failed    ? PL_TEST_FAILED
+                            : skipped ? PL_TEST_SKIPPED
+                                      : PL_TEST_PASSED,
+                            now() - start, cpu_seconds() - cpu};
+}
+
+void pl_test_tell(const pl_test_case *t, pl_test_result r)
+{
+    static const char *const word[] = {"ok", "FAIL", "skip"};
+    counts[r.end]++;
+    if (r.end == PL_TEST_FAILED || verbose || r.wall_s > 5)
+        printf("%s %s (%.2f s, %.2f of a core)\n", word[r.end], t->name, r.wall_s, r.cpu_s);
+    fflush(stdout);
+}
+
 int main(int argc, char **argv)
 {
     /* What is kept between runs is kept apart from the user's own: plans depend on measured times. */
@@ -94,46 +129,33 @@ int main(int argc, char **argv)
     snprintf(cache, sizeof cache, "/tmp/plimsoll-test-cache-%d", (int)getuid());
     setenv("PLIMSOLL_CACHE", cache, 0);
     const char *only = NULL;
-    bool list = false, verbose = false;
+    bool list = false;
+    int workers = 0;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "-k") && i + 1 < argc) only = argv[++i];
+        if (!strcmp(argv[i], "-j") && i + 1 < argc) workers = atoi(argv[++i]);
         if (!strcmp(argv[i], "-l")) list = true;
         if (!strcmp(argv[i], "-v")) verbose = true;
     }
-    int n = 0, n_passed = 0, n_failed = 0, n_skipped = 0;
+    int n = 0;
     for (pl_test_case *t = all_tests; t; t = t->next) n++;
     pl_test_case **order = calloc((size_t)n + 1, sizeof *order);
     if (!order) return 1;
     n = 0;
-    for (pl_test_case *t = all_tests; t; t = t->next) order[n++] = t;
+    for (pl_test_case *t = all_tests; t; t = t->next)
+        if (!only || strstr(t->name, only)) order[n++] = t;
     qsort(order, (size_t)n, sizeof *order, by_place);
-    for (int i = 0; i < n; i++) {
-        if (only && !strstr(order[i]->name, only)) continue;
-        if (list) {
+    if (!list && workers > 0) pl_test_deal(order, n, workers);
+    for (int i = 0; i < n && (list || workers <= 0); i++) {
+        if (list)
             printf("%s\n", order[i]->name);
-            continue;
-        }
-        failed = skipped = false;
-        double start = now();
-        order[i]->fn();
-        remove_folder();
-        double took = now() - start;
-        if (failed)
-            n_failed++;
-        else if (skipped)
-            n_skipped++;
         else
-            n_passed++;
-        if (failed || verbose || took > 5)
-            printf("%s %s (%.2f s)\n", failed ? "FAIL" : skipped ? "skip" : "ok", order[i]->name,
-                   took);
-        fflush(stdout);
+            pl_test_tell(order[i], pl_test_run(order[i]));
     }
     free(order);
     if (list) return 0;
-    if (n_skipped)
-        printf("%d passed, %d failed, %d skipped\n", n_passed, n_failed, n_skipped);
-    else
-        printf("%d passed, %d failed\n", n_passed, n_failed);
-    return n_failed > 0 || n_passed == 0;
+    printf("%d passed, %d failed", counts[PL_TEST_PASSED], counts[PL_TEST_FAILED]);
+    if (counts[PL_TEST_SKIPPED]) printf(", %d skipped", counts[PL_TEST_SKIPPED]);
+    printf("\n");
+    return counts[PL_TEST_FAILED] > 0 || counts[PL_TEST_PASSED] == 0;
 }

@@ -2,6 +2,7 @@
  *
  *   pl_test            every test         pl_test -k text    those whose name holds text
  *   pl_test -l         list               pl_test -v         print each name and its time
+ *   pl_test -j N       N at once, each in a process of its own (deal.h)
  *
  * A failing CHECK prints file, line and values, marks the test failed and returns from it. SKIP
  * says why. The last line is "N passed, N failed" (", N skipped").
@@ -18,6 +19,7 @@ typedef struct pl_test_case {
     const char *name, *file;
     void (*fn)(void);
     struct pl_test_case *next;
+    bool alone;
 } pl_test_case;
 
 void pl_test_register(pl_test_case *t);
@@ -31,11 +33,14 @@ const char *pl_test_dir(void);
 /* Deterministic noise for test data: uniform in [-1,1). */
 double pl_test_noise(uint64_t *state);
 
-#define TEST(name)                                                                           \
+#define TEST(name) PL_TEST_AS(name, false)
+/* A test of times or of the whole machine's state: under -j no other runs beside it. */
+#define TEST_ALONE(name) PL_TEST_AS(name, true)
+#define PL_TEST_AS(name, alone)                                                              \
     static void test_##name(void);                                                           \
     __attribute__((constructor)) static void register_##name(void)                           \
     {                                                                                        \
-        static pl_test_case c = {#name, __FILE__, test_##name, NULL};                        \
+        static pl_test_case c = {#name, __FILE__, test_##name, NULL, alone};                 \
         pl_test_register(&c);                                                                \
     }                                                                                        \
     static void test_##name(void)

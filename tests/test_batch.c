@@ -251,7 +251,8 @@ static pl_val lgt_model(pl_nn *m, int64_t batch)
     pl_val style = pl_input(g, "style", PL_TYPE(PL_I64, batch));
     pl_val uncond = pl_input(g, "uncond", PL_TYPE(PL_BOOL, batch, 1));
     c.batch = batch;
-    return pl_loss_mse(g, lgt_unet(m, &c, x, t, style, uncond, PL_NO_VAL), y);
+    lgt_style s = {.ids = style, .uncond = uncond, .first = PL_NO_VAL, .noise = PL_NO_VAL};
+    return pl_loss_mse(g, lgt_unet(m, &c, x, t, &s), y);
 }
 
 static pl_val wan_model(pl_nn *m, int64_t batch)

@@ -285,6 +285,64 @@ TEST(cloud_architectures_learn)
     }
 }
 
+/* What an error costs, by loss.type: delta 0.7, alpha 0.3, gamma 1.5, answers that are too low 2.5 times. */
+TEST(cloud_losses)
+{
+    enum { ANSWERS = 6 };
+    static const char *const types[] = {"huber", "mse", "mse_mae", "huber_mae", "weighted_huber", "weighted_huber_mae"};
+    static const float y[ANSWERS] = {0.5f, -1, 2, 0.25f, 3, -0.5f}, target[ANSWERS] = {0.25f, -1.5f, 4, 1.5f, 0.5f, -0.25f};
+    const double delta = 0.7, alpha = 0.3, gamma = 1.5, under = 2.5;
+    for (int k = 0; k < 6; k++) {
+        char type[64];
+        snprintf(type, sizeof type, "loss.type=%s", types[k]);
+        const char *const keys[] = {type, "loss.huber_delta=0.7", "loss.alpha=0.3", "loss.gamma=1.5", "loss.under_weight=2.5"};
+        lab l = {0};
+        pl_type t = PL_TYPE(PL_F32, ANSWERS);
+        CHECK_OK(pl_run_open("cloud/tiny", keys, 5, &l.run));
+        l.store = pl_store_new();
+        pl_graph *g = pl_graph_new(l.store);
+        pl_output(g, "y", cloud_error_cost(g, l.run->config, pl_input(g, "answer", t), pl_input(g, "target", t)));
+        pl_compile_opts o = PL_COMPILE_INIT;
+        CHECK_OK(pl_compile(g, &o, &l.program));
+        CHECK_OK(pl_session_new(l.store, 1, &l.program, &l.session));
+        memcpy(pl_session_input(l.session, l.program, "answer", NULL), y, sizeof y);
+        memcpy(pl_session_input(l.session, l.program, "target", NULL), target, sizeof target);
+        CHECK_OK(pl_session_run(l.session, l.program));
+        l.out = pl_session_output(l.session, l.program, "y", &t);
+        for (int i = 0; i < ANSWERS; i++) {
+            double e = (double)target[i] - (double)y[i], a = fabs(e);
+            double huber = a <= delta ? 0.5 * a * a : delta * (a - 0.5 * delta), heavy = huber * (e > 0 ? under : 1);
+            double power = (1 - alpha) * pow(a, gamma);
+            const double want[] = {huber, e * e, alpha * e * e + (1 - alpha) * a, alpha * huber + power, heavy, alpha * heavy + power};
+            CHECK_NEAR((double)l.out[i], want[k], 1e-5);
+        }
+        end_piece(&l);
+    }
+}
+
+/* Shares of answers within a distance, of heights even between 0.1 and 2 km and answers near their middle. */
+TEST(cloud_evaluates)
+{
+    pl_run *run;
+    pl_eval_info e;
+    double share[3] = {-1, -1, -1}, mae = 0;
+    CHECK_OK(pl_run_open("cloud/tiny", NULL, 0, &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK_OK(pl_run_start(run));
+    CHECK_OK(pl_run_eval(run, &e));
+    for (int i = 0; i < e.n; i++) {
+        static const char *const names[] = {"within_100m", "within_250m", "within_500m"};
+        for (int k = 0; k < 3; k++)
+            if (strcmp(e.name[i], names[k]) == 0) share[k] = e.value[i];
+        if (strcmp(e.name[i], "mae_km") == 0) mae = e.value[i];
+    }
+    /* Markov: the share beyond x is at most the mean over x; and the mean is at least x times that share. */
+    CHECK(0 <= share[0] && share[0] <= share[1] && share[1] <= share[2] && share[2] <= 1);
+    CHECK_MSG(0.1 * (1 - share[0]) <= mae && 0.5 * (1 - share[2]) <= mae, "%g %g %g, mae %g", share[0], share[1], share[2], mae);
+    CHECK_MSG(share[2] > 0.3 && share[2] < 0.9 && share[0] < 0.4, "%g %g %g", share[0], share[1], share[2]);
+    pl_run_free(run);
+}
+
 /* ---- augmentation ----------------------------------------------------------------------- */
 enum { TALL = 24, WIDE = 32, STACK = T * TALL * WIDE };
 
@@ -335,6 +393,92 @@ TEST(cloud_augmentation)
     double slope = (double)(l.out[STACK - 1] - l.out[0]) / (double)(x[STACK - 1] - x[0]);
     CHECK_MSG(slope >= 0.8 * 0.8 && slope <= 1.2 * 1.2 && fabs(slope - 1) > 1e-4, "slope %g", slope);
     end_piece(&l);
+}
+
+/* ---- seed_compat ------------------------------------------------------------------------- */
+static pl_val changed_bytes(cloud *k, pl_val x)
+{
+    k->compat = true;
+    return changed_frames(k, x);
+}
+
+/* Brightness in 8 bits: what does not fit into a byte is lost, and what comes back is one of 256 values of [0,1],
+ * frame by frame. */
+TEST(cloud_seed_compat_has_8_bits)
+{
+    static float x[B * STACK];
+    lab l;
+    for (int i = 0; i < B * STACK; i++) x[i] = (float)(i % 601 - 300) / 100; /* -3 to 3, as standardised frames are */
+    run_piece_with(&l, changed_bytes, PL_TYPE(PL_F32, B, T, TALL, WIDE), x, "augment.jitter=0.0001");
+    for (int i = 0; i < B * STACK; i++) {
+        int byte = (int)(255 * (double)x[i]) & 255;
+        double got = 255 * (double)l.out[i];
+        CHECK_MSG(fabs(got - round(got)) < 1e-3 && fabs(got - byte) < 3, "%g became %g / 255, byte %d", (double)x[i], got, byte);
+    }
+    end_piece(&l);
+    run_piece_with(&l, changed_bytes, PL_TYPE(PL_F32, B, T, TALL, WIDE), x, "augment.jitter=0.2");
+    double mean[2] = {0};
+    for (int i = 0; i < 2 * TALL * WIDE; i++) mean[i / (TALL * WIDE)] += (double)l.out[i] / (TALL * WIDE);
+    for (int i = 0; i < B * STACK; i++) CHECK(l.out[i] >= 0 && l.out[i] <= 1);
+    CHECK_MSG(fabs(mean[0] - mean[1]) > 0.005, "frames of one brightness: %g and %g", mean[0], mean[1]);
+    end_piece(&l);
+}
+
+/* Runs steps of cloud/tiny; the rate of each, and at the end the first level's statistics. */
+typedef struct tracked {
+    double lr[6];
+    float mean[8];
+    int64_t count;
+} tracked;
+
+static pl_status track(const char *const *keys, int n, tracked *t)
+{
+    pl_run *run;
+    PL_TRY(pl_run_open("cloud/tiny", keys, n, &run));
+    pl_status rc = pl_run_build(run);
+    if (rc == PL_OK) rc = pl_run_start(run);
+    for (int i = 0; i < 6 && rc == PL_OK; i++) {
+        pl_step_info info;
+        rc = pl_run_step(run, &info);
+        t->lr[i] = info.lr;
+        if (i > 0) continue; /* statistics of one step */
+        memcpy(t->mean, pl_session_slot(run->session, pl_store_find(run->store, "norm.0.running_mean")), sizeof t->mean);
+        memcpy(&t->count, pl_session_slot(run->session, pl_store_find(run->store, "norm.0.num_batches_tracked")), sizeof t->count);
+    }
+    pl_run_free(run);
+    return rc;
+}
+
+/* The rate moves once an epoch (of two steps) and so stays in a warm-up of 2,000; mended it moves every step. */
+TEST(cloud_seed_compat_warms_up_by_epochs)
+{
+    for (int k = 0; k < 2; k++) {
+        const char *const keys[] = {"data.samples=8", "schedule.warmup_steps=2000", "schedule.warmup_start=0.0005",
+                                    k ? "seed_compat=true" : "seed_compat=false"};
+        tracked t;
+        CHECK_OK(track(keys, 4, &t));
+        for (int i = 0; i < 6; i++)
+            CHECK_NEAR(t.lr[i], 1e-3 * (0.0005 + 0.9995 * (k ? i / 2 : i) / 2000), 1e-10);
+    }
+}
+
+/* BatchNorm's statistics move twice a step: 0.1 of the way, and 0.1 of what is left. */
+TEST(cloud_seed_compat_moves_norms_twice)
+{
+    tracked once, twice, lstm;
+    const char *keys[] = {"frames=1", "seed_compat=false", "architecture.name=transformer"};
+    CHECK_OK(track(keys, 3, &once));
+    keys[1] = "seed_compat=true";
+    CHECK_OK(track(keys, 3, &twice));
+    keys[2] = "architecture.name=lstm"; /* has no checkpoints */
+    CHECK_OK(track(keys, 3, &lstm));
+    for (int c = 0; c < 8; c++)
+        CHECK_MSG(fabs((double)twice.mean[c] - 1.9 * (double)once.mean[c]) <= 1e-5 * fabs((double)once.mean[c]) && once.mean[c] != 0,
+                  "channel %d: %g and %g", c, (double)once.mean[c], (double)twice.mean[c]);
+    CHECK(once.count == 1 && twice.count == 2 && lstm.count == 1);
+    const char *const three[] = {"seed_compat=true"};
+    CHECK_OK(track(three, 1, &twice));
+    CHECK_INT(twice.count, 6);
 }
 
 /* ---- contrast --------------------------------------------------------------------------- */
@@ -447,6 +591,16 @@ TEST(cloud_flights)
     CHECK_INT(cloud_flights_size(data, PL_SUBSET_EVAL), 15);
     cloud_flights_close(data);
     pl_run_free(run);
+    /* Other heights: frames 1 to 3 alone, and 7 too. */
+    static const char *const low[] = {"data.eval_flights=b", "data.max_km=0.75"}, *const high[] = {"data.eval_flights=b", "data.max_km=6"};
+    CHECK_OK(open_flights(dir, low, 2, &run, &data));
+    CHECK_INT(cloud_flights_size(data, PL_SUBSET_TRAIN), 3);
+    cloud_flights_close(data);
+    pl_run_free(run);
+    CHECK_OK(open_flights(dir, high, 2, &run, &data));
+    CHECK_INT(cloud_flights_size(data, PL_SUBSET_TRAIN), 16);
+    cloud_flights_close(data);
+    pl_run_free(run);
 }
 
 /* A batch of one sample, as a recipe sees it. */
@@ -487,6 +641,90 @@ TEST(cloud_flights_numbers)
     }
     cloud_flights_close(data);
     pl_run_free(run);
+}
+
+/* seed_compat reads frames as without a flat field, which the original's is. */
+TEST(cloud_seed_compat_flattens_nothing)
+{
+    if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
+    static const char *const keys[] = {"data.flat_field=true", "data.flat_field=false", "seed_compat=true"};
+    char dir[400];
+    one_sample b[3];
+    snprintf(dir, sizeof dir, "%s", pl_test_dir());
+    write_flight(dir, "a");
+    write_flight(dir, "b");
+    memset(b, 0, sizeof b);
+    for (int k = 0; k < 3; k++) {
+        pl_run *run = NULL;
+        void *data = NULL;
+        int64_t first = 0;
+        pl_batch batch = {.find = find_input, .find_ctx = &b[k]};
+        CHECK_OK(open_flights(dir, &keys[k], 1, &run, &data));
+        CHECK_OK(cloud_flights_read(data, PL_SUBSET_TRAIN, &first, 1, &batch));
+        cloud_flights_close(data);
+        pl_run_free(run);
+    }
+    CHECK(memcmp(&b[0], &b[1], sizeof b[0]) != 0 && memcmp(&b[1], &b[2], sizeof b[0]) == 0);
+}
+
+/* Made-up skies written as flights and read again: labels, angles and frames (whose range is 1 then) are those of
+ * the samples; half of them are a flight's, the evaluation's are another's. */
+TEST(cloud_flights_are_generated)
+{
+    if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
+    static const char *const make[] = {"frames=3", "height=10", "width=8", "data.first_row=2", "data.samples=5", "data.eval_samples=2"};
+    char dir[400], key[512];
+    float sky[80];
+    pl_run *run = NULL;
+    void *data = NULL, *made = NULL;
+    snprintf(dir, sizeof dir, "%s/made", pl_test_dir());
+    CHECK_OK(pl_run_open("cloud/tiny", make, 6, &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK_OK(pl_run_generate_raw(run, dir, 0, 0, NULL, NULL));
+    CHECK_OK(cloud_sky_open(run->config, &made));
+    snprintf(key, sizeof key, "data.flights=%s", dir);
+    const char *const read[] = {key, "frames=3", "height=10", "width=8", "data.first_row=2", "data.contrast=0",
+                                "data.standardise=false", "data.flat_field=false", "data.eval_flights=12Feb25"};
+    pl_run *reader = NULL;
+    CHECK_OK(pl_run_open("cloud/tiny", read, 9, &reader));
+    CHECK_OK(cloud_flights_open(reader->config, &data));
+    CHECK_INT(cloud_flights_size(data, PL_SUBSET_TRAIN), 5);
+    CHECK_INT(cloud_flights_size(data, PL_SUBSET_EVAL), 2);
+    for (int64_t i = 0; i < 7; i++) {
+        pl_subset subset = i < 5 ? PL_SUBSET_TRAIN : PL_SUBSET_EVAL;
+        int64_t sample = i < 5 ? i : i - 5;
+        cloud_truth truth = cloud_sky_truth(subset, sample);
+        one_sample b;
+        pl_batch batch = {.find = find_input, .find_ctx = &b};
+        CHECK_OK(cloud_flights_read(data, subset, &sample, 1, &batch));
+        CHECK_NEAR((double)b.target[0] * CLOUD_STD_KM + CLOUD_MEAN_KM, truth.km, 1e-5);
+        CHECK_NEAR((double)b.angles[0] * CLOUD_ZENITH_STD + CLOUD_ZENITH_MEAN, truth.zenith, 1e-4);
+        CHECK_NEAR((double)b.angles[1] * CLOUD_AZIMUTH_STD + CLOUD_AZIMUTH_MEAN, truth.azimuth, 1e-3);
+        for (int t = 0; t < 3; t++) {
+            cloud_sky_frame(made, subset, sample, t, sky);
+            float lo = sky[0], hi = sky[0];
+            for (int p = 1; p < 80; p++) lo = fminf(lo, sky[p]), hi = fmaxf(hi, sky[p]);
+            for (int p = 0; p < 80; p++) CHECK_NEAR((double)b.frames[80 * t + p], (double)((sky[p] - lo) / (hi - lo)), 1e-4);
+        }
+    }
+    cloud_flights_close(data);
+    cloud_sky_close(made);
+    pl_run_free(reader);
+    pl_run_free(run);
+}
+
+/* The authors' phases over generated flights, at toy sizes, from the command line. */
+TEST(cloud_flights_in_phases)
+{
+    if (!cli_bin()) return;
+    if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
+#define TOY "frames=1 height=8 width=8 data.first_row=2 batch=2 'model.channels=[2, 2, 2]' 'model.dense=[4, 4]' model.film_hidden=4 "
+    CHECK_RUN(cli_run("$P generate cloud/flights --raw --out f --samples 40 --eval-samples 6 " TOY), 0, "");
+    cli_result r = cli_run("$P train cloud/flights --out run data.flights=f eval.batches=1 " TOY
+                           "phases.pretrain.until.epochs=1 phases.final.until.epochs=1");
+    CHECK_MSG(r.code == 0, "%s", r.err);
+    CHECK_RUN(cli_run("$P train cloud/tiny data.flights=nowhere " TOY), 2, "flights.txt");
+    CHECK_RUN(cli_run("$P generate cloud/tiny --raw --out g data.flights=f " TOY), 2, "leave data.flights away");
 }
 
 /* On the command line: it trains, and what does not fit together is told. */

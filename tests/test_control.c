@@ -90,7 +90,7 @@ TEST(control_who_has_not_come_is_named)
 }
 
 /* Only the silent one, by name, after the limit and not much later; who speaks may live. */
-TEST(control_silence_is_named)
+TEST_ALONE(control_silence_is_named)
 {
     pl_hub *h;
     int fd[2], code, ms = 0;

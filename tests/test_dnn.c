@@ -9,6 +9,7 @@
 #include "base/sys.h"
 #include "cpu/dnn.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -555,6 +556,33 @@ TEST(dnn_runs_repeat_bit_by_bit)
     bool same = true;
     CHECK(kit_rounds(20, &allocs, &same));
     CHECK(same);
+}
+
+int omp_get_max_threads(void);
+
+static void *run_in_thread(void *ctx)
+{
+    uint64_t allocs;
+    bool same = true, ok = kit_rounds(1, &allocs, &same);
+    *(int *)ctx = ok && same ? omp_get_max_threads() : -1;
+    return NULL;
+}
+
+/* Whichever thread computes, the team that oneDNN asks libgomp for is as large as was set. */
+TEST(dnn_teams_are_the_pools_in_every_thread)
+{
+    int before = pl_pool_threads(), seen = 0;
+#if defined(__SANITIZE_THREAD__)
+    int wanted = 1;
+#else
+    int wanted = 3;
+#endif
+    pl_pool_set_threads(3);
+    pthread_t t;
+    CHECK_INT(pthread_create(&t, NULL, run_in_thread, &seen), 0);
+    pthread_join(t, NULL);
+    pl_pool_set_threads(before);
+    CHECK_INT(seen, wanted);
 }
 
 TEST(dnn_runs_allocate_nothing)

@@ -103,15 +103,39 @@ TEST(fluxflow_step)
 
 TEST(fluxflow_refuses)
 {
-    static const char *const split[] = {"accumulate=2"}, *const odd[] = {"image=18"};
+    static const struct {
+        const char *key, *why;
+    } cases[] = {{"accumulate=2", "couple"},
+                 {"image=18", "image: 18 must be a multiple of 4"},
+                 {"model.dim=40", "model.dim: 40 must be a multiple of 32"},
+                 {"model.heads=3", "multiple of model.heads, 3"},
+                 {"model.rgb=[10, 8]", "model.rgb: 10 must be a multiple of 8"},
+                 {"resolutions=[64]", "resolutions: 64 must be a side below the image's, 16"},
+                 {"resolutions=[8]", "VGG halves 4 times: images of 8 x 8"},
+                 {"gan.depth=6", "halves 6 times: images of 16 x 16"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pl_run *run;
+        CHECK_OK(pl_run_open("fluxflow/tiny", &cases[i].key, 1, &run));
+        CHECK_INT(pl_run_build(run), PL_ERR_CONFIG);
+        CHECK_MSG(strstr(pl_error_text(), cases[i].why), "%s: %s", cases[i].key, pl_error_text());
+        pl_run_free(run);
+    }
+}
+
+/* The flow's program comes after the autoencoder's and takes the same memory: what the first one told is kept. */
+TEST(fluxflow_reports_the_rate_of_the_autoencoder)
+{
+    static const char *const keys[] = {"flow.on=true", "optim_flow.lr=1e-4", "gan.on=false", "lpips.on=false"};
     pl_run *run;
-    CHECK_OK(pl_run_open("fluxflow/tiny", split, 1, &run));
-    CHECK_INT(pl_run_build(run), PL_ERR_CONFIG);
-    CHECK_MSG(strstr(pl_error_text(), "couple"), "%s", pl_error_text());
-    pl_run_free(run);
-    CHECK_OK(pl_run_open("fluxflow/tiny", odd, 1, &run));
-    CHECK_INT(pl_run_build(run), PL_ERR_CONFIG);
-    CHECK_MSG(strstr(pl_error_text(), "multiple of 4"), "%s", pl_error_text());
+    pl_step_info info;
+    CHECK_OK(pl_run_open("fluxflow/tiny", keys, 4, &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK_OK(pl_run_start(run));
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(pl_run_step(run, &info));
+        CHECK_MSG(fabs(info.lr - 3e-3) < 1e-8 && info.grad_norm > 1e-3 && info.grad_norm < 1e3, "rate %g, norm %g",
+                  info.lr, info.grad_norm);
+    }
     pl_run_free(run);
 }
 

@@ -330,7 +330,7 @@ TEST(fuse_keeps_to_the_limits)
     end(&b);
 }
 
-TEST(fuse_is_fast)
+TEST_ALONE(fuse_is_fast)
 {
     pl_store *store = pl_store_new();
     pl_graph *g = training_graph(store, 260, 4, 8);

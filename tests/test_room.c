@@ -1,11 +1,14 @@
-/* test_room.c - a card that other programs fill: the run does not start, and says who holds what.
+/* test_room.c - a card that other programs fill: the run does not start, and says who holds what; and one
+ * whose libraries take more than the plan left them: the plan that trains is told.
  *
  * The program is given a plug-in, a driver and a management library that the build makes for this
  * (tests/fake); everything between them and the command line is the real thing.
  */
 #include "cli_run.h"
+#include "graphs.h"
 #include "test.h"
 
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,4 +65,102 @@ TEST(room_is_shown_by_devices)
     if (!dir) SKIP("build/.../fake is not built");
     cli_result r = cli_run("LD_LIBRARY_PATH=%s/all PLIMSOLL_PLUGIN=%s/libplimsoll_cuda.so $P devices", dir, dir);
     CHECK_MSG(r.code == 0 && strstr(r.out, "Fake T4") && strstr(r.out, "7.00 GiB"), "%d %s%s", r.code, r.out, r.err);
+}
+
+static cli_result train_loading(uint64_t budget, uint64_t loaded, const char *options)
+{
+    const char *dir = fakes();
+    return cli_run("FAKE_LOADED=%llu LD_LIBRARY_PATH=%s/driver PLIMSOLL_PLUGIN=%s/libplimsoll_cuda.so "
+                   "$P train cloud/tiny batch=8 frames=1 height=16 width=16 accumulate=1 train.steps=1 "
+                   "device=cuda --memory %llu %s", (unsigned long long)loaded, dir, dir, (unsigned long long)budget,
+                   options);
+}
+
+/* The first number of that name behind `at`, 0 if there is none. */
+static unsigned long long number(const char *at, const char *name)
+{
+    char key[64];
+    snprintf(key, sizeof key, "\"%s\":", name);
+    at = at ? strstr(at, key) : NULL;
+    return at ? strtoull(at + strlen(key), NULL, 10) : 0;
+}
+
+TEST(room_tells_a_plan_made_anew_before_the_first_step)
+{
+    enum { LOADED = 40000, SPARE = 13000 }; /* what libraries take, and how much of it the budget has over */
+    if (!fakes()) SKIP("build/.../fake is not built");
+    cli_result r = train_loading((uint64_t)16 << 30, 0, "--json");
+    CHECK_MSG(r.code == 0, "%d %s", r.code, r.err);
+    uint64_t budget = number(r.out, "total_bytes") + SPARE;
+    CHECK_MSG(budget > SPARE && !strstr(strstr(r.out, "\"event\":\"plan\"") + 1, "\"event\":\"plan\""), "%s", r.out);
+
+    /* As events: the plan at first, the plan that trains, and only then a step. */
+    r = train_loading(budget, LOADED, "--json");
+    CHECK_MSG(r.code == 0, "%d %s", r.code, r.err);
+    const char *first = strstr(r.out, "\"event\":\"plan\""), *second = first ? strstr(first + 1, "\"event\":\"plan\"") : NULL;
+    const char *step = strstr(r.out, "\"event\":\"step\"");
+    unsigned long long before = number(first, "arena_bytes");
+    unsigned long long after = number(second, "arena_bytes"), total = number(second, "total_bytes");
+    CHECK_MSG(second && step && second < step, "%s", r.out);
+    CHECK_MSG(after > 0 && after + LOADED - SPARE <= before, "%llu, then %llu", before, after);
+    CHECK_MSG(number(step, "peak_used_bytes") > after && number(step, "peak_used_bytes") <= budget, "%s", r.out);
+
+    /* As text, and in the run's folder. */
+    char run[512], want[256], path[600];
+    snprintf(run, sizeof run, "--out %s/run", pl_test_dir());
+    snprintf(want, sizeof want, "planned anew, since the card's libraries took more than was left for them: an arena of "
+             "%llu bytes in place of %llu", after, before);
+    r = train_loading(budget, LOADED, run);
+    const char *told = strstr(r.err, want);
+    CHECK_MSG(r.code == 0 && told && strstr(told, "step=1/1"), "%d %s", r.code, r.err);
+    snprintf(path, sizeof path, "%s/run/plan.json", pl_test_dir());
+    unsigned long long kept = number(strstr(cli_read(path), "\"memory\":"), "total");
+    CHECK_MSG(kept == total, "%llu, not %llu", kept, total);
+    CHECK(!strstr(train_loading(budget, SPARE / 2, "").err, "planned anew"));
+
+    /* Where no plan is left, the smallest budget counts what is loaded. */
+    r = train_loading(budget, budget, "--quiet");
+    CHECK_MSG(r.code == 3 && strstr(r.err, "the smallest budget is"), "%d %s", r.code, r.err);
+}
+
+/* Two steps of a network whose step has several programs. */
+static cli_result train_gan(const char *device, const char *settings, const char *run)
+{
+    const char *dir = fakes();
+    return cli_run("%s LD_LIBRARY_PATH=%s/driver PLIMSOLL_PLUGIN=%s/libplimsoll_cuda.so $P train fluxflow/tiny "
+                   "model.scales=1 gan.depth=1 batch=1 'lpips.widths=[4, 4, 4, 4, 4]' eval.every=0 train.steps=2 train.log_every=1 device=%s --json --out %s/%s",
+                   settings, dir, dir, device, pl_test_dir(), run);
+}
+
+/* For a card all programs are compiled at once: they are the same as one after the other. */
+TEST(room_programs_compiled_at_once_are_the_same)
+{
+    if (!fakes()) SKIP("build/.../fake is not built");
+    char losses[2][4096];
+    unsigned long long arena[2], units[2];
+    for (int i = 0; i < 2; i++) {
+        cli_result r = train_gan(i ? "cuda" : "apart", "", i ? "card" : "apart");
+        CHECK_MSG(r.code == 0, "%d %s", r.code, r.err);
+        arena[i] = number(r.out, "arena_bytes");
+        units[i] = number(r.out, "units");
+        cli_losses(i ? "card" : "apart", losses[i], sizeof losses[i]);
+    }
+    /* The search for offsets has a limit of time, which a sanitizer reaches. */
+    CHECK(arena[0] > 0 && (arena[1] == arena[0] || PATIENCE > 1) && units[1] == units[0]);
+    CHECK_MSG(losses[0][0] && strcmp(losses[0], losses[1]) == 0, "%s, beside each other %s", losses[0], losses[1]);
+    /* Each of them lacks the kernel: one is told. */
+    cli_result r = train_gan("cuda", "FAKE_LACKS=conv", "lacking");
+    CHECK_MSG(r.code != 0 && r.code < 128 && strstr(r.err, "conv has no kernel on Fake T4"), "%d %s", r.code, r.err);
+    CHECK(!strstr(strstr(r.err, "has no kernel") + 1, "has no kernel"));
+}
+
+/* What is wrong with a configuration is told at once, but not before the card's libraries have opened. */
+TEST(room_refusals_wait_for_the_card)
+{
+    const char *dir = fakes();
+    if (!dir) SKIP("build/.../fake is not built");
+    cli_result r = cli_run("LD_LIBRARY_PATH=%s/driver PLIMSOLL_PLUGIN=%s/libplimsoll_cuda.so $P train " CLI_SMALL
+                           "schedule.name=one_cycle train.steps=3 device=cuda", dir, dir);
+    CHECK_RUN(r, 2, "the learning-rate schedule lasts 3 steps and needs 4");
+    CHECK_MSG(!strstr(r.err, "while its card is being opened"), "%s", r.err);
 }

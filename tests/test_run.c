@@ -575,7 +575,7 @@ TEST(run_profile_and_report)
     rig_down(&r);
 }
 
-TEST(run_compiles_large_graphs_fast)
+TEST_ALONE(run_compiles_large_graphs_fast)
 {
     pl_store *store = pl_store_new();
     uint64_t t0 = pl_sys_now_ns();

@@ -10,6 +10,7 @@
 #include "renamed.h"
 #include "small_run.h"
 #include "test.h"
+#include "train/supply.h"
 #include "train/train_int.h"
 
 #include <stdio.h>
@@ -357,6 +358,64 @@ TEST(stablesr_trains_on_pictures)
     CHECK(loss[0][0] != loss[3][0]);
 }
 
+/* Whether the training program reads a draw of this name; in a replay draws are inputs. */
+static void reads_draw(const char *key, const char *name, bool *reads)
+{
+    const char *const o[] = {SMALL_VAE, "batch=2", key};
+    pl_run *run;
+    CHECK_OK(pl_run_open("stablesr/tiny", o, 5, &run));
+    run->replay = true;
+    CHECK_OK(pl_run_build(run));
+    *reads = false;
+    for (int i = 0; i < pl_program_input_count(run->train); i++)
+        *reads |= strcmp(pl_program_input_name(run->train, i), name) == 0;
+    pl_run_free(run);
+}
+
+/* seed_compat draws the degraded latent twice, once to add noise to and once for the structure encoder. */
+TEST(stablesr_seed_compat_draws_twice)
+{
+    bool once[2] = {false}, twice[2] = {false};
+    reads_draw("x_start=lq", "noise_lq", &once[0]);
+    reads_draw("x_start=lq", "noise_gt", &once[1]);
+    reads_draw("seed_compat=true", "noise_lq", &twice[0]);
+    reads_draw("seed_compat=true", "noise_gt", &twice[1]);
+    CHECK(once[0] && !once[1] && twice[0] && twice[1]);
+}
+
+/* The first loss when the new input convolution's weights of one channel are 9. */
+static void loss_with_channel(const char *compat, int channel, double *loss)
+{
+    pl_run *run;
+    pl_step_info info = {0};
+    CHECK_OK(pl_run_open("stablesr/tiny", &compat, 1, &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK_OK(pl_run_start(run));
+    int slot = pl_store_find(run->store, "unet.inp.weight");
+    pl_type t = pl_store_slot(run->store, slot)->type;
+    float *w = malloc(pl_type_bytes(&t));
+    CHECK_INT(t.dim[3], 8);
+    CHECK_OK(pl_session_read_slot(run->session, slot, 0, w, pl_type_bytes(&t)));
+    for (int64_t i = 0; i < pl_type_elems(&t); i++)
+        if (i % 8 == channel) w[i] = 9;
+    CHECK_OK(pl_session_write_slot(run->session, slot, 0, w, pl_type_bytes(&t)));
+    free(w);
+    CHECK_OK(pl_run_step(run, &info));
+    pl_run_free(run);
+    *loss = info.loss;
+}
+
+/* The original's new input convolution is zero for its first four channels, and stays so as it is frozen. */
+TEST(stablesr_seed_compat_is_half_blind)
+{
+    static const int channel[] = {-1, 3, 4};
+    double loss[2][3];
+    for (int k = 0; k < 6; k++)
+        loss_with_channel(k < 3 ? "seed_compat=true" : "seed_compat=false", channel[k % 3], &loss[k / 3][k % 3]);
+    CHECK(loss[0][1] == loss[0][0] && loss[0][2] != loss[0][0]);
+    CHECK(loss[1][1] != loss[1][0] && loss[1][2] != loss[1][0]);
+}
+
 /* The authors' filter by file size: what is shorter is passed over, or stops the run. */
 TEST(stablesr_passes_over_small_files)
 {
@@ -376,6 +435,60 @@ TEST(stablesr_passes_over_small_files)
         if (k == 1) CHECK(memcmp(loss[0], loss[1], sizeof loss[0]) != 0); /* other pictures */
         if (k == 2) CHECK_MSG(strstr(pl_error_text(), "data.min_bytes"), "%s", pl_error_text());
     }
+}
+
+enum { BATCHES = 10, PAIRS = 2, PICTURE = 64 * 64 * 3 };
+
+/* Pictures and their edges of the first batches. */
+typedef struct first_pairs {
+    float gt[BATCHES * PAIRS][PICTURE], edge[BATCHES * PAIRS][PICTURE];
+} first_pairs;
+
+static pl_status see(const char *path, const char *pool, const char *compat, const char *workers, first_pairs *to)
+{
+    const char *const o[] = {SMALL_VAE, path, "data.crop=pixels", "data.flip=0.5", "batch=2", "canny=[10, 20]", pool, compat, workers};
+    pl_run *run;
+    PL_TRY(pl_run_open("stablesr/tiny", o, 11, &run));
+    pl_status rc = pl_run_build(run);
+    if (rc == PL_OK) rc = pl_run_start(run);
+    for (int k = 0; k < BATCHES && rc == PL_OK; k++) {
+        rc = pl_supply_read(run, run->train, k);
+        const void *gt = pl_session_input(run->session, run->train, "gt", NULL);
+        const void *edge = pl_session_input(run->session, run->train, "edge", NULL);
+        if (gt) memcpy(to->gt[k * PAIRS], gt, sizeof to->gt[0] * PAIRS);
+        if (edge) memcpy(to->edge[k * PAIRS], edge, sizeof to->edge[0] * PAIRS);
+    }
+    pl_run_free(run);
+    return rc;
+}
+
+/* A pair in the pool keeps its edges. The original's loses them: edges are of the batch that has just come. With
+ * seed_compat the good picture is not read by the step, so pictures are known by their edges alone. */
+TEST(stablesr_pool_and_edges)
+{
+    PATH(dir, "pictures");
+    char path[640];
+    first_pairs *of = malloc(4 * sizeof *of);
+    CHECK(of && png_folder(dir, 24));
+    memset(of, 0, 4 * sizeof *of);
+    snprintf(path, sizeof path, "data.path=%s", dir);
+    CHECK_OK(see(path, "data.pool=0", "seed_compat=false", "data.workers=0", &of[0]));
+    CHECK_OK(see(path, "data.pool=6", "seed_compat=false", "data.workers=0", &of[1]));
+    CHECK_OK(see(path, "data.pool=6", "seed_compat=true", "data.workers=0", &of[2]));
+    CHECK_OK(see(path, "data.pool=6", "seed_compat=true", "data.workers=2", &of[3]));
+    int mixed = 0, kept = 0;
+    for (int i = 0; i < BATCHES * PAIRS; i++) {
+        int k = 0;
+        while (k < BATCHES * PAIRS && memcmp(of[1].gt[i], of[0].gt[k], sizeof of->gt[0]) != 0) k++;
+        CHECK_MSG(k < BATCHES * PAIRS, "sample %d of the pool has not come in", i);
+        mixed += k != i;
+        kept += memcmp(of[1].edge[i], of[0].edge[k], sizeof of->edge[0]) == 0;
+    }
+    CHECK_MSG(mixed > 4 && kept == BATCHES * PAIRS, "%d of the pool's samples come later, %d keep their edges", mixed, kept);
+    CHECK(memcmp(of[2].edge, of[0].edge, sizeof of->edge) == 0);
+    CHECK(memcmp(of[2].edge, of[1].edge, sizeof of->edge) != 0);
+    CHECK(memcmp(of[2].edge, of[3].edge, sizeof of->edge) == 0);
+    free(of);
 }
 
 TEST(stablesr_pool_wants_a_batch)
@@ -570,7 +683,7 @@ TEST(stablesr_cache_is_the_encoder)
 {
     PATH(dir, "cache");
     char key[640];
-    double inside[STEPS], cached[STEPS];
+    double inside[STEPS], cached[STEPS], first[STEPS], pooled[STEPS];
     pl_run *run;
     pl_cache_info info;
     snprintf(key, sizeof key, "data.cache=%s", dir);
@@ -586,6 +699,17 @@ TEST(stablesr_cache_is_the_encoder)
     CHECK_OK(losses_of(o, 6, NULL, inside, NULL));
     CHECK_OK(losses_of(o, 7, NULL, cached, NULL));
     CHECK(memcmp(inside, cached, sizeof inside) == 0);
+    /* A pool stands in front of both alike, whether edges go through it or not. */
+    memcpy(first, inside, sizeof first);
+    for (int k = 0; k < 2; k++) {
+        const char *const p[] = {SMALL_VAE, "batch=2", "data.samples=8", "data.eval_samples=2", "data.pool=4",
+                                 k ? "seed_compat=true" : "seed_compat=false", key};
+        CHECK_OK(losses_of(p, 8, NULL, inside, NULL));
+        CHECK_OK(losses_of(p, 9, NULL, cached, NULL));
+        CHECK(memcmp(inside, cached, sizeof inside) == 0);
+        if (!k) memcpy(pooled, inside, sizeof pooled);
+    }
+    CHECK(pooled[1] == first[1] && memcmp(pooled, first, sizeof first) != 0);
     CHECK_OK(pl_run_open("stablesr/tiny", o, 7, &run));
     CHECK_OK(pl_run_build(run));
     CHECK_INT(pl_nn_count(pl_run_store(run), "vae.*", false), 0);

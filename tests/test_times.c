@@ -342,3 +342,16 @@ TEST(times_calibration_names_common_kinds)
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         CHECK_MSG(strstr(r.out, kinds[i]), "no time of kind%s", kinds[i]);
 }
+
+/* Launches timed one by one are brought to what the whole took; what is small keeps a part of its own. */
+TEST(times_of_launches_add_up_to_the_whole)
+{
+    const double ns[] = {5000, 6000, 5000, 900000, 40000}, total = 956000;
+    CHECK(pl_measure_excess(ns, 5, 0) == 0 && pl_measure_excess(ns, 5, 2 * total) < 1);
+    for (double less = 1000; less <= 8000; less += 1000) {
+        double whole = 0;
+        for (int i = 0; i < 5; i++) whole += ns[i] - less > ns[i] / 4 ? ns[i] - less : ns[i] / 4;
+        CHECK_NEAR(pl_measure_excess(ns, 5, whole) / less, 1, 1e-6);
+    }
+    CHECK(pl_measure_excess(ns, 0, 100) == 0);
+}

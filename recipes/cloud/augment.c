@@ -2,8 +2,12 @@
  *
  * It happens in the graph, from the run's own draws: the same on every device, in every plan, after every
  * restart, and without a copy on the host. A stack is changed as a whole, all its frames alike. Mirroring left
- * to right turns the sun's azimuth too (360 degrees minus it). The authors' program puts standardised frames
- * through 8-bit images to vary their brightness and so rounds them; here they keep their precision.
+ * to right turns the sun's azimuth too (360 degrees minus it).
+ *
+ * The authors' program varies brightness and contrast of 8-bit images, frame by frame. Standardised frames do
+ * not fit into these: 255 times a number becomes a byte by dropping its fraction and whatever is beyond a byte,
+ * and what comes back lies between 0 and 1, unlike the frames of an evaluation. Here frames keep their values;
+ * seed_compat does it their way.
  */
 #include "cloud.h"
 
@@ -42,6 +46,32 @@ static pl_val jitter(cloud *k, double by, pl_val frames)
     return pl_add(g, far, mean);
 }
 
+/* ---- as the original does ---- */
+static pl_val whole(pl_graph *g, pl_val x) /* towards 0 */
+{
+    pl_val down = pl_floor(g, pl_abs(g, x));
+    return pl_select(g, pl_lt(g, x, pl_full_like(g, x, 0)), pl_neg(g, down), down);
+}
+
+/* One number a frame. */
+static pl_val draw_frames(cloud *k, const char *name, double by)
+{
+    pl_val u = pl_draw_uniform(k->b, k->m, name, PL_TYPE(cloud_fine(k->m), k->batch, k->frames, 1, 1));
+    return pl_shift(k->m->g, pl_scale(k->m->g, u, 2 * by), 1 - by);
+}
+
+static pl_val jitter_bytes(cloud *k, double by, pl_val frames)
+{
+    pl_graph *g = k->m->g;
+    pl_val x = whole(g, pl_scale(g, frames, 255));
+    x = pl_sub(g, x, pl_scale(g, pl_floor(g, pl_scale(g, x, 1.0 / 256)), 256));
+    x = pl_floor(g, pl_clamp(g, pl_mul(g, x, draw_frames(k, "augment_brightness", by)), 0, 255));
+    pl_val mean = pl_floor(g, pl_shift(g, pl_mean(g, x, PL_AXIS(2) | PL_AXIS(3), true), 0.5));
+    pl_val far = pl_mul(g, pl_sub(g, x, mean), draw_frames(k, "augment_contrast", by));
+    x = pl_floor(g, pl_clamp(g, pl_add(g, far, mean), 0, 255));
+    return pl_scale(g, x, 1.0 / 255);
+}
+
 /* 1 where position i of n along the axis is within [start, start + length), fractions of n. */
 static pl_val within(cloud *k, int axis, int64_t n, pl_val start, pl_val length)
 {
@@ -73,6 +103,6 @@ void cloud_augment(cloud *k, pl_val *frames, pl_val *angles)
     double flip = pl_config_float(c, "augment.flip"), by = pl_config_float(c, "augment.jitter");
     double p = pl_config_float(c, "augment.erase");
     if (flip > 0) mirror(k, flip, frames, angles);
-    if (by > 0) *frames = jitter(k, by, *frames);
+    if (by > 0) *frames = k->compat ? jitter_bytes(k, by, *frames) : jitter(k, by, *frames);
     if (p > 0) *frames = erase(k, p, *frames);
 }

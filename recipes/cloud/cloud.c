@@ -2,6 +2,10 @@
  *
  * The network is in model.c, what it is trained on in sky.c (made up) and flights.c (the authors' files).
  * Loss: Huber a sample (or one of the authors' mixtures), the hardest fraction weighted more, mean.
+ * `seed_compat` brings back what the original does wrong: its rate moves once an epoch while the warm-up is
+ * counted in steps, BatchNorm's statistics move twice (model.c), brightness varies in 8 bits (augment.c), and
+ * its flat field does nothing (flights.c).
+ *
  * Parameter names are those of the PyTorch program (module lists `conv`, `norm`, `dense`, ...), so weights
  * travel both ways.
  */
@@ -12,6 +16,8 @@
 #include <string.h>
 
 static const pl_config_entry schema[] = {
+    {"seed_compat", PL_CONFIG_BOOL, "false", 0, 0, NULL,
+     "As the original does, mistakes included: see the recipe's README."},
     {"frames", PL_CONFIG_INT, "5", 1, 64, NULL, "Frames of a stack (T)."},
     {"height", PL_CONFIG_INT, "440", 8, 16384, NULL, "Rows of a frame."},
     {"width", PL_CONFIG_INT, "640", 8, 16384, NULL, "Columns of a frame."},
@@ -53,12 +59,14 @@ static const pl_config_entry schema[] = {
     {"data.samples", PL_CONFIG_INT, "4096", 1, 1e12, NULL, "Generated training samples."},
     {"data.eval_samples", PL_CONFIG_INT, "256", 1, 1e12, NULL, "Generated evaluation samples."},
     {"data.flights", PL_CONFIG_TEXT, "null", 0, 0, NULL,
-     "The authors' files: \"NAME=CAMERA,LIDAR,NAV; NAME=...\", HDF5; null: made-up skies."},
+     "The authors' files: \"NAME=CAMERA,LIDAR,NAV; NAME=...\", HDF5, or a file with a line for each; null: made-up skies."},
     {"data.train_flights", PL_CONFIG_TEXT, "\"*\"", 0, 0, NULL, "Flights to train on, a pattern of names."},
     {"data.eval_flights", PL_CONFIG_TEXT, "null", 0, 0, NULL,
      "Flights to evaluate on, a pattern (they are not trained on); null: the last fifth of each flight."},
     {"data.heavy_flights", PL_CONFIG_TEXT, "null", 0, 0, NULL, "Flights that count more, a pattern."},
     {"data.heavy_factor", PL_CONFIG_FLOAT, "3.5", 0.5, 100, NULL, "How much more, in halves."},
+    {"data.min_km", PL_CONFIG_FLOAT, "0.1", 0, 100, NULL, "Flights: lowest base that counts."},
+    {"data.max_km", PL_CONFIG_FLOAT, "2", 0, 100, NULL, "Flights: highest base that counts."},
     {"data.first_row", PL_CONFIG_INT, "40", 0, 16384, NULL, "First row of the camera's frame that is used."},
     {"data.flat_field", PL_CONFIG_BOOL, "true", 0, 0, NULL,
      "Divide frames by the flight's mean picture. The authors' own correction does nothing: false is what they ran."},
@@ -69,8 +77,7 @@ static const pl_config_entry schema[] = {
     {0},
 };
 
-/* What each answer costs, (B). */
-static pl_val error_cost(pl_graph *g, const pl_config *c, pl_val y, pl_val target)
+pl_val cloud_error_cost(pl_graph *g, const pl_config *c, pl_val y, pl_val target)
 {
     const char *type = pl_config_text(c, "loss.type");
     double delta = pl_config_float(c, "loss.huber_delta"), alpha = pl_config_float(c, "loss.alpha");
@@ -80,7 +87,7 @@ static pl_val error_cost(pl_graph *g, const pl_config *c, pl_val y, pl_val targe
         return pl_add(g, pl_scale(g, pl_square(g, error), alpha), pl_scale(g, size, 1 - alpha));
     pl_val cost = pl_loss_huber(g, y, target, delta);
     if (strncmp(type, "weighted", 8) == 0) {
-        pl_val low = pl_cast(g, pl_gt(g, error, pl_full_like(g, error, 0)), PL_F32);
+        pl_val low = pl_cast(g, pl_gt(g, error, pl_full_like(g, error, 0)), pl_val_type(g, error).dtype);
         cost = pl_mul(g, cost, pl_shift(g, pl_scale(g, low, pl_config_float(c, "loss.under_weight") - 1), 1));
     }
     if (!strstr(type, "_mae")) return cost;
@@ -99,40 +106,68 @@ static pl_val spread_cost(pl_graph *g, pl_val y, pl_val target)
     return pl_square(g, pl_shift(g, pl_neg(g, ratio), 1));
 }
 
+/* Steps of an epoch, as far as they can be known before the data are read; arrays of a folder cannot. */
+static pl_status epoch_steps(const pl_config *c, int64_t *steps)
+{
+    int64_t samples = pl_config_int(c, "data.samples"), batch = pl_config_int(c, "batch");
+    if (!pl_config_is_null(c, "data.flights")) {
+        void *data = NULL;
+        pl_status rc = cloud_flights_open(c, &data);
+        if (rc != PL_OK) return rc;
+        samples = cloud_flights_size(data, PL_SUBSET_TRAIN);
+        cloud_flights_close(data);
+    }
+    *steps = samples / batch > 0 ? samples / batch : 1;
+    return PL_OK;
+}
+
 static pl_status build_train(pl_builder *b)
 {
     const pl_config *c = pl_builder_config(b);
+    pl_group group = {.updates = 1};
     cloud k;
+    if (pl_config_bool(c, "seed_compat")) {
+        pl_status rc = epoch_steps(c, &group.updates);
+        if (rc != PL_OK) return rc;
+    }
     if (cloud_sizes(b, pl_builder_train(b), &k) != PL_OK) return pl_nn_finish(k.m);
     pl_val raw = cloud_predict(&k), height = pl_nan_to_num(k.m->g, raw);
-    pl_val target = pl_cast(k.m->g, pl_input(k.m->g, "target", PL_TYPE(PL_F32, k.batch)), k.m->dtype);
+    pl_val target = pl_cast(k.m->g, pl_input(k.m->g, "target", PL_TYPE(cloud_fine(k.m), k.batch)), k.m->dtype);
     pl_val bad = pl_cast(k.m->g, pl_not(k.m->g, pl_is_finite(k.m->g, raw)), PL_F32);
     pl_output(k.m->g, "nonfinite", pl_sum(k.m->g, bad, PL_AXES_ALL, false));
-    pl_val loss = pl_loss_hard_mining(k.m->g, error_cost(k.m->g, c, height, target),
+    pl_val loss = pl_loss_hard_mining(k.m->g, cloud_error_cost(k.m->g, c, height, target),
                                       pl_config_float(c, "loss.mining_fraction"),
                                       pl_config_float(c, "loss.mining_factor"));
     double spread = pl_config_float(c, "loss.variance");
     if (spread > 0) loss = pl_add(k.m->g, loss, pl_scale(k.m->g, spread_cost(k.m->g, height, target), spread));
-    pl_builder_minimise(b, loss);
+    pl_builder_minimise_with(b, k.m, loss, &group);
     return PL_OK;
 }
 
-/* Evaluation in kilometres. */
+/* Evaluation in kilometres. Quantiles of the error are told the other way round, as the share of answers within a
+ * distance: shares of batches have a mean, quantiles have none. */
 static pl_status build_eval(pl_builder *b)
 {
     cloud k;
     if (cloud_sizes(b, pl_builder_eval(b), &k) != PL_OK) return pl_nn_finish(k.m);
     pl_graph *g = k.m->g;
     pl_val height = pl_nan_to_num(g, cloud_predict(&k));
-    pl_val target = pl_cast(g, pl_input(g, "target", PL_TYPE(PL_F32, k.batch)), k.m->dtype);
+    pl_val target = pl_cast(g, pl_input(g, "target", PL_TYPE(cloud_fine(k.m), k.batch)), k.m->dtype);
     pl_val error = pl_scale(g, pl_sub(g, height, target), CLOUD_STD_KM);
     pl_val km = pl_shift(g, pl_scale(g, target, CLOUD_STD_KM), CLOUD_MEAN_KM);
-    pl_val huber = pl_loss_huber(g, height, target,
-                                 pl_config_float(pl_builder_config(b), "loss.huber_delta"));
-    pl_output(g, "loss", pl_mean(g, huber, PL_AXES_ALL, false));
+    pl_val cost = cloud_error_cost(g, pl_builder_config(b), height, target);
+    pl_output(g, "loss", pl_mean(g, cost, PL_AXES_ALL, false));
     pl_output(g, "mae_km", pl_mean(g, pl_abs(g, error), PL_AXES_ALL, false));
     pl_output(g, "mse_km2", pl_mean(g, pl_square(g, error), PL_AXES_ALL, false));
     pl_output(g, "mape", pl_mean(g, pl_div(g, pl_abs(g, error), km), PL_AXES_ALL, false));
+    for (int i = 0; i < 3; i++) {
+        static const struct {
+            const char *name;
+            double km;
+        } within[] = {{"within_100m", 0.1}, {"within_250m", 0.25}, {"within_500m", 0.5}};
+        pl_val near = pl_lt(g, pl_abs(g, error), pl_full_like(g, error, within[i].km));
+        pl_output(g, within[i].name, pl_mean(g, pl_cast(g, near, PL_F32), PL_AXES_ALL, false));
+    }
     pl_output(g, "mean_km", pl_mean(g, km, PL_AXES_ALL, false));
     pl_output(g, "mean_km2", pl_mean(g, pl_square(g, km), PL_AXES_ALL, false));
     return PL_OK;
@@ -207,6 +242,15 @@ static pl_status data_read(void *data, pl_subset subset, const int64_t *sample, 
     return s->read(s->data, subset, sample, n, batch);
 }
 
+static pl_status data_write(const pl_config *c, void *data, const char *dir, const int64_t count[2],
+                            void (*done)(void *ctx, pl_subset subset, int64_t sample), void *ctx)
+{
+    const source *s = data;
+    if (!pl_config_is_null(c, "data.flights"))
+        return pl_fail(PL_ERR_CONFIG, "generate writes made-up skies: leave data.flights away");
+    return cloud_flights_write(c, s->data, dir, count, done, ctx);
+}
+
 /* ---- the PyTorch peer ------------------------------------------------------------------- */
 static const char *const workloads[] = {"cloud", "cloud-small", NULL};
 static const pl_peer_key peer_keys[] = {
@@ -240,6 +284,7 @@ const pl_recipe pl_recipe_cloud = {
     .data_close = data_close,
     .data_size = data_size,
     .data_read = data_read,
+    .data_write_set = data_write,
     .peer = &peer,
     .derive = derive,
     .metric = "mae_km",

@@ -4,6 +4,8 @@
 
 #include "plimsoll_recipe.h"
 
+enum { CLOUD_MAX_FRAMES = 64 };
+
 /* Sizes of one build. */
 typedef struct cloud {
     pl_builder *b;
@@ -13,7 +15,9 @@ typedef struct cloud {
     int64_t batch, frames, height, width, film_hidden;
     double drop_conv;
     bool look;        /* spatial attention */
+    bool compat;      /* seed_compat */
     const char *kind; /* architecture.name */
+    pl_val before_norm[CLOUD_MAX_FRAMES][3]; /* what the levels' BatchNorms see of each frame */
 } cloud;
 
 /* model.c: sizes from the configuration; the standardised height (B) of the inputs frames (B,T,H,W) and
@@ -21,6 +25,11 @@ typedef struct cloud {
 pl_status cloud_sizes(pl_builder *b, pl_nn *m, cloud *k);
 pl_val cloud_predict(cloud *k);
 pl_nn_lin cloud_xavier(void);
+/* Type of inputs and draws, however narrow the network computes. */
+pl_dtype cloud_fine(const pl_nn *m);
+
+/* What each answer costs, (B), by loss.type. */
+pl_val cloud_error_cost(pl_graph *g, const pl_config *c, pl_val y, pl_val target);
 
 /* graph.c: frame t's map (B,h,w,C) to (B,C), neighbours attending to each other. */
 pl_val cloud_graph_attention(cloud *k, int64_t t, pl_val map);
@@ -36,6 +45,19 @@ void cloud_sky_close(void *data);
 int64_t cloud_sky_size(void *data, pl_subset subset);
 pl_status cloud_sky_read(void *data, pl_subset subset, const int64_t *sample, int n,
                           pl_batch *batch);
+
+/* What there is to know of a made-up sample, in km and degrees, and its frame t: (kelvin - CLOUD_KELVIN) /
+ * CLOUD_KELVINS. */
+typedef struct cloud_truth {
+    double km, zenith, azimuth;
+} cloud_truth;
+cloud_truth cloud_sky_truth(pl_subset subset, int64_t sample);
+void cloud_sky_frame(void *data, pl_subset subset, int64_t sample, int64_t t, float *out);
+#define CLOUD_KELVIN  286
+#define CLOUD_KELVINS 5
+/* made.c: made-up skies as flights in the authors' files. sky: of cloud_sky_open. */
+pl_status cloud_flights_write(const pl_config *c, void *sky, const char *dir, const int64_t count[2],
+                              void (*done)(void *ctx, pl_subset subset, int64_t sample), void *ctx);
 
 pl_status cloud_flights_open(const pl_config *c, void **data);
 void cloud_flights_close(void *data);

@@ -8,8 +8,8 @@
  *            the first dot of the file's name
  *   nav      nav/solarZenith [N], nav/sunAzGrd [N] (degrees)
  *
- * A sample is a frame with the frames around it, where the lidar saw a cloud's base of 0.1 to 2 km over the
- * sea within half a second. All labels are made when the set is opened; frames are read when they are wanted.
+ * A sample is a frame with the frames around it, where the lidar saw a cloud's base of 0.1 to 2 km (data.min_km,
+ * data.max_km) over the sea within half a second. All labels are made when the set is opened; frames are read when they are wanted.
  * A frame is divided by the flight's mean picture, scaled to [0,1], its contrast evened out (contrast.c), and
  * standardised. At a flight's ends the nearest frame stands in for missing ones.
  *
@@ -45,7 +45,7 @@ typedef struct flights {
     flight flight[MOST_FLIGHTS];
     int n;
     int64_t frames, height, width, first_row;
-    double clip;
+    double clip, min_km, max_km;
     bool standardise;
     place *samples[2]; /* by pl_subset */
     int64_t count[2];
@@ -133,7 +133,7 @@ static int64_t nearest(const double *time, int64_t n, double t)
 }
 
 /* ---- one flight ------------------------------------------------------------------------- */
-static pl_status read_labels(flight *f, const char *camera, const char *lidar)
+static pl_status read_labels(const flights *s, flight *f, const char *camera, const char *lidar)
 {
     static const char *const fields[] = {
         "layer_descriptor/Profile_Decimal_Julian_Day", "layer_descriptor/Layer_Base_Altitude",
@@ -153,7 +153,7 @@ static pl_status read_labels(flight *f, const char *camera, const char *lidar)
     if (rc == PL_OK) to_seconds(column[0], n, year);
     for (int64_t i = 0; rc == PL_OK && i < n && f->n > 0; i++) {
         double base = column[1][i], surface = column[2][i] / 1000, ground = column[3][i];
-        bool wanted = isfinite(base) && base >= CLOUD_MIN_KM && base <= CLOUD_MAX_KM && fabs(surface) <= 0.9 && ground == 0;
+        bool wanted = isfinite(base) && base >= s->min_km && base <= s->max_km && fabs(surface) <= 0.9 && ground == 0;
         if (!wanted) continue;
         int64_t at = nearest(time, f->n, column[0][i]);
         if (fabs(time[at] - column[0][i]) <= 0.5) f->km[at] = (float)base;
@@ -227,30 +227,67 @@ static pl_status open_flight(const flights *s, flight *f, const char *const *fil
     f->n = t.dim[0];
     f->rows = t.dim[1];
     f->columns = t.dim[2];
-    if ((rc = read_labels(f, file[0], file[1])) != PL_OK) return rc;
+    if ((rc = read_labels(s, f, file[0], file[1])) != PL_OK) return rc;
     if ((rc = read_angles(f, file[2])) != PL_OK) return rc;
     return flatten ? make_flat(s, f) : PL_OK;
 }
 
 /* ---- the set ---------------------------------------------------------------------------- */
-/* "NAME=CAMERA,LIDAR,NAV; NAME=..." */
+/* The list itself, or the text of the file that data.flights names ("flights.txt" of a folder); *dir: what the
+ * paths in it are relative to, "" for a list. The caller frees it. */
+static pl_status read_list(const char *text, char *dir, size_t cap, char **out)
+{
+    enum { MOST = 1 << 20 };
+    char path[4096];
+    *dir = 0;
+    *out = NULL;
+    if (strchr(text, '=')) return (*out = strdup(text)) ? PL_OK : PL_ERR_MEMORY;
+    snprintf(path, sizeof path, "%s/flights.txt", text);
+    FILE *f = fopen(path, "r");
+    if (!f) {
+        snprintf(path, sizeof path, "%s", text);
+        f = fopen(path, "r");
+    }
+    char *list = f ? calloc(1, MOST) : NULL;
+    if (list && fread(list, 1, MOST - 1, f) == 0) list[0] = 0;
+    if (f) fclose(f);
+    if (!f || !list || !list[0]) {
+        free(list);
+        return pl_fail(f ? PL_ERR_DATA : PL_ERR_CONFIG, "data.flights: \"%s\" is neither NAME=CAMERA,LIDAR,NAV nor a file or a "
+                       "folder with flights.txt that can be read", text);
+    }
+    const char *slash = strrchr(path, '/');
+    if (slash) snprintf(dir, cap, "%.*s", (int)(slash - path + 1), path);
+    *out = list;
+    return PL_OK;
+}
+
+/* "NAME=CAMERA,LIDAR,NAV", cut up in place. */
+static pl_status open_item(flights *s, const pl_config *c, const char *dir, char *item)
+{
+    char path[3][4096], *equals = strchr(item, '='), *comma = equals ? strchr(equals, ',') : NULL;
+    char *second = comma ? strchr(comma + 1, ',') : NULL;
+    if (!second || s->n == MOST_FLIGHTS || equals - item >= (int)sizeof s->flight[0].name)
+        return pl_fail(PL_ERR_CONFIG, "data.flights: \"%s\" is not NAME=CAMERA,LIDAR,NAV (at most %d flights)", item, MOST_FLIGHTS);
+    *equals = *comma = *second = 0;
+    const char *name[3] = {equals + 1, comma + 1, second + 1}, *file[3];
+    for (int i = 0; i < 3; i++) {
+        snprintf(path[i], sizeof path[i], "%s%s", name[i][0] == '/' ? "" : dir, name[i]);
+        file[i] = path[i];
+    }
+    flight *f = &s->flight[s->n++];
+    snprintf(f->name, sizeof f->name, "%s", item);
+    /* The original fits its flat picture to itself, which leaves a constant. */
+    return open_flight(s, f, file, pl_config_bool(c, "data.flat_field") && !pl_config_bool(c, "seed_compat"));
+}
+
 static pl_status open_list(flights *s, const pl_config *c)
 {
-    char *list = strdup(pl_config_text(c, "data.flights")), *save = NULL;
-    pl_status rc = list ? PL_OK : PL_ERR_MEMORY;
-    for (char *item = list ? strtok_r(list, ";", &save) : NULL; rc == PL_OK && item; item = strtok_r(NULL, ";", &save)) {
-        const char *file[3];
-        char *at = item + strspn(item, " \n"), *equals = strchr(at, '='), *comma = equals ? strchr(equals, ',') : NULL;
-        char *second = comma ? strchr(comma + 1, ',') : NULL;
-        if (!*at) continue;
-        if (!second || s->n == MOST_FLIGHTS || equals - at >= (int)sizeof s->flight[0].name)
-            rc = pl_fail(PL_ERR_CONFIG, "data.flights: \"%s\" is not NAME=CAMERA,LIDAR,NAV (at most %d flights)", at, MOST_FLIGHTS);
-        if (rc != PL_OK) break;
-        *equals = *comma = *second = 0;
-        file[0] = equals + 1, file[1] = comma + 1, file[2] = second + 1;
-        flight *f = &s->flight[s->n++];
-        snprintf(f->name, sizeof f->name, "%s", at);
-        rc = open_flight(s, f, file, pl_config_bool(c, "data.flat_field"));
+    char *list = NULL, *save = NULL, dir[4096];
+    pl_status rc = read_list(pl_config_text(c, "data.flights"), dir, sizeof dir, &list);
+    for (char *item = list ? strtok_r(list, ";\r\n", &save) : NULL; rc == PL_OK && item; item = strtok_r(NULL, ";\r\n", &save)) {
+        item += strspn(item, " \t");
+        if (*item) rc = open_item(s, c, dir, item);
     }
     free(list);
     return rc;
@@ -298,7 +335,7 @@ static pl_status share_out(flights *s, const pl_config *c)
     }
     if (!s->count[PL_SUBSET_TRAIN])
         return pl_fail(PL_ERR_DATA, "data.flights: no frame of flights \"%s\" has a label (a base of %g to %g km over the sea "
-                       "within half a second)", train, CLOUD_MIN_KM, CLOUD_MAX_KM);
+                       "within half a second)", train, s->min_km, s->max_km);
     return PL_OK;
 }
 
@@ -333,6 +370,8 @@ pl_status cloud_flights_open(const pl_config *c, void **data)
     s->width = pl_config_int(c, "width");
     s->first_row = pl_config_int(c, "data.first_row");
     s->clip = pl_config_float(c, "data.contrast");
+    s->min_km = pl_config_float(c, "data.min_km");
+    s->max_km = pl_config_float(c, "data.max_km");
     s->standardise = pl_config_bool(c, "data.standardise");
     pthread_mutex_init(&s->lock, NULL);
     pl_status rc = open_list(s, c);

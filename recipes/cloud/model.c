@@ -15,7 +15,8 @@
  * run over time (recurrent.c). `cnn` is a plain network over the mean frame, for comparison.
  *
  * BatchNorm sees one frame's batch at a time, T times a step; the running statistics are composed in
- * the graph and assigned once, however often a frame is recomputed.
+ * the graph and assigned once, however often a frame is recomputed. In the original every frame is computed again
+ * for its gradient, and moves them again: seed_compat.
  */
 #include "cloud.h"
 
@@ -37,6 +38,7 @@ pl_status cloud_sizes(pl_builder *b, pl_nn *m, cloud *k)
                  .film_hidden = pl_config_int(c, "model.film_hidden"),
                  .drop_conv = pl_config_float(c, "model.dropout_conv"),
                  .look = pl_config_bool(c, "model.spatial_attention"),
+                 .compat = pl_config_bool(c, "seed_compat"),
                  .kind = pl_config_text(c, "architecture.name")};
     if (levels != 3 || layers != 2 || drops != 2) {
         pl_nn_fail(m, PL_ERR_CONFIG,
@@ -45,7 +47,22 @@ pl_status cloud_sizes(pl_builder *b, pl_nn *m, cloud *k)
                    levels, layers, drops);
         return PL_ERR_CONFIG;
     }
+    if (k->channels[2] < 2 && strcmp(k->kind, "transformer") == 0) {
+        pl_nn_fail(m, PL_ERR_CONFIG, "model.channels: the last is %lld; attention over time has half as many, so at least 2",
+                   (long long)k->channels[2]);
+        return PL_ERR_CONFIG;
+    }
+    if (m->training && k->batch < 2 && strcmp(k->kind, "cnn") != 0) {
+        pl_nn_fail(m, PL_ERR_SHAPE, "a micro-batch of 1: the head's BatchNorm wants at least 2 samples (batch over accumulate), "
+                   "or architecture.name=cnn, which has none");
+        return PL_ERR_SHAPE;
+    }
     return PL_OK;
+}
+
+pl_dtype cloud_fine(const pl_nn *m)
+{
+    return m->dtype == PL_F64 ? PL_F64 : PL_F32;
 }
 
 /* ---- pieces ----------------------------------------------------------------------------- */
@@ -72,12 +89,18 @@ static pl_val spatial_attention(cloud *k, pl_val x)
     return pl_mul(k->m->g, x, pl_sigmoid(k->m->g, pl_nn_conv2d(k->m, a, "spatial.2", 1, point)));
 }
 
-/* One level; keep (B,C) multiplies channels after the pool. */
-static pl_val level(cloud *k, int i, pl_val x, pl_val gamma, pl_val beta, pl_val keep)
+static pl_val level_norm(cloud *k, int i, pl_val x)
+{
+    return pl_nn_batch_norm(k->m, x, pl_nn_name(k->m, "norm.%d", i), (pl_nn_norm){0});
+}
+
+/* One level of frame t; keep (B,C) multiplies channels after the pool. */
+static pl_val level(cloud *k, int64_t t, int i, pl_val x, pl_val gamma, pl_val beta, pl_val keep)
 {
     pl_nn *m = k->m;
     x = pl_nn_conv2d(m, x, pl_nn_name(m, "conv.%d", i), k->channels[i], conv3x3());
-    x = pl_nn_batch_norm(m, x, pl_nn_name(m, "norm.%d", i), (pl_nn_norm){0});
+    k->before_norm[t][i] = x;
+    x = level_norm(k, i, x);
     x = pl_leaky_relu(m->g, x, 0.01);
     if (i == 0) x = pl_nn_film(m->g, x, gamma, beta);
     x = pl_max_pool(m->g, x, &(pl_pool_opts){.kernel = {2, 2}});
@@ -93,7 +116,7 @@ static pl_val frame_map(cloud *k, pl_val frames, int64_t t, pl_val gamma, pl_val
     if (k->look) x = spatial_attention(k, x);
     for (int i = 0; i < 3; i++) {
         pl_val mine = pl_squeeze(g, pl_slice(g, keep[i], 0, t, t + 1, 1), 0);
-        x = level(k, i, x, gamma, beta, mine);
+        x = level(k, t, i, x, gamma, beta, mine);
     }
     return x;
 }
@@ -168,9 +191,9 @@ static void draw_keeps(cloud *k, pl_val conv[3], pl_val dense[2])
 {
     for (int i = 0; i < 3; i++)
         conv[i] = draw_keep(k, pl_nn_name(k->m, "conv_keep%d", i + 1),
-                            PL_TYPE(PL_F32, k->frames, k->batch, k->channels[i]), k->drop_conv);
+                            PL_TYPE(cloud_fine(k->m), k->frames, k->batch, k->channels[i]), k->drop_conv);
     for (int i = 0; i < 2; i++)
-        dense[i] = draw_keep(k, pl_nn_name(k->m, "dense_keep%d", i + 1), PL_TYPE(PL_F32, k->batch, k->dense[i]),
+        dense[i] = draw_keep(k, pl_nn_name(k->m, "dense_keep%d", i + 1), PL_TYPE(cloud_fine(k->m), k->batch, k->dense[i]),
                              k->drop_dense[i]);
 }
 
@@ -179,7 +202,7 @@ static pl_val read_angles(cloud *k)
 {
     pl_graph *g = k->m->g;
     const char *mode = pl_config_text(pl_builder_config(k->b), "angles");
-    pl_val both = pl_nan_to_num(g, pl_input(g, "angles", PL_TYPE(PL_F32, k->batch, 2))), part[2];
+    pl_val both = pl_nan_to_num(g, pl_input(g, "angles", PL_TYPE(cloud_fine(k->m), k->batch, 2))), part[2];
     if (strcmp(mode, "both") == 0) return both;
     pl_split(g, both, 1, 2, part);
     if (strcmp(mode, "zenith") != 0) part[0] = pl_full_like(g, part[0], 0);
@@ -187,10 +210,18 @@ static pl_val read_angles(cloud *k)
     return pl_concat(g, 2, part, 1);
 }
 
+/* The statistics move once more for every frame, from the last to the first: as in the original's backward pass,
+ * whose checkpoints are the frames. */
+static void norms_again(cloud *k)
+{
+    for (int64_t t = k->frames - 1; t >= 0; t--)
+        for (int i = 0; i < 3; i++) (void)level_norm(k, i, k->before_norm[t][i]);
+}
+
 static pl_val of_frames(cloud *k, const struct architecture *a, pl_val frames, pl_val angles)
 {
     pl_graph *g = k->m->g;
-    pl_val conv_keep[3], dense_keep[2], part[2], features[64];
+    pl_val conv_keep[3], dense_keep[2], part[2], features[CLOUD_MAX_FRAMES];
     draw_keeps(k, conv_keep, dense_keep);
     pl_val film = pl_nn_linear(k->m, angles, "film.0", k->film_hidden, cloud_xavier());
     film = pl_nn_linear(k->m, pl_relu(g, film), "film.2", 2 * k->channels[0], cloud_xavier());
@@ -201,6 +232,8 @@ static pl_val of_frames(cloud *k, const struct architecture *a, pl_val frames, p
         features[t] = a->frame(k, t, frame_map(k, frames, t, part[0], part[1], conv_keep));
         pl_scope_pop(g);
     }
+    /* Only the authors' first architecture has checkpoints. */
+    if (k->compat && k->m->training && a == architectures) norms_again(k);
     return head(k, a->time(k, pl_stack(g, (int)k->frames, features, 1)), dense_keep);
 }
 
@@ -223,7 +256,7 @@ static pl_val of_mean_frame(cloud *k, pl_val frames)
 pl_val cloud_predict(cloud *k)
 {
     pl_graph *g = k->m->g;
-    pl_val frames = pl_input(g, "frames", PL_TYPE(PL_F32, k->batch, k->frames, k->height, k->width));
+    pl_val frames = pl_input(g, "frames", PL_TYPE(cloud_fine(k->m), k->batch, k->frames, k->height, k->width));
     const struct architecture *a = architecture_of(k);
     frames = pl_nan_to_num(g, frames);
     pl_val angles = a ? read_angles(k) : PL_NO_VAL;

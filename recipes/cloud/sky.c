@@ -163,7 +163,7 @@ static void render_frame(const sky *s, view *v, uint64_t seed, int64_t t, float 
             double y = ((double)r - 0.5 * (double)s->height) * pixel;
             uint64_t n = (uint64_t)((t * s->height + r) * s->width + c);
             double noise = (unit(seed + n * 0x9E3779B97F4A7C15u) - 0.5) * 3.4641016 * s->noise;
-            *out++ = (float)((kelvin(v, x, y, flown) + noise - 286) / 5);
+            *out++ = (float)((kelvin(v, x, y, flown) + noise - CLOUD_KELVIN) / CLOUD_KELVINS);
         }
 }
 
@@ -192,6 +192,25 @@ int64_t cloud_sky_size(void *data, pl_subset subset)
     return subset == PL_SUBSET_TRAIN ? s->samples : s->eval_samples;
 }
 
+static weather weather_at(pl_subset subset, int64_t sample)
+{
+    uint64_t world = subset == PL_SUBSET_TRAIN ? 0x5EA0000000000000u : 0xE7A1000000000000u;
+    return weather_of(world + (uint64_t)sample);
+}
+
+cloud_truth cloud_sky_truth(pl_subset subset, int64_t sample)
+{
+    weather w = weather_at(subset, sample);
+    return (cloud_truth){w.height_km, w.zenith, w.azimuth};
+}
+
+void cloud_sky_frame(void *data, pl_subset subset, int64_t sample, int64_t t, float *out)
+{
+    weather w = weather_at(subset, sample);
+    view v = view_of(&w);
+    render_frame(data, &v, mix(w.seed + 77), t, out);
+}
+
 pl_status cloud_sky_read(void *data, pl_subset subset, const int64_t *sample, int n,
                           pl_batch *batch)
 {
@@ -201,16 +220,14 @@ pl_status cloud_sky_read(void *data, pl_subset subset, const int64_t *sample, in
     float *target = pl_batch_input(batch, "target", NULL);
     int64_t pixels = s->height * s->width;
     for (int i = 0; i < n; i++) {
-        uint64_t world = subset == PL_SUBSET_TRAIN ? 0x5EA0000000000000u : 0xE7A1000000000000u;
-        weather w = weather_of(world + (uint64_t)sample[i]);
-        view v = view_of(&w);
+        cloud_truth w = cloud_sky_truth(subset, sample[i]);
         for (int64_t t = 0; frames && t < s->frames; t++)
-            render_frame(s, &v, mix(w.seed + 77), t, frames + (i * s->frames + t) * pixels);
+            cloud_sky_frame(data, subset, sample[i], t, frames + (i * s->frames + t) * pixels);
         if (angles) {
             angles[2 * i] = (float)((w.zenith - CLOUD_ZENITH_MEAN) / CLOUD_ZENITH_STD);
             angles[2 * i + 1] = (float)((w.azimuth - CLOUD_AZIMUTH_MEAN) / CLOUD_AZIMUTH_STD);
         }
-        if (target) target[i] = (float)((w.height_km - CLOUD_MEAN_KM) / CLOUD_STD_KM);
+        if (target) target[i] = (float)((w.km - CLOUD_MEAN_KM) / CLOUD_STD_KM);
     }
     return PL_OK;
 }

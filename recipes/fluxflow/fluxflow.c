@@ -6,7 +6,8 @@
  *     disc      encode and decode without gradient, hinge loss of the discriminator     optim_d
  *     disc_r1   the same with the gradient penalty, every loss.r1_interval steps        optim_d
  *     train     encode, decode; reconstruction + LPIPS, KL, and a second decode of the
- *               tokens as they stand, judged by the discriminator                       optim
+ *               tokens as they stand, judged by the discriminator (recon.on: false: one
+ *               decode, for the discriminator, whose gradient reaches the compressor)   optim
  *     flow      encode without gradient, noise, velocity                                optim_flow
  *
  * vae.on, gan.on and flow.on say which. Without the autoencoder the flow is the training program.
@@ -45,6 +46,8 @@ static const pl_config_entry schema[] = {
     {"gan.depth", PL_CONFIG_INT, "4", 1, 8, NULL, "Its halvings, each doubles the width."},
     {"gan.noise_std", PL_CONFIG_FLOAT, "0.01", 0, 10, NULL, "Instance noise on what it sees."},
     {"gan.noise_decay", PL_CONFIG_FLOAT, "0.9999", 0.001, 1, NULL, "Of the noise, a step."},
+    {"recon.on", PL_CONFIG_BOOL, "true", 0, 0, NULL,
+     "Compare what is decoded with the image; false: KL and the discriminator alone train the autoencoder."},
     {"lpips.on", PL_CONFIG_BOOL, "true", 0, 0, NULL, "Add a perceptual loss (VGG16)."},
     {"lpips.widths", PL_CONFIG_INTS, "[64, 128, 256, 512, 512]", 1, 65536, NULL,
      "Channels of the five stages of VGG."},
@@ -107,6 +110,10 @@ static pl_status build(pl_builder *b)
     pl_config_ints(c, "resolutions", &n);
     if (!vae && !flow) {
         pl_nn_fail(m, PL_ERR_CONFIG, "vae.on and flow.on are both false: nothing is trained");
+        return pl_nn_finish(m);
+    }
+    if (vae && !pl_config_bool(c, "recon.on") && !pl_config_bool(c, "gan.on")) {
+        pl_nn_fail(m, PL_ERR_CONFIG, "recon.on and gan.on are both false: nothing judges what is decoded");
         return pl_nn_finish(m);
     }
     if (!flux_of(b, m, 0, &k)) return pl_nn_finish(m);

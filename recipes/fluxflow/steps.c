@@ -22,6 +22,10 @@ static bool sizes_are_fit(flux *k, int64_t height, int64_t width)
     if (height % unit) return refuse(k->m, "image", (long long)height, "multiple of", (long long)unit);
     if (width % unit) return refuse(k->m, "image_width", (long long)width, "multiple of", (long long)unit);
     if (k->s.dim % 32) return refuse(k->m, "model.dim", (long long)k->s.dim, "multiple of", 32);
+    for (int i = 0; i < 2; i++)
+        if (k->s.rgb[i] % 8) return refuse(k->m, "model.rgb", (long long)k->s.rgb[i], "multiple of", 8);
+    if (k->s.dim % k->s.heads)
+        return refuse(k->m, "model.dim", (long long)k->s.dim, "multiple of model.heads,", k->s.heads);
     if (k->s.flow.width % (2 * k->s.flow.heads))
         return refuse(k->m, "flow.width", (long long)k->s.flow.width, "multiple of twice flow.heads,",
                       k->s.flow.heads);
@@ -42,6 +46,20 @@ static void shrink(flux_sizes *s, int64_t side)
     int64_t unit = (int64_t)1 << s->scales;
     s->height = to_unit((double)(s->height * side) / shorter, unit);
     s->width = to_unit((double)(s->width * side) / shorter, unit);
+}
+
+static int64_t shorter_side(const flux_sizes *s)
+{
+    return s->height < s->width ? s->height : s->width;
+}
+
+/* Whether the image can be halved so often by a part that a key switches on. */
+static bool halves_enough(flux *k, const char *key, const char *what, int times)
+{
+    if (!pl_config_bool(k->c, key) || shorter_side(&k->s) >> times) return true;
+    pl_nn_fail(k->m, PL_ERR_CONFIG, "%s: %s halves %d times: images of %lld x %lld are too small", key, what, times,
+               (long long)k->s.height, (long long)k->s.width);
+    return false;
 }
 
 static bool sizes_from_config(flux *k)
@@ -77,14 +95,13 @@ static bool sizes_from_config(flux *k)
                         .compat = pl_config_bool(c, "seed_compat")};
     memcpy(k->s.vgg, vgg, sizeof k->s.vgg);
     if (!sizes_are_fit(k, k->s.height, k->s.width)) return false;
+    int64_t whole = shorter_side(&k->s);
+    for (int i = 0; i < n_more; i++)
+        if (sides[i] >= whole)
+            return refuse(k->m, "resolutions", (long long)sides[i], "side below the image's,", (long long)whole);
     if (k->pass) shrink(&k->s, sides[k->pass - 1]);
-    int64_t shorter = k->s.height < k->s.width ? k->s.height : k->s.width;
-    if (pl_config_bool(c, "lpips.on") && shorter < 16) {
-        pl_nn_fail(k->m, PL_ERR_CONFIG, "lpips.on: VGG halves four times: images of %lld x %lld are too small",
-                   (long long)k->s.height, (long long)k->s.width);
-        return false;
-    }
-    return true;
+    return halves_enough(k, "lpips.on", "VGG", 4) &&
+           halves_enough(k, "gan.on", "the discriminator (gan.depth)", k->s.disc_depth);
 }
 
 bool flux_of(pl_builder *b, pl_nn *m, int pass, flux *k)
@@ -188,6 +205,11 @@ static pl_val reconstruct(flux *k, pl_val image, pl_val real, pl_val *lpips)
     return pl_add(g, rec, pl_scale(g, *lpips, number(k, "loss.lambda_lpips")));
 }
 
+typedef struct terms {
+    pl_val raw[3], factor[3];
+    int n;
+} terms;
+
 /* Sum of the terms, each with its factor and its adaptive weight. */
 static pl_val weighted(flux *k, const pl_val *raw, const pl_val *factor, int n)
 {
@@ -204,30 +226,38 @@ static pl_val weighted(flux *k, const pl_val *raw, const pl_val *factor, int n)
     return loss;
 }
 
+/* One term of the loss: its value, what it is multiplied by besides its adaptive weight, its name. */
+static void add_term(flux *k, terms *t, const char *name, pl_val raw, pl_val factor)
+{
+    t->raw[t->n] = raw;
+    t->factor[t->n++] = factor;
+    pl_output(k->m->g, name, raw);
+}
+
 void flux_build_vae(flux *k)
 {
     pl_nn *m = k->m;
     pl_graph *g = m->g;
-    bool gan = pl_config_bool(k->c, "gan.on");
-    pl_val real = real_input(k), mu, logvar, lpips, raw[3], factor[3];
+    bool gan = pl_config_bool(k->c, "gan.on"), recon = pl_config_bool(k->c, "recon.on");
+    pl_val real = real_input(k), mu, logvar, lpips;
+    terms t = {.n = 0};
     pl_val packed = flux_compressor(m, &k->s, real, draw_eps(k, "eps"), &mu, &logvar);
-    raw[0] = reconstruct(k, flux_expander(m, &k->s, packed), real, &lpips);
-    raw[1] = flux_kl(g, mu, logvar, number(k, "loss.kl_free_bits"));
+    if (recon) {
+        pl_val rec = reconstruct(k, flux_expander(m, &k->s, packed), real, &lpips);
+        add_term(k, &t, "rec", rec, scalar(k, 1));
+        pl_output(g, "lpips", lpips);
+    }
     pl_val step = pl_shift(g, steps_done(k, "optim"), (double)pl_config_int(k->c, "loss.first_step"));
     pl_val beta = flux_kl_weight(g, step, number(k, "loss.kl_beta"), number(k, "loss.kl_warmup"));
-    factor[0] = scalar(k, 1);
-    factor[1] = pl_cast(g, beta, m->dtype);
-    pl_output(g, "rec", raw[0]);
-    pl_output(g, "kl", raw[1]);
-    pl_output(g, "beta", factor[1]);
-    pl_output(g, "lpips", lpips);
+    beta = pl_cast(g, beta, m->dtype);
+    add_term(k, &t, "kl", flux_kl(g, mu, logvar, number(k, "loss.kl_free_bits")), beta);
+    pl_output(g, "beta", beta);
     if (gan) {
-        pl_val held = pl_stop_gradient(g, packed), again = flux_expander(m, &k->s, held);
-        raw[2] = pl_loss_hinge_g(g, flux_discriminator(m, &k->s, again, flux_token_mean(m, held)));
-        factor[2] = scalar(k, number(k, "loss.lambda_adv"));
-        pl_output(g, "g", raw[2]);
+        pl_val held = recon ? pl_stop_gradient(g, packed) : packed, again = flux_expander(m, &k->s, held);
+        pl_val judged = flux_discriminator(m, &k->s, again, flux_token_mean(m, held));
+        add_term(k, &t, "g", pl_loss_hinge_g(g, judged), scalar(k, number(k, "loss.lambda_adv")));
     }
-    pl_builder_minimise_with(k->b, m, weighted(k, raw, factor, gan ? 3 : 2),
+    pl_builder_minimise_with(k->b, m, weighted(k, t.raw, t.factor, t.n),
                              &(pl_group){"compressor.*,expander.*", NULL, updates(k)});
 }
 

@@ -6,14 +6,19 @@
  */
 #include "lgt.h"
 
+#include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 
 typedef struct latents {
     int64_t samples, eval_samples, side, styles;
+    lgt_files *files; /* NULL: generated */
 } latents;
 
-static uint64_t mix(uint64_t x)
+uint64_t lgt_mix(uint64_t x)
 {
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
     x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
@@ -22,7 +27,7 @@ static uint64_t mix(uint64_t x)
 
 static double unit(uint64_t seed, int k)
 {
-    return (double)(mix(seed + (uint64_t)(k + 1) * 0x9E3779B97F4A7C15u) >> 11) * 0x1p-53;
+    return (double)(lgt_mix(seed + (uint64_t)(k + 1) * 0x9E3779B97F4A7C15u) >> 11) * 0x1p-53;
 }
 
 /* One latent of content `seed` in a style. */
@@ -48,46 +53,136 @@ static void paint(const latents *d, uint64_t seed, int64_t style, float *out)
         }
 }
 
+/* ---- the recipe's data: these, or the authors' files --------------------------------------- */
+static pl_status open_files(const pl_config *c, latents *d)
+{
+    pl_status rc = lgt_files_open(c, &d->files);
+    if (rc != PL_OK) return rc;
+    if (lgt_files_size(d->files, PL_SUBSET_TRAIN) > 0) return PL_OK;
+    return pl_fail(PL_ERR_DATA, "%s: all latents are for evaluation (data.eval_share)",
+                   pl_config_text(c, "data.latents"));
+}
+
+static latents from_config(const pl_config *c)
+{
+    return (latents){.samples = pl_config_int(c, "data.samples"),
+                     .eval_samples = pl_config_int(c, "data.eval_samples"),
+                     .side = pl_config_int(c, "latent"),
+                     .styles = pl_config_int(c, "model.styles")};
+}
+
 pl_status lgt_data_open(const pl_config *c, void **data)
 {
     latents *d = calloc(1, sizeof *d);
     if (!d) return PL_ERR_MEMORY;
-    *d = (latents){.samples = pl_config_int(c, "data.samples"),
-                   .eval_samples = pl_config_int(c, "data.eval_samples"),
-                   .side = pl_config_int(c, "latent"),
-                   .styles = pl_config_int(c, "model.styles")};
-    *data = d;
-    return PL_OK;
+    *d = from_config(c);
+    pl_status rc = pl_config_is_null(c, "data.latents") ? PL_OK : open_files(c, d);
+    if (rc == PL_OK) *data = d;
+    else lgt_data_close(d);
+    return rc;
 }
 
 void lgt_data_close(void *data)
 {
-    free(data);
+    latents *d = data;
+    if (d) lgt_files_close(d->files);
+    free(d);
+}
+
+uint64_t lgt_data_bytes(const pl_config *c)
+{
+    return pl_config_is_null(c, "data.latents") ? 0 : lgt_files_bytes(c);
 }
 
 int64_t lgt_data_size(void *data, pl_subset subset)
 {
     const latents *d = data;
+    if (d->files) return lgt_files_size(d->files, subset);
     return subset == PL_SUBSET_TRAIN ? d->samples : d->eval_samples;
+}
+
+static uint64_t seed_of(pl_subset subset, int64_t sample)
+{
+    uint64_t world = subset == PL_SUBSET_TRAIN ? 0x16A7000000000000u : 0xE7A1000000000000u;
+    return lgt_mix(world + (uint64_t)sample);
+}
+
+static int64_t style_of(const latents *d, uint64_t seed)
+{
+    return (int64_t)(unit(seed, 91) * (double)d->styles);
+}
+
+/* One row of each input that is there. */
+typedef struct row {
+    float *src, *ref;
+    int64_t *wanted, *given;
+} row;
+
+static void generate(const latents *d, pl_subset subset, int64_t sample, int64_t pass, row to)
+{
+    uint64_t seed = seed_of(subset, sample), joined = pass ? lgt_mix(seed + (uint64_t)pass) : seed;
+    int64_t from = style_of(d, seed), wanted = (int64_t)(unit(joined, 92) * (double)d->styles);
+    if (to.src) paint(d, seed, from, to.src);
+    if (to.ref) paint(d, lgt_mix(joined + 93), wanted, to.ref);
+    if (to.wanted) *to.wanted = wanted;
+    if (to.given) *to.given = from;
+}
+
+static void copy(const latents *d, pl_subset subset, int64_t sample, int64_t pass, row to)
+{
+    size_t bytes = (size_t)(d->side * d->side) * 4 * sizeof(float);
+    lgt_pair p = lgt_files_pair(d->files, subset, sample, pass);
+    if (to.src) memcpy(to.src, p.src, bytes);
+    if (to.ref) memcpy(to.ref, p.ref, bytes);
+    if (to.wanted) *to.wanted = p.to;
+    if (to.given) *to.given = p.from;
 }
 
 pl_status lgt_data_read(void *data, pl_subset subset, const int64_t *sample, int n,
                         pl_batch *batch)
 {
     const latents *d = data;
-    float *src = pl_batch_input(batch, "src", NULL), *ref = pl_batch_input(batch, "style_ref", NULL);
-    int64_t *wanted = pl_batch_input(batch, "style", NULL);
-    int64_t *given = pl_batch_input(batch, "source", NULL);
+    row first = {pl_batch_input(batch, "src", NULL), pl_batch_input(batch, "style_ref", NULL),
+                 pl_batch_input(batch, "style", NULL), pl_batch_input(batch, "source", NULL)};
     int64_t size = d->side * d->side * 4;
     for (int i = 0; i < n; i++) {
-        uint64_t world = subset == PL_SUBSET_TRAIN ? 0x16A7000000000000u : 0xE7A1000000000000u;
-        uint64_t seed = mix(world + (uint64_t)sample[i]);
-        int64_t from = (int64_t)(unit(seed, 91) * (double)d->styles);
-        int64_t to = (int64_t)(unit(seed, 92) * (double)d->styles);
-        if (src) paint(d, seed, from, src + i * size);
-        if (ref) paint(d, mix(seed + 93), to, ref + i * size);
-        if (wanted) wanted[i] = to;
-        if (given) given[i] = from;
+        row to = {first.src ? first.src + i * size : NULL, first.ref ? first.ref + i * size : NULL,
+                  first.wanted ? first.wanted + i : NULL, first.given ? first.given + i : NULL};
+        (d->files ? copy : generate)(d, subset, sample[i], pl_batch_pass(batch, i), to);
     }
     return PL_OK;
+}
+
+/* A folder and the one above it. */
+static pl_status make_folder(char *path)
+{
+    char *slash = strrchr(path, '/');
+    if (slash) *slash = 0;
+    if (slash) mkdir(path, 0777);
+    if (slash) *slash = '/';
+    if (mkdir(path, 0777) != 0 && errno != EEXIST) return pl_fail(PL_ERR_FILE, "%s: cannot be made", path);
+    return PL_OK;
+}
+
+pl_status lgt_data_write(const pl_config *c, pl_subset subset, int64_t sample, const char *dir)
+{
+    latents d = from_config(c);
+    uint64_t seed = seed_of(subset, sample);
+    int64_t style = style_of(&d, seed);
+    int n;
+    const char *const *folder = pl_config_texts(c, "data.style_dirs", &n);
+    char path[4096];
+    if (n != d.styles)
+        return pl_fail(PL_ERR_CONFIG, "data.style_dirs names %d folders, model.styles is %lld", n,
+                       (long long)d.styles);
+    float *x = malloc((size_t)(d.side * d.side) * 4 * sizeof *x);
+    if (!x) return PL_ERR_MEMORY;
+    paint(&d, seed, style, x);
+    snprintf(path, sizeof path, "%s/%s%s", dir, subset == PL_SUBSET_TRAIN ? "" : "eval/", folder[style]);
+    pl_status rc = make_folder(path);
+    size_t at = strlen(path);
+    snprintf(path + at, sizeof path - at, "/%06lld.pt", (long long)sample);
+    if (rc == PL_OK) rc = lgt_pt_write(path, d.side, x);
+    free(x);
+    return rc;
 }

@@ -1,11 +1,11 @@
 /* lgt.c - latent style transfer: a velocity field trained through its own Euler integration.
  *
  * The training program is one micro-batch (loss.c); draws have the names of the PyTorch program. The
- * evaluation program is inference: the source is integrated back to noise under its own style, then
- * forward under the wanted one, and the result is compared as in training, with fixed directions.
+ * evaluation program is inference (infer.c), and the result is compared as in training, with fixed directions.
  *
  * `seed_compat` brings back what the original does wrong: its time step is taken from the remaining time
- * at every step, so that the integration never arrives.
+ * at every step, so that the integration never arrives; and its average style is that of the styles before
+ * the first step, while inference takes that of the trained ones.
  */
 #include "lgt.h"
 
@@ -22,6 +22,9 @@ static const pl_config_entry schema[] = {
     {"model.decoder_blocks", PL_CONFIG_INT, "3", 1, 64, NULL, "Style blocks a level."},
     {"model.block", PL_CONFIG_CHOICE, "dynamic", 0, 0, "dynamic|adagn",
      "Style block: a depthwise kernel from the condition, or a scaled normalisation."},
+    {"model.average", PL_CONFIG_CHOICE, "current", 0, 0, "current|initial|learned",
+     "The average style: the styles' mean as they are, as they were before the first step, or a vector of its own."},
+    {"model.style_noise", PL_CONFIG_FLOAT, "0", 0, 10, NULL, "Deviation of noise on the styles, in training."},
     {"model.plus", PL_CONFIG_BOOL, "false", 0, 0, NULL,
      "LGT++: attention in the middle, gates on the skips."},
     {"ode.steps", PL_CONFIG_INT, "10", 1, 1000, NULL, "Euler steps that are trained through."},
@@ -32,22 +35,56 @@ static const pl_config_entry schema[] = {
     {"ode.epsilon", PL_CONFIG_FLOAT, "0.01", 0, 0.5, NULL, "Earliest time."},
     {"ode.epsilon_warmup", PL_CONFIG_INT, "0", 0, 1e9, NULL,
      "Steps over which the earliest time rises from 0 to ode.epsilon."},
+    {"infer.cfg_scale", PL_CONFIG_FLOAT, "1", 0, 100, NULL,
+     "Inference: weight of the wanted style against the average; 1: the wanted one alone."},
+    {"infer.cfg_decay", PL_CONFIG_BOOL, "true", 0, 0, NULL, "Let that weight fall towards 1 over the steps."},
+    {"infer.repulsion", PL_CONFIG_FLOAT, "0", 0, 100, NULL, "Inference: weight away from the source's own style."},
+    {"infer.temperature", PL_CONFIG_FLOAT, "0.1", 0, 100, NULL, "Inference: noise of a step, times the root of its length."},
+    {"infer.threshold", PL_CONFIG_FLOAT, "0.5", 0, 1, NULL, "Time from which on there is noise."},
     {"loss.w_style", PL_CONFIG_FLOAT, "1", 0, 1e6, NULL, "Weight of the patch distance."},
     {"loss.w_content", PL_CONFIG_FLOAT, "1", 0, 1e6, NULL, "Weight of the self-similarity."},
     {"loss.w_velocity", PL_CONFIG_FLOAT, "0.01", 0, 1e6, NULL, "Weight of the mean square velocity."},
+    {"loss.style_by", PL_CONFIG_CHOICE, "batch", 0, 0, "batch|sample",
+     "Compare the patches of a whole micro-batch, which tells nothing of a single sample's style, or of each sample."},
     {"loss.projections", PL_CONFIG_INT, "64", 1, 65536, NULL, "Directions of the patch distance."},
     {"loss.samples", PL_CONFIG_INT, "8192", 1, 1e9, NULL, "Patches compared, at most."},
     {"loss.positions", PL_CONFIG_INT, "256", 1, 1e9, NULL, "Positions of the self-similarity."},
     {"loss.scales", PL_CONFIG_INTS, "[3]", 1, 64, NULL, "Patch sizes, up to 4."},
     {"loss.scale_weights", PL_CONFIG_FLOATS, "[1]", 0, 1e6, NULL, "Weights of the patch sizes."},
+    {"loss.style_weights", PL_CONFIG_FLOATS, "[]", 0, 1e6, NULL,
+     "Weight of each style in the patch distance, which counts by the mean of the wanted ones; []: all 1."},
     {"loss.label_drop", PL_CONFIG_FLOAT, "0.1", 0, 1, NULL,
      "Probability that a micro-batch is trained with the average style."},
+    {"data.latents", PL_CONFIG_TEXT, "null", 0, 0, NULL,
+     "Folder with a folder of .pt latents for each style; null: generated ones, or data.path."},
+    {"data.style_dirs", PL_CONFIG_TEXTS, "[style0, style1]", 0, 0, NULL, "Names of these folders, in the order of the styles."},
     {"data.samples", PL_CONFIG_INT, "7359", 1, 1e12, NULL, "Generated training latents."},
     {"data.eval_samples", PL_CONFIG_INT, "256", 1, 1e12, NULL, "Generated evaluation latents."},
     {0},
 };
 
-static pl_status config_of(pl_builder *b, pl_nn *m, lgt_config *k)
+static void read_average(const pl_config *c, lgt_config *k)
+{
+    const char *text = pl_config_text(c, "model.average");
+    k->average = strcmp(text, "learned") == 0   ? LGT_AVERAGE_LEARNED
+                 : strcmp(text, "initial") == 0 ? LGT_AVERAGE_INITIAL
+                                                : LGT_AVERAGE_CURRENT;
+    if (pl_config_bool(c, "seed_compat") && k->average == LGT_AVERAGE_CURRENT) k->average = LGT_AVERAGE_INITIAL;
+}
+
+static bool read_style_weights(const pl_config *c, pl_nn *m, lgt_config *k)
+{
+    const double *w = pl_config_floats(c, "loss.style_weights", &k->n_style_weights);
+    if (k->n_style_weights && (k->n_style_weights != k->styles || k->styles > LGT_MAX_WEIGHTS)) {
+        pl_nn_fail(m, PL_ERR_CONFIG, "loss.style_weights wants a number for each of %lld styles (at most %d); got %d",
+                   (long long)k->styles, LGT_MAX_WEIGHTS, k->n_style_weights);
+        return false;
+    }
+    for (int i = 0; i < k->n_style_weights; i++) k->style_weight[i] = w[i];
+    return true;
+}
+
+pl_status lgt_config_of(pl_builder *b, pl_nn *m, lgt_config *k)
 {
     const pl_config *c = pl_builder_config(b);
     int scales, weights;
@@ -68,6 +105,7 @@ static pl_status config_of(pl_builder *b, pl_nn *m, lgt_config *k)
                       .plus = pl_config_bool(c, "model.plus"),
                       .shrinking = pl_config_bool(c, "seed_compat") ||
                                    strcmp(pl_config_text(c, "ode.dt"), "shrinking") == 0,
+                      .by_sample = strcmp(pl_config_text(c, "loss.style_by"), "sample") == 0,
                       .n_scales = scales,
                       .w_style = pl_config_float(c, "loss.w_style"),
                       .w_content = pl_config_float(c, "loss.w_content"),
@@ -79,6 +117,11 @@ static pl_status config_of(pl_builder *b, pl_nn *m, lgt_config *k)
                    LGT_MAX_SCALES, scales, weights);
         return PL_ERR_CONFIG;
     }
+    if (!pl_config_is_null(c, "data.latents") && !pl_config_is_null(c, "data.path")) {
+        pl_nn_fail(m, PL_ERR_CONFIG, "data.latents (%s) and data.path (%s) are both set: one of them",
+                   pl_config_text(c, "data.latents"), pl_config_text(c, "data.path"));
+        return PL_ERR_CONFIG;
+    }
     if (k->base % 32 || k->latent % 4) {
         pl_nn_fail(m, PL_ERR_CONFIG,
                    "model.base wants a multiple of 32 (groups of the normalisation), latent one of 4; "
@@ -86,6 +129,8 @@ static pl_status config_of(pl_builder *b, pl_nn *m, lgt_config *k)
                    (long long)k->base, (long long)k->latent);
         return PL_ERR_CONFIG;
     }
+    read_average(c, k);
+    if (!read_style_weights(c, m, k)) return PL_ERR_CONFIG;
     for (int i = 0; i < scales; i++) k->scale[i] = scale[i], k->scale_weight[i] = weight[i];
     return PL_OK;
 }
@@ -103,9 +148,9 @@ static pl_val draw_times(pl_builder *b, pl_nn *m, const lgt_config *k, pl_val st
     pl_graph *g = m->g;
     double epsilon = pl_config_float(c, "ode.epsilon");
     int64_t warmup = pl_config_int(c, "ode.epsilon_warmup");
-    pl_val u = pl_draw_uniform(b, m, "u", PL_TYPE(PL_F32, k->batch));
+    pl_val u = pl_draw_uniform(b, m, "u", PL_TYPE(m->dtype, k->batch));
     if (warmup == 0) return pl_shift(g, pl_scale(g, u, 1 - epsilon), epsilon);
-    pl_val share = pl_scale(g, pl_cast(g, step, PL_F32), 1.0 / (double)warmup);
+    pl_val share = pl_scale(g, pl_cast(g, step, m->dtype), 1.0 / (double)warmup);
     pl_val e = pl_scale(g, pl_clamp(g, share, 0, 1), epsilon);
     return pl_add(g, pl_mul(g, u, pl_shift(g, pl_neg(g, e), 1)), e);
 }
@@ -114,29 +159,39 @@ static pl_val draw_times(pl_builder *b, pl_nn *m, const lgt_config *k, pl_val st
 static void draw_patches(pl_builder *b, pl_nn *m, const lgt_config *k, lgt_batch *out)
 {
     for (int i = 0; i < k->n_scales; i++) {
-        int64_t p = lgt_patch_size(k, i), side = k->latent + (p % 2 == 0);
+        int64_t p = lgt_patch_size(k, i), of, n = lgt_patches(k, i, &of);
         const char *rows = i ? pl_nn_name(m, "rows%d", i) : "rows";
         const char *directions = i ? pl_nn_name(m, "directions%d", i) : "directions";
-        out->rows[i] = pl_draw_choice(b, m, rows, k->batch * side * side, lgt_patches(k, i));
+        out->rows[i] = pl_draw_choice(b, m, rows, of, n);
         out->directions[i] =
-            pl_draw_normal(b, m, directions, PL_TYPE(PL_F32, 4 * p * p, k->projections));
+            pl_draw_normal(b, m, directions, PL_TYPE(m->dtype, 4 * p * p, k->projections));
     }
+}
+
+/* One for each evaluation of the network. */
+static pl_val draw_style_noise(pl_builder *b, pl_nn *m, const lgt_config *k)
+{
+    double size = pl_config_float(pl_builder_config(b), "model.style_noise");
+    if (size <= 0) return PL_NO_VAL;
+    pl_type type = PL_TYPE(m->dtype, k->ode_steps + 1, k->batch, k->cond);
+    return pl_scale(m->g, pl_draw_normal(b, m, "style_noise", type), size);
 }
 
 static pl_status build_train(pl_builder *b)
 {
     lgt_config k;
     pl_nn *m = pl_builder_train(b);
-    if (config_of(b, m, &k) != PL_OK) return pl_nn_finish(m);
+    if (lgt_config_of(b, m, &k) != PL_OK) return pl_nn_finish(m);
     pl_graph *g = m->g;
-    pl_type latent = PL_TYPE(PL_F32, k.batch, k.latent, k.latent, 4);
+    pl_type latent = PL_TYPE(m->dtype, k.batch, k.latent, k.latent, 4);
     pl_val step = pl_builder_step(b, m, NULL);
     lgt_batch in = {.src = pl_input(g, "src", latent),
                     .style_ref = pl_input(g, "style_ref", latent),
                     .style = pl_input(g, "style", PL_TYPE(PL_I64, k.batch)),
                     .x0 = pl_draw_normal(b, m, "x0", latent),
                     .t = draw_times(b, m, &k, step),
-                    .first = pl_eq(g, step, pl_full_like(g, step, 0))};
+                    .first = pl_eq(g, step, pl_full_like(g, step, 0)),
+                    .noise = draw_style_noise(b, m, &k)};
     in.uncond = pl_draw_chance(b, m, "uncond", PL_TYPE(PL_BOOL, 1),
                                pl_config_float(pl_builder_config(b), "loss.label_drop"));
     in.positions = pl_draw_choice(b, m, "positions", k.latent * k.latent, positions_of(&k));
@@ -149,58 +204,15 @@ static pl_status build_train(pl_builder *b)
     return PL_OK;
 }
 
-/* Euler from t = from in steps of dt. */
-static pl_val travel(pl_nn *m, const lgt_config *k, pl_val x, pl_val style, double from, double dt,
-                     int64_t steps)
-{
-    pl_graph *g = m->g;
-    for (int64_t i = 0; i < steps; i++) {
-        pl_val t = pl_fill(g, PL_TYPE(PL_F32, k->batch), from + dt * (double)i);
-        x = pl_add(g, x, pl_scale(g, lgt_unet(m, k, x, t, style, PL_NO_VAL, PL_NO_VAL), dt));
-    }
-    return x;
-}
-
-/* Directions that are the same in every evaluation: sines of far apart angles. */
-static pl_val fixed_directions(pl_graph *g, int64_t rows, int64_t count)
-{
-    pl_val at = pl_iota(g, PL_TYPE(PL_F32, rows * count), 0);
-    return pl_reshape(g, pl_sin(g, pl_scale(g, at, 12.9898)), PL_DIMS(rows, count));
-}
-
-static pl_status build_eval(pl_builder *b)
-{
-    lgt_config k;
-    pl_nn *m = pl_builder_eval(b);
-    if (config_of(b, m, &k) != PL_OK) return pl_nn_finish(m);
-    pl_graph *g = m->g;
-    pl_type latent = PL_TYPE(PL_F32, k.batch, k.latent, k.latent, 4);
-    pl_val src = pl_input(g, "src", latent), ref = pl_input(g, "style_ref", latent);
-    pl_val from = pl_input(g, "source", PL_TYPE(PL_I64, k.batch));
-    pl_val to = pl_input(g, "style", PL_TYPE(PL_I64, k.batch)), directions[LGT_MAX_SCALES];
-    int64_t steps = pl_config_int(pl_builder_config(b), "ode.eval_steps");
-    pl_val noise = travel(m, &k, src, from, 1, -1.0 / (double)steps, steps);
-    pl_val x = travel(m, &k, noise, to, 0, 1.0 / (double)steps, steps);
-    for (int i = 0; i < k.n_scales; i++) {
-        int64_t p = lgt_patch_size(&k, i);
-        directions[i] = fixed_directions(g, 4 * p * p, k.projections);
-    }
-    pl_val swd = lgt_style_distance(g, &k, x, ref, NULL, directions);
-    pl_val ssm = pl_loss_cosine_ssm(g, x, src, PL_NO_VAL);
-    pl_output(g, "loss", pl_add(g, pl_scale(g, swd, k.w_style), pl_scale(g, ssm, k.w_content)));
-    pl_output(g, "swd", swd);
-    pl_output(g, "ssm", ssm);
-    return PL_OK;
-}
-
 static pl_status build(pl_builder *b)
 {
     pl_status rc = build_train(b);
-    return rc == PL_OK ? build_eval(b) : rc;
+    if (rc == PL_OK) rc = lgt_build_eval(b);
+    return rc == PL_OK ? lgt_build_sample(b) : rc;
 }
 
 /* ---- the PyTorch peer ------------------------------------------------------------------- */
-static const char *const workloads[] = {"lgt", "lgt-shrinking", NULL};
+static const char *const workloads[] = {"lgt", "lgt-shrinking", "lgt-plus", NULL};
 static const pl_peer_key peer_keys[] = {
     {"batch", "batch"},
     {"latent", "latent"},
@@ -209,12 +221,17 @@ static const pl_peer_key peer_keys[] = {
     {"styles", "model.styles"},
     {"encoder_blocks", "model.encoder_blocks"},
     {"decoder_blocks", "model.decoder_blocks"},
+    {"block", "model.block"},
+    {"plus", "model.plus"},
     {"ode_steps", "ode.steps"},
     {"dt", "ode.dt"},
     {"epsilon", "ode.epsilon"},
     {"projections", "loss.projections"},
     {"samples", "loss.samples"},
     {"positions", "loss.positions"},
+    {"scales", "loss.scales"},
+    {"scale_weights", "loss.scale_weights"},
+    {"style_weights", "loss.style_weights"},
     {"w_style", "loss.w_style"},
     {"w_content", "loss.w_content"},
     {"w_velocity", "loss.w_velocity"},
@@ -224,7 +241,8 @@ static const pl_peer_key peer_keys[] = {
     {"weight_decay", "optim.weight_decay"},
     {NULL, NULL},
 };
-static const pl_peer peer = {.workloads = workloads, .preset = "tiny", .keys = peer_keys};
+static const pl_peer peer = {.workloads = workloads, .preset = "peer", .keys = peer_keys,
+                             .channels_first = "src,style_ref,x0"};
 
 const pl_recipe pl_recipe_lgt;
 const pl_recipe pl_recipe_lgt = {
@@ -238,6 +256,8 @@ const pl_recipe pl_recipe_lgt = {
     .data_close = lgt_data_close,
     .data_size = lgt_data_size,
     .data_read = lgt_data_read,
+    .data_bytes = lgt_data_bytes,
+    .data_write = lgt_data_write,
     .peer = &peer,
     .metric = "swd",
 };

@@ -4,46 +4,90 @@
 
 #include "plimsoll_recipe.h"
 
-enum { LGT_MAX_SCALES = 4 };
+enum { LGT_MAX_SCALES = 4, LGT_MAX_WEIGHTS = 64 };
+
+/* What stands for no style in particular. */
+typedef enum lgt_average {
+    LGT_AVERAGE_INITIAL, /* the mean of the styles before the first step, a buffer */
+    LGT_AVERAGE_CURRENT, /* their mean as they are */
+    LGT_AVERAGE_LEARNED  /* a vector of its own, zero at first */
+} lgt_average;
 
 typedef struct lgt_config {
     int64_t batch, latent, base, cond, styles, samples, positions, projections;
     int encoder_blocks, decoder_blocks, ode_steps;
     bool adagn;     /* normalisation scaled by the condition instead of depthwise kernels from it */
     bool plus;      /* attention in the middle and gates on the skips */
+    bool by_sample; /* patches are compared sample by sample instead of over the batch */
     bool shrinking; /* dt from the current time instead of the first */
     int n_scales;   /* patch sizes of the style term; 0: one, of 3 */
     int64_t scale[LGT_MAX_SCALES];
     double scale_weight[LGT_MAX_SCALES];
     double w_style, w_content, w_velocity;
+    lgt_average average;
+    int n_style_weights; /* 0: all 1 */
+    double style_weight[LGT_MAX_WEIGHTS];
 } lgt_config;
 
 /* ---- model.c ---------------------------------------------------------------------------- */
-/* Velocity (B,S,S,4) of x at time t (B). style (B) of integers; where uncond (1) or (B,1) holds, the
- * average style. first: true in the first step, which takes the average of the initial styles; PL_NO_VAL:
- * the average is what the slot holds. */
-pl_val lgt_unet(pl_nn *m, const lgt_config *c, pl_val x, pl_val t, pl_val style, pl_val uncond,
-                pl_val first);
+/* ids (B) of integers; where uncond (1) or (B,1) holds, the average style (PL_NO_VAL: nowhere). first: true in
+ * the first step, which takes the average of the initial styles; PL_NO_VAL: the average is what the slot holds.
+ * noise (B,cond): added to the styles; PL_NO_VAL: none. */
+typedef struct lgt_style {
+    pl_val ids, uncond, first, noise;
+} lgt_style;
+/* Velocity (B,S,S,4) of x at time t (B). */
+pl_val lgt_unet(pl_nn *m, const lgt_config *c, pl_val x, pl_val t, const lgt_style *style);
 
 /* ---- loss.c ----------------------------------------------------------------------------- */
 /* One micro-batch and its draws. rows and directions: one of each a scale. */
 typedef struct lgt_batch {
     pl_val src, style_ref, style; /* latents (B,S,S,4), whose style is wanted, wanted styles (B) */
     pl_val x0, t, uncond, positions, first;
+    pl_val noise; /* on the styles, (ode_steps+1,B,cond): one for each evaluation; PL_NO_VAL: none */
     pl_val rows[LGT_MAX_SCALES], directions[LGT_MAX_SCALES];
 } lgt_batch;
 typedef struct lgt_terms {
     pl_val loss, swd, ssm, velocity;
 } lgt_terms;
+/* Where N Euler steps from x at the times b->t end. first: the velocity there, PL_NO_VAL: it is computed. */
+pl_val lgt_integrate(pl_nn *m, const lgt_config *c, const lgt_batch *b, pl_val x, pl_val first);
 lgt_terms lgt_loss(pl_nn *m, const lgt_config *c, const lgt_batch *b);
-/* Which patches a scale compares: count of them, or all when samples are no fewer. */
-int64_t lgt_patches(const lgt_config *c, int scale);
+/* How many patches a scale compares, and of how many: those of the batch, or of a sample. */
+int64_t lgt_patches(const lgt_config *c, int scale, int64_t *of);
 int64_t lgt_patch_size(const lgt_config *c, int scale);
 /* Weighted sum over the scales. */
 pl_val lgt_style_distance(pl_graph *g, const lgt_config *c, pl_val x, pl_val y, const pl_val *rows,
                           const pl_val *directions);
 
+/* ---- inference, infer.c ----------------------------------------------------------------- */
+/* Evaluation and pictures: the source goes back to noise, and forward in the wanted style. */
+pl_status lgt_build_eval(pl_builder *b);
+pl_status lgt_build_sample(pl_builder *b);
+/* What the configuration says; a contradiction is the context's error. */
+pl_status lgt_config_of(pl_builder *b, pl_nn *m, lgt_config *k);
+
+/* ---- the authors' files: pt.c, files.c -------------------------------------------------- */
+/* A tensor [4,S,S] of a file of torch.save, as (S,S,4). */
+pl_status lgt_pt_read(const char *path, int64_t side, float *out);
+pl_status lgt_pt_write(const char *path, int64_t side, const float *x);
+
+typedef struct lgt_files lgt_files;
+/* A latent and one of the style that is wanted of it, both borrowed. */
+typedef struct lgt_pair {
+    const float *src, *ref;
+    int64_t from, to;
+} lgt_pair;
+pl_status lgt_files_open(const pl_config *c, lgt_files **out);
+void lgt_files_close(lgt_files *s);
+uint64_t lgt_files_bytes(const pl_config *c);
+int64_t lgt_files_size(const lgt_files *s, pl_subset subset);
+lgt_pair lgt_files_pair(const lgt_files *s, pl_subset subset, int64_t sample, int64_t pass);
+
 /* ---- data, latents.c -------------------------------------------------------------------- */
+uint64_t lgt_mix(uint64_t x); /* a number's hash */
+pl_status lgt_data_write(const pl_config *c, pl_subset subset, int64_t sample, const char *dir);
+uint64_t lgt_data_bytes(const pl_config *c);
 pl_status lgt_data_open(const pl_config *c, void **data);
 void lgt_data_close(void *data);
 int64_t lgt_data_size(void *data, pl_subset subset);

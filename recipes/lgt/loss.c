@@ -1,10 +1,11 @@
 /* loss.c - the objective of lgt: where the ODE ends, compared in style and in content.
  *
  *     x_t = (1-t) x0 + t src;  N Euler steps of v from (x_t, t) to 1 give x_1
- *     loss = w_style SWD(x_1, style_ref) + w_content SSM(x_1, src) + w_velocity mean(v(x_t,t)^2)
+ *     loss = w_style s SWD(x_1, style_ref) + w_content SSM(x_1, src) + w_velocity mean(v(x_t,t)^2)
  *
- * All N evaluations of the network are differentiated; each is a scope of its own, which
- * `checkpointing: blocks` computes again.
+ * s is the mean of the wanted styles' weights. The velocity term is of the first step's evaluation, which is the same
+ * unless noise lies on the styles; the authors evaluate the network once more for it. All evaluations are
+ * differentiated; each is a scope of its own, which `checkpointing: blocks` computes again.
  */
 #include "lgt.h"
 
@@ -18,19 +19,21 @@ static pl_val velocity(pl_nn *m, const lgt_config *c, const lgt_batch *b, pl_val
 {
     pl_scope_push(m->g, pl_nn_name(m, "ode%d", i));
     pl_scope_checkpoint(m->g);
-    pl_val v = lgt_unet(m, c, x, t, b->style, b->uncond, b->first);
+    lgt_style s = {.ids = b->style, .uncond = b->uncond, .first = b->first, .noise = PL_NO_VAL};
+    if (pl_val_ok(b->noise)) s.noise = pl_squeeze(m->g, pl_slice(m->g, b->noise, 0, i, i + 1, 1), 0);
+    pl_val v = lgt_unet(m, c, x, t, &s);
     pl_scope_pop(m->g);
     return v;
 }
 
 /* dt from the first time reaches 1. Taken anew from the current time it shrinks with every step, and the
  * end is 1-(1-t)(1-1/N)^N: 65 % of the way for N = 10. */
-static pl_val integrate(pl_nn *m, const lgt_config *c, const lgt_batch *b, pl_val x)
+pl_val lgt_integrate(pl_nn *m, const lgt_config *c, const lgt_batch *b, pl_val x, pl_val first)
 {
     pl_graph *g = m->g;
     pl_val t = b->t, dt = PL_NO_VAL;
     for (int i = 0; i < c->ode_steps; i++) {
-        pl_val v = velocity(m, c, b, x, t, i);
+        pl_val v = i == 0 && pl_val_ok(first) ? first : velocity(m, c, b, x, t, i);
         if (i == 0 || c->shrinking)
             dt = pl_scale(g, pl_shift(g, pl_neg(g, t), 1), 1.0 / c->ode_steps);
         x = pl_add(g, x, pl_mul(g, v, wide(g, dt)));
@@ -45,11 +48,38 @@ int64_t lgt_patch_size(const lgt_config *c, int scale)
 }
 
 /* An even patch with half its size as padding fits once more along each axis. */
-int64_t lgt_patches(const lgt_config *c, int scale)
+int64_t lgt_patches(const lgt_config *c, int scale, int64_t *of)
 {
     int64_t side = c->latent + (lgt_patch_size(c, scale) % 2 == 0);
-    int64_t all = c->batch * side * side;
-    return all < c->samples ? all : c->samples;
+    int64_t most = c->by_sample ? (c->samples + c->batch - 1) / c->batch : c->samples;
+    *of = side * side * (c->by_sample ? 1 : c->batch);
+    return *of < most ? *of : most;
+}
+
+/* Projections (M,B*P) of the patches of one map, each sample's sorted on their own. positions: of a sample's
+ * patches. */
+static pl_val sorted_by_sample(pl_graph *g, pl_val x, int k, pl_val positions, pl_val directions)
+{
+    pl_conv_opts o = {.pad_lo = {k / 2, k / 2}, .pad_hi = {k / 2, k / 2}};
+    pl_type t = pl_val_type(g, x);
+    int64_t batch = t.dim[0], wide = k * k * t.dim[3], many = pl_val_type(g, directions).dim[1];
+    pl_val y = pl_reshape(g, pl_unfold(g, x, &o, (const int[]){k, k}), PL_DIMS(batch, -1, wide));
+    y = pl_transpose(g, y, 0, 1);
+    if (pl_val_ok(positions)) y = pl_take(g, y, positions);
+    y = pl_matmul(g, pl_reshape(g, y, PL_DIMS(-1, wide)), directions, false, false);
+    pl_sort(g, pl_reshape(g, y, PL_DIMS(-1, batch * many)), 0, false, &y, NULL);
+    return y;
+}
+
+static pl_val distance_by_sample(pl_graph *g, pl_val x, pl_val y, int k, pl_val positions, pl_val directions)
+{
+    pl_scope_push(g, "swd");
+    pl_scope_full(g);
+    directions = pl_nn_normalize(g, directions, 0, 1e-12);
+    pl_val d = pl_loss_mse(g, sorted_by_sample(g, x, k, positions, directions),
+                           sorted_by_sample(g, y, k, positions, directions));
+    pl_scope_pop(g);
+    return d;
 }
 
 pl_val lgt_style_distance(pl_graph *g, const lgt_config *c, pl_val x, pl_val y, const pl_val *rows,
@@ -58,12 +88,23 @@ pl_val lgt_style_distance(pl_graph *g, const lgt_config *c, pl_val x, pl_val y, 
     pl_val sum = PL_NO_VAL;
     int n = c->n_scales ? c->n_scales : 1;
     for (int i = 0; i < n; i++) {
-        pl_val d = pl_loss_patch_swd(g, x, y, (int)lgt_patch_size(c, i), rows ? rows[i] : PL_NO_VAL,
-                                     directions[i]);
+        int size = (int)lgt_patch_size(c, i);
+        pl_val which = rows ? rows[i] : PL_NO_VAL;
+        pl_val d = c->by_sample ? distance_by_sample(g, x, y, size, which, directions[i])
+                                : pl_loss_patch_swd(g, x, y, size, which, directions[i]);
         if (c->n_scales && c->scale_weight[i] != 1) d = pl_scale(g, d, c->scale_weight[i]);
         sum = i ? pl_add(g, sum, d) : d;
     }
     return sum;
+}
+
+/* The mean weight of the wanted styles, by which the style term counts. */
+static pl_val style_share(pl_graph *g, const lgt_config *c, pl_val style, pl_dtype dtype)
+{
+    pl_val w[LGT_MAX_WEIGHTS];
+    for (int i = 0; i < c->n_style_weights; i++) w[i] = pl_fill(g, PL_TYPE(dtype, 1), c->style_weight[i]);
+    pl_val all = c->n_style_weights > 1 ? pl_concat(g, c->n_style_weights, w, 0) : w[0];
+    return pl_mean(g, pl_take(g, all, style), PL_AXES_ALL, false);
 }
 
 lgt_terms lgt_loss(pl_nn *m, const lgt_config *c, const lgt_batch *b)
@@ -72,11 +113,14 @@ lgt_terms lgt_loss(pl_nn *m, const lgt_config *c, const lgt_batch *b)
     pl_val t = wide(g, b->t);
     pl_val x = pl_add(g, pl_mul(g, pl_shift(g, pl_neg(g, t), 1), b->x0), pl_mul(g, t, b->src));
     lgt_terms l;
-    l.velocity = pl_mean(g, pl_square(g, velocity(m, c, b, x, b->t, c->ode_steps)), PL_AXES_ALL, false);
-    pl_val end = integrate(m, c, b, x);
+    pl_val v = velocity(m, c, b, x, b->t, pl_val_ok(b->noise) ? c->ode_steps : 0);
+    pl_val end = lgt_integrate(m, c, b, x, pl_val_ok(b->noise) ? PL_NO_VAL : v);
+    l.velocity = pl_mean(g, pl_square(g, v), PL_AXES_ALL, false);
     l.swd = lgt_style_distance(g, c, end, b->style_ref, b->rows, b->directions);
     l.ssm = pl_loss_cosine_ssm(g, end, b->src, b->positions);
-    l.loss = pl_add(g, pl_scale(g, l.swd, c->w_style), pl_scale(g, l.ssm, c->w_content));
+    pl_val style = pl_scale(g, l.swd, c->w_style);
+    if (c->n_style_weights) style = pl_mul(g, style, style_share(g, c, b->style, m->dtype));
+    l.loss = pl_add(g, style, pl_scale(g, l.ssm, c->w_content));
     l.loss = pl_add(g, l.loss, pl_scale(g, l.velocity, c->w_velocity));
     return l;
 }

@@ -115,46 +115,51 @@ static pl_val gated(pl_nn *m, const lgt_config *c, pl_val skip, pl_val cond, con
 }
 
 /* ---- the network ------------------------------------------------------------------------ */
-/* The mean of the style rows as they were before training. */
+static pl_val all_styles(pl_nn *m, const lgt_config *c)
+{
+    pl_val ids = pl_iota(m->g, PL_TYPE(PL_I32, c->styles), 0);
+    return pl_nn_embedding(m, ids, "style", c->styles, c->cond);
+}
+
+/* (cond) */
 static pl_val average_style(pl_nn *m, const lgt_config *c, pl_val first)
 {
     pl_graph *g = m->g;
+    if (c->average == LGT_AVERAGE_LEARNED) return pl_nn_param(m, "average", PL_DIMS(c->cond), pl_nn_constant(0));
+    if (c->average == LGT_AVERAGE_CURRENT) return pl_mean(g, all_styles(m, c), PL_AXIS(0), false);
     int slot = pl_nn_buffer(m, "average_style", PL_TYPE(m->dtype, c->cond), (pl_init){0});
     pl_val held = pl_nn_read(m, slot);
     if (!pl_val_ok(first)) return held;
-    pl_val all = pl_nn_embedding(m, pl_iota(g, PL_TYPE(PL_I32, c->styles), 0), "style", c->styles,
-                                 c->cond);
-    pl_val now = pl_mean(g, pl_stop_gradient(g, all), PL_AXIS(0), false);
+    pl_val now = pl_mean(g, pl_stop_gradient(g, all_styles(m, c)), PL_AXIS(0), false);
     now = pl_select(g, first, now, held);
     pl_nn_update(m, slot, now);
     return now;
 }
 
 /* (B,cond) */
-static pl_val condition(pl_nn *m, const lgt_config *c, pl_val t, pl_val style, pl_val uncond,
-                        pl_val first)
+static pl_val condition(pl_nn *m, const lgt_config *c, pl_val t, const lgt_style *style)
 {
     pl_graph *g = m->g;
     int64_t d = c->cond;
     pl_val time = pl_nn_time_features(g, t, d, (pl_nn_sinusoid){0});
     time = pl_silu(g, pl_nn_linear(m, time, "time.0", 4 * d, biased));
     time = pl_nn_linear(m, time, "time.2", d, biased);
-    pl_val rows = pl_nn_embedding(m, style, "style", c->styles, d);
-    if (pl_val_ok(uncond)) rows = pl_select(g, uncond, average_style(m, c, first), rows);
+    pl_val rows = pl_nn_embedding(m, style->ids, "style", c->styles, d);
+    if (pl_val_ok(style->noise)) rows = pl_add(g, rows, style->noise);
+    if (pl_val_ok(style->uncond)) rows = pl_select(g, style->uncond, average_style(m, c, style->first), rows);
     pl_val cond = pl_concat(g, 2, (pl_val[]){time, rows}, 1);
     cond = pl_silu(g, pl_nn_linear(m, cond, "fuse.0", 2 * d, biased));
     return pl_nn_linear(m, cond, "fuse.2", d, biased);
 }
 
-pl_val lgt_unet(pl_nn *m, const lgt_config *c, pl_val x, pl_val t, pl_val style, pl_val uncond,
-                pl_val first)
+pl_val lgt_unet(pl_nn *m, const lgt_config *c, pl_val x, pl_val t, const lgt_style *style)
 {
     pl_graph *g = m->g;
     int64_t w = c->base;
     pl_nn_conv up = {.kernel = 4, .stride = 2, .pad = 1}, last = conv3(1);
     last.init = last.bias_init = pl_nn_constant(0);
     pl_nn_push(m, "model");
-    pl_val cond = condition(m, c, t, style, uncond, first);
+    pl_val cond = condition(m, c, t, style);
     pl_val h1 = pl_nn_conv2d(m, x, "inp", w, conv3(1));
     h1 = res_blocks(m, h1, "enc1", c->encoder_blocks);
     pl_val h2 = pl_nn_conv2d(m, h1, "down1", 2 * w, conv3(2));

@@ -15,6 +15,9 @@ clip: {norm: 1}\n\
 train: {steps: 200, log_every: 20}\n\
 eval: {batches: 4}\n\
 data: {samples: 512, eval_samples: 32}\n"},
+    {"peer", "what the PyTorch peer's toy runs: the average style is that of the start", "\
+extends: lgt/tiny\n\
+model: {average: initial}\n"},
     {"full", "the authors' model and step: 2 x 32 latents, 10 Euler steps, 20,337,668 parameters", "\
 recipe: lgt\n\
 # Two micro-batches of 32. Patches are compared over a whole micro-batch, so splitting couples: the\n\
@@ -44,10 +47,24 @@ memory: 8GB\n\
 ode: {epsilon_warmup: 300}\n\
 train: {steps: 3000}\n\
 eval: {every: 150, batches: 1}\n"},
-    {"plus", "LGT++: AdaGN blocks, attention, gated skips, patches of 2, 4 and 8", "\
+    {"baseline", "the authors' first run: batch 240, 5 Euler steps, all positions, no velocity term", "\
 extends: lgt/full\n\
+batch: 240\n\
+accumulate: 1\n\
+ode: {steps: 5, epsilon_warmup: 300}\n\
+loss: {samples: 4096, positions: 1024, w_velocity: 0}\n\
+train: {steps: 3000}\n\
+eval: {every: 150, batches: 1}\n"},
+    {"plus", "LGT++ as the authors ran it: AdaGN blocks, attention, gated skips, patches of 2, 4 and 8; batch 160", "\
+extends: lgt/full\n\
+batch: 160\n\
+accumulate: 1\n\
 model: {block: adagn, plus: true, decoder_blocks: 5}\n\
-loss: {w_style: 60, w_content: 0.5, scales: [2, 4, 8], scale_weights: [0.1, 5, 10], label_drop: 0.15}\n\
-optim: {lr: 5e-4}\n"},
+ode: {steps: 4, eval_steps: 20, epsilon_warmup: 450}\n\
+infer: {cfg_scale: 2, repulsion: 0.7}\n\
+loss: {w_style: 60, w_content: 0.5, style_weights: [10, 1], scales: [2, 4, 8], scale_weights: [0.1, 5, 10], label_drop: 0.15}\n\
+optim: {lr: 5e-4}\n\
+train: {steps: 13500}\n\
+eval: {every: 225, batches: 1}\n"},
     {NULL, NULL, NULL},
 };

@@ -146,6 +146,15 @@ static pl_val unet_layer(const unet *u, pl_val h, int level, int64_t out, bool a
     return attends ? transformer(u->m, u->c, h, u->context) : h;
 }
 
+/* What is left of x (B,L,L,8) behind weights that are zero for its first four channels. */
+static pl_val last_four(pl_graph *g, pl_val x)
+{
+    pl_val part[2];
+    pl_split(g, x, 3, 2, part);
+    part[0] = pl_full_like(g, part[0], 0);
+    return pl_concat(g, 2, part, 3);
+}
+
 pl_val sr_unet(pl_nn *m, const sr_config *c, pl_val x, pl_val t, pl_val context,
                const pl_val *struct_map)
 {
@@ -154,6 +163,7 @@ pl_val sr_unet(pl_nn *m, const sr_config *c, pl_val x, pl_val t, pl_val context,
     inp.init = pl_nn_normal(0, 0.02);
     pl_nn_push(m, "unet");
     unet u = {m, c, time_embedding(m, t, c->width), context, struct_map};
+    if (c->half_blind) x = last_four(g, x);
     pl_val h = pl_nn_conv2d(m, x, "inp", c->width, inp), skips[16];
     int n = 0, top = c->levels - 1;
     skips[n++] = h;

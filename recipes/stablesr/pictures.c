@@ -103,7 +103,7 @@ pl_status sr_make(void *state, const pl_picture *p, pl_batch *batch, int row)
     float *edge = pl_batch_input(batch, "edge", NULL);
     if (gt) gt += at;
     if (lq) lq += at;
-    pl_status rc = pl_degrader_run(m->degrader, p->key, p->rgb, gt, lq);
+    pl_status rc = gt || lq ? pl_degrader_run(m->degrader, p->key, p->rgb, gt, lq) : PL_OK;
     if (rc != PL_OK) return rc;
     if (gt) spread(gt, n);
     if (lq) spread(lq, n);
@@ -117,12 +117,16 @@ pl_status sr_make(void *state, const pl_picture *p, pl_batch *batch, int row)
 
 static const pl_image_input images[] = {{"gt", -1, 1}, {"lq", -1, 1}, {NULL, 0, 0}};
 static const char *const made[] = {"gt", "lq", "edge", "eps", "t", NULL};
+/* The original does not keep edges in its pool: once that is full they are those of another picture. */
+static const char *const unpooled[] = {"edge", NULL};
 const pl_image_feed sr_feed = {.images = images,
                                .made = made,
                                .make_bytes = sr_make_bytes,
                                .make_open = sr_make_open,
                                .make_close = sr_make_close,
                                .make = sr_make,
+                               .unpooled = unpooled,
+                               .unpooled_if = "seed_compat",
                                .height = "image",
                                .width = "image",
                                .draw = sr_draw};

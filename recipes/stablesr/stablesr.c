@@ -8,8 +8,10 @@
  * step, or once for all (`plimsoll cache`).
  *
  * `seed_compat` brings back what the original does wrong: it starts from the degraded latent instead of
- * the good one, and freezes everything whose name has no "spade" outside of the structure encoder, the
- * edge processor included.
+ * the good one, drawn anew from the moments for the structure encoder; it freezes everything whose name has
+ * no "spade" outside of the structure encoder, the edge processor included, and with it the zeros that the new
+ * input convolution starts with for the first four of its channels; and edges do not go through the pool of
+ * pairs with their picture (pictures.c).
  */
 #include "stablesr.h"
 
@@ -87,10 +89,42 @@ static void numbers(pl_builder *b, pl_nn *m, const char *key, int n, int64_t *ou
         memcpy(out, x, sizeof *out * (size_t)n);
 }
 
+/* Fails unless `part` goes into `whole` of the key. */
+static void divides(pl_nn *m, const char *key, int64_t whole, int64_t part, const char *why)
+{
+    if (part < 1 || whole % part)
+        pl_nn_fail(m, PL_ERR_CONFIG, "%s (%lld) must be a multiple of %lld: %s", key, (long long)whole, (long long)part, why);
+}
+
+/* Sizes that do not go together, told by their keys. */
+static void check_sizes(pl_nn *m, const sr_config *k, bool full, bool encodes)
+{
+    enum { GROUPS = 32 };
+    if (k->edge_before) divides(m, "image", k->image, GROUPS, "the original edge processor halves it five times");
+    if (encodes && k->image != 8 * k->latent)
+        pl_nn_fail(m, PL_ERR_CONFIG, "with vae.encode an image has 8 times a latent's side: image is %lld, latent %lld; set "
+                   "latent=%lld or image=%lld", (long long)k->image, (long long)k->latent, (long long)(k->image / 8),
+                   (long long)(8 * k->latent));
+    if (encodes) divides(m, "vae.width", k->vae_width, GROUPS, "its norms have so many groups");
+    if (!full) return;
+    divides(m, "latent", k->latent, (int64_t)1 << (k->levels - 1), "each level of model.mult but the first halves it");
+    divides(m, "model.width", k->width, GROUPS, "its norms have so many groups");
+    divides(m, "struct.width", k->struct_width, GROUPS, "its norms have so many groups");
+    divides(m, "struct.out", k->struct_out, GROUPS, "its norms have so many groups");
+    for (int i = 0; i < k->levels; i++) {
+        if (i < k->attn_levels || i == k->levels - 1)
+            divides(m, "model.width * model.mult", k->width * k->mult[i], k->head_dim, "model.head_dim channels are a head");
+        if (i < k->attn_levels || i == k->levels - 1)
+            divides(m, "struct.width * struct.mult", k->struct_width * k->struct_mult[i], k->struct_heads,
+                    "struct.heads share them");
+    }
+}
+
 static pl_status config_of(pl_builder *b, pl_nn *m, sr_config *k)
 {
     const pl_config *c = pl_builder_config(b);
     *k = (sr_config){.edge_before = strcmp(pl_config_text(c, "part"), "edge-before") == 0,
+                     .half_blind = pl_config_bool(c, "seed_compat"),
                      .batch = pl_builder_batch(b),
                      .image = pl_config_int(c, "image"),
                      .latent = pl_config_int(c, "latent"),
@@ -119,9 +153,12 @@ static pl_status config_of(pl_builder *b, pl_nn *m, sr_config *k)
     numbers(b, m, "struct.mult", k->levels, k->struct_mult);
     numbers(b, m, "model.context", 2, k->context);
     numbers(b, m, "vae.mult", SR_VAE_LEVELS, k->vae_mult);
-    if (pl_config_bool(c, "vae.encode") && k->image != 8 * k->latent)
-        pl_nn_fail(m, PL_ERR_CONFIG, "vae.encode: image (%lld) is 8 times latent (%lld)", (long long)k->image,
-                   (long long)k->latent);
+    int64_t canny[2] = {0, 0};
+    numbers(b, m, "canny", 2, canny);
+    if (canny[0] > canny[1])
+        pl_nn_fail(m, PL_ERR_CONFIG, "canny: the lower threshold comes first, got %lld and %lld", (long long)canny[0],
+                   (long long)canny[1]);
+    check_sizes(m, k, strcmp(pl_config_text(c, "part"), "full") == 0, pl_config_bool(c, "vae.encode"));
     return PL_OK;
 }
 
@@ -202,15 +239,28 @@ static draws draws_of(pl_builder *b, pl_nn *m, const sr_config *k)
     return (draws){eps, t, {first, pl_draw_normal(b, m, "noise_lq", latent)}};
 }
 
-/* A latent: given, or drawn from its moments, which are given or encoded here. */
-static pl_val latent(pl_builder *b, pl_nn *m, const sr_config *k, bool lq, const draws *d)
+/* Moments of a latent: given, or encoded here. */
+static pl_val moments_of(pl_builder *b, pl_nn *m, const sr_config *k, bool lq)
 {
-    pl_graph *g = m->g;
-    if (!pl_config_bool(pl_builder_config(b), "vae.encode")) return pl_input(g, lq ? "z_lq" : "z_gt", latent_of(m, k));
     pl_type moments = PL_TYPE(m->dtype, k->batch, k->latent, k->latent, 8);
-    pl_val of = pl_builder_cached(b) ? pl_input(g, lq ? "moments_lq" : "moments_gt", moments)
-                                     : encode(m, k, lq ? "lq" : "gt");
-    return sr_vae_sample(m, of, d->noise[lq]);
+    return pl_builder_cached(b) ? pl_input(m->g, lq ? "moments_lq" : "moments_gt", moments)
+                                : encode(m, k, lq ? "lq" : "gt");
+}
+
+/* The latents that noise is added to and that the structure encoder sees: given, or drawn from moments. */
+static void read_latents(pl_builder *b, pl_nn *m, const sr_config *k, const draws *d, sr_batch *in)
+{
+    const pl_config *c = pl_builder_config(b);
+    bool compat = pl_config_bool(c, "seed_compat"), from_lq = compat || strcmp(pl_config_text(c, "x_start"), "lq") == 0;
+    if (!pl_config_bool(c, "vae.encode")) {
+        in->lq = pl_input(m->g, "z_lq", latent_of(m, k));
+        in->z = from_lq ? in->lq : pl_input(m->g, "z_gt", latent_of(m, k));
+        return;
+    }
+    pl_val lq = moments_of(b, m, k, true);
+    in->lq = sr_vae_sample(m, lq, d->noise[1]);
+    if (from_lq) in->z = compat ? sr_vae_sample(m, lq, d->noise[0]) : in->lq;
+    else in->z = sr_vae_sample(m, moments_of(b, m, k, false), d->noise[0]);
 }
 
 /* The text's: given, or the same for all, as the prompt is always empty. */
@@ -228,11 +278,9 @@ static pl_val context(pl_builder *b, pl_nn *m, const sr_config *k)
 
 static pl_val full_loss(pl_builder *b, pl_nn *m, const sr_config *k)
 {
-    const pl_config *c = pl_builder_config(b);
     draws d = draws_of(b, m, k);
-    bool from_lq = pl_config_bool(c, "seed_compat") || strcmp(pl_config_text(c, "x_start"), "lq") == 0;
-    sr_batch in = {.lq = latent(b, m, k, true, &d), .eps = d.eps, .t = d.t};
-    in.z = from_lq ? in.lq : latent(b, m, k, false, &d);
+    sr_batch in = {.eps = d.eps, .t = d.t};
+    read_latents(b, m, k, &d, &in);
     in.context = context(b, m, k);
     in.edge = pl_input(m->g, "edge", picture_of(m, k));
     return sr_loss(m, k, &in);
@@ -257,6 +305,8 @@ static pl_status build(pl_builder *b)
     if (full) pl_nn_set_trainable(pl_builder_store(b), pl_config_text(c, "frozen"), false);
     if (full && pl_config_bool(c, "seed_compat"))
         pl_nn_set_trainable(pl_builder_store(b), "edge.*,fusion.*,unet.inp.*", false);
+    if (full && pl_nn_count(pl_builder_store(b), NULL, true) == 0)
+        pl_nn_fail(m, PL_ERR_CONFIG, "frozen=%s leaves nothing to train", pl_config_text(c, "frozen"));
     pl_builder_minimise(b, loss);
 
     m = pl_builder_eval(b);
@@ -291,7 +341,8 @@ static const pl_peer_key peer_keys[] = {
     {"lr", "optim.lr"},
     {NULL, NULL},
 };
-static const pl_peer peer = {.workloads = workloads, .preset = "tiny", .keys = peer_keys};
+static const pl_peer peer = {.workloads = workloads, .preset = "tiny", .keys = peer_keys,
+                             .channels_first = "z_*,eps,edge,target"};
 
 /* Keys that change what the encoder is given, or what it is. */
 static const pl_encoder encoder = {.build = build_encoder, .keys = "image,latent,vae.width,vae.mult,degrade.*,canny"};

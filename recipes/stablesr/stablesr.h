@@ -6,6 +6,7 @@
 
 typedef struct sr_config {
     bool edge_before; /* the original edge processor */
+    bool half_blind;  /* the new input convolution sees nothing of its first four channels */
     int64_t batch, image, latent;
     int64_t before[5], before_down[5], stem, after[3], after_down[4];
     int64_t width, mult[4], context[2], struct_width, struct_mult[4], struct_out, spade_hidden;

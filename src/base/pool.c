@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #if defined(__SANITIZE_THREAD__)
@@ -21,7 +22,9 @@ int omp_get_num_threads(void);
 int omp_in_parallel(void);
 void omp_set_num_threads(int n);
 
-static int n_threads;
+static _Atomic int n_threads;
+/* libgomp keeps the size of the teams that oneDNN asks for with each thread that begins one. */
+static _Thread_local int told;
 
 static int wanted_threads(void)
 {
@@ -37,20 +40,31 @@ static int wanted_threads(void)
     return 1;
 }
 
+static void tell_team(int n)
+{
+#ifdef PL_TSAN
+    omp_set_num_threads(1); /* oneDNN's loops hand over in ways the sanitizer cannot see */
+#else
+    omp_set_num_threads(n);
+#endif
+    told = n;
+}
+
 int pl_pool_threads(void)
 {
-    if (n_threads == 0) pl_pool_set_threads(wanted_threads());
-    return n_threads;
+    int n = n_threads, none = 0;
+    if (n == 0) {
+        n = wanted_threads();
+        if (!atomic_compare_exchange_strong(&n_threads, &none, n)) n = none;
+    }
+    if (told != n) tell_team(n);
+    return n;
 }
 
 void pl_pool_set_threads(int n)
 {
     n_threads = n < 1 ? 1 : n;
-#ifdef PL_TSAN
-    omp_set_num_threads(1); /* oneDNN's loops hand over in ways the sanitizer cannot see */
-#else
-    omp_set_num_threads(n_threads);
-#endif
+    tell_team(n < 1 ? 1 : n);
 }
 
 typedef struct loop {

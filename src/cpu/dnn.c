@@ -35,7 +35,6 @@ static pthread_once_t dnn_once = PTHREAD_ONCE_INIT;
 
 static void dnn_start(void)
 {
-    (void)pl_pool_threads(); /* fixes libgomp's team before oneDNN asks for its size */
     dnn.status = dnnl_engine_create(&dnn.engine, dnnl_cpu, 0);
     if (dnn.status) return;
     dnn.status = dnnl_stream_create(&dnn.stream, dnn.engine, dnnl_stream_in_order);
@@ -58,6 +57,7 @@ pl_status pl_dnn_check(dnnl_status_t s, const char *what)
 
 pl_status pl_dnn_new(pl_dnn **out)
 {
+    (void)pl_pool_threads(); /* fixes libgomp's team before oneDNN asks for its size */
     pthread_once(&dnn_once, dnn_start);
     PL_TRY(pl_dnn_check(dnn.status, "start"));
     *out = pl_sys_alloc(sizeof **out);
@@ -240,6 +240,7 @@ static pl_status run_step(const pl_dnn *d, const pl_dnn_step *s)
 
 pl_status pl_dnn_run(pl_dnn *d, const void *const *in, void *const *out, void *work)
 {
+    (void)pl_pool_threads(); /* perhaps another thread than the one that prepared it */
     PL_TRY(point(d, in, out, work, 0));
     for (int i = 0; i < d->loop_from; i++) PL_TRY(run_step(d, &d->steps[i]));
     for (int64_t image = 0; image < d->n_images; image++) {

@@ -26,7 +26,7 @@ static struct {
     char error[512];
     pl_cuda_card card;
     cudaStream_t stream, upload;
-    pl_device_mode mode;
+    _Atomic bool tf32, autotune, plain; /* the mode; programs of one run set the same, each in its thread */
     char cache[512];
 } self = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -234,12 +234,14 @@ cudaStream_t pl_cuda_upload_stream(void)
 
 void pl_cuda_set_mode(const pl_device_mode *m)
 {
-    self.mode = *m;
+    self.tf32 = m->tf32;
+    self.autotune = m->autotune;
+    self.plain = m->plain;
 }
 
 bool pl_cuda_tf32(void)
 {
-    return self.mode.tf32;
+    return self.tf32;
 }
 
 /* Compute capabilities of data centre cards: TF32 units have seven times the rate of f32 ones or more. On the others
@@ -248,12 +250,12 @@ bool pl_cuda_split(void)
 {
     int major = self.card.arch / 10;
     bool fast = self.card.arch == 80 || major == 9 || major == 10;
-    return fast && !self.mode.plain;
+    return fast && !self.plain;
 }
 
 bool pl_cuda_autotune(void)
 {
-    return self.mode.autotune;
+    return self.autotune;
 }
 
 const char *pl_cuda_cache_dir(void)

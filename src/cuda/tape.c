@@ -159,15 +159,10 @@ pl_status pl_cuda_tape_send(void *p, int turn)
     return PL_OK;
 }
 
-/* Inputs that another program's have overwritten since they were sent go up again. */
-static pl_status take_inputs(tape *t, int turn, bool sent)
+static pl_status take_staged(const pl_tape_plan *plan)
 {
-    const pl_tape_plan *plan = t->plan;
     cudaStream_t stream = pl_cuda_stream();
-    if (!plan->in_bytes) return PL_OK;
-    if (!sent || stage_owner != t) PL_TRY(pl_cuda_tape_send(t, turn));
     stage_owner = NULL;
-    PL_CUDA(cudaStreamWaitEvent(stream, t->came[turn], 0));
     for (uint32_t i = 0; i < plan->n_in; i++)
         if (plan->in[i].bytes)
             PL_CUDA(cudaMemcpyAsync(plan->in[i].device, (char *)plan->stage + plan->in[i].at,
@@ -176,10 +171,26 @@ static pl_status take_inputs(tape *t, int turn, bool sent)
     return PL_OK;
 }
 
+/* Inputs that another program's have overwritten since they were sent go up again. */
+static pl_status take_inputs(tape *t, int turn, bool sent)
+{
+    if (!t->plan->in_bytes) return PL_OK;
+    if (!sent || stage_owner != t) PL_TRY(pl_cuda_tape_send(t, turn));
+    PL_CUDA(cudaStreamWaitEvent(pl_cuda_stream(), t->came[turn], 0));
+    return take_staged(t->plan);
+}
+
+static pl_status take_zeros(const pl_tape_plan *plan)
+{
+    if (!plan->in_bytes) return PL_OK;
+    PL_CUDA(cudaMemsetAsync(plan->stage, 0, plan->in_bytes, pl_cuda_stream()));
+    return take_staged(plan);
+}
+
 static pl_status rehearse(tape *t, uint32_t *failed)
 {
     const pl_tape_plan *plan = t->plan;
-    PL_TRY(take_inputs(t, 0, false));
+    PL_TRY(take_zeros(plan));
     PL_TRY(pl_cuda_enqueue(plan->launch, plan->n_launch, failed));
     *failed = plan->n_launch;
     cudaError_t rc = cudaStreamSynchronize(pl_cuda_stream());

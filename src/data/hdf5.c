@@ -26,6 +26,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -34,12 +35,12 @@
  X(H5open) X(H5Fopen) X(H5Fclose) X(H5Dopen2) X(H5Dclose) X(H5Dget_space) X(H5Dget_type)              \
  X(H5Dread) X(H5Sclose) X(H5Screate_simple) X(H5Sget_simple_extent_ndims)                             \
  X(H5Sget_simple_extent_dims) X(H5Sselect_hyperslab) X(H5Tclose) X(H5Tget_class) X(H5Tget_size)       \
- X(H5Eset_auto2)
+ X(H5Eset_auto2) X(H5Fcreate) X(H5Gcreate2) X(H5Gclose) X(H5Dcreate2) X(H5Dwrite)
 #define TYPES(X) X(H5T_NATIVE_FLOAT_g) X(H5T_NATIVE_DOUBLE_g) X(H5T_NATIVE_INT32_g)                   \
  X(H5T_NATIVE_INT64_g) X(H5T_NATIVE_UINT8_g)
 
-/* The header's H5F_ACC_RDONLY calls into the library, which is not linked. */
-enum { N_FUNCTIONS = 17, N_TYPES = 5, READ_ONLY = 0 };
+/* The header's H5F_ACC_RDONLY and H5F_ACC_TRUNC call into the library, which is not linked. */
+enum { N_FUNCTIONS = 22, N_TYPES = 5, READ_ONLY = 0, TRUNCATE = 2 };
 
 typedef union hdf5_table {
     struct {
@@ -224,6 +225,82 @@ pl_status pl_hdf5_read(const pl_hdf5 *h, int64_t row, pl_dtype dtype, void *to)
     return PL_OK;
 }
 
+/* ---- writing ------------------------------------------------------------------------------ */
+/* The folders of a field, but those of an earlier one. One that is there already is refused, which is as good. */
+static void make_folders(hid_t file, const char *field)
+{
+    char name[512];
+    for (const char *slash = strchr(field, '/'); slash; slash = strchr(slash + 1, '/')) {
+        snprintf(name, sizeof name, "%.*s", (int)(slash - field), field);
+        hid_t group = lib.H5Gcreate2(file, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+        if (group >= 0) lib.H5Gclose(group);
+    }
+}
+
+static pl_status write_rows(hid_t set, hid_t type, const pl_hdf5_array *a)
+{
+    hsize_t start[PL_MAX_RANK] = {0}, count[PL_MAX_RANK] = {1};
+    pl_type one = a->type;
+    one.dim[0] = 1;
+    for (int i = 1; i < a->type.rank; i++) count[i] = (hsize_t)a->type.dim[i];
+    void *row = pl_sys_alloc(pl_type_bytes(&one) + 1);
+    pl_status rc = row ? PL_OK : PL_ERR_MEMORY;
+    for (int64_t i = 0; i < a->type.dim[0] && rc == PL_OK; i++) {
+        start[0] = (hsize_t)i;
+        rc = a->row(a->ctx, i, row);
+        pthread_mutex_lock(&lock);
+        hid_t file = lib.H5Dget_space(set), memory = lib.H5Screate_simple(a->type.rank, count, NULL);
+        bool ok = rc != PL_OK || (lib.H5Sselect_hyperslab(file, H5S_SELECT_SET, start, NULL, count, NULL) >= 0 &&
+                                  lib.H5Dwrite(set, type, memory, file, H5P_DEFAULT, row) >= 0);
+        lib.H5Sclose(file);
+        lib.H5Sclose(memory);
+        pthread_mutex_unlock(&lock);
+        if (!ok) rc = pl__fail(PL_ERR_FILE, __FILE__, __LINE__, "\"%s\": row %lld cannot be written (is the disk full?)",
+                               a->field, (long long)i);
+    }
+    pl_sys_free(row);
+    return rc;
+}
+
+static pl_status write_array(hid_t file, const pl_hdf5_array *a)
+{
+    hid_t type;
+    hsize_t dim[PL_MAX_RANK];
+    PL_FAIL_IF(!memory_type(a->type.dtype, &type) || a->type.rank < 1, PL_ERR_ARG, "\"%s\": no array that HDF5 files hold",
+               a->field);
+    for (int i = 0; i < a->type.rank; i++) dim[i] = (hsize_t)a->type.dim[i];
+    pthread_mutex_lock(&lock);
+    make_folders(file, a->field);
+    hid_t space = lib.H5Screate_simple(a->type.rank, dim, NULL);
+    hid_t set = lib.H5Dcreate2(file, a->field, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    bool ok = set >= 0 && (a->row || lib.H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, a->data) >= 0);
+    lib.H5Sclose(space);
+    pthread_mutex_unlock(&lock);
+    pl_status rc = ok && a->row ? write_rows(set, type, a) : PL_OK;
+    pthread_mutex_lock(&lock);
+    if (set >= 0) lib.H5Dclose(set);
+    pthread_mutex_unlock(&lock);
+    PL_FAIL_IF(!ok, PL_ERR_FILE, "\"%s\" cannot be written (is the disk full?)", a->field);
+    return rc;
+}
+
+pl_status pl_hdf5_write(const char *path, const pl_hdf5_array *array, int n)
+{
+    PL_FAIL_IF(pl_hdf5_missing(), PL_ERR_UNSUPPORTED, "%s: %s", path, pl_hdf5_missing());
+    pthread_mutex_lock(&lock);
+    hid_t file = lib.H5Fcreate(path, TRUNCATE, H5P_DEFAULT, H5P_DEFAULT);
+    pthread_mutex_unlock(&lock);
+    PL_FAIL_IF(file < 0, PL_ERR_FILE, "cannot write %s", path);
+    pl_status rc = PL_OK;
+    for (int i = 0; i < n && rc == PL_OK; i++) rc = write_array(file, &array[i]);
+    pthread_mutex_lock(&lock);
+    bool closed = lib.H5Fclose(file) >= 0;
+    pthread_mutex_unlock(&lock);
+    if (rc != PL_OK) return pl__fail_prefix(rc, "%s", path);
+    PL_FAIL_IF(!closed, PL_ERR_FILE, "%s cannot be written (is the disk full?)", path);
+    return PL_OK;
+}
+
 #else
 
 const char *pl_hdf5_missing(void)
@@ -252,5 +329,11 @@ pl_status pl_hdf5_read(const pl_hdf5 *h, int64_t row, pl_dtype dtype, void *to)
 {
     (void)h, (void)row, (void)dtype, (void)to;
     PL_FAIL(PL_ERR_UNSUPPORTED, "%s", pl_hdf5_missing());
+}
+
+pl_status pl_hdf5_write(const char *path, const pl_hdf5_array *array, int n)
+{
+    (void)array, (void)n;
+    PL_FAIL(PL_ERR_UNSUPPORTED, "%s: %s", path, pl_hdf5_missing());
 }
 #endif

@@ -85,20 +85,34 @@ bool pl_items_is_tar(const char *path)
     return is;
 }
 
-bool pl_name_in_share(const char *name, double share)
+/* A number in [0,1) that a name always has. */
+static double place_of(const char *name)
 {
     uint64_t h = 14695981039346656037u;
     for (; *name; name++) h = (h ^ (uint8_t)*name) * 1099511628211u;
     h = (h ^ (h >> 32)) * 0xD6E8FEB86659FD93u;
-    return (double)(h >> 11) * 0x1p-53 < share;
+    return (double)(h >> 11) * 0x1p-53;
 }
 
+bool pl_name_in_share(const char *name, double share)
+{
+    return place_of(name) < share;
+}
+
+/* Of a few images the share may have none, or all: then the first, or all but the last, by that number. */
 static void split(pl_items *s, double share)
 {
-    bool any = false;
-    for (int64_t i = 0; i < s->n; i++) any |= s->item[i].eval;
-    for (int64_t i = 0; !any && i < s->n; i++)
-        s->item[i].eval = pl_name_in_share(s->item[i].name, share);
+    int64_t n = 0, first = 0, last = 0;
+    for (int64_t i = 0; i < s->n; i++) n += s->item[i].eval;
+    if (n || share <= 0) return;
+    for (int64_t i = 0; i < s->n; i++) {
+        double at = place_of(s->item[i].name);
+        n += s->item[i].eval = at < share;
+        if (at < place_of(s->item[first].name)) first = i;
+        if (at > place_of(s->item[last].name)) last = i;
+    }
+    if (n == 0 && s->n > 1) s->item[first].eval = true;
+    if (n == s->n) s->item[last].eval = false;
 }
 
 static pl_status list_all(pl_items *s, const pl_items_opts *o)

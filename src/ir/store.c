@@ -13,6 +13,7 @@ struct pl_store {
     int *table; /* open addressing; index + 1, 0 = empty */
     size_t table_cap;
     pl_status status;
+    char error[400]; /* of the first failure, which any program over the store reports */
 };
 
 pl_store *pl_store_new(void)
@@ -31,7 +32,9 @@ void pl_store_free(pl_store *s)
 
 pl_status pl_store_status(const pl_store *s)
 {
-    return s ? s->status : PL_ERR_MEMORY;
+    PL_FAIL_IF(!s, PL_ERR_MEMORY, "no memory for a store");
+    PL_FAIL_IF(s->status != PL_OK, s->status, "%s", s->error);
+    return PL_OK;
 }
 
 static uint64_t hash_name(const char *name)
@@ -106,6 +109,8 @@ int pl_store_add(pl_store *s, const pl_slot *slot)
     int index = -1;
     if (!s || s->status != PL_OK) return -1;
     s->status = add_slot(s, slot, &index);
+    if (s->status == PL_ERR_MEMORY) snprintf(s->error, sizeof s->error, "no memory for state \"%s\"", slot->name);
+    else if (s->status != PL_OK) snprintf(s->error, sizeof s->error, "%s", pl_error_text());
     return index;
 }
 

@@ -137,9 +137,15 @@ pl_val pl_lr_value(pl_nn *m, const pl_lr *s, pl_val step)
 {
     pl_graph *g = m->g;
     bool needs_total = s->kind == PL_LR_LINEAR || s->kind == PL_LR_COSINE;
-    if ((needs_total && s->total < 1) || (s->kind == PL_LR_STEP && s->step_size < 1) ||
-        (s->kind == PL_LR_ONE_CYCLE && s->total < 4))
-        return pl_nn_fail(m, PL_ERR_CONFIG, "the learning-rate schedule has no length");
+    int64_t least = needs_total ? 1 : s->kind == PL_LR_ONE_CYCLE ? 4 : INT64_MIN;
+    if (s->total < least)
+        return pl_nn_fail(m, PL_ERR_CONFIG,
+                          "the learning-rate schedule lasts %lld steps and needs %lld: give it a total "
+                          "(schedule.total_steps), more steps (train.steps) or a shorter warm-up", (long long)s->total,
+                          (long long)least);
+    if (s->kind == PL_LR_STEP && s->step_size < 1)
+        return pl_nn_fail(m, PL_ERR_CONFIG, "the learning-rate schedule drops every %lld steps: 1 is the least",
+                          (long long)s->step_size);
     if (s->every > 1) step = pl_div(g, step, pl_full_like(g, step, (double)s->every));
     pl_val n = pl_cast(g, step, PL_F64);
     pl_val after = pl_max(g, pl_shift(g, n, -(double)s->warmup), constant(g, 0));

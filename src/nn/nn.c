@@ -295,7 +295,7 @@ pl_status pl_nn_finish(pl_nn *m)
     }
     /* Whichever came first is the cause; the other may be its consequence (a missing input). */
     PL_FAIL_IF(s->status != PL_OK && s->first, s->status, "%s", s->error);
-    PL_FAIL_IF(pl_graph_status(g) != PL_OK, pl_graph_status(g), "%s", pl_graph_error(g));
+    PL_TRY(pl_graph_status(g));
     PL_FAIL_IF(s->status != PL_OK, s->status, "%s", s->error);
     return PL_OK;
 }

@@ -142,25 +142,25 @@ static void attention_bwd_vjp(const pl_vjp *v)
 }
 
 /* ---- cost ------------------------------------------------------------------------------- */
-static pl_cost cost_of(const pl_call *c, double products)
+static pl_cost cost_of(const pl_call *c, double products, pl_work work)
 {
     const pl_type *q = &c->in_type[0];
     double pairs =
         (double)(q->dim[0] * q->dim[2]) * (double)q->dim[1] * (double)c->in_type[1].dim[1];
     if (((const pl_attention_attr *)c->attr)->causal) pairs *= 0.5;
     return (pl_cost){pairs * (2 * products * (double)q->dim[3] + 12), operand_bytes(c),
-                     PL_WORK_ATTENTION, (double)q->dim[1], (double)c->in_type[1].dim[1],
+                     work, (double)q->dim[1], (double)c->in_type[1].dim[1],
                      (double)q->dim[3]};
 }
 
 static pl_cost attention_cost(const pl_call *c)
 {
-    return cost_of(c, 2);
+    return cost_of(c, 2, PL_WORK_ATTENTION);
 }
 
 static pl_cost attention_bwd_cost(const pl_call *c)
 {
-    return cost_of(c, 5);
+    return cost_of(c, 5, PL_WORK_ATTENTION_BACK);
 }
 
 /* ---- tiled kernel ----------------------------------------------------------------------- */

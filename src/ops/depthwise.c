@@ -167,8 +167,8 @@ static job dw_job(const pl_call *c)
 
 static pl_cost cost_of(const pl_call *c, job j)
 {
-    double macs = (double)c->in_type[0].dim[0] * (double)(j.py * j.channels * j.taps);
-    return (pl_cost){2 * macs, operand_bytes(c)};
+    double places = (double)c->in_type[0].dim[0] * (double)j.py, channels = (double)j.channels, taps = (double)j.taps;
+    return (pl_cost){2 * places * channels * taps, operand_bytes(c), PL_WORK_TAPS, places, channels, taps};
 }
 
 /* ---- reference -------------------------------------------------------------------------- */
@@ -319,7 +319,8 @@ static void dw_row(void *ctx, int64_t task, int worker)
     flush(&b);
 }
 
-#define KERNELS(op, count, tasks)                                                              \
+/* summed: over positions. */
+#define KERNELS(op, count, tasks, summed)                                                      \
  static pl_status op##_run(const pl_call *c)                                                   \
  {                                                                                             \
   job j = op##_job(c);                                                                         \
@@ -336,7 +337,8 @@ static void dw_row(void *ctx, int64_t task, int worker)
  }                                                                                             \
  static pl_cost op##_cost(const pl_call *c)                                                    \
  {                                                                                             \
-  return cost_of(c, op##_job(c));                                                              \
+  pl_cost k = cost_of(c, op##_job(c));                                                         \
+  return (summed) ? (pl_cost){k.flops, k.bytes, k.work, k.k, k.n, k.m} : k;                    \
  }                                                                                             \
  static const pl_kernel op##_fast[] = {{"rows", accepts_f32, NULL, NULL, op##_run},            \
                                        PL_KERNEL_END};                                         \
@@ -345,9 +347,9 @@ static void dw_row(void *ctx, int64_t task, int worker)
                                           PL_VIA_F32_KERNEL(op),                               \
                                           {"ref", NULL, NULL, NULL, op##_ref},                 \
                                           PL_KERNEL_END};
-KERNELS(y, taps, j.w.out[0] * j.w.out[1])
-KERNELS(dx, taps, j.w.in[0] * j.w.in[1])
-KERNELS(dw, py, j.taps)
+KERNELS(y, taps, j.w.out[0] * j.w.out[1], false)
+KERNELS(dx, taps, j.w.in[0] * j.w.in[1], false)
+KERNELS(dw, py, j.taps, true)
 
 /* clang-format off */
 #define CASES(X)                                                                                          \

@@ -66,6 +66,13 @@ static pl_cost normal_cost(const pl_call *c)
     return cost_of(c, 60);
 }
 
+/* Element after element changes places with one before it. */
+static pl_cost order_cost(const pl_call *c)
+{
+    pl_cost k = cost_of(c, 20);
+    return (pl_cost){k.flops, k.bytes, PL_WORK_CHAIN, (double)pl_type_elems(&c->out_type[0]), 1, 1};
+}
+
 /* ---- draws ------------------------------------------------------------------------------ */
 /* Four elements of block b. */
 typedef void draw_fn(uint64_t seed, uint32_t stream, uint64_t step, uint64_t b, pl_dtype d,
@@ -263,7 +270,7 @@ const pl_op pl_op_random_permutation = {
     .attr_bytes = sizeof(pl_order_attr),
     .attrs = order_attrs,
     .infer = order_infer,
-    .cost = uniform_cost,
+    .cost = order_cost,
     .cpu = order_kernels,
     .cases = order_cases,
 };

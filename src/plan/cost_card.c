@@ -1,15 +1,20 @@
 /* cost_card.c - see cost_card.h.
  *
- * A unit takes the longer of its bytes at the card's bandwidth and its arithmetic at the rate of
- * its type, and the gap between two kernels. A product is cut into square tiles that the
- * multiprocessors take in waves: what a last, partly filled wave and tiles over the edge waste is
- * counted, because it decides how small layers do on large cards. So is the time in which a product's
- * pipeline of loads fills and its results drain, which does not depend on its size.
+ * A unit takes the gap between two kernels of a graph, the time in which its first loads arrive and its last results
+ * drain, and then the longer of its bytes at the card's bandwidth and its arithmetic at the rate of what does it:
  *
- * The shares and that time are what kernels here took on an H200, by kind and without any network's sum
- * being fitted: fused groups of three networks moved 3.0 to 3.3 TB/s of 4.8 (a plain copy 4.25), convolutions of
- * 0.3 ms ran at 0.58 to 0.68 of the published rate, those of 6.6 GFLOP took 7 us more than that rate
- * says, 2 of which lie between any two kernels of a graph.
+ *   products, convolutions   the units of their type; f32 taken apart for TF32 units where that is faster. Cut into
+ *                            tiles that the multiprocessors take in waves: tiles over the edge and a last, partly filled
+ *                            wave are wasted, which decides how small layers do on large cards
+ *   few channels             a convolution with a handful of channels on one side leaves nothing for such units: f32's
+ *   windows of one channel   nothing is used twice from registers, so most of the time goes into fetching operands
+ *   attention                products whose results wait for exponentials
+ *   a chain of steps         the latency of one step each
+ *
+ * The shares below are what kernels here took on an H200, by kind: those of cloud, wandistill and lgt, kernel by
+ * kernel, less what timing each by itself costs. No network's sum is fitted; docs/DEVICES.md has how predictions of
+ * whole steps compare, with networks among them that no share was taken from. Other cards have the same shares of their own
+ * figures.
  */
 #include "plan/cost_card.h"
 
@@ -60,11 +65,33 @@ const pl_card *pl_card_find(const char *name)
     return NULL;
 }
 
-/* Three products, and what splitting values and adding up in f32 leaves of the units' rate. */
-static double split_rate(const pl_card *card)
+/* What kernels reach of the published rates. */
+static const struct {
+    double map, product, conv, conv_f32, split, few, few_back, taps, taps_back, attend, attend_back, attend_f32,
+        attend_f32_back;
+} REACH = {.map = 0.5,         /* of f32's: elementwise */
+           .product = 0.72,
+           .conv = 0.7,        /* 16-bit types */
+           .conv_f32 = 0.65,
+           .split = 0.65,      /* of a third of TF32's: three products, and sums in f32 */
+           .few = 0.35,        /* of f32's */
+           .few_back = 0.23,   /* the filter's gradient: nothing stays in registers but its sums */
+           .taps = 0.045,
+           .taps_back = 0.021,
+           .attend = 0.21,
+           .attend_back = 0.167,
+           .attend_f32 = 0.7,  /* of products' that are taken apart */
+           .attend_f32_back = 0.54};
+
+bool pl_card_splits(const pl_card *card)
 {
     enum { WORTH = 4 };
-    return card->tf32 >= WORTH * card->f32 ? card->tf32 / 3 * 0.65 : card->f32;
+    return card->tf32 >= WORTH * card->f32;
+}
+
+static double split_rate(const pl_card *card)
+{
+    return pl_card_splits(card) ? card->tf32 / 3 * REACH.split : card->f32;
 }
 
 static double rate_of(const pl_card *card, pl_dtype dtype, pl_card_f32 f32)
@@ -96,31 +123,50 @@ static double product_share(const pl_card *card, const pl_cost *c)
 
 double pl_card_fixed_ns(const pl_card *card, const pl_cost *c)
 {
-    enum { FILL_NS = 5000 };
-    return card->launch_ns + (c->work == PL_WORK_MOVE ? 0 : FILL_NS);
+    enum { CONV_NS = 6000, PRODUCT_NS = 1500, ATTEND_NS = 3000 };
+    switch (c->work) {
+    case PL_WORK_CONV: return card->launch_ns + CONV_NS;
+    case PL_WORK_PRODUCT: return card->launch_ns + PRODUCT_NS;
+    case PL_WORK_ATTENTION:
+    case PL_WORK_ATTENTION_BACK: return card->launch_ns + ATTEND_NS;
+    default: return card->launch_ns;
+    }
+}
+
+static bool is_short(pl_dtype dtype)
+{
+    return dtype == PL_F16 || dtype == PL_BF16;
+}
+
+static double conv_rate(const pl_card *card, const pl_cost *c, pl_dtype dtype, double rate)
+{
+    enum { FEW = 36 }; /* four channels of a 3 x 3 window */
+    if (fmin(fmin(c->m, c->n), c->k) <= FEW) return card->f32 * (c->k > c->m ? REACH.few_back : REACH.few);
+    return rate * product_share(card, c) * (is_short(dtype) ? REACH.conv : REACH.conv_f32);
+}
+
+/* Operations a second of a unit's arithmetic. */
+static double arithmetic_rate(const pl_card *card, const pl_cost *c, pl_dtype dtype, pl_card_f32 f32)
+{
+    double rate = rate_of(card, dtype, f32);
+    bool back = c->work == PL_WORK_ATTENTION_BACK;
+    switch (c->work) {
+    case PL_WORK_PRODUCT: return rate * product_share(card, c) * REACH.product;
+    case PL_WORK_CONV: return conv_rate(card, c, dtype, rate);
+    case PL_WORK_ATTENTION:
+    case PL_WORK_ATTENTION_BACK:
+        if (is_short(dtype)) return rate * (back ? REACH.attend_back : REACH.attend);
+        return rate * (back ? REACH.attend_f32_back : REACH.attend_f32);
+    case PL_WORK_TAPS: return card->f32 * (c->k > c->m ? REACH.taps_back : REACH.taps);
+    default: return card->f32 * REACH.map;
+    }
 }
 
 double pl_card_ns(const pl_card *card, const pl_cost *c, pl_dtype dtype, pl_card_f32 f32)
 {
-    /* What well written kernels reach of the published figures. */
-    static const double reach[] = {[PL_WORK_MOVE] = 0.5,
-                                   [PL_WORK_PRODUCT] = 0.75,
-                                   [PL_WORK_CONV] = 0.6,
-                                   [PL_WORK_ATTENTION] = 0.45,
-                                   [PL_WORK_LINK] = 0.5};
+    enum { STEP_NS = 45 }; /* of a chain */
     if (c->flops <= 0 && c->bytes <= 0) return 0;
-    double rate = c->work == PL_WORK_MOVE || c->work == PL_WORK_LINK ? card->f32 : rate_of(card, dtype, f32);
-    if (c->work == PL_WORK_PRODUCT || c->work == PL_WORK_CONV) rate *= product_share(card, c);
-    double compute = c->flops / (rate * reach[c->work]), move = c->bytes / (PL_CARD_MOVES * card->bandwidth);
+    if (c->work == PL_WORK_CHAIN) return pl_card_fixed_ns(card, c) + STEP_NS * c->m;
+    double compute = c->flops / arithmetic_rate(card, c, dtype, f32), move = c->bytes / (PL_CARD_MOVES * card->bandwidth);
     return pl_card_fixed_ns(card, c) + 1e9 * fmax(compute, move);
-}
-
-uint64_t pl_card_workspace(const pl_cost *c, pl_dtype dtype)
-{
-    /* Partial sums of a split product, in f32; convolutions also turn operands around. */
-    enum { MOST = 32 << 20 };
-    if (c->work == PL_WORK_MOVE || c->work == PL_WORK_LINK) return 0;
-    double bytes = c->work == PL_WORK_ATTENTION ? 4 * c->flops / (2 * c->n * c->k + 1) : 4 * 4 * c->m * c->n;
-    if (c->work == PL_WORK_CONV) bytes = fmax(bytes, 2 * (double)pl_dtype_bytes(dtype) * c->n * c->k);
-    return (uint64_t)fmin(bytes, MOST) / 256 * 256;
 }

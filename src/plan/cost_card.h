@@ -24,14 +24,16 @@ const pl_card *pl_card_at(int i);
 const pl_card *pl_card_find(const char *name);
 
 /* The part of the published bandwidth that kernels get. */
-#define PL_CARD_MOVES 0.68
+#define PL_CARD_MOVES 0.8
 /* What a unit takes whatever its size. */
 double pl_card_fixed_ns(const pl_card *card, const pl_cost *cost);
 /* How f32 is multiplied: by f32 units, by TF32 units, or taken apart for tensor cores with f32's accuracy where that is faster. */
 typedef enum pl_card_f32 { PL_CARD_PLAIN, PL_CARD_TF32, PL_CARD_SPLIT } pl_card_f32;
 /* Nanoseconds of a unit of this cost. dtype: of what it multiplies. */
 double pl_card_ns(const pl_card *card, const pl_cost *cost, pl_dtype dtype, pl_card_f32 f32);
-/* Scratch that the libraries are expected to ask for. */
-uint64_t pl_card_workspace(const pl_cost *cost, pl_dtype dtype);
+/* Whether f32 taken apart is worth it there. */
+bool pl_card_splits(const pl_card *card);
+/* Scratch that a unit of this cost is expected to ask for; scratch_card.c. */
+uint64_t pl_card_workspace(const pl_card *card, const pl_cost *cost, pl_dtype dtype, pl_card_f32 f32);
 
 #endif

@@ -261,7 +261,27 @@ static bool cand_less(const cand *a, const cand *b)
     return a->off != b->off ? a->off < b->off : a->rank < b->rank;
 }
 
-/* The candidates of a node, in order: not before last, and below the lowest top an unplaced
+static int by_order(const void *a, const void *b)
+{
+    return cand_less(a, b) ? -1 : cand_less(b, a);
+}
+
+/* Candidate i of those in [base, end) comes to its place in the order; those before it have come. A node seldom
+ * gets to more than its first ones, so these are looked for one by one, and the rest is sorted when they were not enough. */
+static void bring(cand *c, size_t base, size_t i, size_t end)
+{
+    enum { ONE_BY_ONE = 4 };
+    if (i - base == ONE_BY_ONE) qsort(c + i, end - i, sizeof *c, by_order);
+    if (i - base >= ONE_BY_ONE) return;
+    size_t least = i;
+    for (size_t j = i + 1; j < end; j++)
+        if (cand_less(&c[j], &c[least])) least = j;
+    cand first = c[least];
+    c[least] = c[i];
+    c[i] = first;
+}
+
+/* The candidates of a node, in no order: not before last, and below the lowest top an unplaced
  * buffer could have. They go to the end of d->cands; the number of unplaced buffers is
  * returned. */
 static uint32_t list_candidates(dfs *d, part p, cand last)
@@ -274,13 +294,10 @@ static uint32_t list_candidates(dfs *d, part p, cand last)
         unplaced++;
         if (d->reach[b] + size[b] < low_top) low_top = d->reach[b] + size[b];
     }
-    size_t base = d->n_cands;
     for (uint32_t b = p.buf_lo; b < p.buf_hi; b++) {
+        if (d->reach[b] >= low_top) continue;
         cand c = {d->reach[b], b, d->rank[b]};
-        if (c.off >= low_top || cand_less(&c, &last)) continue;
-        size_t i = d->n_cands++;
-        for (; i > base && cand_less(&c, &d->cands[i - 1]); i--) d->cands[i] = d->cands[i - 1];
-        d->cands[i] = c;
+        if (!cand_less(&c, &last)) d->cands[d->n_cands++] = c;
     }
     d->work += 2 * (p.buf_hi - p.buf_lo);
     return unplaced;
@@ -338,6 +355,7 @@ static outcome search(dfs *d, part p, cand last)
     size_t end = d->n_cands;
     size_t most_changes = (size_t)d->leaf->n + 2 * (size_t)d->leaf->n_sections + 1;
     for (size_t i = base; i < end; i++) {
+        bring(d->cands, base, i, end);
         cand c = d->cands[i];
         bool twin = false, hat = false;
         for (size_t j = base; j < i && !twin; j++) twin = is_twin(d->leaf, &c, &d->cands[j]);

@@ -284,47 +284,71 @@ static void touch(pl__remat_sim *s, uint32_t r)
     s->touched[s->n_touched++] = r;
 }
 
+/* The part of mark_dirty that looks at what was made from r. Pointers and counters are local: the compiler must take
+ * every byte that is written for one that changes them. */
+static uint64_t mark_below(pl__remat_sim *s, uint32_t r, bool gone)
+{
+    const uint32_t *at = s->m->feeds.at, *item = s->m->feeds.item, *writer = s->m->writer;
+    const uint8_t *have = s->st.have, *settled = s->st.settled;
+    uint32_t *seen = s->walk_root, *stack = s->stack;
+    uint8_t *dirty = s->st.dirty, up = gone ? UP_MORE : UP_LESS;
+    uint32_t n = 0, walk = s->walk, pos = s->st.pos;
+    uint64_t work = 0;
+    stack[n++] = r;
+    while (n) {
+        uint32_t q = stack[--n], end = at[q + 1];
+        for (uint32_t i = at[q]; i < end; i++) {
+            uint32_t d = item[i], w = writer[d];
+            if (w > pos) break; /* nothing from here on has been computed */
+            work++;
+            if (seen[d] == walk) continue;
+            seen[d] = walk;
+            if (have[d]) {
+                dirty[d] |= up;
+                if (!gone) touch(s, d);
+            } else if (!settled[d] && w < pos) {
+                stack[n++] = d;
+            }
+        }
+    }
+    return work;
+}
+
+static uint64_t mark_above(pl__remat_sim *s, uint32_t r, bool gone)
+{
+    const uint32_t *at = s->m->needs.at, *item = s->m->needs.item, *writer = s->m->writer;
+    const uint8_t *have = s->st.have;
+    uint32_t *seen = s->walk_root, *stack = s->stack;
+    uint8_t *dirty = s->st.dirty, down = gone ? DOWN_MORE : DOWN_LESS;
+    uint32_t n = 0, walk = s->walk;
+    uint64_t work = 0;
+    stack[n++] = r;
+    while (n) {
+        uint32_t op = writer[stack[--n]];
+        if (op == PL_REMAT_NONE) continue;
+        for (uint32_t i = at[op], end = at[op + 1]; i < end; i++) {
+            uint32_t q = item[i];
+            work++;
+            if (seen[q] == walk) continue;
+            seen[q] = walk;
+            if (have[q]) {
+                dirty[q] |= down;
+                if (!gone) touch(s, q);
+            } else {
+                stack[n++] = q;
+            }
+        }
+    }
+    return work;
+}
+
 /* r has gone or come back: whose cached walks pass through it? */
 static void mark_dirty(pl__remat_sim *s, uint32_t r, bool gone)
 {
-    const pl__remat *m = s->m;
-    uint32_t n = 0, walk = ++s->walk;
-    uint8_t up = gone ? UP_MORE : UP_LESS, down = gone ? DOWN_MORE : DOWN_LESS;
+    s->walk++;
     s->st.dirty[r] = ALL_DIRTY;
-    s->stack[n++] = r;
-    while (n) {
-        uint32_t q = s->stack[--n];
-        for (uint32_t i = m->feeds.at[q]; i < m->feeds.at[q + 1]; i++) {
-            uint32_t d = m->feeds.item[i];
-            if (m->writer[d] > s->st.pos) break; /* nothing from here on has been computed */
-            s->work++;
-            if (s->walk_root[d] == walk) continue;
-            s->walk_root[d] = walk;
-            if (s->st.have[d]) {
-                s->st.dirty[d] |= up;
-                if (!gone) touch(s, d);
-            } else if (is_dropped(s, d)) {
-                s->stack[n++] = d;
-            }
-        }
-    }
-    s->stack[n++] = r;
-    while (n) {
-        uint32_t op = m->writer[s->stack[--n]];
-        if (op == PL_REMAT_NONE) continue;
-        for (uint32_t i = m->needs.at[op]; i < m->needs.at[op + 1]; i++) {
-            uint32_t q = m->needs.item[i];
-            s->work++;
-            if (s->walk_root[q] == walk) continue;
-            s->walk_root[q] = walk;
-            if (s->st.have[q]) {
-                s->st.dirty[q] |= down;
-                if (!gone) touch(s, q);
-            } else {
-                s->stack[n++] = q;
-            }
-        }
-    }
+    s->work += mark_below(s, r, gone);
+    s->work += mark_above(s, r, gone);
 }
 
 static void refresh(pl__remat_sim *s, uint32_t r)

@@ -4,6 +4,10 @@
  * operands in the caches, which in a step it does not. Of each launch the median of the takes
  * counts. A unit that is launched several times in a step (layers that repeat, what is computed
  * again) has the mean of those.
+ *
+ * On a device that runs a program as a whole, launches one by one take longer: an event lies between any two of them,
+ * and the host may be slower than the device. What the whole took before is known, so the same is taken from every
+ * launch as makes their sum that again.
  */
 #include "rt/calibrate.h"
 
@@ -16,6 +20,7 @@
 #include "plan/cost_table.h"
 #include "plimsoll_unstable.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -138,17 +143,30 @@ static const pl_card *card_of(const pl_device *dev)
     return card ? card : pl_card_find("rtx3090"); /* one that is unlike none of the others */
 }
 
+static pl_card_f32 f32_of(const pl_program *p)
+{
+    if (p->opts.precision == PL_PRECISION_TF32) return PL_CARD_TF32;
+    return p->opts.fp32 == PL_FP32_PLAIN ? PL_CARD_PLAIN : PL_CARD_SPLIT;
+}
+
+static pl_dtype dtype_of(const pl_call *call)
+{
+    return call->n_in ? call->in_type[0].dtype : PL_F32;
+}
+
 static double estimate_ns(const pl_program *p, uint32_t unit)
 {
     if (p->cost[unit].work == PL_WORK_LINK) return pl_link_ns(&p->link, &p->cost[unit]);
     const pl_card *card = card_of(p->dev);
-    const pl_call *call = &p->call[unit];
-    pl_dtype dtype = call->n_in ? call->in_type[0].dtype : PL_F32;
-    pl_card_f32 f32 = p->opts.precision == PL_PRECISION_TF32 ? PL_CARD_TF32
-                      : p->opts.fp32 == PL_FP32_PLAIN        ? PL_CARD_PLAIN
-                                                             : PL_CARD_SPLIT;
-    return card ? pl_card_ns(card, &p->cost[unit], dtype, f32)
+    return card ? pl_card_ns(card, &p->cost[unit], dtype_of(&p->call[unit]), f32_of(p))
                 : 1e6 * pl_cost_ms(&p->cost[unit], pl_pool_threads());
+}
+
+uint64_t pl_program_scratch(const pl_program *p, uint32_t unit)
+{
+    bool expected = p->dev->plans_only && p->base_units->unit[unit].kind == PL_UNIT_KERNEL;
+    if (!expected) return p->exec[unit].work_bytes;
+    return pl_card_workspace(card_of(p->dev), &p->cost[unit], dtype_of(&p->call[unit]), f32_of(p));
 }
 
 static pl_status time_unit(pl_program *p, pl_time_table *t, uint32_t unit, double *ns)
@@ -173,7 +191,7 @@ static void time_copies(pl_program *p)
 {
     const pl_card *card = card_of(p->dev);
     p->copy_ns = card ? card->launch_ns : 100;
-    p->copy_ns_byte = card ? 2e9 / card->bandwidth : 0.1;
+    p->copy_ns_byte = card ? 2e9 / (PL_CARD_MOVES * card->bandwidth) : 0.1;
 }
 
 double pl_copy_ns(const pl_program *p, uint64_t bytes)
@@ -204,6 +222,7 @@ typedef struct program_takes {
     uint64_t last_runs;
     float *takes;
     int n;
+    double whole_ns; /* of a run as a whole, by the device's clock; 0: not known */
 } program_takes;
 
 struct pl_measure {
@@ -225,6 +244,7 @@ pl_status pl_measure_new(pl_session *s, int most, pl_measure **out)
         size_t n = s->bound[i].n_launch + 1;
         m->of[i].last = pl_arena_new(&m->mem, uint64_t, n);
         m->of[i].takes = pl_arena_new(&m->mem, float, n * (size_t)most);
+        m->of[i].whole_ns = 1e6 * pl_session_device_ms(s, s->bound[i].p);
         ok = m->of[i].last && m->of[i].takes;
     }
     pl_status rc = ok ? pl_session_profile(s, true) : PL_ERR_MEMORY;
@@ -272,6 +292,26 @@ static double median(float *takes, int n)
     return (double)takes[n / 2];
 }
 
+/* What a launch of ns takes when `less` of that is of its being timed; some of it is its own. */
+static double without(double ns, double less)
+{
+    enum { OWN = 4 };
+    return fmax(ns - less, ns / OWN);
+}
+
+/* How much less each of n launches takes in a run as a whole; 0 where that is not known, or not less. */
+double pl_measure_excess(const double *ns, uint32_t n, double whole)
+{
+    double lo = 0, hi = 0;
+    for (uint32_t i = 0; i < n; i++) hi = fmax(hi, ns[i]);
+    for (int k = 0; k < 50 && whole > 0; k++) {
+        double mid = (lo + hi) / 2, sum = 0;
+        for (uint32_t i = 0; i < n; i++) sum += without(ns[i], mid);
+        *(sum > whole ? &lo : &hi) = mid;
+    }
+    return lo;
+}
+
 /* The times of one program, summed by base unit; then every unit with a mean into the table. */
 static pl_status put_program(pl_measure *m, int which, pl_time_table *t, int *units)
 {
@@ -281,11 +321,13 @@ static pl_status put_program(pl_measure *m, int which, pl_time_table *t, int *un
     if (of->n == 0) return PL_OK;
     uint32_t n = p->base_units->n;
     pl_time_sample *s = pl_arena_new(&m->mem, pl_time_sample, n + 1);
-    double *count = pl_arena_new(&m->mem, double, n + 1);
-    if (!s || !count) return PL_ERR_MEMORY;
+    double *count = pl_arena_new(&m->mem, double, n + 1), *took = pl_arena_new(&m->mem, double, b->n_launch + 1);
+    if (!s || !count || !took) return PL_ERR_MEMORY;
+    for (uint32_t j = 0; j < b->n_launch; j++) took[j] = median(of->takes + (size_t)j * (size_t)m->most, of->n);
+    double excess = pl_measure_excess(took, b->n_launch, of->whole_ns);
     for (uint32_t j = 0; j < p->plan->n_order; j++) {
         uint32_t unit = pl_base_unit(p, p->plan->order[j]);
-        double ns = median(of->takes + (size_t)j * (size_t)m->most, of->n), sum = s[unit].ns;
+        double ns = without(took[j], excess), sum = s[unit].ns;
         if (p->cost[unit].work == PL_WORK_LINK) continue; /* of others' doing, mostly */
         if (count[unit] == 0) PL_TRY(describe(p, unit, &s[unit]));
         s[unit].ns = sum + ns;

@@ -99,14 +99,14 @@ typedef struct pl_device {
     pl_status (*run)(const pl_launch *l, uint32_t n, uint64_t *ns, uint32_t *failed);
 
     /* ---- where it is apart, else NULL ---- */
-    /* Zeroed host memory that the device copies from and to fastest. */
+    /* Zeroed host memory that the device copies from and to fastest; may be asked for by two threads at once. */
     pl_status (*host_alloc)(size_t bytes, void **out);
     void (*host_free)(void *p, size_t bytes);
     /* Copies after everything begun before; they return when done. */
     pl_status (*write)(void *to, const void *from, size_t bytes);
     pl_status (*read)(void *to, const void *from, size_t bytes);
-    /* May run the launches, on inputs that are zero: state and arena hold no data afterwards. All memory
-     * that runs will take is taken. *failed is the launch that failed, or beyond the last one. */
+    /* May run the launches, on inputs that are zero and not read from host[], which another thread may be
+     * making: state and arena hold no data afterwards. All memory that runs will take is taken. *failed is the launch that failed, or beyond the last one. */
     pl_status (*tape_new)(const pl_tape_plan *plan, void **out, uint32_t *failed);
     void (*tape_free)(void *tape); /* NULL is fine; nothing of it runs any more */
     /* host[turn] is written: the inputs of the next run may go up while the last one works. */

@@ -119,18 +119,16 @@ static void send(tape *t, int turn)
     stage_owner = t;
 }
 
-static pl_status play(tape *t, int turn, bool sent, uint32_t *failed)
+/* A run on what is in the stage. */
+static pl_status play(tape *t, uint32_t *failed)
 {
     const pl_tape_plan *plan = t->plan;
     uint64_t begin = pl_sys_now_ns();
-    enter();
-    if (!sent || stage_owner != t) send(t, turn);
     stage_owner = NULL;
     for (uint32_t i = 0; i < plan->n_in; i++)
         if (plan->in[i].bytes)
             memcpy(plan->in[i].device, (char *)plan->stage + plan->in[i].at, plan->in[i].bytes);
     pl_status rc = pl_device_cpu.run(plan->launch, plan->n_launch, NULL, failed);
-    leave();
     t->ms = 1e-6 * (double)(pl_sys_now_ns() - begin);
     return rc;
 }
@@ -142,7 +140,11 @@ static pl_status apart_tape_new(const pl_tape_plan *plan, void **out, uint32_t *
     if (!t) return PL_ERR_MEMORY;
     t->plan = plan;
     *out = t;
-    return play(t, 0, false, failed);
+    enter();
+    if (plan->in_bytes) memset(plan->stage, 0, plan->in_bytes);
+    pl_status rc = play(t, failed);
+    leave();
+    return rc;
 }
 
 static void apart_tape_free(void *p)
@@ -163,7 +165,10 @@ static pl_status apart_tape_run(void *p, int turn, bool sent)
 {
     tape *t = p;
     uint32_t failed;
-    pl_status rc = play(t, turn, sent, &failed);
+    enter();
+    if (!sent || stage_owner != t) send(t, turn);
+    pl_status rc = play(t, &failed);
+    leave();
     for (uint32_t i = 0; i < t->plan->n_out; i++)
         memset((char *)t->plan->mirror + t->plan->out[i].at, 0xff, t->plan->out[i].bytes);
     t->waiting = true;

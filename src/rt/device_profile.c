@@ -1,7 +1,7 @@
 /* device_profile.c - cards that are not here: devices that plan and cannot run.
  *
  * Units are those of the CUDA device (pass/fuse.h), memory and times come from the card's figures
- * (plan/cost_card.h), and scratch is what its libraries are expected to ask for, so a plan for a
+ * (plan/cost_card.h), and so does the scratch of kernels (pl_program_scratch), so a plan for a
  * card needs neither the card nor its driver.
  */
 #include "base/sys.h"
@@ -95,13 +95,9 @@ static pl_status prepare_group(const pl_graph *g, const pl_unit *u, pl_exec *out
 static pl_status profile_prepare(const pl_graph *g, const pl_unit *u, const pl_call *call,
                                  bool reference, pl_exec *out)
 {
-    (void)reference;
+    (void)reference, (void)call;
     *out = (pl_exec){&profile_kernel, NULL, 0};
-    if (u->kind == PL_UNIT_GROUP) return prepare_group(g, u, out);
-    const pl_op *op = pl_node_get(g, u->nodes[0])->op;
-    pl_cost cost = op->cost ? op->cost(call) : (pl_cost){0};
-    out->work_bytes = pl_card_workspace(&cost, call->n_in ? call->in_type[0].dtype : PL_F32);
-    return PL_OK;
+    return u->kind == PL_UNIT_GROUP ? prepare_group(g, u, out) : PL_OK;
 }
 
 static void profile_discard(pl_exec *e)

@@ -54,7 +54,7 @@ static pl_status prepare_unit(pl_program *p, uint32_t unit, uint64_t *work)
         return pl__fail_prefix(rc, "%s", pl_unit_label(p->base_graph, u, label, sizeof label));
     }
     p->call[unit].prep = p->exec[unit].prep;
-    *work = p->exec[unit].work_bytes;
+    *work = pl_program_scratch(p, unit);
     return PL_OK;
 }
 

@@ -5,6 +5,8 @@
  *
  *     DIR/prompts.txt, DIR/embeddings.npy       recipes that take text alone: a line and a row a sample
  *
+ *     DIR/...                                   what else a recipe writes by itself (pl_recipe.data_write)
+ *
  * What a sample looks like is the recipe's to say (pl_image_feed.draw).
  */
 #include "base/str.h"
@@ -122,11 +124,33 @@ static pl_status write_prompts(raw *w)
     return rc;
 }
 
+/* ---- files of the recipe's own ------------------------------------------------------------ */
+static void one_done(void *ctx, pl_subset subset, int64_t sample)
+{
+    const raw *w = ctx;
+    if (w->progress) w->progress(w->ctx, subset, sample + 1, w->count[subset]);
+}
+
+static pl_status write_files(raw *w)
+{
+    const pl_recipe *recipe = w->r->recipe;
+    PL_TRY(pl_sys_make_dirs(w->dir));
+    if (recipe->data_write_set)
+        return recipe->data_write_set(w->r->config, w->r->data, w->dir, w->count, one_done, w);
+    for (int s = 0; s < 2; s++)
+        for (int64_t i = 0; i < w->count[s]; i++) {
+            PL_TRY(recipe->data_write(w->r->config, (pl_subset)s, i, w->dir));
+            one_done(w, (pl_subset)s, i);
+        }
+    return PL_OK;
+}
+
 pl_status pl_run_generate_raw(pl_run *r, const char *dir, int64_t samples, int64_t eval_samples,
                               pl_progress_fn progress, void *ctx)
 {
     const pl_image_feed *f = r->recipe->images;
-    PL_FAIL_IF(!f || !f->draw, PL_ERR_UNSUPPORTED,
+    bool own = r->recipe->data_write || r->recipe->data_write_set;
+    PL_FAIL_IF(!own && (!f || !f->draw), PL_ERR_UNSUPPORTED,
                "recipe %s has no pictures or prompts of its own; without --raw it writes arrays", r->recipe->name);
     PL_FAIL_IF(!r->train, PL_ERR_ARG, "build the run before generating its data");
     PL_TRY(pl__recipe_data_open(r));
@@ -135,7 +159,7 @@ pl_status pl_run_generate_raw(pl_run *r, const char *dir, int64_t samples, int64
     if (r->eval) PL_TRY(pl__generate_count(r, PL_SUBSET_EVAL, eval_samples, &w.count[1]));
     w.caption = pl_sys_alloc(CAPTION);
     if (!w.caption) return PL_ERR_MEMORY;
-    pl_status rc = f->images ? write_pictures(&w) : write_prompts(&w);
+    pl_status rc = own ? write_files(&w) : f->images ? write_pictures(&w) : write_prompts(&w);
     pl_sys_free(w.caption);
     return rc;
 }

@@ -129,7 +129,7 @@ static void choose_in_bucket(const pl_run *r, uint64_t seed, int64_t number, int
 }
 
 /* ---- all of one size ------------------------------------------------------------------------ */
-void pl__images_choose(const pl_run *r, uint64_t seed, int64_t number, int64_t *samples, int64_t *passes)
+void pl__images_choose(const pl_run *r, uint64_t seed, int64_t number, int64_t pool, int64_t *samples, int64_t *passes)
 {
     const pl_image_set *set = r->images->set;
     int64_t size = pl_image_set_size(set, false);
@@ -138,8 +138,7 @@ void pl__images_choose(const pl_run *r, uint64_t seed, int64_t number, int64_t *
         return;
     }
     for (int64_t i = 0; i < r->micro; i++) {
-        int64_t p = pl_pool_source(seed, pl_config_int(r->config, "data.pool"), pl__run_batch(r),
-                                   pl__ranks_position(r, number, i));
+        int64_t p = pl_pool_source(seed, pool, pl__run_batch(r), pl__ranks_position(r, number, i));
         bool weighted = pl_image_set_weighted(set);
         samples[i] = weighted ? pl_image_set_draw(set, drawn(seed, SAMPLES, p)) : pl__sample_at(seed, size, p);
         /* Drawn with replacement, a sample comes more than once an epoch: the position tells them apart. */

@@ -196,18 +196,6 @@ static void close_makers(pl_run *r)
     pl_sys_free(m->makers);
 }
 
-/* ---- opening -------------------------------------------------------------------------------- */
-static pl_status check_pool(const pl_run *r)
-{
-    int64_t pool = pl_config_int(r->config, "data.pool"), batch = pl__run_batch(r);
-    if (!pool) return PL_OK;
-    PL_FAIL_IF(r->n_variants, PL_ERR_CONFIG, "data.pool and data.buckets do not go together");
-    PL_FAIL_IF(batch > PL_POOL_BATCH || pool < batch, PL_ERR_CONFIG,
-               "data.pool=%lld with a batch of %lld: the pool holds at least a batch, which has at most %d samples",
-               (long long)pool, (long long)batch, PL_POOL_BATCH);
-    return PL_OK;
-}
-
 /* What is erased becomes 0, which may lie between two bytes. */
 bool pl__images_as_bytes(const pl_run *r, const char *name, const pl_type *type, float *low, float *high)
 {
@@ -288,7 +276,6 @@ static pl_status open_set(pl_run *r, struct pl_images *m, int threads)
     PL_TRY(pl_image_set_open(&o, &m->set));
     PL_FAIL_IF(pl_image_set_size(m->set, false) == 0, PL_ERR_DATA,
                "%s: no image is left for training", path);
-    PL_TRY(check_pool(r));
     PL_TRY(open_makers(r, m, threads));
     return r->n_variants ? pl__images_sort(r) : PL_OK;
 }

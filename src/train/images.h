@@ -35,9 +35,9 @@ int64_t pl__images_size(const pl_run *r, pl_subset subset);
 pl_status pl__images_sort(pl_run *r) PL_MUST_USE;
 /* The bucket of a step's batch. */
 int pl__images_bucket(const pl_run *r, int64_t step);
-/* The samples of training batch `number`, and their passes: how often each has come before (drawn with
- * replacement: their position). */
-void pl__images_choose(const pl_run *r, uint64_t seed, int64_t number, int64_t *samples, int64_t *passes);
+/* The samples of training batch `number`, which a pool of that size gives (0: none), and their passes: how often each
+ * has come before (drawn with replacement: their position). */
+void pl__images_choose(const pl_run *r, uint64_t seed, int64_t number, int64_t pool, int64_t *samples, int64_t *passes);
 /* How many of the first `total` evaluation samples are of a bucket, and the i-th of these. */
 int64_t pl__images_eval_rows(const pl_run *r, int bucket, int64_t total);
 int64_t pl__images_eval_at(const pl_run *r, int bucket, int64_t i);

@@ -17,6 +17,7 @@
 
 #include <dlfcn.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -45,14 +46,16 @@ static const pl_device *card_of(const pl_run *r)
 /* Room for stacks of the team, allocator slack and the pages a first step touches, or for what the
  * first run takes on a card. Two processes with the same configuration differ by some pages, so a
  * budget that one of them named must do for the next: a given budget may shrink the margin to two
- * thirds of it. */
+ * thirds of it. What the host takes between planning and the start comes out of the rest, so that a plan that
+ * was found to fit is not refused for a page: a half remains. */
 static uint64_t margin_of(const pl_run *r, bool least)
 {
     if (planned_card(r)) return 0;
     uint64_t margin = ((uint64_t)12 << 20) + ((uint64_t)192 << 10) * (uint64_t)pl_pool_threads();
     const pl_device *card = card_of(r);
     if (card) margin = card->margin_bytes;
-    return least ? margin / 3 * 2 : margin;
+    if (!least) return margin;
+    return r->fitted && !card ? margin / 2 : margin / 3 * 2;
 }
 
 static uint64_t used_bytes(const pl_run *r)
@@ -335,6 +338,21 @@ static uint64_t arena_of(const pl_run *r, bool least)
     return most;
 }
 
+/* What the host takes for the search of smaller plans and for what they are longer: a budget that is told as the
+ * smallest must do for the process that is given it. */
+static uint64_t replan_bytes(const pl_run *r)
+{
+    enum { A_NODE = 256 };
+    uint64_t bytes = 0;
+    pl_program *programs[PL_MAX_PROGRAMS];
+    int n = card_of(r) || planned_card(r) ? 0 : pl__run_programs(r, programs);
+    for (int i = 0; i < n; i++) {
+        const pl_plan_info *p = pl_program_plan(programs[i]);
+        if (p->minimum_bytes && p->minimum_bytes < p->arena_bytes) bytes += (uint64_t)p->nodes * A_NODE;
+    }
+    return bytes;
+}
+
 /* Plans for what the budget leaves to the arena. A budget for which no plan is found leaves the
  * last plans as they are: pl_run_memory_get tells that they do not fit. */
 static pl_status fit_arena(pl_run *r, uint64_t arena)
@@ -423,6 +441,7 @@ static pl_status drop_build(pl_run *r)
 {
     pl__turns_free(r);
     r->unfit = NULL;
+    r->fitted = false;
     if (r->parts == 0) return PL_OK;
     pl_store_free(r->store);
     r->store = pl_store_new();
@@ -468,10 +487,9 @@ static pl_status build_as_before(pl_run *r, bool *fits)
     return PL_OK;
 }
 
-pl_status pl_run_build(pl_run *r)
+static pl_status build(pl_run *r)
 {
     int64_t parts;
-    PL_TRY(pl__ranks_configure(r));
     PL_TRY(pl__accumulate_asked(r->config, &parts));
     if (r->encode) parts = 1;
     bool fits = false;
@@ -480,8 +498,46 @@ pl_status pl_run_build(pl_run *r)
         PL_TRY(parts ? build_asked(r, parts) : pl__run_build_auto(r));
         fits = !pl__ranks_share_more(r);
     }
-    if (!pl_run_memory_get(r).fits) PL_TRY(pl_run_find_minimum(r));
-    return PL_OK;
+    r->fitted = pl_run_memory_get(r).fits;
+    return r->fitted ? PL_OK : pl_run_find_minimum(r);
+}
+
+typedef struct opening {
+    char name[64];
+    const pl_device *device; /* NULL: it cannot be opened */
+} opening;
+
+/* What fails here fails again, and is told, where the device is needed. */
+static void *open_device(void *ctx)
+{
+    opening *o = ctx;
+    if (pl_device_find(o->name, &o->device) != PL_OK) o->device = NULL;
+    return NULL;
+}
+
+/* A process that ends for another reason must not end while its card is being opened: libraries' own ends would
+ * take away what the threads use. The message of that other reason stays. */
+static pl_status wait_for_device(const pl_device *device, pl_status rc)
+{
+    char text[1024];
+    snprintf(text, sizeof text, "%s", pl_error_text());
+    pl_status ignored = device->ready();
+    (void)ignored;
+    return pl__fail(rc, __FILE__, __LINE__, "%s", text);
+}
+
+/* A card's libraries take as long to load as graphs take to build, so both are done at once. */
+pl_status pl_run_build(pl_run *r)
+{
+    opening o = {.device = NULL};
+    pthread_t opener;
+    PL_TRY(pl__ranks_configure(r));
+    snprintf(o.name, sizeof o.name, "%s", pl_config_text(r->config, "device"));
+    bool card = strncmp(o.name, "cuda", 4) == 0 && pl__ranks(r) == 1;
+    bool beside = card && pthread_create(&opener, NULL, open_device, &o) == 0;
+    pl_status rc = build(r);
+    if (beside) pthread_join(opener, NULL);
+    return rc != PL_OK && o.device && o.device->ready ? wait_for_device(o.device, rc) : rc;
 }
 
 pl_status pl_run_find_minimum(pl_run *r)
@@ -532,7 +588,8 @@ pl_run_memory pl_run_memory_get(const pl_run *r)
     uint64_t base = used > mapped ? used - mapped : 0, planned = m.arena + m.state;
     if (!r->session) base += stage_of(r) + reading_bytes(r);
     m.overhead = base + margin_of(r, false);
-    m.minimum = m.state + m.overhead + (r->train ? arena_of(r, true) : 0);
+    uint64_t least = r->train ? arena_of(r, true) + replan_bytes(r) : 0;
+    m.minimum = m.state + m.overhead + (least < m.arena ? least : m.arena);
     m.budget = budget_of(r);
     if (m.budget && m.budget < planned + m.overhead &&
         m.budget >= planned + base + margin_of(r, true))
@@ -771,6 +828,16 @@ static pl_status trace_numbers(pl_run *r, const pl_step_info *info, pl_status rc
             found ? found : "none of this step's own, look at its inputs");
 }
 
+/* What the training program's update tells, before a later program takes the arena. Returns "nonfinite". */
+static double read_update(pl_run *r, pl_step_info *info)
+{
+    info->lr = scalar_output(r, updater(r), "lr");
+    info->grad_norm = scalar_output(r, updater(r), "grad_norm");
+    info->loss_scale = scalar_output(r, updater(r), "loss_scale");
+    info->skipped = scalar_output(r, updater(r), "skipped") > 0;
+    return scalar_output(r, r->train, "nonfinite");
+}
+
 pl_status pl_run_step(pl_run *r, pl_step_info *info)
 {
     int64_t size = pl_supply_size(r, PL_SUBSET_TRAIN);
@@ -778,18 +845,16 @@ pl_status pl_run_step(pl_run *r, pl_step_info *info)
     memset(info, 0, sizeof *info);
     pl__variant_select(r, pl_supply_bucket(r, r->steps_done));
     if (r->trace_nan) pl_session_watch(r->session, true);
-    for (int i = 0; i < r->n_turns; i++)
-        if (pl__turn_runs(&r->turn[i], r->steps_done))
-            PL_TRY(take_turn(r, &r->turn[i], info));
+    double bad = NAN;
+    for (int i = 0; i < r->n_turns; i++) {
+        if (!pl__turn_runs(&r->turn[i], r->steps_done)) continue;
+        PL_TRY(take_turn(r, &r->turn[i], info));
+        if (r->turn[i].run == r->train) bad = read_update(r, info);
+    }
     r->steps_done++;
     info->step = pl_run_steps_done(r);
     info->epoch = size > 0 ? (double)(r->steps_done * pl__run_batch(r)) / (double)size : 0;
-    info->lr = scalar_output(r, updater(r), "lr");
-    info->grad_norm = scalar_output(r, updater(r), "grad_norm");
-    info->loss_scale = scalar_output(r, updater(r), "loss_scale");
-    info->skipped = scalar_output(r, updater(r), "skipped") > 0;
     info->step_ms = 1e-6 * (double)(pl_sys_now_ns() - t0);
-    double bad = scalar_output(r, r->train, "nonfinite");
     PL_TRY(pl__ranks_terms(r, info, &bad));
     pl_status rc = check_numbers(r, info, bad);
     return r->trace_nan ? trace_numbers(r, info, rc) : rc;
@@ -830,7 +895,7 @@ static pl_status eval_bucket(pl_run *r, int bucket, int64_t total, pl_eval_info 
 pl_status pl_run_eval(pl_run *r, pl_eval_info *info)
 {
     memset(info, 0, sizeof *info);
-    if (!r->eval) return PL_OK;
+    if (!r->eval || pl_supply_lacks(r, PL_SUBSET_EVAL)) return PL_OK;
     for (int i = 0; i < pl_program_output_count(r->eval) && i < PL_MAX_METRICS; i++)
         info->name[info->n++] = pl_program_output_name(r->eval, i);
     int64_t batch = pl__run_batch(r), size = pl_supply_size(r, PL_SUBSET_EVAL);

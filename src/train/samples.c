@@ -184,7 +184,10 @@ static pl_status run_once(pl_run *r, int64_t first, int64_t rows)
     int64_t size = pl_supply_size(r, PL_SUBSET_EVAL);
     if (pl_program_input_count(r->sample) > (key != NULL)) {
         if (size > 0 && rows > size) rows = size;
-        PL_TRY(pl_supply_eval_into(r, r->sample, size > 0 ? first % size : first, rows));
+        int64_t others = pl_supply_size(r, PL_SUBSET_TRAIN);
+        if (pl_supply_lacks(r, PL_SUBSET_EVAL))
+            PL_TRY(pl_supply_rows(r, PL_SUBSET_TRAIN, r->sample, 0, rows < others ? rows : others));
+        else PL_TRY(pl_supply_eval_into(r, r->sample, size > 0 ? first % size : first, rows));
     }
     if (key) {
         key[0] = pl_config_int(r->config, "seed");

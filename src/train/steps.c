@@ -178,30 +178,15 @@ static pl_status name_terms(pl_run *r, pl_turn *t)
     return PL_OK;
 }
 
-/* Moves the graph of a draft into a program; none makes none. */
+/* Moves the graph of a draft into a program. */
 static pl_status compile_draft(pl_draft *d, const pl_compile_opts *o, pl_program **out)
 {
     pl_graph *g = d->g;
     d->g = NULL;
-    return g ? pl_compile(g, o, out) : PL_OK;
+    return pl_compile(g, o, out);
 }
 
-static pl_status compile_turn(pl_run *r, pl_turn_draft *d, const pl_compile_opts *forward)
-{
-    pl_turn *t = &r->turn[r->n_turns++];
-    t->when = d->when;
-    t->name = d->name ? pl_arena_strdup(&r->arena, d->name) : NULL;
-    if (d->name && !t->name) return PL_ERR_MEMORY;
-    PL_TRY(compile_draft(&d->run, &r->compile, &t->run));
-    PL_TRY(compile_draft(&d->apply, forward, &t->apply));
-    PL_TRY(name_terms(r, t));
-    if (d->name) return PL_OK;
-    r->train = t->run;
-    r->apply = t->apply;
-    return PL_OK;
-}
-
-/* A program that another thread compiles. */
+/* A program to compile, perhaps in a thread of its own. */
 typedef struct compile_job {
     pl_draft *draft;
     const pl_compile_opts *opts;
@@ -212,6 +197,16 @@ typedef struct compile_job {
     char error[1024];
 } compile_job;
 
+typedef struct compile_list {
+    compile_job job[2 * PL_MAX_TURNS + 2];
+    int n;
+} compile_list;
+
+static void add_job(compile_list *l, pl_draft *d, const pl_compile_opts *o, pl_program **out)
+{
+    if (d->g) l->job[l->n++] = (compile_job){.draft = d, .opts = o, .out = out};
+}
+
 static void *compile_beside(void *ctx)
 {
     compile_job *j = ctx;
@@ -220,40 +215,59 @@ static void *compile_beside(void *ctx)
     return NULL;
 }
 
-/* Only for a card: its libraries may be asked from any thread, and the host has nothing else to do. Not among
- * ranks: their kernels meet while they are prepared, and all ranks must do that in one order. */
-static void begin_beside(const pl_run *r, compile_job *j)
+/* All at once, each in a thread, where a card computes: its libraries may be asked from any thread, and the
+ * host has nothing else to do. Not among ranks: their kernels meet while they are prepared, and all ranks must
+ * do that in one order; nor where algorithms are timed, which others would disturb. A program depends on
+ * nothing but its graph and options, so they come out the same. Of several failures the first in the list is
+ * told. */
+static pl_status compile_jobs(const pl_run *r, compile_list *l)
 {
-    bool alone = pl__ranks(r) == 1 && strncmp(r->compile.device, "cuda", 4) == 0;
-    j->running = alone && pthread_create(&j->thread, NULL, compile_beside, j) == 0;
+    bool card = strncmp(r->compile.device, "cuda", 4) == 0;
+    bool beside = card && pl__ranks(r) == 1 && r->compile.mode != PL_MODE_MAX_AUTOTUNE;
+    pl_status rc = PL_OK;
+    for (int i = 1; beside && i < l->n; i++)
+        l->job[i].running = pthread_create(&l->job[i].thread, NULL, compile_beside, &l->job[i]) == 0;
+    for (int i = 0; i < l->n; i++) {
+        compile_job *j = &l->job[i];
+        if (j->running) pthread_join(j->thread, NULL);
+        else if (rc == PL_OK) rc = compile_draft(j->draft, j->opts, j->out);
+        if (rc == PL_OK && j->rc != PL_OK) rc = pl__fail(j->rc, __FILE__, __LINE__, "%s", j->error);
+    }
+    return rc;
 }
 
-static pl_status end_beside(compile_job *j)
+static pl_status add_turn(pl_run *r, compile_list *l, pl_turn_draft *d, const pl_compile_opts *forward)
 {
-    if (!j->running) return compile_draft(j->draft, j->opts, j->out);
-    pthread_join(j->thread, NULL);
-    return j->rc == PL_OK ? PL_OK : pl__fail(j->rc, __FILE__, __LINE__, "%s", j->error);
-}
-
-static pl_status compile_turns(pl_run *r, pl_builder *b, const pl_compile_opts *forward)
-{
-    for (int i = 1; i < b->n_turns; i++)
-        if (!b->turn[i].when.after) PL_TRY(compile_turn(r, &b->turn[i], forward));
-    PL_TRY(compile_turn(r, &b->turn[0], forward));
-    for (int i = 1; i < b->n_turns; i++)
-        if (b->turn[i].when.after) PL_TRY(compile_turn(r, &b->turn[i], forward));
+    pl_turn *t = &r->turn[r->n_turns++];
+    t->when = d->when;
+    t->name = d->name ? pl_arena_strdup(&r->arena, d->name) : NULL;
+    if (d->name && !t->name) return PL_ERR_MEMORY;
+    add_job(l, &d->run, &r->compile, &t->run);
+    add_job(l, &d->apply, forward, &t->apply);
     return PL_OK;
 }
 
-/* The turns here, the evaluation beside them; the turns' failure is told first. */
-static pl_status compile_both(pl_run *r, pl_builder *b, const pl_compile_opts *forward)
+static pl_status add_turns(pl_run *r, compile_list *l, pl_builder *b, const pl_compile_opts *forward)
 {
-    compile_job eval = {.draft = &b->eval, .opts = forward, .out = &r->eval};
-    begin_beside(r, &eval);
-    pl_status rc = compile_turns(r, b, forward);
-    if (rc == PL_OK) return end_beside(&eval);
-    if (eval.running) pthread_join(eval.thread, NULL);
-    return rc;
+    for (int i = 1; i < b->n_turns; i++)
+        if (!b->turn[i].when.after) PL_TRY(add_turn(r, l, &b->turn[i], forward));
+    PL_TRY(add_turn(r, l, &b->turn[0], forward));
+    for (int i = 1; i < b->n_turns; i++)
+        if (b->turn[i].when.after) PL_TRY(add_turn(r, l, &b->turn[i], forward));
+    return PL_OK;
+}
+
+/* What the run keeps of its programs once they are there. */
+static pl_status name_turns(pl_run *r)
+{
+    for (int i = 0; i < r->n_turns; i++) {
+        pl_turn *t = &r->turn[i];
+        PL_TRY(name_terms(r, t));
+        if (t->name) continue;
+        r->train = t->run;
+        r->apply = t->apply;
+    }
+    return PL_OK;
 }
 
 static pl_status compile_all(pl_run *r, pl_builder *b)
@@ -263,10 +277,15 @@ static pl_status compile_all(pl_run *r, pl_builder *b)
     r->compile.precision = precision_of(r->config);
     pl_compile_opts forward = r->compile; /* nothing goes backward in it: no segments */
     if (forward.checkpointing == PL_CHECKPOINT_BLOCKS) forward.checkpointing = PL_CHECKPOINT_AUTO;
-    PL_TRY(compile_both(r, b, &forward));
-    if (r->sample || !b->sample.g) return PL_OK;
-    PL_TRY(pl__sample_keep(r, b));
-    return compile_draft(&b->sample, &forward, &r->sample);
+    compile_list l = {.n = 0};
+    PL_TRY(add_turns(r, &l, b, &forward));
+    add_job(&l, &b->eval, &forward, &r->eval);
+    if (!r->sample && b->sample.g) {
+        PL_TRY(pl__sample_keep(r, b));
+        add_job(&l, &b->sample, &forward, &r->sample);
+    }
+    PL_TRY(compile_jobs(r, &l));
+    return name_turns(r);
 }
 
 pl_status pl__turns_compile(pl_run *r, pl_builder *b)

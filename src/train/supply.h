@@ -17,6 +17,8 @@ pl_status pl_supply_open(pl_run *r) PL_MUST_USE;
 void pl_supply_close(pl_run *r);
 /* Samples of a subset; 0: endless. */
 int64_t pl_supply_size(pl_run *r, pl_subset subset);
+/* Whether a set on disk has no samples for a subset (a size of 0 is otherwise endless). */
+bool pl_supply_lacks(pl_run *r, pl_subset subset);
 /* Batch number `batch` (of r->micro samples) of the training stream into the inputs of a program. The
  * programs of a step read the same batch one after the other. */
 pl_status pl_supply_read(pl_run *r, pl_program *p, int64_t batch) PL_MUST_USE;

@@ -207,6 +207,7 @@ struct pl_run {
     pl_session *session;
     pl_plateau plateau;
     const char *unfit; /* why no plan fits the budget; NULL */
+    bool fitted;       /* the plans fit the budget as it was when they were made */
     void *data;                /* what the recipe's data_read gets, when data_open */
     struct pl_dataset *dataset; /* arrays of data.path, else NULL */
     struct pl_images *images;   /* images of data.path, else NULL */
@@ -303,6 +304,7 @@ pl_status pl__fold_check(const pl_config *c, int64_t size) PL_MUST_USE;
 struct pl_batch {
     void *(*find)(void *ctx, const char *name, pl_type *type);
     void *find_ctx;
+    const int64_t *passes; /* of each sample; NULL: all 0 */
 };
 
 /* A tensor of a file into a slot's memory and back, through the slot's file layout. src and dst have

@@ -8,6 +8,7 @@
 #include "cublasLt.h"
 #include "cuda/attention.h"
 #include "ops/attr.h"
+#include "plan/cost_card.h"
 #include "../test.h"
 
 #include <math.h>
@@ -267,4 +268,26 @@ TEST(cuda_attention_split_passes_on_what_is_not_finite)
             CHECK_MSG(!isfinite(t.f[DQ][i * s.h * s.d + c]) == bad, "dq of query %d, number %d", (int)i, (int)c);
         }
     tensors_free(&t);
+}
+
+/* Planning for a card that is not here knows how many heads are taken apart at a time. */
+TEST(attention_split_scratch_is_what_a_profile_expects)
+{
+    static const int64_t shapes[][5] = {/* batch, queries, keys, heads, d */
+                                        {1, 64, 64, 1, 32},     {2, 4096, 4096, 16, 64}, {2, 4096, 512, 16, 64},
+                                        {6, 1024, 77, 8, 40},   {2, 4096, 4096, 5, 64},  {2, 9216, 9216, 8, 128},
+                                        {1, 40000, 40000, 2, 64}, {3, 100, 70000, 4, 96}, {2, 256, 256, 12, 20}};
+    const pl_card *card = pl_card_find("h200");
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const int64_t *s = shapes[i];
+        pl_attend a = {.batch = s[0], .n = s[1], .m = s[2], .heads = s[3], .d = s[4], .dtype = PL_F32};
+        double pairs = (double)(s[0] * s[3]) * (double)s[1] * (double)s[2], d = (double)s[4];
+        pl_cost c = {pairs * (4 * d + 12), 0, PL_WORK_ATTENTION, (double)s[1], (double)s[2], d};
+        pl_cost b = {pairs * (10 * d + 12), 0, PL_WORK_ATTENTION_BACK, (double)s[1], (double)s[2], d};
+        uint64_t fwd = pl_card_workspace(card, &c, PL_F32, PL_CARD_SPLIT);
+        uint64_t bwd = pl_card_workspace(card, &b, PL_F32, PL_CARD_SPLIT);
+        CHECK_MSG(fwd == pl_attend_split_work(&a) && bwd == pl_attend_split_bwd_work(&a),
+                  "shape %zu: %llu and %llu bytes, not %zu and %zu", i, (unsigned long long)fwd, (unsigned long long)bwd,
+                  pl_attend_split_work(&a), pl_attend_split_bwd_work(&a));
+    }
 }

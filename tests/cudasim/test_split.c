@@ -1,6 +1,7 @@
 /* test_split.c - products on TF32 units (cuda/split.h) in the simulator, whose units read TF32 and cut sums off as a
  * card's do: every layout, parts, batches, edges, tails; and that they are as exact as f32. */
 #include "cuda/split.h"
+#include "plan/cost_card.h"
 #include "test.h"
 
 #include <math.h>
@@ -130,4 +131,28 @@ TEST(split_keeps_nan)
         bool bad = i / SIDE % 3 == 1 && i / SIDE < 12;
         CHECK_MSG(bad ? !isfinite(y[i]) : y[i] == 2.25f * TERMS, "row %d: %g", i / SIDE, (double)y[i]);
     }
+}
+
+/* Planning for a card that is not here knows how many parts a product will have. */
+TEST(split_scratch_is_what_a_profile_expects)
+{
+    pl_card card = *pl_card_find("h200");
+    uint64_t seed = 3;
+    int with_parts = 0;
+    card.sms = pl_cuda_card_get()->sms;
+    for (int i = 0; i < 300; i++) {
+        given g = {.batch = i % 3 == 0 ? 4 : 1};
+        int64_t *size[3] = {&g.m, &g.n, &g.k};
+        for (int d = 0; d < 3; d++) *size[d] = 4 * (int64_t)exp(1 + 7 * fabs(pl_test_noise(&seed)));
+        pl_split_product s = product_of(&g);
+        if (!pl_split_plan(&s)) continue;
+        pl_cost c = {2.0 * (double)(g.batch * g.m * g.n * g.k), 0, PL_WORK_PRODUCT, (double)g.m, (double)g.n, (double)g.k};
+        size_t work = pl_split_work(&s);
+        with_parts += work > 0;
+        CHECK_MSG(pl_card_workspace(&card, &c, PL_F32, PL_CARD_SPLIT) == (work + 255) / 256 * 256,
+                  "%lld of %lld x %lld x %lld: %zu bytes in %lld parts, not %llu", (long long)g.batch, (long long)g.m,
+                  (long long)g.n, (long long)g.k, work, (long long)s.parts,
+                  (unsigned long long)pl_card_workspace(&card, &c, PL_F32, PL_CARD_SPLIT));
+    }
+    CHECK_MSG(with_parts > 20, "%d with parts", with_parts);
 }

@@ -1,13 +1,19 @@
 /* plugin.c - a CUDA plug-in without CUDA: the device "apart" with the real cuda/watch.c over a card whose
- * memory the test names in FAKE_FREE_MIB (of 16 GiB). What the program does about a card that others fill
- * is thereby tested on any machine.
+ * memory the test names in FAKE_FREE_MIB (of 16 GiB), and whose libraries take FAKE_LOADED bytes when the
+ * first tape is made and keep them; it has no kernel for the op FAKE_LACKS. What the program does about a card that others fill, or that holds more
+ * than was planned, is thereby tested on any machine.
  */
 #include "cuda/device_int.h"
+#include "ir/graph.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static pl_device device;
+static const pl_device *apart;
+static uint64_t loaded; /* bytes: kernels stay in a card's memory once they are there */
 static const pl_cuda_card card = {.name = "Fake T4", .arch = 75, .total_bytes = (size_t)16 << 30};
 
 const pl_cuda_card *pl_cuda_card_get(void)
@@ -33,17 +39,67 @@ pl_status pl_cuda_failed(cudaError_t rc, const char *call, const char *file, int
     return pl__fail(PL_ERR_DEVICE, file, line, "%s: %d", call, (int)rc);
 }
 
-static pl_status open(int index, const pl_device **out)
+static uint64_t used(void)
 {
-    const pl_device *apart;
-    (void)index;
+    return apart->used_bytes() + loaded;
+}
+
+static pl_status tape_new(const pl_tape_plan *plan, void **out, uint32_t *failed)
+{
+    const char *bytes = getenv("FAKE_LOADED");
+    if (bytes) loaded = (uint64_t)atoll(bytes);
+    return apart->tape_new(plan, out, failed);
+}
+
+/* Programs of a run are compiled in several threads, and each asks for the device. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static pl_status prepare(const pl_graph *g, const pl_unit *u, const pl_call *call, bool reference, pl_exec *out)
+{
+    const char *lacks = getenv("FAKE_LACKS"), *op = pl_node_get(g, u->nodes[0])->op->name;
+    PL_FAIL_IF(lacks && u->kind == PL_UNIT_KERNEL && strcmp(op, lacks) == 0, PL_ERR_UNSUPPORTED,
+               "%s has no kernel on %s", op, card.name);
+    return apart->prepare(g, u, call, reference, out);
+}
+
+/* Its libraries open until somebody waits for them; a process that ends before is told of. */
+static bool opened, waited;
+
+static pl_status ready(void)
+{
+    waited = true;
+    return PL_OK;
+}
+
+__attribute__((destructor)) static void tell(void)
+{
+    if (opened && !waited) fprintf(stderr, "the process ends while its card is being opened\n");
+}
+
+static pl_status open_once(void)
+{
+    if (apart) return PL_OK;
+    opened = true;
     PL_TRY(pl_device_find("apart", &apart));
     pl_cuda_watch_begin("0000:0B:00.0");
     device = *apart;
     device.name = "cuda";
     device.room = pl_cuda_room;
-    *out = &device;
+    device.used_bytes = used;
+    device.tape_new = tape_new;
+    device.prepare = prepare;
+    device.ready = ready;
     return PL_OK;
+}
+
+static pl_status open(int index, const pl_device **out)
+{
+    (void)index;
+    pthread_mutex_lock(&lock);
+    pl_status rc = open_once();
+    pthread_mutex_unlock(&lock);
+    *out = &device;
+    return rc;
 }
 
 static pl_status list(pl_device_info *out, int cap, int *n)

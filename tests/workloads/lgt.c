@@ -56,7 +56,8 @@ void lgt_micro(pl_nn *m, const void *config)
                     .t = pl_shift(g, pl_scale(g, u, 1 - epsilon), epsilon),
                     .uncond = pl_input(g, "uncond", PL_TYPE(PL_BOOL, 1)),
                     .positions = pl_input(g, "positions", PL_TYPE(PL_I64, c->positions)),
-                    .first = PL_NO_VAL};
+                    .first = PL_NO_VAL,
+                    .noise = PL_NO_VAL};
     in.rows[0] = pl_input(g, "rows", PL_TYPE(PL_I64, c->samples));
     in.directions[0] = pl_input(g, "directions", PL_TYPE(PL_F32, 36, c->projections));
     lgt_terms l = lgt_loss(m, c, &in);
