@@ -144,8 +144,8 @@ const char pl_cg_prelude[] =
 "ONE(reciprocal, (R)1 / x)\n"
 "ONE(square, x * x)\n"
 "MATH(sqrt, sqrtf(x), sqrt(x))\n"
-/* Within an ulp, and without the calls of a root and a division: one step from the card's approximation, which stands
- * where the step has no meaning (0, infinities, NaN). */
+/* Within an ulp, and without the calls of a root and a division: one step from the card's approximation. Where that is
+ * 0 or infinite the step is not a number, and half of it stands in: what is added changes neither. */
 "DEV double p_rsqrt(double x) { return 1.0 / sqrt(x); }\n"
 "DEV float p_rsqrt(float x)\n"
 "{\n"
@@ -153,7 +153,7 @@ const char pl_cg_prelude[] =
 "    float r;\n"
 "    asm(\"rsqrt.approx.f32 %0, %1;\" : \"=f\"(r) : \"f\"(x));\n"
 "    const float e = __fmaf_rn(-__fmul_rn(x, r), r, 1.0f);\n"
-"    return fabsf(e) < 0.5f ? __fmaf_rn(0.5f * e, r, r) : r;\n"
+"    return __fmaf_rn(fmaxf(fminf(0.5f * e, 0.5f), -0.5f), r, r);\n"
 "#else\n"
 "    return 1.0f / sqrtf(x);\n"
 "#endif\n"
