@@ -375,3 +375,15 @@ TEST(budget_segments)
     cli_result r = cli_run("$P plan cloud/tiny checkpointing=scopes checkpoint_scopes=nothing");
     CHECK_INT(r.code, 2);
 }
+
+/* The budget that is told as the smallest does for the process that is given it, though its search for a smaller
+ * plan takes memory too. */
+TEST(budget_told_as_the_smallest_is_enough)
+{
+    WANT_BIN();
+    cli_result r = cli_run("$P plan stablesr/tiny --json");
+    const char *least = strstr(r.out, "\"minimum_bytes\":");
+    CHECK_MSG(r.code == 0 && least, "%d %s", r.code, r.err);
+    r = cli_run("$P train stablesr/tiny train.steps=1 eval.batches=1 --quiet --memory %lld", atoll(least + 16));
+    CHECK_MSG(r.code == 0, "%d %s", r.code, r.err);
+}
