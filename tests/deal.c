@@ -43,7 +43,7 @@ static void work(pl_test_case **tests, int line)
         fflush(NULL);
         if (write(line, &r, sizeof r) != (ssize_t)sizeof r) break;
     }
-    _exit(0);
+    exit(0); /* where sanitizers tell of leaks, and that they told of something */
 }
 
 static void hire(worker *all, int n, worker *w, pl_test_case **tests)
@@ -149,6 +149,18 @@ static void run_all(pl_test_case **tests, int n, bool alone, worker *all, int wo
     }
 }
 
+/* What a process tells when it ends is no test's, and counts all the same. */
+static void finish(worker *w)
+{
+    static const pl_test_case end = {.name = "the end of a test process"};
+    int status = 0;
+    must(waitpid(w->pid, &status, 0) == w->pid, "waitpid");
+    show(w);
+    if (status != 0) pl_test_tell(&end, (pl_test_result){.end = PL_TEST_FAILED});
+    close(w->line);
+    close(w->shown);
+}
+
 void pl_test_deal(pl_test_case **tests, int n, int workers)
 {
     worker all[MAX_WORKERS] = {0};
@@ -159,8 +171,6 @@ void pl_test_deal(pl_test_case **tests, int n, int workers)
     for (int i = 0; i < workers; i++) {
         if (!all[i].pid) continue;
         shutdown(all[i].line, SHUT_RDWR);
-        waitpid(all[i].pid, NULL, 0);
-        close(all[i].line);
-        close(all[i].shown);
+        finish(&all[i]);
     }
 }

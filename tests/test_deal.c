@@ -79,6 +79,19 @@ static void sample_skips(void)
     SKIP("as it should");
 }
 
+static void leave(void)
+{
+    printf("told at the end\n");
+    fflush(stdout);
+    _exit(66);
+}
+
+/* As a sanitizer does. */
+static void sample_tells_late(void)
+{
+    CHECK(atexit(leave) == 0);
+}
+
 /* Beside another test it would find that one's mark. */
 static void sample_alone(void)
 {
@@ -101,6 +114,7 @@ __attribute__((constructor)) static void samples(void)
     static pl_test_case all[] = {{"dealt_alone", "a", sample_alone, NULL, true},
                                  {"dealt_killed", "b", sample_killed, NULL, false},
                                  {"dealt_alone_not", "z", sample_alone_not, NULL, false},
+                                 {"late_dealt", "b", sample_tells_late, NULL, false},
                                  {"dealt_leaves", "b", sample_leaves, NULL, false},
                                  {"dealt_meet_a", "b", sample_meet_a, NULL, false},
                                  {"dealt_meet_b", "b", sample_meet_b, NULL, false},
@@ -137,4 +151,11 @@ TEST(deal_runs_beside_each_other)
     CHECK_MSG(strstr(r.out, "a begins\na goes on\na ends\n") && strstr(r.out, "b begins\nb ends\n"), "%s", r.out);
     r = run_samples("-j 3 -k dealt_alone");
     CHECK_MSG(r.code == 0 && strstr(r.out, "2 passed, 0 failed\n"), "%d: %s", r.code, r.out);
+}
+
+TEST(deal_hears_what_is_told_at_the_end)
+{
+    cli_result r = run_samples("-j 2 -k late_dealt");
+    CHECK_MSG(r.code == 1 && strstr(r.out, "told at the end\nFAIL the end of a test process") &&
+                  strstr(r.out, "1 passed, 1 failed\n"), "%d: %s", r.code, r.out);
 }

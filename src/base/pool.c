@@ -15,6 +15,16 @@
 # endif
 #endif
 
+#ifdef PL_TSAN
+/* oneDNN is not built for the sanitizer: its cache of kernels hands them over between threads by locks and futures
+ * of the C++ library, which it does not see. */
+__attribute__((visibility("default"))) const char *__tsan_default_suppressions(void);
+const char *__tsan_default_suppressions(void)
+{
+    return "race:libdnnl.so\n";
+}
+#endif
+
 /* libgomp's entry points; declared here so that both gcc and clang call the same team. */
 void GOMP_parallel(void (*fn)(void *), void *data, unsigned num_threads, unsigned flags);
 int omp_get_thread_num(void);
