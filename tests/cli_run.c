@@ -70,8 +70,12 @@ static int exit_code(int status)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+/* Signals that nohup, or a shell in the background, ignores are heard by what a test starts. */
 static void become(const char *command)
 {
+    signal(SIGINT, SIG_DFL);
+    signal(SIGHUP, SIG_DFL);
+    signal(SIGQUIT, SIG_DFL);
     setenv("P", cli_bin() ? cli_bin() : "/nonexistent", 1);
     execl("/bin/sh", "sh", "-c", command, (char *)NULL);
     _exit(127);
