@@ -741,12 +741,13 @@ TEST(cloud_flights_in_phases)
     if (!cli_bin()) return;
     if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
 #define TOY "frames=1 height=8 width=8 data.first_row=2 batch=2 'model.channels=[2, 2, 2]' 'model.dense=[4, 4]' model.film_hidden=4 "
-    CHECK_RUN(cli_run("$P generate cloud/flights --raw --out f --samples 40 --eval-samples 6 " TOY), 0, "");
-    cli_result r = cli_run("$P train cloud/flights --out run data.flights=f eval.batches=1 " TOY
-                           "phases.pretrain.until.epochs=1 phases.final.until.epochs=1");
+    const char *d = pl_test_dir();
+    CHECK_RUN(cli_run("$P generate cloud/flights --raw --out %s/f --samples 40 --eval-samples 6 " TOY, d), 0, "");
+    cli_result r = cli_run("$P train cloud/flights --out %s/run data.flights=%s/f eval.batches=1 " TOY
+                           "phases.pretrain.until.epochs=1 phases.final.until.epochs=1", d, d);
     CHECK_MSG(r.code == 0, "%s", r.err);
-    CHECK_RUN(cli_run("$P train cloud/tiny data.flights=nowhere " TOY), 2, "flights.txt");
-    CHECK_RUN(cli_run("$P generate cloud/tiny --raw --out g data.flights=f " TOY), 2, "leave data.flights away");
+    CHECK_RUN(cli_run("$P train cloud/tiny data.flights=%s/nowhere " TOY, d), 2, "flights.txt");
+    CHECK_RUN(cli_run("$P generate cloud/tiny --raw --out %s/g data.flights=%s/f " TOY, d, d), 2, "leave data.flights away");
 }
 
 /* On the command line: it trains, and what does not fit together is told. */
