@@ -746,7 +746,7 @@ TEST(cloud_flights_in_phases)
     cli_result r = cli_run("$P train cloud/flights --out %s/run data.flights=%s/f eval.batches=1 " TOY
                            "phases.pretrain.until.epochs=1 phases.final.until.epochs=1", d, d);
     CHECK_MSG(r.code == 0, "%s", r.err);
-    CHECK_RUN(cli_run("$P train cloud/tiny data.flights=nowhere " TOY), 2, "flights.txt");
+    CHECK_RUN(cli_run("$P train cloud/tiny data.flights=%s/nowhere " TOY, d), 2, "flights.txt");
     CHECK_RUN(cli_run("$P generate cloud/tiny --raw --out %s/g data.flights=%s/f " TOY, d, d), 2, "leave data.flights away");
 }
 

@@ -56,7 +56,7 @@ static pl_val whole(pl_graph *g, pl_val x) /* towards 0 */
 /* One number a frame. */
 static pl_val draw_frames(cloud *k, const char *name, double by)
 {
-    pl_val u = pl_draw_uniform(k->b, k->m, name, PL_TYPE(cloud_fine(k->m), k->batch, k->frames, 1, 1));
+    pl_val u = pl_draw_uniform(k->b, k->m, name, PL_TYPE(PL_F32, k->batch, k->frames, 1, 1));
     return pl_shift(k->m->g, pl_scale(k->m->g, u, 2 * by), 1 - by);
 }
 

@@ -132,7 +132,7 @@ static pl_status build_train(pl_builder *b)
     }
     if (cloud_sizes(b, pl_builder_train(b), &k) != PL_OK) return pl_nn_finish(k.m);
     pl_val raw = cloud_predict(&k), height = pl_nan_to_num(k.m->g, raw);
-    pl_val target = pl_cast(k.m->g, pl_input(k.m->g, "target", PL_TYPE(cloud_fine(k.m), k.batch)), k.m->dtype);
+    pl_val target = pl_cast(k.m->g, pl_input(k.m->g, "target", PL_TYPE(PL_F32, k.batch)), k.m->dtype);
     pl_val bad = pl_cast(k.m->g, pl_not(k.m->g, pl_is_finite(k.m->g, raw)), PL_F32);
     pl_output(k.m->g, "nonfinite", pl_sum(k.m->g, bad, PL_AXES_ALL, false));
     pl_val loss = pl_loss_hard_mining(k.m->g, cloud_error_cost(k.m->g, c, height, target),
@@ -152,7 +152,7 @@ static pl_status build_eval(pl_builder *b)
     if (cloud_sizes(b, pl_builder_eval(b), &k) != PL_OK) return pl_nn_finish(k.m);
     pl_graph *g = k.m->g;
     pl_val height = pl_nan_to_num(g, cloud_predict(&k));
-    pl_val target = pl_cast(g, pl_input(g, "target", PL_TYPE(cloud_fine(k.m), k.batch)), k.m->dtype);
+    pl_val target = pl_cast(g, pl_input(g, "target", PL_TYPE(PL_F32, k.batch)), k.m->dtype);
     pl_val error = pl_scale(g, pl_sub(g, height, target), CLOUD_STD_KM);
     pl_val km = pl_shift(g, pl_scale(g, target, CLOUD_STD_KM), CLOUD_MEAN_KM);
     pl_val cost = cloud_error_cost(g, pl_builder_config(b), height, target);

@@ -25,8 +25,6 @@ typedef struct cloud {
 pl_status cloud_sizes(pl_builder *b, pl_nn *m, cloud *k);
 pl_val cloud_predict(cloud *k);
 pl_nn_lin cloud_xavier(void);
-/* Type of inputs and draws, however narrow the network computes. */
-pl_dtype cloud_fine(const pl_nn *m);
 
 /* What each answer costs, (B), by loss.type. */
 pl_val cloud_error_cost(pl_graph *g, const pl_config *c, pl_val y, pl_val target);

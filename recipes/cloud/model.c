@@ -52,17 +52,7 @@ pl_status cloud_sizes(pl_builder *b, pl_nn *m, cloud *k)
                    (long long)k->channels[2]);
         return PL_ERR_CONFIG;
     }
-    if (m->training && k->batch < 2 && strcmp(k->kind, "cnn") != 0) {
-        pl_nn_fail(m, PL_ERR_SHAPE, "a micro-batch of 1: the head's BatchNorm wants at least 2 samples (batch over accumulate), "
-                   "or architecture.name=cnn, which has none");
-        return PL_ERR_SHAPE;
-    }
     return PL_OK;
-}
-
-pl_dtype cloud_fine(const pl_nn *m)
-{
-    return m->dtype == PL_F64 ? PL_F64 : PL_F32;
 }
 
 /* ---- pieces ----------------------------------------------------------------------------- */
@@ -191,9 +181,9 @@ static void draw_keeps(cloud *k, pl_val conv[3], pl_val dense[2])
 {
     for (int i = 0; i < 3; i++)
         conv[i] = draw_keep(k, pl_nn_name(k->m, "conv_keep%d", i + 1),
-                            PL_TYPE(cloud_fine(k->m), k->frames, k->batch, k->channels[i]), k->drop_conv);
+                            PL_TYPE(PL_F32, k->frames, k->batch, k->channels[i]), k->drop_conv);
     for (int i = 0; i < 2; i++)
-        dense[i] = draw_keep(k, pl_nn_name(k->m, "dense_keep%d", i + 1), PL_TYPE(cloud_fine(k->m), k->batch, k->dense[i]),
+        dense[i] = draw_keep(k, pl_nn_name(k->m, "dense_keep%d", i + 1), PL_TYPE(PL_F32, k->batch, k->dense[i]),
                              k->drop_dense[i]);
 }
 
@@ -202,7 +192,7 @@ static pl_val read_angles(cloud *k)
 {
     pl_graph *g = k->m->g;
     const char *mode = pl_config_text(pl_builder_config(k->b), "angles");
-    pl_val both = pl_nan_to_num(g, pl_input(g, "angles", PL_TYPE(cloud_fine(k->m), k->batch, 2))), part[2];
+    pl_val both = pl_nan_to_num(g, pl_input(g, "angles", PL_TYPE(PL_F32, k->batch, 2))), part[2];
     if (strcmp(mode, "both") == 0) return both;
     pl_split(g, both, 1, 2, part);
     if (strcmp(mode, "zenith") != 0) part[0] = pl_full_like(g, part[0], 0);
@@ -256,7 +246,7 @@ static pl_val of_mean_frame(cloud *k, pl_val frames)
 pl_val cloud_predict(cloud *k)
 {
     pl_graph *g = k->m->g;
-    pl_val frames = pl_input(g, "frames", PL_TYPE(cloud_fine(k->m), k->batch, k->frames, k->height, k->width));
+    pl_val frames = pl_input(g, "frames", PL_TYPE(PL_F32, k->batch, k->frames, k->height, k->width));
     const struct architecture *a = architecture_of(k);
     frames = pl_nan_to_num(g, frames);
     pl_val angles = a ? read_angles(k) : PL_NO_VAL;

@@ -144,8 +144,8 @@ pl_val pl_nn_batch_norm(pl_nn *m, pl_val x, const char *name, pl_nn_norm o)
     bool sync = ranks && ranks->sync_norm;
     int64_t n = c > 0 ? pl_type_elems(&t) / c * (sync ? ranks->ranks : 1) : 0; /* samples a channel has */
     if (t.rank < 2 || (m->training && n < 2))
-        return pl_nn_fail(m, PL_ERR_SHAPE, "%s: batch statistics of %lld values a channel",
-                          name, (long long)n);
+        return pl_nn_fail(m, PL_ERR_SHAPE, "%s: batch statistics of %lld values a channel; BatchNorm wants at least 2 samples "
+                          "a micro-batch (batch over accumulate)", name, (long long)n);
     pl_nn_push(m, "%s", name);
     pl_type vec = PL_TYPE(m->dtype, c);
     int mean_slot = pl_nn_buffer(m, "running_mean", vec, (pl_init){PL_INIT_CONST, 0, 0});

@@ -260,6 +260,20 @@ static bool channels_last(const pl_type *from, const void *src, const pl_type *t
     return true;
 }
 
+/* Inputs that stay f32 in a program of f64: a dump in f64 is of f32's numbers, which this checks. In place. */
+static pl_status narrow(const char *name, pl_type *t, void *data)
+{
+    double *from = data;
+    float *to = data;
+    for (int64_t i = 0; i < pl_type_elems(t); i++) {
+        double x = from[i];
+        to[i] = (float)x;
+        PL_FAIL_IF(!isnan(x) && (double)to[i] != x, PL_ERR_FILE, "input \"%s\" is f32 here, the dump's %.17g is not", name, x);
+    }
+    t->dtype = PL_F32;
+    return PL_OK;
+}
+
 static pl_status load_input(replay *p, const pl_program *to, const pl_st_reader *f, int part,
                             const char *name)
 {
@@ -274,11 +288,13 @@ static pl_status load_input(replay *p, const pl_program *to, const pl_st_reader 
     bool named = p->peer->channels_first && pl_nn_match(p->peer->channels_first, name);
     void *src = pl_sys_alloc(bytes + 1);
     if (!src) return PL_ERR_MEMORY;
+    pl_type from = t->type;
     pl_status rc = pl_st_read(f, t, src, bytes);
-    if (rc == PL_OK && p->peer->convert && p->peer->convert(name, &t->type, src, &type, dst)) {
-    } else if (rc == PL_OK && channels_last(&t->type, src, &type, dst, named)) {
-    } else if (rc == PL_OK && t->type.dtype == type.dtype && bytes == pl_type_bytes(&type)) {
-        memcpy(dst, src, bytes);
+    if (rc == PL_OK && from.dtype == PL_F64 && type.dtype == PL_F32) rc = narrow(name, &from, src);
+    if (rc == PL_OK && p->peer->convert && p->peer->convert(name, &from, src, &type, dst)) {
+    } else if (rc == PL_OK && channels_last(&from, src, &type, dst, named)) {
+    } else if (rc == PL_OK && from.dtype == type.dtype && pl_type_bytes(&from) == pl_type_bytes(&type)) {
+        memcpy(dst, src, pl_type_bytes(&from));
     } else if (rc == PL_OK) {
         rc = pl__fail(PL_ERR_FILE, __FILE__, __LINE__, "input \"%s\" is %s, the program wants %s",
                       name, pl_type_text(&t->type, a, sizeof a),
