@@ -153,3 +153,14 @@ TEST(room_programs_compiled_at_once_are_the_same)
     CHECK_MSG(r.code != 0 && r.code < 128 && strstr(r.err, "conv has no kernel on Fake T4"), "%d %s", r.code, r.err);
     CHECK(!strstr(strstr(r.err, "has no kernel") + 1, "has no kernel"));
 }
+
+/* What is wrong with a configuration is told at once, but not before the card's libraries have opened. */
+TEST(room_refusals_wait_for_the_card)
+{
+    const char *dir = fakes();
+    if (!dir) SKIP("build/.../fake is not built");
+    cli_result r = cli_run("LD_LIBRARY_PATH=%s/driver PLIMSOLL_PLUGIN=%s/libplimsoll_cuda.so $P train " CLI_SMALL
+                           "schedule.name=one_cycle train.steps=3 device=cuda", dir, dir);
+    CHECK_RUN(r, 2, "the learning-rate schedule lasts 3 steps and needs 4");
+    CHECK_MSG(!strstr(r.err, "while its card is being opened"), "%s", r.err);
+}

@@ -1,13 +1,17 @@
-/* choice.c - see choice.h. The file is lines of "key value"; keys hold no blanks. */
+/* choice.c - see choice.h. The file is lines of "key value"; keys hold no blanks. Processes add to its end,
+ * one at a time, each after it has read what the others added. */
 #include "cuda/choice.h"
 
 #include "base/str.h"
 #include "base/sys.h"
 #include "cuda/lib.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 enum { MAX_FILE = 8 << 20, REPEATS = 5 };
 
@@ -15,6 +19,7 @@ enum { MAX_FILE = 8 << 20, REPEATS = 5 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pl_str table;
 static bool loaded;
+static off_t known; /* bytes of the file that are in the table */
 
 static bool path_of(char *path, size_t cap)
 {
@@ -29,15 +34,27 @@ static bool path_of(char *path, size_t cap)
     return n > 0 && (size_t)n < cap;
 }
 
+/* What the file has beyond what is known. */
+static void read_more(int fd)
+{
+    char part[4096];
+    ssize_t n;
+    while (known < MAX_FILE && (n = pread(fd, part, sizeof part, known)) > 0) {
+        pl_str_addn(&table, part, (size_t)n);
+        known += n;
+    }
+}
+
 static void load(void)
 {
-    char path[4096], *text = NULL;
-    size_t len = 0;
+    char path[4096];
     loaded = true;
     if (!path_of(path, sizeof path)) return;
-    if (pl_sys_read_file(path, MAX_FILE, &text, &len) != PL_OK) return;
-    pl_str_addn(&table, text, len);
-    pl_sys_free(text);
+    int fd = pl_sys_open(path, O_RDONLY, 0);
+    if (fd < 0) return;
+    flock(fd, LOCK_SH);
+    read_more(fd);
+    close(fd);
 }
 
 /* The value's place in the table, or NULL. */
@@ -63,17 +80,29 @@ bool pl_cuda_choice_get(const char *key, char *value, size_t cap)
     return v != NULL;
 }
 
-void pl_cuda_choice_put(const char *key, const char *value)
+/* Adds the line to the file unless another process has chosen meanwhile. */
+static void share(const char *key, const char *value)
 {
-    char path[4096];
+    char path[4096], line[1024];
+    int n = snprintf(line, sizeof line, "%s %s\n", key, value), fd = -1;
+    if (n > 0 && (size_t)n < sizeof line && path_of(path, sizeof path))
+        fd = pl_sys_open(path, O_RDWR | O_CREAT | O_APPEND, 0666);
+    if (fd >= 0) {
+        flock(fd, LOCK_EX);
+        read_more(fd);
+        if (!find(key) && known < MAX_FILE && write(fd, line, (size_t)n) == n) read_more(fd);
+        close(fd);
+    }
+    if (!find(key)) pl_str_addf(&table, "%s %s\n", key, value); /* it stays in memory */
+}
+
+void pl_cuda_choice_put(const char *key, char *value, size_t cap)
+{
     pthread_mutex_lock(&lock);
     if (!loaded) load();
-    if (!find(key)) {
-        pl_str_addf(&table, "%s %s\n", key, value);
-        if (!table.failed && path_of(path, sizeof path) &&
-            pl_sys_write_file(path, table.text, table.len) != PL_OK)
-            loaded = true; /* the choice stays in memory */
-    }
+    if (!find(key)) share(key, value);
+    const char *v = find(key);
+    if (v) snprintf(value, cap, "%.*s", (int)strcspn(v, "\n"), v);
     pthread_mutex_unlock(&lock);
 }
 

@@ -495,9 +495,11 @@ static int timed_choice(const pl_conv_shape *c, pl_conv_level level, engine *lis
         return first_that_works(c, list, at, n);
     at = fastest(c, level, list, n, ms);
     if (at < 0) return at;
+    int own = at;
     snprintf(value, sizeof value, "%d %.6f", at, (double)*ms);
-    pl_cuda_choice_put(key, value);
-    return at;
+    pl_cuda_choice_put(key, value, sizeof value);
+    if (sscanf(value, "%d %f", &at, ms) < 1 || at < 0 || at >= n || at == own) return own;
+    return first_that_works(c, list, at, n);
 }
 
 /* Asks one mode and appends its fit engines; *at: the first that works. The best come first, and what holds an answer
@@ -567,9 +569,9 @@ static bool is_refused(const pl_conv_shape *c, int level)
 
 static void note_refusal(const pl_conv_shape *c, int level)
 {
-    char key[400];
+    char key[400], value[4] = "1";
     refusal_key(c, key, sizeof key);
-    if (level == PL_CONV_WHOLE) pl_cuda_choice_put(key, "1");
+    if (level == PL_CONV_WHOLE) pl_cuda_choice_put(key, value, sizeof value);
 }
 
 /* Whether the level asks for anything that the one below it does not. */

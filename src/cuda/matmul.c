@@ -341,7 +341,7 @@ static int chosen(prepared *h, const cublasLtMatmulHeuristicResult_t *r, int n)
         float ms;
         int best = fastest(h, r, n, &ms);
         snprintf(value, sizeof value, "%d %.6f", best, (double)ms);
-        pl_cuda_choice_put(key, value);
+        pl_cuda_choice_put(key, value, sizeof value);
     }
     int at = -1;
     h->ms = 0;

@@ -22,7 +22,7 @@
 
 #include <string.h>
 
-enum { MAX_CANDIDATES = 240, CLOSE = 400 }; /* CLOSE: rungs, and steps at which a plan is filled */
+enum { MAX_CANDIDATES = 600, CLOSE = 400 }; /* CLOSE: rungs, and steps at which a plan is filled */
 
 typedef struct candidate {
     pl_remat_plan *plan;
@@ -417,19 +417,31 @@ static pl_status refuse(pl_fit *f, uint64_t budget)
             (unsigned long long)budget, (unsigned long long)f->minimum);
 }
 
-/* The cheapest candidate whose bytes alive, and arena where it is known, are within the budget. */
-static pl_status cheapest(pl_fit *f, uint64_t budget, candidate **best)
+/* The cheapest candidate not yet seen whose bytes alive are within the limit. */
+static pl_status cheapest(pl_fit *f, uint64_t limit, const bool *seen, candidate **best)
 {
     do {
         *best = NULL;
         for (uint32_t i = 0; i < f->n_cand; i++) {
             candidate *c = &f->cand[i];
-            if (c->peak > budget || c->arena > budget) continue;
+            if (seen[i] || c->peak > limit) continue;
             if (!*best || c->plan->cost_ns < (*best)->plan->cost_ns) *best = c;
         }
         if (*best) PL_TRY(measure(f, *best));
-    } while (*best && (*best)->peak > budget);
+    } while (*best && (*best)->peak > limit);
     return PL_OK;
+}
+
+/* When none is left below the limit: the smallest one not yet seen that is within the budget. */
+static candidate *smallest(pl_fit *f, uint64_t budget, const bool *seen)
+{
+    candidate *best = NULL;
+    for (uint32_t i = 0; i < f->n_cand; i++) {
+        candidate *c = &f->cand[i];
+        if (seen[i] || !c->peak || c->peak > budget || c->arena > budget) continue;
+        if (!best || (c->arena && !best->arena) || (!c->arena == !best->arena && c->peak < best->peak)) best = c;
+    }
+    return best;
 }
 
 /* Undoes recomputation at the fine steps of the core's budget, until some in a row are too much. Below
@@ -497,37 +509,88 @@ static pl_status climb(pl_fit *f, uint64_t budget, uint64_t effort)
     return PL_OK;
 }
 
-/* The cheapest candidate that stays within the budget with offsets and all; NULL: none does. */
+/* The cheapest candidate that stays within the budget with offsets and all; NULL: none does. Offsets of some
+ * thousand storages take a second, and where they leave gaps they do so for all candidates alike: after some that
+ * were too large only those are looked at that would fit with the least gaps seen, then the smallest ones. What is
+ * known of a candidate counts as if it was found out now, so the answer does not depend on what was asked before. */
 static pl_status pack_cheapest(pl_fit *f, uint64_t budget, pl_fitted **out)
 {
-    candidate *c;
+    enum { FREE = 2, LAST = 4 };
+    bool seen[MAX_CANDIDATES] = {false};
+    double gaps = 1e9; /* the least of arena / bytes alive */
+    uint64_t limit = budget;
     *out = NULL;
-    for (;;) {
-        pl_fitted *t;
-        PL_TRY(cheapest(f, budget, &c));
+    for (int tries = 0, last = 0; last < LAST; tries++) {
+        candidate *c;
+        pl_fitted *t = NULL;
+        PL_TRY(cheapest(f, limit, seen, &c));
+        if (!c) {
+            c = smallest(f, budget, seen);
+            last++;
+        }
         if (!c) return PL_OK;
-        PL_TRY(make_fitted(f, c, &t));
+        seen[c - f->cand] = true;
+        if (!c->arena || c->arena <= budget) PL_TRY(make_fitted(f, c, &t));
         if (c->arena <= budget) {
             *out = t;
             return PL_OK;
         }
-        pl_fitted_free(t); /* its arena is known now: the next cheapest */
+        pl_fitted_free(t);
+        double over = (double)c->arena / (double)c->peak;
+        if (over < gaps) gaps = over;
+        if (tries >= FREE) limit = (uint64_t)((double)budget / gaps);
     }
+    return PL_OK;
+}
+
+/* Of computing everything once. */
+static double base_cost(const pl_fit *f)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < f->core.n_ops; i++) sum += f->core.cost[i];
+    return sum;
+}
+
+/* What the search for the minimum finds, filled up to the budget, and what budgets between the minimum and this one
+ * find: chance may favour a smaller one, and near the minimum it decides most. */
+static pl_status climb_from_least(pl_fit *f, uint64_t budget, uint64_t effort)
+{
+    enum { SMALL = 1000, ANCHORS = 64 }; /* on large problems climbing takes a while: only from the minimum itself */
+    uint64_t step = f->core.n_ops <= SMALL ? f->minimum / ANCHORS + 1 : budget;
+    candidate *c;
+    for (uint64_t at = f->minimum; at < budget; at += step) PL_TRY(climb(f, at, effort));
+    PL_TRY(ask_core(f, &(candidate){.asked = f->core_least}, &c)); /* a cheap one, if it is as small */
+    if (c) PL_TRY(fill_up(f, budget, 0, c));
+    PL_TRY(shrink(f, &c));
+    return c && c->peak <= budget ? fill_up(f, budget, 0, c) : PL_OK;
+}
+
+/* Near the smallest arena rungs are far from each other beside what they decide, and the plan of the minimum is often
+ * cheaper than theirs. To know the minimum takes a while: a budget of more than twice the bound whose plan computes
+ * little again is far from it. */
+static pl_status looks_from_least(pl_fit *f, uint64_t budget, const pl_fitted *found, bool *look)
+{
+    enum { MUCH = 5, NEAR = 16 };
+    uint64_t least;
+    *look = !found || budget / 2 <= f->bound || found->extra_ns * MUCH > base_cost(f);
+    if (!*look) return PL_OK;
+    PL_TRY(pl_fit_minimum(f, &least));
+    *look = budget <= least + least / NEAR;
+    return PL_OK;
 }
 
 pl_status pl_fit_solve(pl_fit *f, uint64_t arena_budget, uint64_t effort, pl_fitted **out)
 {
-    uint64_t unused;
+    bool look;
     if (arena_budget < f->bound) return refuse(f, arena_budget);
     PL_TRY(climb(f, arena_budget, effort));
     PL_TRY(pack_cheapest(f, arena_budget, out));
-    if (*out) return PL_OK;
-    PL_TRY(pl_fit_minimum(f, &unused));
-    candidate *c;
-    PL_TRY(ask_core(f, &(candidate){.asked = f->core_least}, &c)); /* a cheap one, if it is as small */
-    if (c) PL_TRY(fill_up(f, arena_budget, 0, c));
-    PL_TRY(shrink(f, &c));
-    if (c && c->peak <= arena_budget) PL_TRY(fill_up(f, arena_budget, 0, c));
+    pl_status rc = looks_from_least(f, arena_budget, *out, &look);
+    if (rc == PL_OK && !look && *out) return PL_OK;
+    pl_fitted_free(*out);
+    *out = NULL;
+    PL_TRY(rc);
+    PL_TRY(climb_from_least(f, arena_budget, effort));
     PL_TRY(pack_cheapest(f, arena_budget, out));
     return *out ? PL_OK : refuse(f, arena_budget);
 }

@@ -502,27 +502,42 @@ static pl_status build(pl_run *r)
     return r->fitted ? PL_OK : pl_run_find_minimum(r);
 }
 
+typedef struct opening {
+    char name[64];
+    const pl_device *device; /* NULL: it cannot be opened */
+} opening;
+
 /* What fails here fails again, and is told, where the device is needed. */
-static void *open_device(void *name)
+static void *open_device(void *ctx)
 {
-    const pl_device *device;
-    pl_status ignored = pl_device_find(name, &device);
-    (void)ignored;
+    opening *o = ctx;
+    if (pl_device_find(o->name, &o->device) != PL_OK) o->device = NULL;
     return NULL;
+}
+
+/* A process that ends for another reason must not end while its card is being opened: libraries' own ends would
+ * take away what the threads use. The message of that other reason stays. */
+static pl_status wait_for_device(const pl_device *device, pl_status rc)
+{
+    char text[1024];
+    snprintf(text, sizeof text, "%s", pl_error_text());
+    pl_status ignored = device->ready();
+    (void)ignored;
+    return pl__fail(rc, __FILE__, __LINE__, "%s", text);
 }
 
 /* A card's libraries take as long to load as graphs take to build, so both are done at once. */
 pl_status pl_run_build(pl_run *r)
 {
-    char name[64];
+    opening o = {.device = NULL};
     pthread_t opener;
     PL_TRY(pl__ranks_configure(r));
-    snprintf(name, sizeof name, "%s", pl_config_text(r->config, "device"));
-    bool card = strncmp(name, "cuda", 4) == 0 && pl__ranks(r) == 1;
-    bool opening = card && pthread_create(&opener, NULL, open_device, name) == 0;
+    snprintf(o.name, sizeof o.name, "%s", pl_config_text(r->config, "device"));
+    bool card = strncmp(o.name, "cuda", 4) == 0 && pl__ranks(r) == 1;
+    bool beside = card && pthread_create(&opener, NULL, open_device, &o) == 0;
     pl_status rc = build(r);
-    if (opening) pthread_join(opener, NULL);
-    return rc;
+    if (beside) pthread_join(opener, NULL);
+    return rc != PL_OK && o.device && o.device->ready ? wait_for_device(o.device, rc) : rc;
 }
 
 pl_status pl_run_find_minimum(pl_run *r)
@@ -813,14 +828,22 @@ static pl_status trace_numbers(pl_run *r, const pl_step_info *info, pl_status rc
             found ? found : "none of this step's own, look at its inputs");
 }
 
-/* What the training program's update tells, before a later program takes the arena. Returns "nonfinite". */
-static double read_update(pl_run *r, pl_step_info *info)
+/* What the training program's update tells, before a later program takes the arena. */
+static void read_update(pl_run *r, pl_step_info *info)
 {
     info->lr = scalar_output(r, updater(r), "lr");
     info->grad_norm = scalar_output(r, updater(r), "grad_norm");
     info->loss_scale = scalar_output(r, updater(r), "loss_scale");
     info->skipped = scalar_output(r, updater(r), "skipped") > 0;
-    return scalar_output(r, r->train, "nonfinite");
+}
+
+/* Of all micro-batches; NaN if the training program has no such output. Its terms were read before the update took
+ * the arena. */
+static double nonfinite_outputs(const pl_run *r, const pl_step_info *info)
+{
+    for (int i = 0; i < info->n_terms; i++)
+        if (strcmp(info->term_name[i], "nonfinite") == 0) return info->term[i] * (double)r->parts;
+    return (double)NAN;
 }
 
 pl_status pl_run_step(pl_run *r, pl_step_info *info)
@@ -830,12 +853,12 @@ pl_status pl_run_step(pl_run *r, pl_step_info *info)
     memset(info, 0, sizeof *info);
     pl__variant_select(r, pl_supply_bucket(r, r->steps_done));
     if (r->trace_nan) pl_session_watch(r->session, true);
-    double bad = NAN;
     for (int i = 0; i < r->n_turns; i++) {
         if (!pl__turn_runs(&r->turn[i], r->steps_done)) continue;
         PL_TRY(take_turn(r, &r->turn[i], info));
-        if (r->turn[i].run == r->train) bad = read_update(r, info);
+        if (r->turn[i].run == r->train) read_update(r, info);
     }
+    double bad = nonfinite_outputs(r, info);
     r->steps_done++;
     info->step = pl_run_steps_done(r);
     info->epoch = size > 0 ? (double)(r->steps_done * pl__run_batch(r)) / (double)size : 0;

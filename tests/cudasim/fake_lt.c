@@ -220,8 +220,9 @@ bool pl_cuda_choice_get(const char *key, char *value, size_t cap)
     return false;
 }
 
-void pl_cuda_choice_put(const char *key, const char *value)
+void pl_cuda_choice_put(const char *key, char *value, size_t cap)
 {
+    (void)cap;
     if (n_choices == MAX_CHOICES) return;
     snprintf(choices[n_choices].key, sizeof choices[0].key, "%s", key);
     snprintf(choices[n_choices++].value, sizeof choices[0].value, "%s", value);

@@ -62,9 +62,24 @@ static pl_status prepare(const pl_graph *g, const pl_unit *u, const pl_call *cal
     return apart->prepare(g, u, call, reference, out);
 }
 
+/* Its libraries open until somebody waits for them; a process that ends before is told of. */
+static bool opened, waited;
+
+static pl_status ready(void)
+{
+    waited = true;
+    return PL_OK;
+}
+
+__attribute__((destructor)) static void tell(void)
+{
+    if (opened && !waited) fprintf(stderr, "the process ends while its card is being opened\n");
+}
+
 static pl_status open_once(void)
 {
     if (apart) return PL_OK;
+    opened = true;
     PL_TRY(pl_device_find("apart", &apart));
     pl_cuda_watch_begin("0000:0B:00.0");
     device = *apart;
@@ -73,6 +88,7 @@ static pl_status open_once(void)
     device.used_bytes = used;
     device.tape_new = tape_new;
     device.prepare = prepare;
+    device.ready = ready;
     return PL_OK;
 }
 

@@ -1,0 +1,94 @@
+/* test_choice.c - choices that several processes make at the same time: each is made once, for all of them. */
+#include "cuda/lib.h"
+#include "test.h"
+
+#include <stdlib.h>
+#include <sys/wait.h>
+
+/* The file under test for this file alone: the simulator's library has choices of its own. */
+#define pl_cuda_choice_get  choice_get
+#define pl_cuda_choice_put  choice_put
+#define pl_cuda_time        choice_time
+#define pl_cuda_cache_dir   choice_dir
+#define pl_cuda_card_get    choice_card
+#define cublasLtGetVersion  choice_lt
+#define cudnnGetVersion     choice_dnn
+typedef struct event *cudaEvent_t; /* nothing is timed here */
+#define cudaEventCreate(e)             (*(e) = NULL, cudaSuccess)
+#define cudaEventRecord(e, s)          ((void)(e), (void)(s), cudaSuccess)
+#define cudaEventSynchronize(e)        ((void)(e), cudaSuccess)
+#define cudaEventElapsedTime(t, a, b)  (*(t) = 0, (void)(a), (void)(b), cudaSuccess)
+#define cudaEventDestroy(e)            ((void)(e))
+size_t choice_lt(void);
+size_t choice_dnn(void);
+const char *choice_dir(void);
+const pl_cuda_card *choice_card(void);
+#include "cuda/choice.c"
+
+const char *choice_dir(void)
+{
+    return pl_test_dir();
+}
+
+const pl_cuda_card *choice_card(void)
+{
+    static const pl_cuda_card card = {.name = "A card/1", .arch = 90};
+    return &card;
+}
+
+size_t choice_lt(void)
+{
+    return 13;
+}
+
+size_t choice_dnn(void)
+{
+    return 9;
+}
+
+/* As a process that has not read the file. */
+static void forget(void)
+{
+    pl_str_release(&table);
+    loaded = false;
+    known = 0;
+}
+
+/* n keys of its own and one that all have; the exit code is what it has for that one. */
+static void choose(int who, int n)
+{
+    char key[32], value[16];
+    for (int i = 0; i < n; i++) {
+        snprintf(key, sizeof key, "k%d.%d", who, i);
+        snprintf(value, sizeof value, "%d", i);
+        choice_put(key, value, sizeof value);
+    }
+    snprintf(value, sizeof value, "%d", who);
+    choice_put("all", value, sizeof value);
+    _exit(atoi(value));
+}
+
+TEST(cuda_choices_of_processes_at_once)
+{
+    enum { N = 6, KEYS = 40 };
+    pid_t child[N];
+    int code[N];
+    char key[32], value[16];
+    forget();
+    CHECK(!choice_get("all", value, sizeof value)); /* the file is read, and there is none */
+    for (int i = 0; i < N; i++)
+        if ((child[i] = fork()) == 0) choose(i + 1, KEYS);
+    for (int i = 0; i < N; i++) CHECK(waitpid(child[i], &code[i], 0) == child[i] && WIFEXITED(code[i]));
+    /* one who looked before the others chose takes what they chose */
+    snprintf(value, sizeof value, "77");
+    choice_put("all", value, sizeof value);
+    int all = atoi(value);
+    CHECK_MSG(all >= 1 && all <= N, "%s", value);
+    for (int i = 0; i < N; i++) CHECK_INT(WEXITSTATUS(code[i]), all);
+    forget();
+    for (int i = 0; i < N * KEYS; i++) {
+        snprintf(key, sizeof key, "k%d.%d", i / KEYS + 1, i % KEYS);
+        CHECK_MSG(choice_get(key, value, sizeof value) && atoi(value) == i % KEYS, "%s is lost", key);
+    }
+    forget();
+}
