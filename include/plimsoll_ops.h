@@ -57,6 +57,9 @@ PL_API pl_val pl_clamp(pl_graph *g, pl_val x, double lo, double hi);
 PL_API pl_val pl_nan_to_num(pl_graph *g, pl_val x);
 /* The same value; no gradient flows through. */
 PL_API pl_val pl_stop_gradient(pl_graph *g, pl_val x);
+/* The same, and what is computed both from x and from this is computed once: less work, and values that wait for
+ * two backward passes. Without it the two are kept apart, which the least memory wants. */
+PL_API pl_val pl_stop_gradient_shared(pl_graph *g, pl_val x);
 
 /* ---- elementwise, two and three operands ------------------------------------------------ */
 PL_API pl_val pl_add(pl_graph *g, pl_val a, pl_val b);

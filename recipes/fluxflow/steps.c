@@ -226,6 +226,13 @@ static pl_val weighted(flux *k, const pl_val *raw, const pl_val *factor, int n)
     return loss;
 }
 
+/* Tokens that the discriminator's judgement does not reach. Decoding them is the reconstruction once more. */
+static pl_val as_given(flux *k, pl_val packed)
+{
+    bool once = strcmp(pl_config_text(k->c, "gan.decode"), "once") == 0;
+    return once ? pl_stop_gradient_shared(k->m->g, packed) : pl_stop_gradient(k->m->g, packed);
+}
+
 /* One term of the loss: its value, what it is multiplied by besides its adaptive weight, its name. */
 static void add_term(flux *k, terms *t, const char *name, pl_val raw, pl_val factor)
 {
@@ -253,7 +260,7 @@ void flux_build_vae(flux *k)
     add_term(k, &t, "kl", flux_kl(g, mu, logvar, number(k, "loss.kl_free_bits")), beta);
     pl_output(g, "beta", beta);
     if (gan) {
-        pl_val held = recon ? pl_stop_gradient(g, packed) : packed, again = flux_expander(m, &k->s, held);
+        pl_val held = recon ? as_given(k, packed) : packed, again = flux_expander(m, &k->s, held);
         pl_val judged = flux_discriminator(m, &k->s, again, flux_token_mean(m, held));
         add_term(k, &t, "g", pl_loss_hinge_g(g, judged), scalar(k, number(k, "loss.lambda_adv")));
     }

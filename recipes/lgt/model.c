@@ -131,6 +131,9 @@ static pl_val average_style(pl_nn *m, const lgt_config *c, pl_val first)
     pl_val held = pl_nn_read(m, slot);
     if (!pl_val_ok(first)) return held;
     pl_val now = pl_mean(g, pl_stop_gradient(g, all_styles(m, c)), PL_AXIS(0), false);
+    /* One that came with the weights stays. */
+    pl_val size = pl_sum(g, pl_abs(g, held), PL_AXES_ALL, false);
+    now = pl_select(g, pl_eq(g, size, pl_full_like(g, size, 0)), now, held);
     now = pl_select(g, first, now, held);
     pl_nn_update(m, slot, now);
     return now;

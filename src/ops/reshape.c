@@ -91,20 +91,31 @@ static pl_status stop_infer(const pl_type *in, int n_in, void *attr, pl_type *ou
     return PL_OK;
 }
 
+/* Passes run when every gradient has been taken: what is left is its input. */
+static pl_val stop_simplify(pl_graph *g, const void *attr, const pl_val *in, int n_in)
+{
+    (void)g, (void)n_in;
+    return ((const pl_stop_attr *)attr)->shared ? in[0] : PL_NO_VAL;
+}
+
+static const pl_attr stop_attrs[] = {PL_ATTR(pl_stop_attr, shared, BOOL), PL_ATTR_END};
 static const pl_case stop_cases[] = {
-    {{"f32[3,5]"}, "", {{0}}}, {{"f32[]"}, "", {{0}}}, PL_CASE_END};
+    {{"f32[3,5]"}, "shared=false", {{0}}}, {{"f32[]"}, "shared=true", {{0}}}, PL_CASE_END};
 const pl_op pl_op_stop_gradient = {
     .name = "stop_gradient",
     .min_in = 1,
     .max_in = 1,
     .n_out = 1,
     .width = PL_WIDTH_FOLLOW,
+    .attr_bytes = sizeof(pl_stop_attr),
+    .attrs = stop_attrs,
     .flags = PL_OP_VIEW | PL_OP_NO_GRAD,
     .inplace = {1},
     .infer = stop_infer,
     .cpu = kernels,
     .cases = stop_cases,
     .view = view,
+    .simplify = stop_simplify,
 };
 
 /* ---- constructors ----------------------------------------------------------------------- */
@@ -124,10 +135,23 @@ pl_val pl_reshape(pl_graph *g, pl_val x, int rank, const int64_t *dim)
     return pl_build1(g, &pl_op_reshape, &a, 1, &x);
 }
 
-pl_val pl_stop_gradient(pl_graph *g, pl_val x)
+static pl_val stop(pl_graph *g, pl_val x, bool shared)
 {
     if (!pl_val_ok(x)) return PL_NO_VAL;
-    return pl_build1(g, &pl_op_stop_gradient, NULL, 1, &x);
+    pl_stop_attr a;
+    memset(&a, 0, sizeof a);
+    a.shared = shared;
+    return pl_build1(g, &pl_op_stop_gradient, &a, 1, &x);
+}
+
+pl_val pl_stop_gradient(pl_graph *g, pl_val x)
+{
+    return stop(g, x, false);
+}
+
+pl_val pl_stop_gradient_shared(pl_graph *g, pl_val x)
+{
+    return stop(g, x, true);
 }
 
 /* A negative axis counts from the end; *axis is made positive and must be below n. */
