@@ -11,10 +11,9 @@
  *   attention                products whose results wait for exponentials
  *   a chain of steps         the latency of one step each
  *
- * The shares below are what kernels here took on an H200, by kind: those of cloud, wandistill and lgt, kernel by
- * kernel, less what timing each by itself costs. No network's sum is fitted; docs/DEVICES.md has how predictions of
- * whole steps compare, with networks among them that no share was taken from. Other cards have the same shares of their own
- * figures.
+ * The shares below are what kinds of kernels took on an H200 in four networks and two precisions (bench/pl_costs.c), less
+ * what timing each by itself costs. No step's sum is fitted; docs/DEVICES.md has how predictions of whole steps compare,
+ * with some among them that no share was taken from. Other cards have the same shares of their own figures.
  */
 #include "plan/cost_card.h"
 

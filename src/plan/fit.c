@@ -383,7 +383,13 @@ static pl_status shrink(pl_fit *f, candidate **c)
     pl_remat_opts o = PL_REMAT_OPTS_INIT;
     o.effort = 0;
     o.off = PL_REMAT_NO_EXACT;
-    if (!f->core_least) PL_TRY(pl_remat_minimum(&f->core, &o, &f->core_least));
+    if (!f->core_least) {
+        candidate least = {.alone = true};
+        PL_TRY(pl_remat_smallest(&f->core, &o, &f->core_least, &least.plan));
+        least.asked = f->core_least;
+        if (f->n_cand < MAX_CANDIDATES) f->cand[f->n_cand++] = least;
+        else pl_remat_plan_free(least.plan);
+    }
     PL_TRY(ask_core(f, &(candidate){.asked = f->core_least, .alone = true}, c));
     return *c ? measure(f, *c) : PL_OK;
 }
@@ -570,7 +576,7 @@ static pl_status climb_from_least(pl_fit *f, uint64_t budget, uint64_t effort)
  * little again is far from it. */
 static pl_status looks_from_least(pl_fit *f, uint64_t budget, const pl_fitted *found, bool *look)
 {
-    enum { MUCH = 5, NEAR = 16 };
+    enum { MUCH = 2, NEAR = 16 };
     uint64_t least;
     *look = !found || budget / 2 <= f->bound || found->extra_ns * MUCH > base_cost(f);
     if (!*look) return PL_OK;

@@ -410,9 +410,9 @@ static pl_status solve(const pl__remat *m, const pl_remat_opts *opts, pl__remat_
     return compete(b);
 }
 
-/* Any plan within the budget: its peak into *peak; 0 when none was found. */
+/* Any plan within the budget, into *found, and its peak into *peak; 0 when none was found. */
 static pl_status try_budget(const pl__remat *m, const pl_remat_opts *opts, uint64_t budget, bool few,
-                            uint64_t *peak)
+                            uint64_t *peak, pl__remat_seq *found)
 {
     pl_remat_opts o = *opts;
     pl__remat_best b = {0};
@@ -424,13 +424,15 @@ static pl_status try_budget(const pl__remat *m, const pl_remat_opts *opts, uint6
     b.effort = 0;
     if (s == PL_OK) s = compete(&b);
     *peak = b.seq.n ? b.seq.peak : 0;
+    if (s == PL_OK && b.seq.n) s = pl__remat_seq_copy(found, &b.seq);
     best_release(&b);
     return s;
 }
 
-/* A budget without a plan, the least one with, and what is still to be spent on the range between. */
+/* A budget without a plan, the least one with, its plan, and what is still to be spent on the range between. */
 typedef struct range {
     uint64_t lo, found, deadline_ns;
+    pl__remat_seq plan;
 } range;
 
 static bool is_wide(const range *r, uint64_t parts)
@@ -445,46 +447,44 @@ static pl_status halve(const pl__remat *m, const pl_remat_opts *opts, range *r, 
 {
     for (int i = 0; i < tries && is_wide(r, parts); i++) {
         uint64_t budget = r->lo + (r->found - r->lo) / 2, peak;
-        PL_TRY(try_budget(m, opts, budget, few, &peak));
+        PL_TRY(try_budget(m, opts, budget, few, &peak, &r->plan));
         if (peak) r->found = budget;
         else r->lo = budget;
     }
     return PL_OK;
 }
 
-/* The least budget with a plan, to some thousandths. To find a plan is quick and to give up is slow,
+/* The least budget with a plan, to some thousandths; on very large problems, where a look near it takes a second, to one
+ * hundredth. To find a plan is quick and to give up is slow,
  * so quick looks come first: what they find, a whole search finds too. On problems where it takes no
  * time, whole searches try what they missed, a little below their answer. `refused` is a budget that a
  * whole search found nothing for. A search with these options succeeds at the result. */
-static pl_status find_minimum(const pl__remat *m, const pl_remat_opts *opts, uint64_t refused,
-                              uint64_t *bytes)
+static pl_status find_minimum(const pl__remat *m, const pl_remat_opts *opts, uint64_t refused, range *r)
 {
-    enum { QUICK = 24, WHOLE = 4, SMALL = 1000 };
-    range r = {.deadline_ns = opts->time_limit_s > 0
-                                  ? pl_sys_now_ns() + (uint64_t)(opts->time_limit_s * 1e9)
-                                  : 0};
+    enum { QUICK = 24, WHOLE = 4, SMALL = 1000, LARGE = 3000 };
+    if (opts->time_limit_s > 0) r->deadline_ns = pl_sys_now_ns() + (uint64_t)(opts->time_limit_s * 1e9);
     uint32_t op;
-    lower_bound(m, &r.lo, &op);
-    PL_TRY(try_budget(m, opts, UINT64_MAX, false, &r.found));
-    if (r.lo) r.lo--; /* the bound itself may do */
-    if (refused > r.lo && refused < r.found) r.lo = refused;
-    uint64_t floor = r.lo;
-    PL_TRY(halve(m, opts, &r, true, QUICK, 400));
-    r.lo = r.found - r.found / 32 > floor ? r.found - r.found / 32 : floor;
-    if (m->n_ops <= SMALL) PL_TRY(halve(m, opts, &r, false, WHOLE, 1000));
-    *bytes = r.found;
-    return PL_OK;
+    lower_bound(m, &r->lo, &op);
+    PL_TRY(try_budget(m, opts, UINT64_MAX, false, &r->found, &r->plan));
+    if (r->lo) r->lo--; /* the bound itself may do */
+    if (refused > r->lo && refused < r->found) r->lo = refused;
+    uint64_t floor = r->lo;
+    PL_TRY(halve(m, opts, r, true, QUICK, m->n_ops > LARGE ? 100 : 400));
+    r->lo = r->found - r->found / 32 > floor ? r->found - r->found / 32 : floor;
+    return m->n_ops <= SMALL ? halve(m, opts, r, false, WHOLE, 1000) : PL_OK;
 }
 
 static pl_status fail_unfound(const pl__remat *m, const pl_remat_opts *opts)
 {
-    uint64_t least = 0;
+    range r = {0};
     PL_FAIL_IF(opts->off & PL_REMAT_NO_MINIMUM, PL_ERR_FIT, "no plan found for %llu bytes",
                (unsigned long long)opts->budget_bytes);
-    PL_TRY(find_minimum(m, opts, opts->budget_bytes, &least));
+    pl_status s = find_minimum(m, opts, opts->budget_bytes, &r);
+    pl__remat_seq_release(&r.plan);
+    PL_TRY(s);
     PL_FAIL(PL_ERR_FIT,
             "no plan found for %llu bytes; the smallest budget with one is %llu bytes",
-            (unsigned long long)opts->budget_bytes, (unsigned long long)least);
+            (unsigned long long)opts->budget_bytes, (unsigned long long)r.found);
 }
 
 static const pl_remat_opts defaults = PL_REMAT_OPTS_INIT;
@@ -502,13 +502,22 @@ pl_status pl_remat_keep_all(const pl_remat_problem *p, uint64_t *bytes)
     return s;
 }
 
-pl_status pl_remat_minimum(const pl_remat_problem *p, const pl_remat_opts *opts, uint64_t *bytes)
+pl_status pl_remat_smallest(const pl_remat_problem *p, const pl_remat_opts *opts, uint64_t *bytes, pl_remat_plan **plan)
 {
     pl__remat m;
+    range r = {0};
     pl_status s = build_model(p, &m);
-    if (s == PL_OK) s = find_minimum(&m, opts ? opts : &defaults, 0, bytes);
+    if (s == PL_OK) s = find_minimum(&m, opts ? opts : &defaults, 0, &r);
+    if (s == PL_OK && plan) s = hand_out(&m, &r.plan, plan);
+    if (s == PL_OK) *bytes = r.found;
+    pl__remat_seq_release(&r.plan);
     pl_arena_release(&m.arena);
     return s;
+}
+
+pl_status pl_remat_minimum(const pl_remat_problem *p, const pl_remat_opts *opts, uint64_t *bytes)
+{
+    return pl_remat_smallest(p, opts, bytes, NULL);
 }
 
 pl_status pl_remat_solve(const pl_remat_problem *p, const pl_remat_opts *opts,

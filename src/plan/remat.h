@@ -125,5 +125,8 @@ pl_status pl_remat_keep_all(const pl_remat_problem *p, uint64_t *bytes) PL_MUST_
  * options. */
 pl_status pl_remat_minimum(const pl_remat_problem *p, const pl_remat_opts *opts,
                            uint64_t *bytes) PL_MUST_USE;
+/* The same with the plan that was found. */
+pl_status pl_remat_smallest(const pl_remat_problem *p, const pl_remat_opts *opts, uint64_t *bytes,
+                            pl_remat_plan **plan) PL_MUST_USE;
 
 #endif
