@@ -196,6 +196,36 @@ TEST(budget_random_graphs)
     CHECK_MSG(n_recomputing > seeds / 4, "only %d of %d plans recompute", n_recomputing, 2 * seeds);
 }
 
+/* A little room above the smallest arena never makes the step longer, each budget asked for by itself. */
+TEST(budget_a_little_room_never_costs)
+{
+    /* The first few have a plan of the minimum that is cheaper than what rungs just above it find. */
+    static const int known[] = {59};
+    int most = pl_test_long() ? 120 : 3;
+    for (int at = 0; at < most; at++) {
+        int i = at < 1 ? known[at] : at;
+        graph_fn make = i % 2 ? any_graph : chain_graph;
+        pl_store *store = pl_store_new();
+        pl_compile_opts o = PL_COMPILE_INIT;
+        pl_program *p;
+        uint64_t least;
+        double at_least = 0;
+        CHECK_OK(pl_compile(make(store, (uint64_t)i), &o, &p));
+        CHECK_OK(pl_program_find_minimum(p, &least));
+        pl_program_free(p);
+        for (int k = 0; k <= 4; k++) {
+            o.arena_budget = least + least * (uint64_t)k / 200;
+            CHECK_OK(pl_compile(make(store, (uint64_t)i), &o, &p));
+            double ms = pl_program_plan(p)->predicted_step_ms;
+            if (k == 0) at_least = ms;
+            CHECK_MSG(ms <= at_least * (1 + 1e-9), "graph %d: %g ms at %g %% above %llu bytes, %g ms at them", i, ms,
+                      0.5 * k, (unsigned long long)least, at_least);
+            pl_program_free(p);
+        }
+        pl_store_free(store);
+    }
+}
+
 TEST(budget_refuses_with_a_proof)
 {
     pl_store *store = pl_store_new();

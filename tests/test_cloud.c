@@ -285,6 +285,86 @@ TEST(cloud_architectures_learn)
     }
 }
 
+/* What an error costs, by loss.type: delta 0.7, alpha 0.3, gamma 1.5, answers that are too low 2.5 times. */
+TEST(cloud_losses)
+{
+    enum { ANSWERS = 6 };
+    static const char *const types[] = {"huber", "mse", "mse_mae", "huber_mae", "weighted_huber", "weighted_huber_mae"};
+    static const float y[ANSWERS] = {0.5f, -1, 2, 0.25f, 3, -0.5f}, target[ANSWERS] = {0.25f, -1.5f, 4, 1.5f, 0.5f, -0.25f};
+    const double delta = 0.7, alpha = 0.3, gamma = 1.5, under = 2.5;
+    for (int k = 0; k < 6; k++) {
+        char type[64];
+        snprintf(type, sizeof type, "loss.type=%s", types[k]);
+        const char *const keys[] = {type, "loss.huber_delta=0.7", "loss.alpha=0.3", "loss.gamma=1.5", "loss.under_weight=2.5"};
+        lab l = {0};
+        pl_type t = PL_TYPE(PL_F32, ANSWERS);
+        CHECK_OK(pl_run_open("cloud/tiny", keys, 5, &l.run));
+        l.store = pl_store_new();
+        pl_graph *g = pl_graph_new(l.store);
+        pl_output(g, "y", cloud_error_cost(g, l.run->config, pl_input(g, "answer", t), pl_input(g, "target", t)));
+        pl_compile_opts o = PL_COMPILE_INIT;
+        CHECK_OK(pl_compile(g, &o, &l.program));
+        CHECK_OK(pl_session_new(l.store, 1, &l.program, &l.session));
+        memcpy(pl_session_input(l.session, l.program, "answer", NULL), y, sizeof y);
+        memcpy(pl_session_input(l.session, l.program, "target", NULL), target, sizeof target);
+        CHECK_OK(pl_session_run(l.session, l.program));
+        l.out = pl_session_output(l.session, l.program, "y", &t);
+        for (int i = 0; i < ANSWERS; i++) {
+            double e = (double)target[i] - (double)y[i], a = fabs(e);
+            double huber = a <= delta ? 0.5 * a * a : delta * (a - 0.5 * delta), heavy = huber * (e > 0 ? under : 1);
+            double power = (1 - alpha) * pow(a, gamma);
+            const double want[] = {huber, e * e, alpha * e * e + (1 - alpha) * a, alpha * huber + power, heavy, alpha * heavy + power};
+            CHECK_NEAR((double)l.out[i], want[k], 1e-5);
+        }
+        end_piece(&l);
+    }
+}
+
+/* Shares of answers within a distance, of heights even between 0.1 and 2 km and answers near their middle. */
+TEST(cloud_evaluates)
+{
+    pl_run *run;
+    pl_eval_info e;
+    double share[3] = {-1, -1, -1}, mae = 0;
+    CHECK_OK(pl_run_open("cloud/tiny", NULL, 0, &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK_OK(pl_run_start(run));
+    CHECK_OK(pl_run_eval(run, &e));
+    for (int i = 0; i < e.n; i++) {
+        static const char *const names[] = {"within_100m", "within_250m", "within_500m"};
+        for (int k = 0; k < 3; k++)
+            if (strcmp(e.name[i], names[k]) == 0) share[k] = e.value[i];
+        if (strcmp(e.name[i], "mae_km") == 0) mae = e.value[i];
+    }
+    /* Markov: the share beyond x is at most the mean over x; and the mean is at least x times that share. */
+    CHECK(0 <= share[0] && share[0] <= share[1] && share[1] <= share[2] && share[2] <= 1);
+    CHECK_MSG(0.1 * (1 - share[0]) <= mae && 0.5 * (1 - share[2]) <= mae, "%g %g %g, mae %g", share[0], share[1], share[2], mae);
+    CHECK_MSG(share[2] > 0.3 && share[2] < 0.9 && share[0] < 0.4, "%g %g %g", share[0], share[1], share[2]);
+    pl_run_free(run);
+}
+
+/* Outputs that are not finite, which the loss hides: counted over all micro-batches, before the update takes their
+ * memory. Here the update's rate would lie where the count was. */
+TEST(cloud_blow_up_is_told)
+{
+    static const char *const keys[] = {"architecture.name=gnn", "height=17", "width=34", "model.channels=[16, 46, 33]",
+                                       "model.dense=[5, 32]", "model.film_hidden=41", "model.dropout_conv=0", "model.graph_width=13",
+                                       "model.graph_heads=2", "batch=9", "accumulate=3", "accumulate_coupled=true",
+                                       "loss.mining_fraction=0.19", "seed=6969", "optim.lr=1e-4"};
+    for (int k = 0; k < 2; k++) {
+        pl_run *run;
+        pl_step_info info;
+        const float beyond = INFINITY;
+        CHECK_OK(pl_run_open("cloud/tiny", keys, 15, &run));
+        CHECK_OK(pl_run_build(run));
+        CHECK_OK(pl_run_start(run));
+        if (k) CHECK_OK(pl_session_write_slot(run->session, pl_store_find(run->store, "out.bias"), 0, &beyond, sizeof beyond));
+        CHECK_INT(pl_run_step(run, &info), k ? PL_ERR_NUMERIC : PL_OK);
+        if (k) CHECK_MSG(strstr(pl_error_text(), "step 1: 9 of the network's outputs are not finite"), "%s", pl_error_text());
+        pl_run_free(run);
+    }
+}
+
 /* ---- augmentation ----------------------------------------------------------------------- */
 enum { TALL = 24, WIDE = 32, STACK = T * TALL * WIDE };
 
@@ -533,6 +613,16 @@ TEST(cloud_flights)
     CHECK_INT(cloud_flights_size(data, PL_SUBSET_EVAL), 15);
     cloud_flights_close(data);
     pl_run_free(run);
+    /* Other heights: frames 1 to 3 alone, and 7 too. */
+    static const char *const low[] = {"data.eval_flights=b", "data.max_km=0.75"}, *const high[] = {"data.eval_flights=b", "data.max_km=6"};
+    CHECK_OK(open_flights(dir, low, 2, &run, &data));
+    CHECK_INT(cloud_flights_size(data, PL_SUBSET_TRAIN), 3);
+    cloud_flights_close(data);
+    pl_run_free(run);
+    CHECK_OK(open_flights(dir, high, 2, &run, &data));
+    CHECK_INT(cloud_flights_size(data, PL_SUBSET_TRAIN), 16);
+    cloud_flights_close(data);
+    pl_run_free(run);
 }
 
 /* A batch of one sample, as a recipe sees it. */
@@ -651,12 +741,13 @@ TEST(cloud_flights_in_phases)
     if (!cli_bin()) return;
     if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
 #define TOY "frames=1 height=8 width=8 data.first_row=2 batch=2 'model.channels=[2, 2, 2]' 'model.dense=[4, 4]' model.film_hidden=4 "
-    CHECK_RUN(cli_run("$P generate cloud/flights --raw --out f --samples 40 --eval-samples 6 " TOY), 0, "");
-    cli_result r = cli_run("$P train cloud/flights --out run data.flights=f eval.batches=1 " TOY
-                           "phases.pretrain.until.epochs=1 phases.final.until.epochs=1");
+    const char *d = pl_test_dir();
+    CHECK_RUN(cli_run("$P generate cloud/flights --raw --out %s/f --samples 40 --eval-samples 6 " TOY, d), 0, "");
+    cli_result r = cli_run("$P train cloud/flights --out %s/run data.flights=%s/f eval.batches=1 " TOY
+                           "phases.pretrain.until.epochs=1 phases.final.until.epochs=1", d, d);
     CHECK_MSG(r.code == 0, "%s", r.err);
     CHECK_RUN(cli_run("$P train cloud/tiny data.flights=nowhere " TOY), 2, "flights.txt");
-    CHECK_RUN(cli_run("$P generate cloud/tiny --raw --out g data.flights=f " TOY), 2, "leave data.flights away");
+    CHECK_RUN(cli_run("$P generate cloud/tiny --raw --out %s/g data.flights=%s/f " TOY, d, d), 2, "leave data.flights away");
 }
 
 /* On the command line: it trains, and what does not fit together is told. */

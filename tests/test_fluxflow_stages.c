@@ -269,7 +269,112 @@ static pl_status losses(const char *preset, const char *const *more, int n, doub
     return rc;
 }
 
-/* Instance noise, adaptive weights and the flow's blocks are the authors' with the switch, and not without. */
+/* Loss of the discriminator in its first step. */
+static pl_status first_d(const char *const *keys, int n, double *d)
+{
+    pl_run *run;
+    pl_step_info info;
+    PL_TRY(pl_run_open("fluxflow/tiny", keys, n, &run));
+    pl_status rc = pl_run_build(run);
+    if (rc == PL_OK) rc = pl_run_start(run);
+    if (rc == PL_OK) rc = pl_run_step(run, &info);
+    *d = rc == PL_OK ? term(&info, "disc_r1.d") : (double)NAN;
+    pl_run_free(run);
+    return rc;
+}
+
+/* The authors' instance noise never reaches the discriminator, however strong it is. */
+TEST(fluxflow_instance_noise)
+{
+    for (int compat = 0; compat < 2; compat++) {
+        const char *keys[] = {compat ? "seed_compat=true" : "seed_compat=false", "gan.noise_std=0", "loss.r1_interval=1"};
+        double without, with;
+        CHECK_OK(first_d(keys, 3, &without));
+        keys[1] = "gan.noise_std=1";
+        CHECK_OK(first_d(keys, 3, &with));
+        CHECK_MSG((without == with) == (compat == 1), "%g and %g", without, with);
+    }
+}
+
+/* Weights of three terms, the last of negative mean. */
+static pl_status rolled(bool signed_means, float weight[3])
+{
+    pl_store *store = pl_store_new();
+    pl_graph *g = pl_graph_new(store);
+    pl_nn *m = pl_nn_new(g, true);
+    pl_val raw = pl_input(g, "raw", PL_TYPE(PL_F32, 3)), w = flux_rolling_weights(m, raw, 3, signed_means);
+    pl_output(g, "w", w);
+    PL_TRY(pl_nn_finish(m));
+    graph_eval *e = graph_eval_new(g, true);
+    memcpy(graph_eval_at(e, raw), (const float[]){1, 4, -0.5f}, 12);
+    pl_status rc = graph_eval_run(e);
+    memcpy(weight, graph_eval_at(e, w), 12);
+    graph_eval_free(e);
+    pl_nn_free(m);
+    pl_graph_free(g);
+    pl_store_free(store);
+    return rc;
+}
+
+/* The mean of the positive means over each mean: the authors' generator term is turned round by it. */
+TEST(fluxflow_adaptive_weights)
+{
+    static const float want[2][3] = {{11 / 6.f, 11 / 24.f, 11 / 3.f}, {2.5f, 0.625f, -5}};
+    for (int compat = 0; compat < 2; compat++) {
+        float got[3];
+        CHECK_OK(rolled(compat == 1, got));
+        for (int i = 0; i < 3; i++)
+            CHECK_MSG(fabsf(got[i] - want[compat][i]) < 1e-5f, "weight %d is %g", i, (double)got[i]);
+    }
+}
+
+/* KL of two samples of 2 x 2 x 3 and its gradient by mu, with a floor of 0.5: elements at 0 count the floor and have no
+ * gradient, those at mu 3 count 4.5 and have 3. */
+TEST(fluxflow_free_bits)
+{
+    pl_store *store = pl_store_new();
+    pl_graph *g = pl_graph_new(store);
+    pl_type type = PL_TYPE(PL_F32, 2, 2, 2, 3);
+    pl_val mu = pl_input(g, "mu", type), logvar = pl_input(g, "logvar", type), slope = PL_NO_VAL;
+    pl_val kl = flux_kl(g, mu, logvar, 0.5), plain = flux_kl(g, mu, logvar, 0);
+    pl_grad(g, kl, &mu, 1, &slope);
+    pl_output(g, "slope", slope);
+    pl_output(g, "kl", kl);
+    pl_output(g, "plain", plain);
+    CHECK_OK(pl_graph_status(g));
+    graph_eval *e = graph_eval_new(g, true);
+    for (int i = 0; i < 4; i++) ((float *)graph_eval_at(e, mu))[5 * i] = 3;
+    CHECK_OK(graph_eval_run(e));
+    CHECK(fabsf(*(float *)graph_eval_at(e, kl) - (4 * 4.5f + 20 * 0.5f) / 2) < 1e-5f);
+    CHECK(fabsf(*(float *)graph_eval_at(e, plain) - 4 * 4.5f / 2) < 1e-5f);
+    const float *d = graph_eval_at(e, slope);
+    for (int i = 0; i < 24; i++) CHECK(fabsf(d[i] - (i % 5 == 0 && i < 20 ? 1.5f : 0)) < 1e-6f);
+    graph_eval_free(e);
+    pl_graph_free(g);
+    pl_store_free(store);
+}
+
+/* The authors' schedules move with every update, so that with two resolutions half the steps end them. */
+TEST(fluxflow_schedules_of_resolutions)
+{
+    const char *keys[] = {"image=32", "resolutions=[16]", "gan.on=false", "lpips.on=false", "batch=1", "train.steps=4",
+                          "schedule.name=cosine", NULL};
+    for (int compat = 0; compat < 2; compat++) {
+        pl_run *run;
+        pl_step_info info;
+        keys[7] = compat ? "seed_compat=true" : "seed_compat=false";
+        CHECK_OK(pl_run_open("fluxflow/tiny", keys, 8, &run));
+        CHECK_OK(pl_run_build(run));
+        CHECK_OK(pl_run_start(run));
+        for (int i = 0; i < 3; i++) CHECK_OK(pl_run_step(run, &info));
+        /* The third step: two steps done; or five updates before its own, where PyTorch's cosine rises again. */
+        double part = compat ? 1.25 : 0.5, want = 3e-3 * (1 + cos(3.14159265358979 * part)) / 2;
+        CHECK_MSG(fabs(info.lr - want) < 1e-6, "rate %g, wanted %g", info.lr, want);
+        pl_run_free(run);
+    }
+}
+
+/* All that is the authors' with the switch, and not without, changes what is computed. */
 TEST(fluxflow_seed_compat)
 {
     static const char *const presets[] = {"fluxflow/tiny", "fluxflow/flow-tiny"};
@@ -312,6 +417,21 @@ static bool write_texts(int n, float factor)
     free(all);
     free(prompts);
     return ok;
+}
+
+/* A stage may freeze more than what it does not train. */
+TEST(fluxflow_frozen_in_a_stage)
+{
+    WANT_BIN();
+    int common, differ;
+    CHECK_RUN(cli_run("$P train fluxflow/pipeline-tiny phases.vae.until.steps=2 phases.gan.until.steps=2 "
+                      "'phases.gan.set={gan.on: true, lpips.on: false, spade.on: true, optim.frozen: compressor.*}' "
+                      "phases.flow.until.steps=1 --out %s/run", pl_test_dir()), 0, "");
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(compare_models("run/phases/vae/model.safetensors", "run/phases/gan/model.safetensors",
+                                i ? "expander." : "compressor.", &common, &differ));
+        CHECK_MSG(common > 20 && (i ? differ > common / 2 : differ == 0), "%d of %d moved", differ, common);
+    }
 }
 
 /* The same pictures and captions as files, as lines of a captions file, and in a tar give the same steps; rows of

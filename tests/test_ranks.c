@@ -69,8 +69,9 @@ static pl_status run_collective(lab_rank *r)
     }
     if (rc == PL_OK) {
         const void *y = pl_session_output(s, p, "y", &t);
-        k->n_got = pl_type_elems(&t);
-        for (int64_t i = 0; i < k->n_got; i++) k->got[c->rank][i] = pl_elem_get(k->dtype, y, i);
+        int64_t n = pl_type_elems(&t);
+        if (c->rank == 0) k->n_got = n; /* of all the same */
+        for (int64_t i = 0; i < n; i++) k->got[c->rank][i] = pl_elem_get(k->dtype, y, i);
     }
     pl_session_free(s);
     pl_program_free(p);
@@ -255,7 +256,11 @@ static void note_plan(const pl_run *run, job *k, int rank)
     pl_store *store = pl_run_store(run);
     uint64_t ranks = (uint64_t)pl__ranks(run);
     const pl_program *p = pl_run_train_program(run);
-    k->planned[rank] = pl_program_plan(p)->arena_bytes;
+    pl_program *each[PL_MAX_PROGRAMS]; /* which share one arena */
+    k->planned[rank] = 0;
+    for (int i = pl__run_programs(run, each) - 1; i >= 0; i--)
+        if (pl_program_plan(each[i])->arena_bytes > k->planned[rank])
+            k->planned[rank] = pl_program_plan(each[i])->arena_bytes;
     k->units[rank] = pl_program_plan(p)->units;
     if (rank) return;
     k->planned_bytes = pl_run_links_get(run).bytes;

@@ -65,6 +65,8 @@ static const pl_config_entry schema[] = {
      "Flights to evaluate on, a pattern (they are not trained on); null: the last fifth of each flight."},
     {"data.heavy_flights", PL_CONFIG_TEXT, "null", 0, 0, NULL, "Flights that count more, a pattern."},
     {"data.heavy_factor", PL_CONFIG_FLOAT, "3.5", 0.5, 100, NULL, "How much more, in halves."},
+    {"data.min_km", PL_CONFIG_FLOAT, "0.1", 0, 100, NULL, "Flights: lowest base that counts."},
+    {"data.max_km", PL_CONFIG_FLOAT, "2", 0, 100, NULL, "Flights: highest base that counts."},
     {"data.first_row", PL_CONFIG_INT, "40", 0, 16384, NULL, "First row of the camera's frame that is used."},
     {"data.flat_field", PL_CONFIG_BOOL, "true", 0, 0, NULL,
      "Divide frames by the flight's mean picture. The authors' own correction does nothing: false is what they ran."},
@@ -75,8 +77,7 @@ static const pl_config_entry schema[] = {
     {0},
 };
 
-/* What each answer costs, (B). */
-static pl_val error_cost(pl_graph *g, const pl_config *c, pl_val y, pl_val target)
+pl_val cloud_error_cost(pl_graph *g, const pl_config *c, pl_val y, pl_val target)
 {
     const char *type = pl_config_text(c, "loss.type");
     double delta = pl_config_float(c, "loss.huber_delta"), alpha = pl_config_float(c, "loss.alpha");
@@ -134,7 +135,7 @@ static pl_status build_train(pl_builder *b)
     pl_val target = pl_cast(k.m->g, pl_input(k.m->g, "target", PL_TYPE(cloud_fine(k.m), k.batch)), k.m->dtype);
     pl_val bad = pl_cast(k.m->g, pl_not(k.m->g, pl_is_finite(k.m->g, raw)), PL_F32);
     pl_output(k.m->g, "nonfinite", pl_sum(k.m->g, bad, PL_AXES_ALL, false));
-    pl_val loss = pl_loss_hard_mining(k.m->g, error_cost(k.m->g, c, height, target),
+    pl_val loss = pl_loss_hard_mining(k.m->g, cloud_error_cost(k.m->g, c, height, target),
                                       pl_config_float(c, "loss.mining_fraction"),
                                       pl_config_float(c, "loss.mining_factor"));
     double spread = pl_config_float(c, "loss.variance");
@@ -143,7 +144,8 @@ static pl_status build_train(pl_builder *b)
     return PL_OK;
 }
 
-/* Evaluation in kilometres. */
+/* Evaluation in kilometres. Quantiles of the error are told the other way round, as the share of answers within a
+ * distance: shares of batches have a mean, quantiles have none. */
 static pl_status build_eval(pl_builder *b)
 {
     cloud k;
@@ -153,12 +155,19 @@ static pl_status build_eval(pl_builder *b)
     pl_val target = pl_cast(g, pl_input(g, "target", PL_TYPE(cloud_fine(k.m), k.batch)), k.m->dtype);
     pl_val error = pl_scale(g, pl_sub(g, height, target), CLOUD_STD_KM);
     pl_val km = pl_shift(g, pl_scale(g, target, CLOUD_STD_KM), CLOUD_MEAN_KM);
-    pl_val huber = pl_loss_huber(g, height, target,
-                                 pl_config_float(pl_builder_config(b), "loss.huber_delta"));
-    pl_output(g, "loss", pl_mean(g, huber, PL_AXES_ALL, false));
+    pl_val cost = cloud_error_cost(g, pl_builder_config(b), height, target);
+    pl_output(g, "loss", pl_mean(g, cost, PL_AXES_ALL, false));
     pl_output(g, "mae_km", pl_mean(g, pl_abs(g, error), PL_AXES_ALL, false));
     pl_output(g, "mse_km2", pl_mean(g, pl_square(g, error), PL_AXES_ALL, false));
     pl_output(g, "mape", pl_mean(g, pl_div(g, pl_abs(g, error), km), PL_AXES_ALL, false));
+    for (int i = 0; i < 3; i++) {
+        static const struct {
+            const char *name;
+            double km;
+        } within[] = {{"within_100m", 0.1}, {"within_250m", 0.25}, {"within_500m", 0.5}};
+        pl_val near = pl_lt(g, pl_abs(g, error), pl_full_like(g, error, within[i].km));
+        pl_output(g, within[i].name, pl_mean(g, pl_cast(g, near, PL_F32), PL_AXES_ALL, false));
+    }
     pl_output(g, "mean_km", pl_mean(g, km, PL_AXES_ALL, false));
     pl_output(g, "mean_km2", pl_mean(g, pl_square(g, km), PL_AXES_ALL, false));
     return PL_OK;

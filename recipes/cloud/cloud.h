@@ -28,6 +28,9 @@ pl_nn_lin cloud_xavier(void);
 /* Type of inputs and draws, however narrow the network computes. */
 pl_dtype cloud_fine(const pl_nn *m);
 
+/* What each answer costs, (B), by loss.type. */
+pl_val cloud_error_cost(pl_graph *g, const pl_config *c, pl_val y, pl_val target);
+
 /* graph.c: frame t's map (B,h,w,C) to (B,C), neighbours attending to each other. */
 pl_val cloud_graph_attention(cloud *k, int64_t t, pl_val map);
 /* recurrent.c: the frames' vectors (B,T,C) to (B,C). */

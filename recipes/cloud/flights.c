@@ -8,8 +8,8 @@
  *            the first dot of the file's name
  *   nav      nav/solarZenith [N], nav/sunAzGrd [N] (degrees)
  *
- * A sample is a frame with the frames around it, where the lidar saw a cloud's base of 0.1 to 2 km over the
- * sea within half a second. All labels are made when the set is opened; frames are read when they are wanted.
+ * A sample is a frame with the frames around it, where the lidar saw a cloud's base of 0.1 to 2 km (data.min_km,
+ * data.max_km) over the sea within half a second. All labels are made when the set is opened; frames are read when they are wanted.
  * A frame is divided by the flight's mean picture, scaled to [0,1], its contrast evened out (contrast.c), and
  * standardised. At a flight's ends the nearest frame stands in for missing ones.
  *
@@ -45,7 +45,7 @@ typedef struct flights {
     flight flight[MOST_FLIGHTS];
     int n;
     int64_t frames, height, width, first_row;
-    double clip;
+    double clip, min_km, max_km;
     bool standardise;
     place *samples[2]; /* by pl_subset */
     int64_t count[2];
@@ -133,7 +133,7 @@ static int64_t nearest(const double *time, int64_t n, double t)
 }
 
 /* ---- one flight ------------------------------------------------------------------------- */
-static pl_status read_labels(flight *f, const char *camera, const char *lidar)
+static pl_status read_labels(const flights *s, flight *f, const char *camera, const char *lidar)
 {
     static const char *const fields[] = {
         "layer_descriptor/Profile_Decimal_Julian_Day", "layer_descriptor/Layer_Base_Altitude",
@@ -153,7 +153,7 @@ static pl_status read_labels(flight *f, const char *camera, const char *lidar)
     if (rc == PL_OK) to_seconds(column[0], n, year);
     for (int64_t i = 0; rc == PL_OK && i < n && f->n > 0; i++) {
         double base = column[1][i], surface = column[2][i] / 1000, ground = column[3][i];
-        bool wanted = isfinite(base) && base >= CLOUD_MIN_KM && base <= CLOUD_MAX_KM && fabs(surface) <= 0.9 && ground == 0;
+        bool wanted = isfinite(base) && base >= s->min_km && base <= s->max_km && fabs(surface) <= 0.9 && ground == 0;
         if (!wanted) continue;
         int64_t at = nearest(time, f->n, column[0][i]);
         if (fabs(time[at] - column[0][i]) <= 0.5) f->km[at] = (float)base;
@@ -227,7 +227,7 @@ static pl_status open_flight(const flights *s, flight *f, const char *const *fil
     f->n = t.dim[0];
     f->rows = t.dim[1];
     f->columns = t.dim[2];
-    if ((rc = read_labels(f, file[0], file[1])) != PL_OK) return rc;
+    if ((rc = read_labels(s, f, file[0], file[1])) != PL_OK) return rc;
     if ((rc = read_angles(f, file[2])) != PL_OK) return rc;
     return flatten ? make_flat(s, f) : PL_OK;
 }
@@ -335,7 +335,7 @@ static pl_status share_out(flights *s, const pl_config *c)
     }
     if (!s->count[PL_SUBSET_TRAIN])
         return pl_fail(PL_ERR_DATA, "data.flights: no frame of flights \"%s\" has a label (a base of %g to %g km over the sea "
-                       "within half a second)", train, CLOUD_MIN_KM, CLOUD_MAX_KM);
+                       "within half a second)", train, s->min_km, s->max_km);
     return PL_OK;
 }
 
@@ -370,6 +370,8 @@ pl_status cloud_flights_open(const pl_config *c, void **data)
     s->width = pl_config_int(c, "width");
     s->first_row = pl_config_int(c, "data.first_row");
     s->clip = pl_config_float(c, "data.contrast");
+    s->min_km = pl_config_float(c, "data.min_km");
+    s->max_km = pl_config_float(c, "data.max_km");
     s->standardise = pl_config_bool(c, "data.standardise");
     pthread_mutex_init(&s->lock, NULL);
     pl_status rc = open_list(s, c);

@@ -47,6 +47,16 @@ pl_status cloud_sizes(pl_builder *b, pl_nn *m, cloud *k)
                    levels, layers, drops);
         return PL_ERR_CONFIG;
     }
+    if (k->channels[2] < 2 && strcmp(k->kind, "transformer") == 0) {
+        pl_nn_fail(m, PL_ERR_CONFIG, "model.channels: the last is %lld; attention over time has half as many, so at least 2",
+                   (long long)k->channels[2]);
+        return PL_ERR_CONFIG;
+    }
+    if (m->training && k->batch < 2 && strcmp(k->kind, "cnn") != 0) {
+        pl_nn_fail(m, PL_ERR_SHAPE, "a micro-batch of 1: the head's BatchNorm wants at least 2 samples (batch over accumulate), "
+                   "or architecture.name=cnn, which has none");
+        return PL_ERR_SHAPE;
+    }
     return PL_OK;
 }
 

@@ -20,6 +20,7 @@ train: {steps: 1600, log_every: 100}\n\
 eval: {every: 400, batches: 8}\n\
 data: {samples: 8192, eval_samples: 256}\n"},
     {"tiny", "seconds on a CPU; the sizes of the PyTorch peer's toy", "\
+# The mean loss of the last 20 of 200 steps is below 0.8 times that of the first 20.\n\
 recipe: cloud\n\
 batch: 4\n\
 frames: 3\n\

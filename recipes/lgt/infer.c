@@ -82,13 +82,18 @@ static pl_val invert(const journey *j, pl_val x)
     return x;
 }
 
+/* Numbers of a key that no run changes: the same in every evaluation. */
+static pl_val fixed_normal(pl_nn *m, int64_t number, pl_type type)
+{
+    pl_val key = pl_shift(m->g, pl_iota(m->g, PL_TYPE(PL_I64, 2), 0), (double)number);
+    return pl_random_normal(m->g, key, type);
+}
+
 /* Noise of step i: in pictures the run's, in evaluations the same in every run. */
 static pl_val warmth(const journey *j, int64_t i, bool picture)
 {
-    pl_graph *g = j->m->g;
     if (picture) return pl_draw_normal(j->b, j->m, pl_nn_name(j->m, "warmth%d", (int)i), latent_type(j));
-    pl_val key = pl_shift(g, pl_iota(g, PL_TYPE(PL_I64, 2), 0), (double)i);
-    return pl_random_normal(g, key, latent_type(j));
+    return fixed_normal(j->m, i, latent_type(j));
 }
 
 static pl_val generate(const journey *j, pl_val x, bool picture)
@@ -115,14 +120,6 @@ static pl_val transferred(journey *j, bool picture, pl_val *src, pl_val *ref)
     return generate(j, invert(j, *src), picture);
 }
 
-/* Directions that are the same in every evaluation: sines of far apart angles. */
-static pl_val fixed_directions(pl_nn *m, int64_t rows, int64_t count)
-{
-    pl_graph *g = m->g;
-    pl_val at = pl_iota(g, PL_TYPE(m->dtype, rows * count), 0);
-    return pl_reshape(g, pl_sin(g, pl_scale(g, at, 12.9898)), PL_DIMS(rows, count));
-}
-
 pl_status lgt_build_eval(pl_builder *b)
 {
     journey j;
@@ -135,7 +132,7 @@ pl_status lgt_build_eval(pl_builder *b)
     j.k.by_sample = true; /* over a batch, sources that stay as they are would do as well */
     for (int i = 0; i < k->n_scales; i++) {
         int64_t p = lgt_patch_size(k, i);
-        directions[i] = fixed_directions(m, 4 * p * p, k->projections);
+        directions[i] = fixed_normal(m, -1 - i, PL_TYPE(m->dtype, 4 * p * p, k->projections));
     }
     pl_val swd = lgt_style_distance(g, k, x, ref, NULL, directions);
     pl_val ssm = pl_loss_cosine_ssm(g, x, src, PL_NO_VAL);

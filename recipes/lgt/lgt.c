@@ -117,6 +117,11 @@ pl_status lgt_config_of(pl_builder *b, pl_nn *m, lgt_config *k)
                    LGT_MAX_SCALES, scales, weights);
         return PL_ERR_CONFIG;
     }
+    if (!pl_config_is_null(c, "data.latents") && !pl_config_is_null(c, "data.path")) {
+        pl_nn_fail(m, PL_ERR_CONFIG, "data.latents (%s) and data.path (%s) are both set: one of them",
+                   pl_config_text(c, "data.latents"), pl_config_text(c, "data.path"));
+        return PL_ERR_CONFIG;
+    }
     if (k->base % 32 || k->latent % 4) {
         pl_nn_fail(m, PL_ERR_CONFIG,
                    "model.base wants a multiple of 32 (groups of the normalisation), latent one of 4; "

@@ -50,8 +50,8 @@ typedef struct lgt_batch {
 typedef struct lgt_terms {
     pl_val loss, swd, ssm, velocity;
 } lgt_terms;
-/* Where N Euler steps from x at the times b->t end. */
-pl_val lgt_integrate(pl_nn *m, const lgt_config *c, const lgt_batch *b, pl_val x);
+/* Where N Euler steps from x at the times b->t end. first: the velocity there, PL_NO_VAL: it is computed. */
+pl_val lgt_integrate(pl_nn *m, const lgt_config *c, const lgt_batch *b, pl_val x, pl_val first);
 lgt_terms lgt_loss(pl_nn *m, const lgt_config *c, const lgt_batch *b);
 /* How many patches a scale compares, and of how many: those of the batch, or of a sample. */
 int64_t lgt_patches(const lgt_config *c, int scale, int64_t *of);

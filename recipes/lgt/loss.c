@@ -3,8 +3,9 @@
  *     x_t = (1-t) x0 + t src;  N Euler steps of v from (x_t, t) to 1 give x_1
  *     loss = w_style s SWD(x_1, style_ref) + w_content SSM(x_1, src) + w_velocity mean(v(x_t,t)^2)
  *
- * s is the mean of the wanted styles' weights. All N evaluations of the network are differentiated; each is a scope of its own, which
- * `checkpointing: blocks` computes again.
+ * s is the mean of the wanted styles' weights. The velocity term is of the first step's evaluation, which is the same
+ * unless noise lies on the styles; the authors evaluate the network once more for it. All evaluations are
+ * differentiated; each is a scope of its own, which `checkpointing: blocks` computes again.
  */
 #include "lgt.h"
 
@@ -27,12 +28,12 @@ static pl_val velocity(pl_nn *m, const lgt_config *c, const lgt_batch *b, pl_val
 
 /* dt from the first time reaches 1. Taken anew from the current time it shrinks with every step, and the
  * end is 1-(1-t)(1-1/N)^N: 65 % of the way for N = 10. */
-pl_val lgt_integrate(pl_nn *m, const lgt_config *c, const lgt_batch *b, pl_val x)
+pl_val lgt_integrate(pl_nn *m, const lgt_config *c, const lgt_batch *b, pl_val x, pl_val first)
 {
     pl_graph *g = m->g;
     pl_val t = b->t, dt = PL_NO_VAL;
     for (int i = 0; i < c->ode_steps; i++) {
-        pl_val v = velocity(m, c, b, x, t, i);
+        pl_val v = i == 0 && pl_val_ok(first) ? first : velocity(m, c, b, x, t, i);
         if (i == 0 || c->shrinking)
             dt = pl_scale(g, pl_shift(g, pl_neg(g, t), 1), 1.0 / c->ode_steps);
         x = pl_add(g, x, pl_mul(g, v, wide(g, dt)));
@@ -72,9 +73,13 @@ static pl_val sorted_by_sample(pl_graph *g, pl_val x, int k, pl_val positions, p
 
 static pl_val distance_by_sample(pl_graph *g, pl_val x, pl_val y, int k, pl_val positions, pl_val directions)
 {
+    pl_scope_push(g, "swd");
+    pl_scope_full(g);
     directions = pl_nn_normalize(g, directions, 0, 1e-12);
-    return pl_loss_mse(g, sorted_by_sample(g, x, k, positions, directions),
-                       sorted_by_sample(g, y, k, positions, directions));
+    pl_val d = pl_loss_mse(g, sorted_by_sample(g, x, k, positions, directions),
+                           sorted_by_sample(g, y, k, positions, directions));
+    pl_scope_pop(g);
+    return d;
 }
 
 pl_val lgt_style_distance(pl_graph *g, const lgt_config *c, pl_val x, pl_val y, const pl_val *rows,
@@ -108,8 +113,9 @@ lgt_terms lgt_loss(pl_nn *m, const lgt_config *c, const lgt_batch *b)
     pl_val t = wide(g, b->t);
     pl_val x = pl_add(g, pl_mul(g, pl_shift(g, pl_neg(g, t), 1), b->x0), pl_mul(g, t, b->src));
     lgt_terms l;
-    l.velocity = pl_mean(g, pl_square(g, velocity(m, c, b, x, b->t, c->ode_steps)), PL_AXES_ALL, false);
-    pl_val end = lgt_integrate(m, c, b, x);
+    pl_val v = velocity(m, c, b, x, b->t, pl_val_ok(b->noise) ? c->ode_steps : 0);
+    pl_val end = lgt_integrate(m, c, b, x, pl_val_ok(b->noise) ? PL_NO_VAL : v);
+    l.velocity = pl_mean(g, pl_square(g, v), PL_AXES_ALL, false);
     l.swd = lgt_style_distance(g, c, end, b->style_ref, b->rows, b->directions);
     l.ssm = pl_loss_cosine_ssm(g, end, b->src, b->positions);
     pl_val style = pl_scale(g, l.swd, c->w_style);

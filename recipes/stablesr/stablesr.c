@@ -89,6 +89,37 @@ static void numbers(pl_builder *b, pl_nn *m, const char *key, int n, int64_t *ou
         memcpy(out, x, sizeof *out * (size_t)n);
 }
 
+/* Fails unless `part` goes into `whole` of the key. */
+static void divides(pl_nn *m, const char *key, int64_t whole, int64_t part, const char *why)
+{
+    if (part < 1 || whole % part)
+        pl_nn_fail(m, PL_ERR_CONFIG, "%s (%lld) must be a multiple of %lld: %s", key, (long long)whole, (long long)part, why);
+}
+
+/* Sizes that do not go together, told by their keys. */
+static void check_sizes(pl_nn *m, const sr_config *k, bool full, bool encodes)
+{
+    enum { GROUPS = 32 };
+    if (k->edge_before) divides(m, "image", k->image, GROUPS, "the original edge processor halves it five times");
+    if (encodes && k->image != 8 * k->latent)
+        pl_nn_fail(m, PL_ERR_CONFIG, "with vae.encode an image has 8 times a latent's side: image is %lld, latent %lld; set "
+                   "latent=%lld or image=%lld", (long long)k->image, (long long)k->latent, (long long)(k->image / 8),
+                   (long long)(8 * k->latent));
+    if (encodes) divides(m, "vae.width", k->vae_width, GROUPS, "its norms have so many groups");
+    if (!full) return;
+    divides(m, "latent", k->latent, (int64_t)1 << (k->levels - 1), "each level of model.mult but the first halves it");
+    divides(m, "model.width", k->width, GROUPS, "its norms have so many groups");
+    divides(m, "struct.width", k->struct_width, GROUPS, "its norms have so many groups");
+    divides(m, "struct.out", k->struct_out, GROUPS, "its norms have so many groups");
+    for (int i = 0; i < k->levels; i++) {
+        if (i < k->attn_levels || i == k->levels - 1)
+            divides(m, "model.width * model.mult", k->width * k->mult[i], k->head_dim, "model.head_dim channels are a head");
+        if (i < k->attn_levels || i == k->levels - 1)
+            divides(m, "struct.width * struct.mult", k->struct_width * k->struct_mult[i], k->struct_heads,
+                    "struct.heads share them");
+    }
+}
+
 static pl_status config_of(pl_builder *b, pl_nn *m, sr_config *k)
 {
     const pl_config *c = pl_builder_config(b);
@@ -122,9 +153,12 @@ static pl_status config_of(pl_builder *b, pl_nn *m, sr_config *k)
     numbers(b, m, "struct.mult", k->levels, k->struct_mult);
     numbers(b, m, "model.context", 2, k->context);
     numbers(b, m, "vae.mult", SR_VAE_LEVELS, k->vae_mult);
-    if (pl_config_bool(c, "vae.encode") && k->image != 8 * k->latent)
-        pl_nn_fail(m, PL_ERR_CONFIG, "vae.encode: image (%lld) is 8 times latent (%lld)", (long long)k->image,
-                   (long long)k->latent);
+    int64_t canny[2] = {0, 0};
+    numbers(b, m, "canny", 2, canny);
+    if (canny[0] > canny[1])
+        pl_nn_fail(m, PL_ERR_CONFIG, "canny: the lower threshold comes first, got %lld and %lld", (long long)canny[0],
+                   (long long)canny[1]);
+    check_sizes(m, k, strcmp(pl_config_text(c, "part"), "full") == 0, pl_config_bool(c, "vae.encode"));
     return PL_OK;
 }
 
@@ -271,6 +305,8 @@ static pl_status build(pl_builder *b)
     if (full) pl_nn_set_trainable(pl_builder_store(b), pl_config_text(c, "frozen"), false);
     if (full && pl_config_bool(c, "seed_compat"))
         pl_nn_set_trainable(pl_builder_store(b), "edge.*,fusion.*,unet.inp.*", false);
+    if (full && pl_nn_count(pl_builder_store(b), NULL, true) == 0)
+        pl_nn_fail(m, PL_ERR_CONFIG, "frozen=%s leaves nothing to train", pl_config_text(c, "frozen"));
     pl_builder_minimise(b, loss);
 
     m = pl_builder_eval(b);

@@ -55,15 +55,20 @@ static pl_status config_of(pl_builder *b, pl_nn *m, wan_config *k)
                       .teacher_dtype = strcmp(pl_config_text(c, "teacher.dtype"), "bf16") == 0
                                            ? PL_BF16
                                            : m->dtype};
-    if (k->hidden % k->heads || k->teacher_dim % (2 * k->teacher_heads) || k->latent % 2) {
-        pl_nn_fail(m, PL_ERR_CONFIG,
-                   "heads must divide widths (student.hidden %lld by %d, teacher.dim %lld by twice "
-                   "%d), and latent (%lld) must be even",
-                   (long long)k->hidden, k->heads, (long long)k->teacher_dim, k->teacher_heads,
-                   (long long)k->latent);
-        return PL_ERR_CONFIG;
-    }
-    return PL_OK;
+    if (k->hidden % k->heads)
+        pl_nn_fail(m, PL_ERR_CONFIG, "student.hidden (%lld) must be a multiple of student.heads (%d)", (long long)k->hidden,
+                   k->heads);
+    else if (k->teacher_dim % (2 * k->teacher_heads))
+        pl_nn_fail(m, PL_ERR_CONFIG, "teacher.dim (%lld) must be a multiple of twice teacher.heads (%d): its positions turn "
+                   "pairs of channels", (long long)k->teacher_dim, k->teacher_heads);
+    else if (k->latent % 2)
+        pl_nn_fail(m, PL_ERR_CONFIG, "latent (%lld) must be even: the teacher sees patches of 2 x 2", (long long)k->latent);
+    else if (k->hidden % 2 || k->teacher_freq % 2)
+        pl_nn_fail(m, PL_ERR_CONFIG, "student.hidden (%lld) and teacher.freq (%lld) must be even: half of the time's features are "
+                   "sines, half cosines", (long long)k->hidden, (long long)k->teacher_freq);
+    else
+        return PL_OK;
+    return PL_ERR_CONFIG;
 }
 
 pl_val wan_broadcast_loss(pl_nn *m, pl_val out, pl_val target)

@@ -22,7 +22,7 @@
 
 #include <string.h>
 
-enum { MAX_CANDIDATES = 240, CLOSE = 400 }; /* CLOSE: rungs, and steps at which a plan is filled */
+enum { MAX_CANDIDATES = 600, CLOSE = 400 }; /* CLOSE: rungs, and steps at which a plan is filled */
 
 typedef struct candidate {
     pl_remat_plan *plan;
@@ -556,19 +556,54 @@ static pl_status pack_cheapest(pl_fit *f, uint64_t budget, pl_fitted **out)
     return PL_OK;
 }
 
+/* Of computing everything once. */
+static double base_cost(const pl_fit *f)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < f->core.n_ops; i++) sum += f->core.cost[i];
+    return sum;
+}
+
+/* What the search for the minimum finds, filled up to the budget, and what budgets between the minimum and this one
+ * find: chance may favour a smaller one, and near the minimum it decides most. */
+static pl_status climb_from_least(pl_fit *f, uint64_t budget, uint64_t effort)
+{
+    enum { SMALL = 1000, ANCHORS = 64 }; /* on large problems climbing takes a while: only from the minimum itself */
+    uint64_t step = f->core.n_ops <= SMALL ? f->minimum / ANCHORS + 1 : budget;
+    candidate *c;
+    for (uint64_t at = f->minimum; at < budget; at += step) PL_TRY(climb(f, at, effort));
+    PL_TRY(ask_core(f, &(candidate){.asked = f->core_least}, &c)); /* a cheap one, if it is as small */
+    if (c) PL_TRY(fill_up(f, budget, 0, c));
+    PL_TRY(shrink(f, &c));
+    return c && c->peak <= budget ? fill_up(f, budget, 0, c) : PL_OK;
+}
+
+/* Near the smallest arena rungs are far from each other beside what they decide, and the plan of the minimum is often
+ * cheaper than theirs. To know the minimum takes a while: a budget of more than twice the bound whose plan computes
+ * little again is far from it. */
+static pl_status looks_from_least(pl_fit *f, uint64_t budget, const pl_fitted *found, bool *look)
+{
+    enum { MUCH = 5, NEAR = 16 };
+    uint64_t least;
+    *look = !found || budget / 2 <= f->bound || found->extra_ns * MUCH > base_cost(f);
+    if (!*look) return PL_OK;
+    PL_TRY(pl_fit_minimum(f, &least));
+    *look = budget <= least + least / NEAR;
+    return PL_OK;
+}
+
 pl_status pl_fit_solve(pl_fit *f, uint64_t arena_budget, uint64_t effort, pl_fitted **out)
 {
-    uint64_t unused;
+    bool look;
     if (arena_budget < f->bound) return refuse(f, arena_budget);
     PL_TRY(climb(f, arena_budget, effort));
     PL_TRY(pack_cheapest(f, arena_budget, out));
-    if (*out) return PL_OK;
-    PL_TRY(pl_fit_minimum(f, &unused));
-    candidate *c;
-    PL_TRY(ask_core(f, &(candidate){.asked = f->core_least}, &c)); /* a cheap one, if it is as small */
-    if (c) PL_TRY(fill_up(f, arena_budget, 0, c));
-    PL_TRY(shrink(f, &c));
-    if (c && c->peak <= arena_budget) PL_TRY(fill_up(f, arena_budget, 0, c));
+    pl_status rc = looks_from_least(f, arena_budget, *out, &look);
+    if (rc == PL_OK && !look && *out) return PL_OK;
+    pl_fitted_free(*out);
+    *out = NULL;
+    PL_TRY(rc);
+    PL_TRY(climb_from_least(f, arena_budget, effort));
     PL_TRY(pack_cheapest(f, arena_budget, out));
     return *out ? PL_OK : refuse(f, arena_budget);
 }

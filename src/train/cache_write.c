@@ -273,6 +273,9 @@ static pl_status write_all(writer *w, pl_progress_fn progress, void *ctx)
     pl_run *r = w->r;
     for (int s = 0; s < 1 + r->encode_eval; s++) {
         w->stamp.samples[s] = pl_supply_size(r, (pl_subset)s);
+        PL_FAIL_IF(w->stamp.samples[s] == 0 && s == PL_SUBSET_EVAL, PL_ERR_CONFIG, "there are no eval samples: a cache "
+                   "wants some; a folder eval/, or a data.eval_share (%g now) that reaches some",
+                   pl_config_float(r->config, "data.eval_share"));
         PL_FAIL_IF(w->stamp.samples[s] == 0, PL_ERR_CONFIG, "the %s samples are endless, or there are none: a cache "
                    "wants a data set", pl_subset_name((pl_subset)s));
     }

@@ -129,32 +129,20 @@ static void choose_in_bucket(const pl_run *r, uint64_t seed, int64_t number, int
 }
 
 /* ---- all of one size ------------------------------------------------------------------------ */
-/* The sample at a position of the stream. Drawn with replacement, one comes more than once an epoch: the position
- * tells them apart. */
-static void sample_at(const pl_run *r, uint64_t seed, int64_t position, int64_t *sample, int64_t *pass)
+void pl__images_choose(const pl_run *r, uint64_t seed, int64_t number, int64_t pool, int64_t *samples, int64_t *passes)
 {
     const pl_image_set *set = r->images->set;
     int64_t size = pl_image_set_size(set, false);
-    bool weighted = pl_image_set_weighted(set);
-    *sample = weighted ? pl_image_set_draw(set, drawn(seed, SAMPLES, position)) : pl__sample_at(seed, size, position);
-    *pass = weighted ? position : position / size;
-}
-
-void pl__images_incoming(const pl_run *r, uint64_t seed, int64_t number, int64_t i, int64_t *sample, int64_t *pass)
-{
-    sample_at(r, seed, pl__ranks_position(r, number, i), sample, pass);
-}
-
-void pl__images_choose(const pl_run *r, uint64_t seed, int64_t number, int64_t *samples, int64_t *passes)
-{
     if (r->n_variants) {
         choose_in_bucket(r, seed, number, samples, passes);
         return;
     }
     for (int64_t i = 0; i < r->micro; i++) {
-        int64_t p = pl_pool_source(seed, pl_config_int(r->config, "data.pool"), pl__run_batch(r),
-                                   pl__ranks_position(r, number, i));
-        sample_at(r, seed, p, &samples[i], &passes[i]);
+        int64_t p = pl_pool_source(seed, pool, pl__run_batch(r), pl__ranks_position(r, number, i));
+        bool weighted = pl_image_set_weighted(set);
+        samples[i] = weighted ? pl_image_set_draw(set, drawn(seed, SAMPLES, p)) : pl__sample_at(seed, size, p);
+        /* Drawn with replacement, a sample comes more than once an epoch: the position tells them apart. */
+        passes[i] = weighted ? p : p / size;
     }
 }
 

@@ -196,18 +196,6 @@ static void close_makers(pl_run *r)
     pl_sys_free(m->makers);
 }
 
-/* ---- opening -------------------------------------------------------------------------------- */
-static pl_status check_pool(const pl_run *r)
-{
-    int64_t pool = pl_config_int(r->config, "data.pool"), batch = pl__run_batch(r);
-    if (!pool) return PL_OK;
-    PL_FAIL_IF(r->n_variants, PL_ERR_CONFIG, "data.pool and data.buckets do not go together");
-    PL_FAIL_IF(batch > PL_POOL_BATCH || pool < batch, PL_ERR_CONFIG,
-               "data.pool=%lld with a batch of %lld: the pool holds at least a batch, which has at most %d samples",
-               (long long)pool, (long long)batch, PL_POOL_BATCH);
-    return PL_OK;
-}
-
 /* What is erased becomes 0, which may lie between two bytes. */
 bool pl__images_as_bytes(const pl_run *r, const char *name, const pl_type *type, float *low, float *high)
 {
@@ -288,7 +276,6 @@ static pl_status open_set(pl_run *r, struct pl_images *m, int threads)
     PL_TRY(pl_image_set_open(&o, &m->set));
     PL_FAIL_IF(pl_image_set_size(m->set, false) == 0, PL_ERR_DATA,
                "%s: no image is left for training", path);
-    PL_TRY(check_pool(r));
     PL_TRY(open_makers(r, m, threads));
     return r->n_variants ? pl__images_sort(r) : PL_OK;
 }
@@ -325,15 +312,14 @@ static void write_label(void *to, const pl_type *t, int i, int64_t label)
     else if (t->dtype == PL_F32) ((float *)to)[i] = (float)label;
 }
 
-/* One sample into row i. */
-static pl_status read_sample(pl_run *r, const pl_images_job *j, int64_t i, int64_t sample, int64_t pass, int thread)
+static pl_status read_one(pl_run *r, const pl_images_job *j, int64_t i, int thread)
 {
     const pl_image_feed *f = r->recipe->images;
     pl_image_read read = {.eval = j->subset == PL_SUBSET_EVAL,
                           .want_text = f->text != NULL,
                           .seed = (uint64_t)pl_config_int(r->config, "seed"),
-                          .epoch = pass,
-                          .sample = sample,
+                          .epoch = j->passes[i],
+                          .sample = j->samples[i],
                           .thread = thread};
     pl_pixels to[PL_MAX_IMAGES + 1];
     for (int k = 0; k < r->images->n; k++) {
@@ -362,45 +348,6 @@ static pl_status read_sample(pl_run *r, const pl_images_job *j, int64_t i, int64
     void *label = f->label ? pl_batch_input(j->batch, f->label, &t) : NULL;
     if (label) write_label(label, &t, (int)i, read.label);
     return pl__text_write(r, read.caption, i, j->batch);
-}
-
-/* ---- inputs that pass by the pool ---- */
-/* A batch of which only some inputs are there. */
-typedef struct part_of {
-    pl_batch *all;
-    const char *const *names;
-    bool named; /* those of the list; else all others */
-} part_of;
-
-static void *find_part(void *ctx, const char *name, pl_type *type)
-{
-    const part_of *p = ctx;
-    bool in = false;
-    for (const char *const *n = p->names; *n && !in; n++) in = strcmp(*n, name) == 0;
-    return in == p->named ? pl_batch_input(p->all, name, type) : NULL;
-}
-
-static bool passes_by(const pl_run *r, const pl_images_job *j)
-{
-    const pl_image_feed *f = r->recipe->images;
-    return f->unpooled && j->number >= 0 && !r->n_variants && pl_config_int(r->config, "data.pool") &&
-           pl_config_bool(r->config, f->unpooled_if);
-}
-
-static pl_status read_one(pl_run *r, const pl_images_job *j, int64_t i, int thread)
-{
-    if (!passes_by(r, j)) return read_sample(r, j, i, j->samples[i], j->passes[i], thread);
-    for (int named = 0; named < 2; named++) {
-        part_of part = {j->batch, r->recipe->images->unpooled, named};
-        pl_batch batch = {.find = find_part, .find_ctx = &part};
-        pl_images_job of = *j;
-        int64_t sample = j->samples[i], pass = j->passes[i];
-        of.batch = &batch;
-        if (named)
-            pl__images_incoming(r, (uint64_t)pl_config_int(r->config, "seed"), j->number, i, &sample, &pass);
-        PL_TRY(read_sample(r, &of, i, sample, pass, thread));
-    }
-    return PL_OK;
 }
 
 /* A thread's share of a batch: every n-th sample. */

@@ -35,11 +35,9 @@ int64_t pl__images_size(const pl_run *r, pl_subset subset);
 pl_status pl__images_sort(pl_run *r) PL_MUST_USE;
 /* The bucket of a step's batch. */
 int pl__images_bucket(const pl_run *r, int64_t step);
-/* The samples of training batch `number`, and their passes: how often each has come before (drawn with
- * replacement: their position). */
-void pl__images_choose(const pl_run *r, uint64_t seed, int64_t number, int64_t *samples, int64_t *passes);
-/* Sample i of training batch `number` as it came in, before any pool. */
-void pl__images_incoming(const pl_run *r, uint64_t seed, int64_t number, int64_t i, int64_t *sample, int64_t *pass);
+/* The samples of training batch `number`, which a pool of that size gives (0: none), and their passes: how often each
+ * has come before (drawn with replacement: their position). */
+void pl__images_choose(const pl_run *r, uint64_t seed, int64_t number, int64_t pool, int64_t *samples, int64_t *passes);
 /* How many of the first `total` evaluation samples are of a bucket, and the i-th of these. */
 int64_t pl__images_eval_rows(const pl_run *r, int bucket, int64_t total);
 int64_t pl__images_eval_at(const pl_run *r, int bucket, int64_t i);
@@ -53,7 +51,6 @@ typedef struct pl_images_job {
     pl_batch *batch;
     int thread, n_threads;
     bool bytes; /* images that pl__images_as_bytes tells of are written so */
-    int64_t number; /* of the training batch, -1: none; for what passes by the pool */
 } pl_images_job;
 /* Whether an f32 input is fed with images whose every value is one of 256: its bytes then say it all, in a
  * quarter of the memory, and pl_bytes_widen with low and high makes the input of them. */

@@ -163,7 +163,7 @@ const pl_config_entry pl_engine_schema[] = {
     {"data.erase", PL_CONFIG_FLOAT, "0", 0, 1, NULL,
      "Images: probability that a rectangle of the image is erased."},
     {"data.pool", PL_CONFIG_INT, "0", 0, 1e9, NULL,
-     "Images: batches are drawn from a pool of so many samples, which those that come next replace."},
+     "Batches are drawn from a pool of so many samples, which those that come next replace."},
     {"data.buckets", PL_CONFIG_TEXTS, "null", 0, 0, NULL,
      "Images: sizes of batches, height x width: [512x512, 448x576]; [auto]: by data.bucket_*."},
     {"data.bucket_area", PL_CONFIG_INT, "null", 1, 4e9, NULL,

@@ -219,21 +219,23 @@ int pl_supply_bucket(const pl_run *r, int64_t step)
     return r->n_variants && r->images ? pl__images_bucket(r, step) : 0;
 }
 
-/* The samples of training batch `number`, and how often each has come before. */
-static void choose_samples(pl_run *r, int64_t number, int64_t *samples, int64_t *passes)
+/* The samples of training batch `number`, and how often each has come before; as they come in, or as the pool
+ * (data.pool) gives them. */
+static void choose_samples(pl_run *r, int64_t number, bool pooled, int64_t *samples, int64_t *passes)
 {
     uint64_t seed = (uint64_t)pl_config_int(r->config, "seed");
-    int64_t size = pl_supply_size(r, PL_SUBSET_TRAIN), first = pl__ranks_position(r, number, 0);
+    int64_t size = pl_supply_size(r, PL_SUBSET_TRAIN), pool = pooled ? pl_config_int(r->config, "data.pool") : 0;
     if (r->images) {
-        pl__images_choose(r, seed, number, samples, passes);
+        pl__images_choose(r, seed, number, pool, samples, passes);
         return;
     }
     pl_fold f;
     bool left_out = folded(r, &f);
     for (int64_t i = 0; i < r->micro; i++) {
-        samples[i] = size <= 0 ? first + i : pl__sample_at(seed, size, first + i);
+        int64_t p = pl_pool_source(seed, pool, pl__run_batch(r), pl__ranks_position(r, number, i));
+        samples[i] = size <= 0 ? p : pl__sample_at(seed, size, p);
         if (left_out && samples[i] >= f.begin) samples[i] += f.end - f.begin;
-        passes[i] = size <= 0 ? 0 : (first + i) / size;
+        passes[i] = size <= 0 ? 0 : p / size;
     }
 }
 
@@ -268,7 +270,7 @@ static pl_status check_input(pl_run *r, pl_subset subset, const int64_t *samples
 typedef struct job {
     pl_subset subset;
     int bucket;
-    const int64_t *samples, *passes;
+    int64_t *samples, *passes;
     pl_batch *batch;
     const pl_program *program; /* whose inputs these are; NULL: those of the ring */
     int thread, n_threads;     /* of images that may work on it */
@@ -288,12 +290,12 @@ static pl_status check_finite(pl_run *r, const job *j)
     return PL_OK;
 }
 
-static pl_status read_into(pl_run *r, const job *j)
+static pl_status read_samples(pl_run *r, const job *j)
 {
     int n = (int)r->micro;
     if (r->images) {
         pl_images_job images = {j->subset, j->bucket, j->samples, j->passes, j->batch, j->thread,
-                                j->n_threads, !j->program && r->supply->bytes_form, j->number};
+                                j->n_threads, !j->program && r->supply->bytes_form};
         return pl__images_read(r, &images);
     }
     bool prompts = r->texts && pl__prompts_wanted(r);
@@ -311,6 +313,39 @@ static pl_status read_into(pl_run *r, const job *j)
     return pl_config_bool(r->config, "data.allow_nonfinite") ? PL_OK : check_finite(r, j);
 }
 
+/* ---- inputs that pass by the pool ---- */
+/* A batch of which only some inputs are there. */
+typedef struct part_of {
+    pl_batch *all;
+    const char *const *names;
+    bool named; /* those of the list; else all others */
+} part_of;
+
+static void *find_part(void *ctx, const char *name, pl_type *type)
+{
+    const part_of *p = ctx;
+    bool in = false;
+    for (const char *const *n = p->names; *n && !in; n++) in = strcmp(*n, name) == 0;
+    return in == p->named ? pl_batch_input(p->all, name, type) : NULL;
+}
+
+/* What a batch has of the pool's samples, then what it has of those that have just come in. */
+static pl_status read_into(pl_run *r, const job *j)
+{
+    const pl_image_feed *f = r->recipe->images;
+    bool apart = f && f->unpooled && j->number >= 0 && pl_config_int(r->config, "data.pool") &&
+                 pl_config_bool(r->config, f->unpooled_if);
+    if (!apart) return read_samples(r, j);
+    part_of part = {j->batch, f->unpooled, false};
+    pl_batch batch = {.find = find_part, .find_ctx = &part};
+    job of = *j;
+    of.batch = &batch;
+    PL_TRY(read_samples(r, &of));
+    part.named = true;
+    choose_samples(r, j->number, false, of.samples, of.passes);
+    return read_samples(r, &of);
+}
+
 static pl_status fill_ring(void *ctx, int64_t number, void *buffer, int worker)
 {
     pl_run *r = ctx;
@@ -318,7 +353,7 @@ static pl_status fill_ring(void *ctx, int64_t number, void *buffer, int worker)
     ring_inputs where = {&r->supply->layouts[bucket], buffer};
     pl_batch batch = {.find = find_ring_input, .find_ctx = &where};
     int64_t *samples = (void *)((char *)buffer + where.layout->samples_at), *passes = samples + r->micro;
-    choose_samples(r, number, samples, passes);
+    choose_samples(r, number, true, samples, passes);
     return read_into(r, &(job){PL_SUBSET_TRAIN, bucket, samples, passes, &batch, NULL, worker, 1, number});
 }
 
@@ -437,7 +472,7 @@ pl_status pl_supply_read(pl_run *r, pl_program *p, int64_t number)
     pl_supply *s = r->supply;
     int bucket = pl_supply_bucket(r, number / r->parts);
     if (!s->loader) {
-        choose_samples(r, number, s->samples, s->passes);
+        choose_samples(r, number, true, s->samples, s->passes);
         return read_now(r, PL_SUBSET_TRAIN, bucket, p, number);
     }
     PL_TRY(hold(s, number));
@@ -521,6 +556,17 @@ static pl_status open_source(pl_run *r)
     return pl__recipe_data_open(r);
 }
 
+static pl_status check_pool(const pl_run *r)
+{
+    int64_t pool = pl_config_int(r->config, "data.pool"), batch = pl__run_batch(r);
+    if (!pool) return PL_OK;
+    PL_FAIL_IF(r->n_variants, PL_ERR_CONFIG, "data.pool and data.buckets do not go together");
+    PL_FAIL_IF(batch > PL_POOL_BATCH || pool < batch, PL_ERR_CONFIG,
+               "data.pool=%lld with a batch of %lld: the pool holds at least a batch, which has at most %d samples",
+               (long long)pool, (long long)batch, PL_POOL_BATCH);
+    return PL_OK;
+}
+
 pl_status pl_supply_open(pl_run *r)
 {
     pl_supply *in = pl_sys_alloc(sizeof *in);
@@ -528,6 +574,7 @@ pl_status pl_supply_open(pl_run *r)
     r->supply = in;
     in->workers = workers_of(r);
     PL_TRY(lay_out(r, in));
+    PL_TRY(check_pool(r));
     PL_TRY(open_source(r));
     if (!r->images && !r->encode) PL_TRY(pl__fold_check(r->config, source_size(r, PL_SUBSET_TRAIN)));
     PL_FAIL_IF(pl_supply_lacks(r, PL_SUBSET_TRAIN), PL_ERR_DATA, "data.path %s: no sample is left for training",
