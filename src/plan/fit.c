@@ -377,9 +377,12 @@ static pl_status make_fitted(pl_fit *f, candidate *c, pl_fitted **out)
 
 /* ---- the minimum ------------------------------------------------------------------------ */
 /* The plan of the least core budget. Earlier finds are left out of it, so that another process that looks
- * for the minimum first finds the same one. *c is NULL when there is none. */
+ * for the minimum first finds the same one. *c is NULL when there is none. Where weights are most of what lies in
+ * memory, what recomputation reads of them after their update makes its true peak much larger than the core's: then
+ * the best of some larger core budgets is taken. */
 static pl_status shrink(pl_fit *f, candidate **c)
 {
+    enum { LOOKS = 4 };
     pl_remat_opts o = PL_REMAT_OPTS_INIT;
     o.effort = 0;
     o.off = PL_REMAT_NO_EXACT;
@@ -391,7 +394,17 @@ static pl_status shrink(pl_fit *f, candidate **c)
         else pl_remat_plan_free(least.plan);
     }
     PL_TRY(ask_core(f, &(candidate){.asked = f->core_least, .alone = true}, c));
-    return *c ? measure(f, *c) : PL_OK;
+    if (!*c) return PL_OK;
+    PL_TRY(measure(f, *c));
+    uint64_t least = f->core_least, all = f->core_keep_all;
+    if ((*c)->peak + f->shift <= least + least / 8 || all <= least) return PL_OK;
+    for (uint64_t i = 1; i <= LOOKS; i++) {
+        candidate *next;
+        PL_TRY(ask_core(f, &(candidate){.asked = least + (all - least) / (LOOKS + 1) * i}, &next));
+        if (next) PL_TRY(measure(f, next));
+        if (next && next->peak < (*c)->peak) *c = next;
+    }
+    return PL_OK;
 }
 
 pl_status pl_fit_minimum(pl_fit *f, uint64_t *arena_bytes)
