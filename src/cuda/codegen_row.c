@@ -10,8 +10,8 @@
  *
  * Sums of columns beside (PL_CG_LANES warps, one row each at a time): a block takes a part of the
  * rows as a sheet's block does, lane after lane in the same order, and keeps its columns' sums in
- * registers meanwhile. Those leave room for few warps, so a lane sends for its next row, into shared memory,
- * before it computes the one that came.
+ * registers meanwhile. Those leave room for few warps, so a lane sends for its next row, into shared memory
+ * and, what does not fit there or is one value for the row, into registers, before it computes the one that came.
  *
  * Stages: each takes the elements once. Stage k gives the reductions whose operands need those
  * before; a variance takes a stage of its own, after its mean. The last stage stores.
