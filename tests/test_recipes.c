@@ -34,6 +34,14 @@ TEST(recipes_parameters)
         const char *preset, *override, *pattern;
         int64_t all, trained;
     } known[] = {
+        {"cloud/full", NULL, NULL, 536846, 536846},
+        {"cloud/memory_optimized", NULL, NULL, 143886, 143886},
+        /* 503,821 without attention over time; two graph layers of 8 x 256 and 256; Mamba of 256, 16 states; two LSTM
+         * layers of 256; convolutions and a head without norms. */
+        {"cloud/full", "architecture.name=gnn", NULL, 1559821, 1559821},
+        {"cloud/full", "architecture.name=ssm", NULL, 941581, 941581},
+        {"cloud/full", "architecture.name=lstm", NULL, 1556493, 1556493},
+        {"cloud/full", "architecture.name=cnn", NULL, 468481, 468481},
         {"lgt/full", NULL, NULL, 20337668, 20337668},
         {"lgt/full", "model.block=adagn", NULL, 20870660, 20870660},
         {"lgt/full", "model.decoder_blocks=5", NULL, 22280196, 22280196},

@@ -828,14 +828,22 @@ static pl_status trace_numbers(pl_run *r, const pl_step_info *info, pl_status rc
             found ? found : "none of this step's own, look at its inputs");
 }
 
-/* What the training program's update tells, before a later program takes the arena. Returns "nonfinite". */
-static double read_update(pl_run *r, pl_step_info *info)
+/* What the training program's update tells, before a later program takes the arena. */
+static void read_update(pl_run *r, pl_step_info *info)
 {
     info->lr = scalar_output(r, updater(r), "lr");
     info->grad_norm = scalar_output(r, updater(r), "grad_norm");
     info->loss_scale = scalar_output(r, updater(r), "loss_scale");
     info->skipped = scalar_output(r, updater(r), "skipped") > 0;
-    return scalar_output(r, r->train, "nonfinite");
+}
+
+/* Of all micro-batches; NaN if the training program has no such output. Its terms were read before the update took
+ * the arena. */
+static double nonfinite_outputs(const pl_run *r, const pl_step_info *info)
+{
+    for (int i = 0; i < info->n_terms; i++)
+        if (strcmp(info->term_name[i], "nonfinite") == 0) return info->term[i] * (double)r->parts;
+    return (double)NAN;
 }
 
 pl_status pl_run_step(pl_run *r, pl_step_info *info)
@@ -845,12 +853,12 @@ pl_status pl_run_step(pl_run *r, pl_step_info *info)
     memset(info, 0, sizeof *info);
     pl__variant_select(r, pl_supply_bucket(r, r->steps_done));
     if (r->trace_nan) pl_session_watch(r->session, true);
-    double bad = NAN;
     for (int i = 0; i < r->n_turns; i++) {
         if (!pl__turn_runs(&r->turn[i], r->steps_done)) continue;
         PL_TRY(take_turn(r, &r->turn[i], info));
-        if (r->turn[i].run == r->train) bad = read_update(r, info);
+        if (r->turn[i].run == r->train) read_update(r, info);
     }
+    double bad = nonfinite_outputs(r, info);
     r->steps_done++;
     info->step = pl_run_steps_done(r);
     info->epoch = size > 0 ? (double)(r->steps_done * pl__run_batch(r)) / (double)size : 0;
