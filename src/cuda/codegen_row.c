@@ -8,33 +8,17 @@
  * and groups with many operands, read again instead. Which element a thread adds in which order
  * depends on N alone, so the bits do not depend on the choice.
  *
- * Sums of columns beside (PL_CG_LANES warps, one row each at a time): a block takes a part of the
- * rows as a sheet's block does, lane after lane in the same order, and keeps its columns' sums in
- * registers meanwhile. Those leave room for few warps, so a lane sends for its next row, into shared memory,
- * before it computes the one that came.
+ * Sums of columns beside the rows: codegen_beside.c.
  *
  * Stages: each takes the elements once. Stage k gives the reductions whose operands need those
  * before; a variance takes a stage of its own, after its mean. The last stage stores.
  */
-#include "cuda/codegen_int.h"
+#include "cuda/codegen_row.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_STAGES = 64, KEEP_REGS = 64, RAW_REGS = 128, EARLY_REGS = 16, SHARED_BYTES = 48 << 10 };
-
-typedef struct stages {
-    const pl_cg_pass *p;
-    const int *dep;
-    int *phase;     /* per instruction: reductions that must be done before */
-    bool *need;     /* [stage][instruction]: elements' values wanted */
-    bool *kept;     /* per instruction: in registers from its first stage on */
-    bool raw;       /* chunks stay in registers */
-    int *ahead;     /* per LOAD: 1 + where in shared memory its next row comes to; 0: it is read when it is wanted */
-    int shared;     /* bytes of that */
-    bool *early;    /* per LOAD: its next row comes to registers */
-    int n;
-} stages;
+enum { MAX_STAGES = 64, KEEP_REGS = 64, RAW_REGS = 128 };
 
 /* ---- sinks as row values ---------------------------------------------------------------- */
 
@@ -53,7 +37,7 @@ static bool wants_var(const pl_cg_pass *p, int i)
 
 /* phase: number of the stage in which the value can first be had. A reduction of values of
  * phase k is had in phase k + 1; a variance one later. */
-static void find_phases(stages *t)
+static void find_phases(pl_cg_stages *t)
 {
     const pl_cg_pass *p = t->p;
     t->n = 1;
@@ -70,7 +54,7 @@ static void find_phases(stages *t)
     }
 }
 
-static void mark(stages *t, int stage, int i)
+static void mark(pl_cg_stages *t, int stage, int i)
 {
     const pl_cg_pass *p = t->p;
     bool *need = t->need + (size_t)stage * (size_t)p->n_instr;
@@ -85,7 +69,7 @@ static void mark(stages *t, int stage, int i)
     }
 }
 
-static bool find_needs(stages *t)
+static bool find_needs(pl_cg_stages *t)
 {
     const pl_cg_pass *p = t->p;
     if (t->n > MAX_STAGES) return false;
@@ -124,7 +108,7 @@ static int cost_of(pl_scalar_fn f)
 }
 
 /* Stages that want i; *first is the first. */
-static int wanted(const stages *t, int i, int *first)
+static int wanted(const pl_cg_stages *t, int i, int *first)
 {
     int n = 0;
     for (int s = t->n - 1; s >= 0; s--)
@@ -136,7 +120,7 @@ static int wanted(const stages *t, int i, int *first)
 }
 
 /* Forgets what later stages wanted only for the sake of kept values. */
-static void refresh(stages *t)
+static void refresh(pl_cg_stages *t)
 {
     const pl_cg_pass *p = t->p;
     for (int s = 0; s < t->n; s++) {
@@ -161,7 +145,7 @@ static void refresh(stages *t)
     }
 }
 
-static void find_kept(stages *t)
+static void find_kept(pl_cg_stages *t)
 {
     const pl_cg_pass *p = t->p;
     int elems = p->steps * p->vec, raw = 0, room = KEEP_REGS;
@@ -199,7 +183,7 @@ static bool one_a_chunk(const pl_cg_pass *p, int i)
 }
 
 /* <to><i><tail>, which holds a chunk as it is in memory. */
-static void declare_raw(pl_cg *w, int i, const char *to, const char *tail)
+void pl_cg_row_declare(pl_cg *w, int i, const char *to, const char *tail)
 {
     const char *mem = pl_cg_mem(w->p->instr[i].dtype);
     if (pl_cg_word(w->p, i))
@@ -212,12 +196,12 @@ static void declare_raw(pl_cg *w, int i, const char *to, const char *tail)
         pl_cg_put(w, "p_vec<%s, V> %s%d%s;\n", mem, to, i, tail);
 }
 
-static bool held(const stages *t, int i)
+static bool held(const pl_cg_stages *t, int i)
 {
     return t->raw && t->dep[i] & PL_CG_DEP_O;
 }
 
-static void put_load(pl_cg *w, int i, const char *to)
+void pl_cg_row_load(pl_cg *w, int i, const char *to)
 {
     const pl_cg_pass *p = w->p;
     int k = p->instr[i].operand;
@@ -229,7 +213,7 @@ static void put_load(pl_cg *w, int i, const char *to)
     pl_cg_load(w, k, to, base);
 }
 
-static void open_chunks(pl_cg *w, bool fixed)
+void pl_cg_row_chunks(pl_cg *w, bool fixed)
 {
     if (fixed)
         pl_cg_put(w, "_Pragma(\"unroll\") for (int c = 0; c < STEPS; c++) {\n");
@@ -242,35 +226,35 @@ static void open_chunks(pl_cg *w, bool fixed)
     pl_cg_coords(w, PL_CG_INNER, 0, pl_cg_rank(w->p, PL_CG_INNER), "e_", "i");
 }
 
-static bool stays(const stages *t, int i)
+bool pl_cg_row_stays(const pl_cg_stages *t, int i)
 {
     const pl_cg_pass *p = t->p;
     return p->used[i] && p->instr[i].code == PL_FORM_LOAD && t->dep[i] & PL_CG_DEP_J && held(t, i);
 }
 
 /* All chunks of operands that stay and have not come ahead. */
-static void put_held(pl_cg *w, const stages *t)
+static void put_held(pl_cg *w, const pl_cg_stages *t)
 {
     const pl_cg_pass *p = w->p;
     bool any = false;
     for (int i = 0; i < p->n_instr; i++)
-        if (stays(t, i) && !t->ahead[i] && !t->early[i]) {
-            declare_raw(w, i, "q", "[STEPS]");
+        if (pl_cg_row_stays(t, i) && !t->ahead[i] && !t->early[i]) {
+            pl_cg_row_declare(w, i, "q", "[STEPS]");
             any = true;
         }
     if (!any) return;
-    open_chunks(w, true);
+    pl_cg_row_chunks(w, true);
     for (int i = 0; i < p->n_instr; i++)
-        if (stays(t, i) && !t->ahead[i] && !t->early[i]) {
+        if (pl_cg_row_stays(t, i) && !t->ahead[i] && !t->early[i]) {
             char to[24];
             snprintf(to, sizeof to, "q%d[c]", i);
-            put_load(w, i, to);
+            pl_cg_row_load(w, i, to);
         }
     pl_cg_put(w, "}\n}\n");
 }
 
 /* One element for the row: no part of its offset is the inner set's. */
-static void put_row_load(pl_cg *w, int i, const char *to)
+void pl_cg_row_one(pl_cg *w, int i, const char *to)
 {
     char base[24];
     snprintf(base, sizeof base, "b%d", w->p->instr[i].operand);
@@ -278,7 +262,7 @@ static void put_row_load(pl_cg *w, int i, const char *to)
 }
 
 /* Values of a row that can be had in this stage. */
-static void put_uniform(pl_cg *w, const stages *t, int stage)
+static void put_uniform(pl_cg *w, const pl_cg_stages *t, int stage)
 {
     const pl_cg_pass *p = w->p;
     for (int i = 0; i < p->n_instr; i++) {
@@ -290,7 +274,7 @@ static void put_uniform(pl_cg *w, const stages *t, int stage)
             snprintf(raw, sizeof raw, "q%d", i);
             if (!t->early[i]) {
                 pl_cg_put(w, "%s q%d;\n", pl_cg_mem(x->dtype), i);
-                put_row_load(w, i, to);
+                pl_cg_row_one(w, i, to);
             }
             pl_cg_put(w, "const %s v%d = ", pl_cg_reg(x->dtype), i);
             pl_cg_from(w, x->dtype, raw);
@@ -305,7 +289,7 @@ static void put_uniform(pl_cg *w, const stages *t, int stage)
 }
 
 /* The values of one element that a stage wants. */
-static void put_elements(pl_cg *w, const stages *t, int stage)
+static void put_elements(pl_cg *w, const pl_cg_stages *t, int stage)
 {
     const pl_cg_pass *p = w->p;
     const bool *need = t->need + (size_t)stage * (size_t)p->n_instr;
@@ -340,7 +324,7 @@ static void put_elements(pl_cg *w, const stages *t, int stage)
     }
 }
 
-static void put_fresh_loads(pl_cg *w, const stages *t, int stage)
+static void put_fresh_loads(pl_cg *w, const pl_cg_stages *t, int stage)
 {
     const pl_cg_pass *p = w->p;
     const bool *need = t->need + (size_t)stage * (size_t)p->n_instr;
@@ -348,13 +332,13 @@ static void put_fresh_loads(pl_cg *w, const stages *t, int stage)
         if (need[i] && p->instr[i].code == PL_FORM_LOAD && !held(t, i)) {
             char to[24];
             snprintf(to, sizeof to, "q%d", i);
-            declare_raw(w, i, "q", "");
-            put_load(w, i, to);
+            pl_cg_row_declare(w, i, "q", "");
+            pl_cg_row_load(w, i, to);
         }
 }
 
 /* Sums that this stage adds up: those of phase stage + 1, and variances of phase stage. */
-static bool sums_in(const stages *t, int i, int stage, bool *var)
+static bool sums_in(const pl_cg_stages *t, int i, int stage, bool *var)
 {
     const pl_cg_pass *p = t->p;
     if (!is_row_sum(p, i)) return false;
@@ -438,7 +422,7 @@ static void put_sum_end(pl_cg *w, int i, bool var)
     snprintf(w->ref[k], sizeof *w->ref, "v%d", k);
 }
 
-static void put_sums_end(pl_cg *w, const stages *t, int stage)
+static void put_sums_end(pl_cg *w, const pl_cg_stages *t, int stage)
 {
     bool any = false, var = false;
     for (int i = 0; i < w->p->n_instr; i++)
@@ -451,7 +435,7 @@ static void put_sums_end(pl_cg *w, const stages *t, int stage)
         if (sums_in(t, i, stage, &var)) put_sum_end(w, i, var);
 }
 
-static void put_stage(pl_cg *w, const stages *t, int stage)
+static void put_stage(pl_cg *w, const pl_cg_stages *t, int stage)
 {
     const pl_cg_pass *p = w->p;
     bool last = stage == t->n - 1, any = false, var = false;
@@ -463,7 +447,7 @@ static void put_stage(pl_cg *w, const stages *t, int stage)
         }
     for (int s = 0; s < p->n_sink; s++) any |= last && p->sink[s].kind != PL_FORM_ROWS;
     if (!any) return;
-    open_chunks(w, p->steps > 0);
+    pl_cg_row_chunks(w, p->steps > 0);
     put_fresh_loads(w, t, stage);
     for (int s = 0; last && s < p->n_sink; s++)
         if (p->sink[s].kind == PL_FORM_STORE)
@@ -511,7 +495,7 @@ static void put_rows(pl_cg *w)
 }
 
 /* Where a row's operands begin. */
-static void put_bases(pl_cg *w)
+void pl_cg_row_bases(pl_cg *w)
 {
     const pl_cg_pass *p = w->p;
     pl_cg_coords(w, PL_CG_OUTER, 0, pl_cg_rank(p, PL_CG_OUTER), "o_", "o");
@@ -524,19 +508,19 @@ static void put_bases(pl_cg *w)
     }
 }
 
-/* Registers of what stays for a row and of columns' sums. */
-static int registers(const stages *t)
+/* Registers of what pl_cg_row_stays for a row and of columns' sums. */
+static int registers(const pl_cg_stages *t)
 {
     const pl_cg_pass *p = t->p;
     int elems = p->steps * p->vec, n = 0;
     for (int i = 0; i < p->n_instr; i++)
-        if (t->kept[i] || stays(t, i))
+        if (t->kept[i] || pl_cg_row_stays(t, i))
             n += t->kept[i] ? elems : elems * (int)pl_dtype_bytes(p->instr[i].dtype) / 4;
     for (int s = 0; s < p->n_sink; s++) n += elems * (p->sink[s].kind == PL_FORM_REDUCE && pl_cg_twin(p, s) == s);
     return n;
 }
 
-static void put_head(pl_cg *w, const stages *t)
+static void put_head(pl_cg *w, const pl_cg_stages *t)
 {
     enum { TWO_BLOCKS = 100, MUCH = 32 << 10 }; /* registers; bytes under way with which one block will do */
     const pl_cg_pass *p = w->p;
@@ -556,157 +540,7 @@ static void put_head(pl_cg *w, const stages *t)
     pl_cg_put(w, "const I row_ = (I)blockIdx.x * %d + (I)threadIdx.x / T;\n", p->ty);
     pl_cg_put(w, "const bool on_ = row_ < a.s[%d];\nconst I o_ = on_ ? row_ : a.s[%d] - 1;\n",
               rows, rows);
-    put_bases(w);
-}
-
-/* ---- columns beside --------------------------------------------------------------------- */
-
-static int chunk_bytes(const pl_cg_pass *p, int i)
-{
-    return p->vec * (int)pl_dtype_bytes(p->op[p->instr[i].operand].dtype);
-}
-
-/* What can come ahead: whole words as far as shared memory goes, the rest as far as registers do. */
-static void find_ahead(stages *t)
-{
-    const pl_cg_pass *p = t->p;
-    int room = EARLY_REGS;
-    for (int i = 0; p->columns && i < p->n_instr; i++) {
-        if (p->used[i] && p->instr[i].code == PL_FORM_LOAD && !(t->dep[i] & PL_CG_DEP_J)) t->early[i] = true;
-        if (!stays(t, i)) continue;
-        const pl_cg_operand *o = &p->op[p->instr[i].operand];
-        int chunk = chunk_bytes(p, i), bytes = PL_CG_LANES * p->steps * p->tx * chunk, regs = p->steps * chunk / 4;
-        bool words = pl_cg_access_of(p, o, p->vec) == PL_CG_VECTOR && !o->bits && (chunk == 4 || chunk == 8 || chunk == 16);
-        if (!words) continue;
-        if (t->shared + bytes <= SHARED_BYTES) {
-            t->ahead[i] = 1 + t->shared;
-            t->shared += bytes;
-        } else if (regs <= room) {
-            t->early[i] = true;
-            room -= regs;
-        }
-    }
-}
-
-static bool sends(const stages *t)
-{
-    bool any = t->shared > 0;
-    for (int i = 0; i < t->p->n_instr; i++) any |= t->early[i];
-    return any;
-}
-
-/* Sends for row r_, if there is one. */
-static void put_send(pl_cg *w, const stages *t)
-{
-    const pl_cg_pass *p = w->p;
-    char to[24];
-    pl_cg_put(w, "if (r_ < hi_) {\nconst I o_ = lead_ * A_ + r_;\n");
-    put_bases(w);
-    open_chunks(w, true);
-    for (int i = 0; i < p->n_instr; i++) {
-        int k = p->instr[i].operand, chunk = chunk_bytes(p, i);
-        if (t->early[i] && t->dep[i] & PL_CG_DEP_J) {
-            snprintf(to, sizeof to, "n%d[c]", i);
-            put_load(w, i, to);
-        }
-        if (!t->ahead[i]) continue;
-        pl_cg_put(w, "p_send<%d>(sm_ + %d + ((lane_ * STEPS + c) * T + t_) * %d, P%d + (b%d", chunk, t->ahead[i] - 1, chunk, k, k);
-        pl_cg_offset(w, k, PL_CG_INNER);
-        pl_cg_put(w, "));\n");
-    }
-    pl_cg_put(w, "}\n}\n");
-    for (int i = 0; i < p->n_instr; i++)
-        if (t->early[i] && !(t->dep[i] & PL_CG_DEP_J)) {
-            snprintf(to, sizeof to, "n%d", i);
-            put_row_load(w, i, to);
-        }
-    pl_cg_put(w, "}\n");
-}
-
-/* Where what is sent for comes to, if that is registers. */
-static void declare_early(pl_cg *w, const stages *t, const char *to)
-{
-    const pl_cg_pass *p = w->p;
-    for (int i = 0; i < p->n_instr; i++) {
-        if (!t->early[i]) continue;
-        if (t->dep[i] & PL_CG_DEP_J)
-            declare_raw(w, i, to, "[STEPS]");
-        else
-            pl_cg_put(w, "%s %s%d;\n", pl_cg_mem(p->instr[i].dtype), to, i);
-    }
-}
-
-/* What came, into registers. */
-static void put_take(pl_cg *w, const stages *t)
-{
-    const pl_cg_pass *p = w->p;
-    for (int i = 0; i < p->n_instr; i++)
-        if (t->ahead[i]) declare_raw(w, i, "q", "[STEPS]");
-    declare_early(w, t, "q");
-    for (int i = 0; i < p->n_instr; i++)
-        if (t->early[i] && !(t->dep[i] & PL_CG_DEP_J)) pl_cg_put(w, "q%d = n%d;\n", i, i);
-    if (t->shared) pl_cg_put(w, "p_came();\n");
-    open_chunks(w, true);
-    for (int i = 0; i < p->n_instr; i++) {
-        const pl_cg_operand *o = &p->op[p->instr[i].operand];
-        if (t->early[i] && t->dep[i] & PL_CG_DEP_J) pl_cg_put(w, "q%d[c] = n%d[c];\n", i, i);
-        if (!t->ahead[i]) continue;
-        pl_cg_put(w, "q%d[c] = *(const ", i);
-        if (pl_cg_bytes(p, o))
-            pl_cg_put(w, "p_bytes<V>");
-        else
-            pl_cg_put(w, "p_vec<%s, V>", pl_cg_mem(o->dtype));
-        pl_cg_put(w, " *)(sm_ + %d + ((lane_ * STEPS + c) * T + t_) * %d);\n", t->ahead[i] - 1, chunk_bytes(p, i));
-    }
-    pl_cg_put(w, "}\n}\n");
-}
-
-/* Opens the walk of a lane over the rows of the block's part. */
-static void open_rows(pl_cg *w, const stages *t)
-{
-    const pl_cg_pass *p = w->p;
-    int most = PL_CG_LANES * p->steps * p->tx * p->vec * 4;
-    int parts = pl_cg_divider(w, p->parts), part = pl_cg_size(w, p->part),
-        along = pl_cg_size(w, p->walk.size[p->walk.along]);
-    for (int s = 0; s < p->n_sink; s++) {
-        const pl_cg_sink *k = &p->sink[s];
-        if (k->kind != PL_FORM_REDUCE || pl_cg_twin(p, s) != s) continue;
-        const char *acc = pl_cg_acc(p->instr[k->src].dtype, k->reduce);
-        pl_cg_put(w, "%s cs%d[STEPS][V];\n_Pragma(\"unroll\") for (int c = 0; c < STEPS; c++) "
-                     "for (int j = 0; j < V; j++) cs%d[c][j] = %s::none<%s>();\n", acc, s, s,
-                  pl_cg_fold(k->reduce), acc);
-    }
-    pl_cg_put(w, "const I lane_ = threadIdx.x / T, lead_ = p_quot((I)blockIdx.x, a.m[%d]);\n", parts);
-    pl_cg_put(w, "const I A_ = a.s[%d], lo_ = ((I)blockIdx.x - lead_ * (I)a.m[%d].d) * a.s[%d];\n",
-              along, parts, part);
-    pl_cg_put(w, "const I hi_ = A_ - lo_ < a.s[%d] ? A_ : lo_ + a.s[%d];\n", part, part);
-    pl_cg_put(w, "__shared__ __align__(16) unsigned char sm_[%d];\nI r_ = lo_ + 2 * lane_;\n", t->shared > most ? t->shared : most);
-    declare_early(w, t, "n");
-    if (sends(t)) put_send(w, t);
-    pl_cg_put(w, "while (r_ < hi_) {\nconst I row_ = lead_ * A_ + r_, o_ = row_;\nconst bool on_ = true;\n"
-                 "r_ += r_ - lo_ & 1 ? 2 * %d - 1 : 1;\n", PL_CG_LANES);
-    if (sends(t)) {
-        put_take(w, t);
-        put_send(w, t);
-    }
-    put_bases(w);
-}
-
-/* The lanes' sums into one, a thread for each column; a tree, as p_lanes has it. */
-static void put_columns(pl_cg *w)
-{
-    const pl_cg_pass *p = w->p;
-    int cols = p->steps * p->tx * p->vec;
-    for (int s = 0; s < p->n_sink; s++) {
-        const pl_cg_sink *k = &p->sink[s];
-        if (k->kind != PL_FORM_REDUCE || pl_cg_twin(p, s) != s) continue;
-        const char *acc = pl_cg_acc(p->instr[k->src].dtype, k->reduce);
-        pl_cg_put(w, "__syncthreads();\n_Pragma(\"unroll\") for (int c = 0; c < STEPS; c++) for (int j = 0; j < V; j++) "
-                     "((%s *)sm_)[((lane_ * STEPS + c) * T + t_) * V + j] = cs%d[c][j];\n__syncthreads();\n", acc, s);
-        pl_cg_put(w, "for (I e_ = threadIdx.x; e_ < N_; e_ += %d)\n((%s *)a.p[%d])[e_ * (I)gridDim.x + (I)blockIdx.x] = "
-                     "p_tree<%s, %d>((const %s *)sm_ + e_, %d);\n", p->tx * p->ty, acc,
-                  pl_cg_pointer(w, PL_CODE_WORK, 0, k->partial, 16), pl_cg_fold(k->reduce), PL_CG_LANES, acc, cols);
-    }
+    pl_cg_row_bases(w);
 }
 
 pl_status pl_cg_row(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
@@ -714,7 +548,7 @@ pl_status pl_cg_row(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
     pl_cg *w = pl_cg_new(p, a);
     size_t n = (size_t)p->n_instr + 1;
     int *dep = pl_arena_new(a, int, n);
-    stages t = {.p = p, .dep = dep};
+    pl_cg_stages t = {.p = p, .dep = dep};
     t.phase = pl_arena_new(a, int, n);
     t.need = pl_arena_new(a, bool, n * MAX_STAGES);
     t.kept = pl_arena_new(a, bool, n);
@@ -728,9 +562,9 @@ pl_status pl_cg_row(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
     PL_FAIL_IF(!find_needs(&t), PL_ERR_UNSUPPORTED, "a group with %d sums that need each other",
                t.n);
     find_kept(&t);
-    find_ahead(&t);
+    pl_cg_beside_find(&t);
     put_head(w, &t);
-    if (p->columns) open_rows(w, &t);
+    if (p->columns) pl_cg_beside_open(w, &t);
     put_held(w, &t);
     for (int i = 0; i < p->n_instr; i++)
         if (t.kept[i]) pl_cg_put(w, "%s k%d[STEPS][V];\n", pl_cg_reg(p->instr[i].dtype), i);
@@ -739,7 +573,7 @@ pl_status pl_cg_row(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
     int64_t blocks = (p->size[PL_CG_OUTER] + p->ty - 1) / p->ty;
     if (p->columns) {
         pl_cg_put(w, "}\n");
-        put_columns(w);
+        pl_cg_beside_close(w);
         blocks = p->walk.n == 3 ? p->walk.size[0] * p->parts : p->parts;
     }
     pl_cg_put(w, "}\n");

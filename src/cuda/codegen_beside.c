@@ -1,0 +1,160 @@
+/* codegen_beside.c - sums of columns beside the rows of a row kernel.
+ *
+ * PL_CG_LANES warps take one row each at a time: a block has a part of the rows as a sheet's block does,
+ * lane after lane in the same order, and keeps its columns' sums in registers meanwhile. Those leave room for few
+ * warps, so a lane sends for its next row, into shared memory and, what does not fit there or is one value for the
+ * row, into registers, before it computes the one that came.
+ */
+#include "cuda/codegen_row.h"
+
+#include <stdio.h>
+
+enum { EARLY_REGS = 16, SHARED_BYTES = 48 << 10 };
+
+static int chunk_bytes(const pl_cg_pass *p, int i)
+{
+    return p->vec * (int)pl_dtype_bytes(p->op[p->instr[i].operand].dtype);
+}
+
+/* What can come ahead: whole words as far as shared memory goes, the rest as far as registers do. */
+void pl_cg_beside_find(pl_cg_stages *t)
+{
+    const pl_cg_pass *p = t->p;
+    int room = EARLY_REGS;
+    for (int i = 0; p->columns && i < p->n_instr; i++) {
+        if (p->used[i] && p->instr[i].code == PL_FORM_LOAD && !(t->dep[i] & PL_CG_DEP_J)) t->early[i] = true;
+        if (!pl_cg_row_stays(t, i)) continue;
+        const pl_cg_operand *o = &p->op[p->instr[i].operand];
+        int chunk = chunk_bytes(p, i), bytes = PL_CG_LANES * p->steps * p->tx * chunk, regs = p->steps * chunk / 4;
+        bool words = pl_cg_access_of(p, o, p->vec) == PL_CG_VECTOR && !o->bits && (chunk == 4 || chunk == 8 || chunk == 16);
+        if (!words) continue;
+        if (t->shared + bytes <= SHARED_BYTES) {
+            t->ahead[i] = 1 + t->shared;
+            t->shared += bytes;
+        } else if (regs <= room) {
+            t->early[i] = true;
+            room -= regs;
+        }
+    }
+}
+
+static bool sends(const pl_cg_stages *t)
+{
+    bool any = t->shared > 0;
+    for (int i = 0; i < t->p->n_instr; i++) any |= t->early[i];
+    return any;
+}
+
+/* Sends for row r_, if there is one. */
+static void put_send(pl_cg *w, const pl_cg_stages *t)
+{
+    const pl_cg_pass *p = w->p;
+    char to[24];
+    pl_cg_put(w, "if (r_ < hi_) {\nconst I o_ = lead_ * A_ + r_;\n");
+    pl_cg_row_bases(w);
+    pl_cg_row_chunks(w, true);
+    for (int i = 0; i < p->n_instr; i++) {
+        int k = p->instr[i].operand, chunk = chunk_bytes(p, i);
+        if (t->early[i] && t->dep[i] & PL_CG_DEP_J) {
+            snprintf(to, sizeof to, "n%d[c]", i);
+            pl_cg_row_load(w, i, to);
+        }
+        if (!t->ahead[i]) continue;
+        pl_cg_put(w, "p_send<%d>(sm_ + %d + ((lane_ * STEPS + c) * T + t_) * %d, P%d + (b%d", chunk, t->ahead[i] - 1, chunk, k, k);
+        pl_cg_offset(w, k, PL_CG_INNER);
+        pl_cg_put(w, "));\n");
+    }
+    pl_cg_put(w, "}\n}\n");
+    for (int i = 0; i < p->n_instr; i++)
+        if (t->early[i] && !(t->dep[i] & PL_CG_DEP_J)) {
+            snprintf(to, sizeof to, "n%d", i);
+            pl_cg_row_one(w, i, to);
+        }
+    pl_cg_put(w, "}\n");
+}
+
+/* Where what is sent for comes to, if that is registers. */
+static void declare_early(pl_cg *w, const pl_cg_stages *t, const char *to)
+{
+    const pl_cg_pass *p = w->p;
+    for (int i = 0; i < p->n_instr; i++) {
+        if (!t->early[i]) continue;
+        if (t->dep[i] & PL_CG_DEP_J)
+            pl_cg_row_declare(w, i, to, "[STEPS]");
+        else
+            pl_cg_put(w, "%s %s%d;\n", pl_cg_mem(p->instr[i].dtype), to, i);
+    }
+}
+
+/* What came, into registers. */
+static void put_take(pl_cg *w, const pl_cg_stages *t)
+{
+    const pl_cg_pass *p = w->p;
+    for (int i = 0; i < p->n_instr; i++)
+        if (t->ahead[i]) pl_cg_row_declare(w, i, "q", "[STEPS]");
+    declare_early(w, t, "q");
+    for (int i = 0; i < p->n_instr; i++)
+        if (t->early[i] && !(t->dep[i] & PL_CG_DEP_J)) pl_cg_put(w, "q%d = n%d;\n", i, i);
+    if (t->shared) pl_cg_put(w, "p_came();\n");
+    pl_cg_row_chunks(w, true);
+    for (int i = 0; i < p->n_instr; i++) {
+        const pl_cg_operand *o = &p->op[p->instr[i].operand];
+        if (t->early[i] && t->dep[i] & PL_CG_DEP_J) pl_cg_put(w, "q%d[c] = n%d[c];\n", i, i);
+        if (!t->ahead[i]) continue;
+        pl_cg_put(w, "q%d[c] = *(const ", i);
+        if (pl_cg_bytes(p, o))
+            pl_cg_put(w, "p_bytes<V>");
+        else
+            pl_cg_put(w, "p_vec<%s, V>", pl_cg_mem(o->dtype));
+        pl_cg_put(w, " *)(sm_ + %d + ((lane_ * STEPS + c) * T + t_) * %d);\n", t->ahead[i] - 1, chunk_bytes(p, i));
+    }
+    pl_cg_put(w, "}\n}\n");
+}
+
+/* Opens the walk of a lane over the rows of the block's part. */
+void pl_cg_beside_open(pl_cg *w, const pl_cg_stages *t)
+{
+    const pl_cg_pass *p = w->p;
+    int most = PL_CG_LANES * p->steps * p->tx * p->vec * 4;
+    int parts = pl_cg_divider(w, p->parts), part = pl_cg_size(w, p->part),
+        along = pl_cg_size(w, p->walk.size[p->walk.along]);
+    for (int s = 0; s < p->n_sink; s++) {
+        const pl_cg_sink *k = &p->sink[s];
+        if (k->kind != PL_FORM_REDUCE || pl_cg_twin(p, s) != s) continue;
+        const char *acc = pl_cg_acc(p->instr[k->src].dtype, k->reduce);
+        pl_cg_put(w, "%s cs%d[STEPS][V];\n_Pragma(\"unroll\") for (int c = 0; c < STEPS; c++) "
+                     "for (int j = 0; j < V; j++) cs%d[c][j] = %s::none<%s>();\n", acc, s, s,
+                  pl_cg_fold(k->reduce), acc);
+    }
+    pl_cg_put(w, "const I lane_ = threadIdx.x / T, lead_ = p_quot((I)blockIdx.x, a.m[%d]);\n", parts);
+    pl_cg_put(w, "const I A_ = a.s[%d], lo_ = ((I)blockIdx.x - lead_ * (I)a.m[%d].d) * a.s[%d];\n",
+              along, parts, part);
+    pl_cg_put(w, "const I hi_ = A_ - lo_ < a.s[%d] ? A_ : lo_ + a.s[%d];\n", part, part);
+    pl_cg_put(w, "__shared__ __align__(16) unsigned char sm_[%d];\nI r_ = lo_ + 2 * lane_;\n", t->shared > most ? t->shared : most);
+    declare_early(w, t, "n");
+    if (sends(t)) put_send(w, t);
+    pl_cg_put(w, "while (r_ < hi_) {\nconst I row_ = lead_ * A_ + r_, o_ = row_;\nconst bool on_ = true;\n"
+                 "r_ += r_ - lo_ & 1 ? 2 * %d - 1 : 1;\n", PL_CG_LANES);
+    if (sends(t)) {
+        put_take(w, t);
+        put_send(w, t);
+    }
+    pl_cg_row_bases(w);
+}
+
+/* The lanes' sums into one, a thread for each column; a tree, as p_lanes has it. */
+void pl_cg_beside_close(pl_cg *w)
+{
+    const pl_cg_pass *p = w->p;
+    int cols = p->steps * p->tx * p->vec;
+    for (int s = 0; s < p->n_sink; s++) {
+        const pl_cg_sink *k = &p->sink[s];
+        if (k->kind != PL_FORM_REDUCE || pl_cg_twin(p, s) != s) continue;
+        const char *acc = pl_cg_acc(p->instr[k->src].dtype, k->reduce);
+        pl_cg_put(w, "__syncthreads();\n_Pragma(\"unroll\") for (int c = 0; c < STEPS; c++) for (int j = 0; j < V; j++) "
+                     "((%s *)sm_)[((lane_ * STEPS + c) * T + t_) * V + j] = cs%d[c][j];\n__syncthreads();\n", acc, s);
+        pl_cg_put(w, "for (I e_ = threadIdx.x; e_ < N_; e_ += %d)\n((%s *)a.p[%d])[e_ * (I)gridDim.x + (I)blockIdx.x] = "
+                     "p_tree<%s, %d>((const %s *)sm_ + e_, %d);\n", p->tx * p->ty, acc,
+                  pl_cg_pointer(w, PL_CODE_WORK, 0, k->partial, 16), pl_cg_fold(k->reduce), PL_CG_LANES, acc, cols);
+    }
+}

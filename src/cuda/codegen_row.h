@@ -1,0 +1,38 @@
+/* codegen_row.h - what the two files of row kernels share: codegen_row.c and codegen_beside.c. */
+#ifndef PL_CUDA_CODEGEN_ROW_H
+#define PL_CUDA_CODEGEN_ROW_H
+
+#include "cuda/codegen_int.h"
+
+typedef struct pl_cg_stages {
+    const pl_cg_pass *p;
+    const int *dep;
+    int *phase;     /* per instruction: reductions that must be done before */
+    bool *need;     /* [stage][instruction]: elements' values wanted */
+    bool *kept;     /* per instruction: in registers from its first stage on */
+    bool raw;       /* chunks stay in registers */
+    int *ahead;     /* per LOAD: 1 + where in shared memory its next row comes to; 0: it is read when it is wanted */
+    int shared;     /* bytes of that */
+    bool *early;    /* per LOAD: its next row comes to registers */
+    int n;
+} pl_cg_stages;
+
+/* LOADs whose chunks are kept for all stages of a row. */
+bool pl_cg_row_stays(const pl_cg_stages *t, int i);
+/* Declares <to><i><tail>, which holds a chunk of LOAD i as it is in memory. */
+void pl_cg_row_declare(pl_cg *w, int i, const char *to, const char *tail);
+/* Statements that bring LOAD i into `to`: its chunk at e_, or its one element of the row. */
+void pl_cg_row_load(pl_cg *w, int i, const char *to);
+void pl_cg_row_one(pl_cg *w, int i, const char *to);
+/* Opens the loop over a thread's chunks; two brackets close it. */
+void pl_cg_row_chunks(pl_cg *w, bool fixed);
+/* Declares where the operands of row o_ begin. */
+void pl_cg_row_bases(pl_cg *w);
+
+/* Columns beside: what comes ahead; the walk of a lane over its rows, up to where a row's text stands; what is left
+ * of columns after it. */
+void pl_cg_beside_find(pl_cg_stages *t);
+void pl_cg_beside_open(pl_cg *w, const pl_cg_stages *t);
+void pl_cg_beside_close(pl_cg *w);
+
+#endif
