@@ -63,6 +63,7 @@ static void hire(worker *all, int n, worker *w, pl_test_case **tests)
         close(pair[0]);
         must(dup2(shown, 1) == 1 && dup2(shown, 2) == 2, "dup2");
         close(shown);
+        pl_test_worker((int)(w - all));
         work(tests, pair[1]);
     }
     close(pair[1]);

@@ -15,7 +15,7 @@
 static pl_test_case *all_tests;
 static bool failed, skipped, verbose;
 static int counts[3]; /* by pl_test_end */
-static char folder[64];
+static char folder[64], cache[64]; /* cache: empty when the user has named one */
 
 void pl_test_register(pl_test_case *t)
 {
@@ -60,10 +60,33 @@ static int remove_entry(const char *path, const struct stat *st, int type, struc
     return remove(path);
 }
 
+static void remove_tree(const char *path)
+{
+    nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
 static void remove_folder(void)
 {
-    if (folder[0]) nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    if (folder[0]) remove_tree(folder);
     folder[0] = 0;
+}
+
+/* What is kept between runs is kept apart from the user's own, and from that of tests that run beside: plans
+ * depend on measured times. */
+static void begin_cache(void)
+{
+    if (getenv("PLIMSOLL_CACHE")) return;
+    snprintf(cache, sizeof cache, "/tmp/pl_test_cache_XXXXXX");
+    if (!mkdtemp(cache)) abort();
+    setenv("PLIMSOLL_CACHE", cache, 1);
+}
+
+void pl_test_worker(int number)
+{
+    char own[96];
+    if (!cache[0]) return;
+    snprintf(own, sizeof own, "%s/%d", cache, number);
+    setenv("PLIMSOLL_CACHE", own, 1);
 }
 
 double pl_test_noise(uint64_t *state)
@@ -124,10 +147,6 @@ void pl_test_tell(const pl_test_case *t, pl_test_result r)
 
 int main(int argc, char **argv)
 {
-    /* What is kept between runs is kept apart from the user's own: plans depend on measured times. */
-    char cache[64];
-    snprintf(cache, sizeof cache, "/tmp/plimsoll-test-cache-%d", (int)getuid());
-    setenv("PLIMSOLL_CACHE", cache, 0);
     const char *only = NULL;
     bool list = false;
     int workers = 0;
@@ -145,6 +164,7 @@ int main(int argc, char **argv)
     for (pl_test_case *t = all_tests; t; t = t->next)
         if (!only || strstr(t->name, only)) order[n++] = t;
     qsort(order, (size_t)n, sizeof *order, by_place);
+    if (!list) begin_cache();
     if (!list && workers > 0) pl_test_deal(order, n, workers);
     for (int i = 0; i < n && (list || workers <= 0); i++) {
         if (list)
@@ -154,6 +174,7 @@ int main(int argc, char **argv)
     }
     free(order);
     if (list) return 0;
+    if (cache[0]) remove_tree(cache);
     printf("%d passed, %d failed", counts[PL_TEST_PASSED], counts[PL_TEST_FAILED]);
     if (counts[PL_TEST_SKIPPED]) printf(", %d skipped", counts[PL_TEST_SKIPPED]);
     printf("\n");

@@ -5,6 +5,7 @@
  * there; between the two devices results are close, and equal for "apart", whose arithmetic is
  * the CPU's.
  */
+#include "alloc_count.h"
 #include "base/dtype.h"
 #include "base/sys.h"
 #include "plimsoll_ops.h"
@@ -16,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { STEPS = 4 };
 
@@ -475,4 +477,21 @@ TEST(device_says_why_not)
     CHECK_INT(pl_run_build(run), PL_ERR_DEVICE);
     CHECK(strstr(pl_error_text(), "device cuda cannot be used: "));
     pl_run_free(run);
+}
+
+/* A run looks at the machine's memory every few seconds, between steps. */
+TEST(device_memory_of_the_host_is_looked_up_without_allocating)
+{
+    uint64_t total = 0, left = 0;
+    CHECK(pl_device_memory("cpu", &total, &left) && left > 0 && left < total);
+    CHECK(total > (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 10 * 9);
+    if (!pl_test_allocs_counted()) SKIP("a sanitizer owns malloc");
+    int next = dup(0);
+    close(next);
+    uint64_t before = pl_test_allocs();
+    for (int i = 0; i < 10; i++) CHECK(pl_device_memory("cpu", &total, &left));
+    CHECK_INT(pl_test_allocs() - before, 0);
+    int after = dup(0);
+    close(after);
+    CHECK_INT(after, next);
 }

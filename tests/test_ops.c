@@ -295,7 +295,7 @@ static void check_cost(const inst *t)
     pl_cost c = t->op->cost(&t->call);
     if (!(c.bytes >= operands) || !(c.flops >= 0) || !isfinite(c.flops))
         bad(t, "cost of %g flops, %g bytes; the operands have %g", c.flops, c.bytes, operands);
-    if ((c.work == PL_WORK_PRODUCT || c.work == PL_WORK_CONV) &&
+    if ((c.work == PL_WORK_PRODUCT || c.work == PL_WORK_CONV || c.work == PL_WORK_CONV_DX || c.work == PL_WORK_CONV_DW) &&
         fabs(remainder(c.flops, 2 * c.m * c.n * c.k)) > 1e-9 * c.flops)
         bad(t, "cost of %g flops is no multiple of the product %g x %g x %g", c.flops, c.m, c.n, c.k);
 }

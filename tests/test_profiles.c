@@ -130,10 +130,10 @@ TEST(profiles_times_follow_the_figures)
     double split = pl_card_ns(h, &product, PL_F32, PL_CARD_SPLIT);
     CHECK_MSG(split < 0.75 * f32 && split > 3 * tf32, "%g, %g, %g ns", f32, split, tf32);
     CHECK(pl_card_ns(t, &product, PL_F32, PL_CARD_SPLIT) == pl_card_ns(t, &product, PL_F32, PL_CARD_PLAIN));
-    double f16 = pl_card_ns(t, &product, PL_F16, PL_CARD_PLAIN), slow = pl_card_ns(t, &product, PL_F32, PL_CARD_PLAIN);
+    double f16 = pl_card_ns(t, &product, PL_F16, PL_CARD_PLAIN), slow = pl_card_ns(t, &product, PL_BF16, PL_CARD_PLAIN);
     double fixed = pl_card_fixed_ns(t, &product);
     CHECK(fixed > t->launch_ns && pl_card_fixed_ns(t, &copy) == t->launch_ns);
-    CHECK_NEAR((slow - fixed) / (f16 - fixed) / (t->f16 / t->f32), 1, 1e-6);
+    CHECK_NEAR((slow - fixed) / (f16 - fixed) / (t->f16 / t->bf16), 1, 1e-6);
     double rate = product.flops / f32 * 1e9;
     CHECK_MSG(rate > 0.5 * h->f32 && rate < 0.8 * h->f32, "%g FLOP/s of %g", rate, h->f32);
     CHECK(pl_card_ns(t, &product, PL_F32, PL_CARD_PLAIN) > 5 * f32);
@@ -143,6 +143,59 @@ TEST(profiles_times_follow_the_figures)
     pl_cost small = {2.0 * 128 * 128 * 4096, 3e6, PL_WORK_PRODUCT, 128, 128, 4096};
     double small_rate = small.flops / (pl_card_ns(h, &small, PL_F32, PL_CARD_PLAIN) - pl_card_fixed_ns(h, &small)) * 1e9;
     CHECK_MSG(small_rate < 0.2 * h->f32, "%g FLOP/s", small_rate);
+}
+
+/* What decides beside size: channels in eights, few channels, wide windows, blocks enough for a card, latency. */
+TEST(profiles_times_follow_the_shape)
+{
+    const pl_card *h = pl_card_find("h200");
+    const double places = 1 << 17;
+#define NS(work, m, n, k, bytes) pl_card_ns(h, &(pl_cost){2.0 * (m) * (n) * (k), bytes, work, m, n, k}, PL_BF16, PL_CARD_PLAIN)
+    double eights = NS(PL_WORK_CONV, places, 256, 2304, 2e8), odd = NS(PL_WORK_CONV, places, 252, 2304, 2e8);
+    CHECK_MSG(odd > 5 * eights, "%g ns with channels in eights, %g without", eights, odd);
+    double many = NS(PL_WORK_CONV, places, 64, 64, 4e6), few = NS(PL_WORK_CONV, places, 64, 32, 4e6);
+    CHECK_MSG(few > many, "%g ns for 64 terms, %g for 32", many, few);
+    /* Sixty-four uses of an element of the image, or nine. */
+    double wide = NS(PL_WORK_CONV_DW, 128, 163840, 32768, 218e6), usual = NS(PL_WORK_CONV_DW, 128, 163840, 32768, 1240e6);
+    CHECK_MSG(wide > 3 * usual, "%g ns with wide windows, %g with usual ones", wide, usual);
+    /* Few keys leave the gradient of keys to few blocks. */
+    double pairs = 10.0 * 4096 * 77 * 652;
+    pl_cost cross = {pairs, 0, PL_WORK_ATTENTION_BACK, 4096, 77, 64}, self = {pairs, 0, PL_WORK_ATTENTION_BACK, 562, 562, 64};
+    CHECK(pl_card_ns(h, &cross, PL_BF16, PL_CARD_PLAIN) > 4 * pl_card_ns(h, &self, PL_BF16, PL_CARD_PLAIN));
+    pl_cost chain = {20.0 * 32768, 131072, PL_WORK_CHAIN, 32768, 1, 1};
+    CHECK_NEAR(pl_card_ns(h, &chain, PL_I32, PL_CARD_PLAIN) / 1.458e6, 1, 0.05);
+#undef NS
+}
+
+/* Steps as a whole, measured on an H200 (bench/pl_costs.c): shares are those of kinds of kernels, no sum is fitted. */
+TEST(profiles_predict_what_steps_took)
+{
+    static const struct {
+        const char *config, *keys[2];
+        double ms;
+        bool quick;
+    } steps[] = {{"cloud/full", {"precision=fp16", "batch=20"}, 26.90, true},
+                 {"cloud/full", {"precision=bf16", "batch=8"}, 11.57, true},
+                 {"cloud/full", {"precision=fp32", "batch=8"}, 54.25, false},
+                 {"wandistill/full", {"precision=fp32", "batch=2"}, 299.1, true},
+                 {"wandistill/full", {"precision=bf16", "batch=2"}, 80.54, false},
+                 {"wandistill/small", {"precision=fp32", "seed=1"}, 5.755, false},
+                 {"stablesr/edge_after", {"precision=fp32", "batch=2"}, 19.74, true},
+                 {"stablesr/full", {"precision=fp32", "seed=1"}, 703.6, false},
+                 {"stablesr/full", {"precision=bf16", "seed=1"}, 209.1, false},
+                 {"lgt/full", {"precision=bf16", "seed=1"}, 67.82, false},
+                 {"lgt/full", {"precision=fp32", "seed=1"}, 219.9, false},
+                 {"fluxflow/full", {"precision=bf16", "image=256"}, 81.32, false}};
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        pl_run *run = NULL;
+        if (!steps[i].quick && !pl_test_long()) continue;
+        CHECK_OK(pl_run_open(steps[i].config, (const char *const[]){steps[i].keys[0], steps[i].keys[1], "device=h200"}, 3, &run));
+        CHECK_OK(pl_run_build(run));
+        double ms = pl_run_predicted_ms(run);
+        CHECK_MSG(ms > 0.9 * steps[i].ms && ms < 1.1 * steps[i].ms, "%s %s %s: %g ms predicted, %g measured",
+                  steps[i].config, steps[i].keys[0], steps[i].keys[1], ms, steps[i].ms);
+        pl_run_free(run);
+    }
 }
 
 TEST(profiles_cannot_run)

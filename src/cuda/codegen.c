@@ -197,7 +197,7 @@ static bool takes_bits(const pl_cg_pass *p)
  * columns. */
 static int64_t row_registers(const maker *k, int64_t row, int sums)
 {
-    int64_t elems = 4 * pl_cg_ceil(row / 4, pl_cg_row_threads(row / 4)), bytes = 0;
+    int64_t elems = pl_cg_ceil(row, 128) * 4, bytes = 0;
     for (int i = 0; i < k->n_instr; i++) {
         const pl_form_instr *x = &k->instr[i];
         if (x->code != PL_FORM_LOAD) continue;
@@ -227,7 +227,7 @@ static void choose_walk(maker *k)
 /* A sum of columns that the row pass takes along, so that rows are read once. */
 static bool beside_rows(maker *k, const pl_form_output *o, const pl_cg_runs *r)
 {
-    enum { MOST = 88, MOST_OF_WARP = 144 };
+    enum { MOST = 144 };
     pl_cg_pass *p = &k->pass[0];
     if (!k->f.row_rank || !p->walk.n || o->reduce == PL_REDUCE_MOMENTS) return false;
     if (pl_cg_acc_bytes(k->f.instr[o->src].dtype, o->reduce) != 4) return false;
@@ -239,8 +239,7 @@ static bool beside_rows(maker *k, const pl_form_output *o, const pl_cg_runs *r)
     int sums = 0;
     add_sink(p, o, folded);
     for (int s = 0; s < p->n_sink; s++) sums += p->sink[s].kind == PL_FORM_REDUCE && pl_cg_twin(p, s) == s;
-    int64_t row = pl_cg_row_of(&p->runs);
-    if (row_registers(k, row, sums) > (pl_cg_row_threads(row / 4) > 32 ? MOST : MOST_OF_WARP)) {
+    if (row_registers(k, pl_cg_row_of(&p->runs), sums) > MOST) {
         p->n_sink--;
         return false;
     }

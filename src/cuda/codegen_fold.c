@@ -1,7 +1,7 @@
 /* codegen_fold.c - partial results of a reduction to results.
  *
- * Partial results lie as [runs before][parts][runs after]; those of one result are strewn over
- * the runs that are reduced. y threads share a result, each takes every y-th partial in order,
+ * Partial results lie as [runs after][runs before][parts]; those of one result are strewn over
+ * the runs that are reduced. y neighbours share a result, each takes every y-th partial in order,
  * then a tree over the y; y depends on how many there are. Results that other runs are folded for are other blocks
  * of the same kernel.
  */
@@ -19,17 +19,18 @@ typedef struct axes {
 /* The dims of the partial results, split into kept and folded ones. */
 static void split(const pl_cg_pass *p, const pl_cg_runs *r, uint32_t folded, axes *keep, axes *fold)
 {
-    int64_t stride = 1;
+    int64_t before = p->parts, after = p->parts; /* strides: from here to the runs before, and after */
     memset(keep, 0, sizeof *keep);
     memset(fold, 0, sizeof *fold);
     keep->total = fold->total = 1;
+    for (int d = 0; d < r->along; d++) after *= r->size[d];
     for (int d = r->n - 1; d >= 0; d--) { /* innermost first */
-        int64_t size = d == r->along ? p->parts : r->size[d];
+        int64_t size = d == r->along ? p->parts : r->size[d], *stride = d > r->along ? &after : &before;
         axes *x = folded >> d & 1u ? fold : keep;
         x->size[x->n] = size;
-        x->stride[x->n++] = stride;
+        x->stride[x->n++] = d == r->along ? 1 : *stride;
         x->total *= size;
-        stride *= size;
+        if (d != r->along) *stride *= size;
     }
 }
 
@@ -86,12 +87,8 @@ static void put_walk(pl_cg *w, const section *x)
                  "const I f_ = f0_ + u * Y;\nconst bool in_ = f_ < n_;\n");
     put_place(w, &x->fold, "in_ ? f_ : f0_", "at_");
     for (int s = 0; s < p->n_sink; s++)
-        if (among(&p->sink[s], x->folded)) {
-            const char *acc = pl_cg_acc(p->instr[p->sink[s].src].dtype, p->sink[s].reduce);
-            pl_cg_put(w, "r%d[u] = A%d[base_ + at_];\nif (!in_) r%d[u] = %s::none<%s>();\n", s, s,
-                      s, pl_cg_fold(p->sink[s].reduce), acc);
-        }
-    pl_cg_put(w, "}\n_Pragma(\"unroll\") for (int u = 0; u < U; u++) {\n");
+        if (among(&p->sink[s], x->folded)) pl_cg_put(w, "r%d[u] = A%d[base_ + at_];\n", s, s);
+    pl_cg_put(w, "}\n_Pragma(\"unroll\") for (int u = 0; u < U; u++) {\nif (f0_ + u * Y >= n_) break;\n");
     for (int s = 0; s < p->n_sink; s++)
         if (among(&p->sink[s], x->folded))
             pl_cg_put(w, "t%d[0] = %s::op(t%d[0], r%d[u]);\n", s, pl_cg_fold(p->sink[s].reduce), s,
@@ -104,7 +101,7 @@ static void put_section(pl_cg *w, const section *x)
 {
     const pl_cg_pass *p = w->p;
     int n_keep = pl_cg_size(w, x->keep.total), n_fold = pl_cg_size(w, x->fold.total);
-    pl_cg_put(w, "enum { X = %u, Y = %u };\nconst I x_ = threadIdx.x %% X, y_ = threadIdx.x / X, k_ = b_ * X + x_;\n",
+    pl_cg_put(w, "enum { X = %u, Y = %u };\nconst I x_ = threadIdx.x / Y, y_ = threadIdx.x %% Y, k_ = b_ * X + x_;\n",
               x->tx, x->ty);
     pl_cg_put(w, "const bool on_ = k_ < a.s[%d];\nconst I n_ = on_ ? a.s[%d] : 0;\n", n_keep, n_fold);
     put_place(w, &x->keep, "on_ ? k_ : 0", "base_");
@@ -121,8 +118,11 @@ static void put_section(pl_cg *w, const section *x)
         if (!among(&p->sink[s], x->folded)) continue;
         char val[24];
         snprintf(val, sizeof val, "t%d[0]", s);
-        pl_cg_put(w, "p_lanes<%s>(t%d, sm_, (int)threadIdx.x, (int)y_, Y, X);\nif (on_ && y_ == 0) {\n",
-                  pl_cg_fold(p->sink[s].reduce), s);
+        if (x->ty > 32)
+            pl_cg_put(w, "p_lanes<%s>(t%d, sm_, (int)threadIdx.x, (int)y_, Y, X);\n", pl_cg_fold(p->sink[s].reduce), s);
+        else
+            pl_cg_put(w, "t%d[0] = p_neighbours<%s, Y>(t%d[0]);\n", s, pl_cg_fold(p->sink[s].reduce), s);
+        pl_cg_put(w, "if (on_ && y_ == 0) {\n");
         pl_cg_put_result(w, s, val, "k_");
         pl_cg_put(w, "}\n");
     }

@@ -68,8 +68,6 @@ typedef struct pl_cg_columns {
 pl_cg_runs pl_cg_runs_of(const pl_form *f, uint32_t mask, int64_t lead, bool moments);
 /* Elements of a row if only the innermost run is reduced (1: nothing is); else 0. */
 int64_t pl_cg_row_of(const pl_cg_runs *r);
-/* Threads that share a row of so many chunks. */
-int pl_cg_row_threads(int64_t chunks);
 pl_cg_columns pl_cg_columns_of(const pl_cg_runs *r);
 /* Whether walk b over the same rows has the parts of walk a, which is cut where b is not. */
 bool pl_cg_same_parts(const pl_cg_runs *a, const pl_cg_runs *b);
@@ -266,8 +264,8 @@ void pl_cg_accumulators(pl_cg *w);
 pl_status pl_cg_find_pair(const pl_cg_pass *p, const int *dep, pl_arena *a, pl_cg_pair *out) PL_MUST_USE;
 /* U chunks. `index` declares the indices of chunk u, and z_, its place in the dense space. */
 void pl_cg_step(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w));
-/* Combines accumulators over the block and leaves them at to_: results, or partial results. Where a column has no
- * more than PL_CG_FEW_LANES threads, to_ is the place of the block's first column. */
+/* Combines accumulators over the block and leaves results, or partial results: to_ says which of a column's these
+ * are, first_ is the block's first column. */
 enum { PL_CG_FEW_LANES = 32 };
 pl_status pl_cg_totals(pl_cg *w) PL_MUST_USE;
 void pl_cg_put_result(pl_cg *w, int sink, const char *value, const char *index);

@@ -176,7 +176,9 @@ static void lay_row(pl_cg_pass *p)
     int64_t n = p->size[PL_CG_INNER];
     p->vec = n % 4 == 0 ? 4 : 1;
     int64_t chunks = n / p->vec;
-    int t = pl_cg_row_threads(chunks);
+    int t = 1;
+    while (t < 32 && t < chunks) t *= 2;
+    if (chunks > 256) t = chunks <= 1024 ? 128 : chunks <= 2048 ? 256 : chunks <= 4096 ? 512 : 1024;
     p->tx = t;
     p->ty = t >= 128 ? 1 : 128 / t;
     int64_t steps = pl_cg_ceil(chunks, t);

@@ -144,8 +144,8 @@ const char pl_cg_prelude[] =
 "ONE(reciprocal, (R)1 / x)\n"
 "ONE(square, x * x)\n"
 "MATH(sqrt, sqrtf(x), sqrt(x))\n"
-/* Within an ulp, and without the calls of a root and a division: one step from the card's approximation, which stands
- * where the step has no meaning (0, infinities, NaN). */
+/* Within an ulp, and without the calls of a root and a division: one step from the card's approximation. Where that is
+ * 0 or infinite the step is not a number, and half of it stands in: what is added changes neither. */
 "DEV double p_rsqrt(double x) { return 1.0 / sqrt(x); }\n"
 "DEV float p_rsqrt(float x)\n"
 "{\n"
@@ -153,7 +153,7 @@ const char pl_cg_prelude[] =
 "    float r;\n"
 "    asm(\"rsqrt.approx.f32 %0, %1;\" : \"=f\"(r) : \"f\"(x));\n"
 "    const float e = __fmaf_rn(-__fmul_rn(x, r), r, 1.0f);\n"
-"    return fabsf(e) < 0.5f ? __fmaf_rn(0.5f * e, r, r) : r;\n"
+"    return __fmaf_rn(fmaxf(fminf(0.5f * e, 0.5f), -0.5f), r, r);\n"
 "#else\n"
 "    return 1.0f / sqrtf(x);\n"
 "#endif\n"
@@ -341,6 +341,13 @@ const char pl_cg_prelude[] =
 "            if (lane < d && lane + d < lanes) v[j] = F::op(v[j], o);\n"
 "        }\n"
 "}\n"
+/* One value of each of Y neighbours of a warp, as that tree; the first has the result. */
+"template <class F, int Y, class T> DEV T p_neighbours(T v)\n"
+"{\n"
+"#pragma unroll\n"
+"    for (int d = Y / 2; d > 0; d /= 2) v = F::op(v, p_down(0xffffffffu, v, d));\n"
+"    return v;\n"
+"}\n"
 /* V values of one thread into one, as a tree. */
 "template <class F, int V, class T> DEV T p_within(T (&v)[V])\n"
 "{\n"
@@ -372,14 +379,5 @@ const char pl_cg_prelude[] =
 "#pragma unroll\n"
 "    for (int d = T / 2; d > 0; d /= 2) v = F::op(v, __shfl_xor_sync(0xffffffffu, v, d));\n"
 "    return v;\n"
-"}\n"
-/* The T threads of a row, several warps, wait for each other; other rows of the block go their way. */
-"template <int T> DEV void p_row_wait()\n"
-"{\n"
-"#ifdef __CUDACC__\n"
-"    asm volatile(\"bar.sync %0, %1;\" :: \"r\"(1 + (int)threadIdx.x / T), \"n\"(T) : \"memory\");\n"
-"#else\n"
-"    pl_sim_part(1 + (int)threadIdx.x / T, T);\n"
-"#endif\n"
 "}\n";
 /* clang-format on */

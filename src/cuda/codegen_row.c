@@ -21,7 +21,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_STAGES = 64, KEEP_REGS = 64, RAW_REGS = 128, EARLY_REGS = 16, SHARED_BYTES = 47 << 10 };
+enum { MAX_STAGES = 64, KEEP_REGS = 64, RAW_REGS = 128, EARLY_REGS = 16, SHARED_BYTES = 48 << 10 };
 
 typedef struct stages {
     const pl_cg_pass *p;
@@ -409,9 +409,8 @@ static void put_sum_part(pl_cg *w, int i, bool var)
     pl_cg_put(w, "const %s p%d = p_row<%s, %s>(p_within<%s>(%s%d));\n", type, k, fold, p->tx > 32 ? "32" : "T", fold,
               var ? "va" : "ac", i);
     if (p->tx > 32)
-        pl_cg_put(w, "__shared__ __align__(16) %s x%d[%d][T / 32];\n"
-                     "if (threadIdx.x %% 32 == 0) x%d[threadIdx.x / T][threadIdx.x %% T / 32] = p%d;\n", type, k, p->ty,
-                  k, k);
+        pl_cg_put(w, "__shared__ __align__(16) %s x%d[T / 32];\n"
+                     "if (threadIdx.x %% 32 == 0) x%d[threadIdx.x / 32] = p%d;\n", type, k, k, k);
 }
 
 /* The row's result, rounded to its dtype, as v<i>; a variance is v<i+1>. */
@@ -424,7 +423,7 @@ static void put_sum_end(pl_cg *w, int i, bool var)
     int k = var ? i + 1 : i;
     char total[96], raw[24];
     if (p->tx > 32)
-        snprintf(total, sizeof total, "p_tree<%s, T / 32>(x%d[threadIdx.x / T], 1)", sum_fold(p, i), k);
+        snprintf(total, sizeof total, "p_tree<%s, T / 32>(x%d, 1)", sum_fold(p, i), k);
     else
         snprintf(total, sizeof total, "p%d", k);
     snprintf(raw, sizeof raw, moments && !var ? "mean%d" : "tot%d", k);
@@ -447,7 +446,7 @@ static void put_sums_end(pl_cg *w, const stages *t, int stage)
             put_sum_part(w, i, var);
             any = true;
         }
-    if (any && w->p->tx > 32) pl_cg_put(w, "p_row_wait<T>();\n");
+    if (any && w->p->tx > 32) pl_cg_put(w, "__syncthreads();\n");
     for (int i = 0; i < w->p->n_instr; i++)
         if (sums_in(t, i, stage, &var)) put_sum_end(w, i, var);
 }
@@ -539,12 +538,12 @@ static int registers(const stages *t)
 
 static void put_head(pl_cg *w, const stages *t)
 {
-    enum { TWO_BLOCKS = 100 };
+    enum { TWO_BLOCKS = 100, MUCH = 32 << 10 }; /* registers; bytes under way with which one block will do */
     const pl_cg_pass *p = w->p;
     int rows = pl_cg_size(w, p->size[PL_CG_OUTER]), n = pl_cg_size(w, p->size[PL_CG_INNER]);
     pl_cg_put(w, "extern \"C\" __global__ void __launch_bounds__(%d%s) " PL_CODE_ENTRY
                  "(const GRID_CONST p_args a)\n{\n", p->tx * p->ty,
-              p->columns && p->tx <= 32 && registers(t) <= TWO_BLOCKS ? ", 2" : "");
+              p->columns && t->shared < MUCH && registers(t) <= TWO_BLOCKS ? ", 2" : "");
     pl_cg_put(w, "enum { V = %d, T = %d, STEPS = %d };\n", p->vec, p->tx,
               p->steps ? p->steps : 1);
     pl_cg_put(w, "const I N_ = a.s[%d], t_ = threadIdx.x %% T;\nconst float inv_ = a.f[%d];\n", n,
@@ -704,7 +703,7 @@ static void put_columns(pl_cg *w)
         const char *acc = pl_cg_acc(p->instr[k->src].dtype, k->reduce);
         pl_cg_put(w, "__syncthreads();\n_Pragma(\"unroll\") for (int c = 0; c < STEPS; c++) for (int j = 0; j < V; j++) "
                      "((%s *)sm_)[((lane_ * STEPS + c) * T + t_) * V + j] = cs%d[c][j];\n__syncthreads();\n", acc, s);
-        pl_cg_put(w, "for (I e_ = threadIdx.x; e_ < N_; e_ += %d)\n((%s *)a.p[%d])[(I)blockIdx.x * N_ + e_] = "
+        pl_cg_put(w, "for (I e_ = threadIdx.x; e_ < N_; e_ += %d)\n((%s *)a.p[%d])[e_ * (I)gridDim.x + (I)blockIdx.x] = "
                      "p_tree<%s, %d>((const %s *)sm_ + e_, %d);\n", p->tx * p->ty, acc,
                   pl_cg_pointer(w, PL_CODE_WORK, 0, k->partial, 16), pl_cg_fold(k->reduce), PL_CG_LANES, acc, cols);
     }
@@ -739,7 +738,7 @@ pl_status pl_cg_row(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
     put_rows(w);
     int64_t blocks = (p->size[PL_CG_OUTER] + p->ty - 1) / p->ty;
     if (p->columns) {
-        pl_cg_put(w, "%s}\n", p->tx > 32 ? "p_row_wait<T>();\n" : "");
+        pl_cg_put(w, "}\n");
         put_columns(w);
         blocks = p->walk.n == 3 ? p->walk.size[0] * p->parts : p->parts;
     }

@@ -6,9 +6,11 @@
  */
 #include "cuda/codegen_int.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { LANE_ROWS = 64, MOMENT_ROWS = 128, CUT_ROWS = 4096 };
+enum { BESIDE = 2 }; /* blocks of a row kernel that adds up columns beside which a processor holds */
 
 pl_cg_runs pl_cg_runs_of(const pl_form *f, uint32_t mask, int64_t lead, bool moments)
 {
@@ -46,15 +48,6 @@ int64_t pl_cg_row_of(const pl_cg_runs *r)
     return r->n && pl_cg_reduced(r, r->n - 1) ? r->size[r->n - 1] : 1;
 }
 
-/* Few elements a thread where rows allow it: what belongs to them stays in registers, and columns' sums beside. */
-int pl_cg_row_threads(int64_t chunks)
-{
-    int t = 1;
-    if (chunks > 192) return chunks <= 256 ? 64 : chunks <= 1024 ? 128 : chunks <= 2048 ? 256 : chunks <= 4096 ? 512 : 1024;
-    while (t < 32 && t < chunks) t *= 2;
-    return t;
-}
-
 /* ---- columns ---------------------------------------------------------------------------- */
 
 int64_t pl_cg_rounds(int64_t parts, int64_t others)
@@ -77,14 +70,8 @@ static double fullness(int64_t blocks, int held)
     return (double)blocks / (double)(pl_cg_ceil(blocks, round) * round);
 }
 
-/* Blocks of a row kernel that adds up columns beside which a processor holds: one, or two of rows of one warp. */
-static int held_beside(int64_t inner)
-{
-    return pl_cg_row_threads(inner / 4) > 32 ? 1 : 2;
-}
-
 /* The length of a part where columns are long: what a lane adds up is limited, rounds are to be full whether a
- * processor holds three blocks or four, and whole steps of two pairs of rows are better than others. */
+ * processor holds three blocks, four or eight, and whole steps of two pairs of rows are better than others. */
 static int64_t long_part(const pl_cg_columns *c, int64_t len, int64_t outer, int64_t inner, int lane_rows, bool moments)
 {
     const int64_t two = 2 * (int64_t)c->ty;
@@ -92,12 +79,9 @@ static int64_t long_part(const pl_cg_columns *c, int64_t len, int64_t outer, int
     double most = -1;
     for (int m = lane_rows / 2; m >= lane_rows / 6; m--) {
         int64_t parts = pl_cg_ceil(len, two * m), blocks = parts * outer * c->tiles;
-        double full = fullness(blocks, moments ? 8 : 4), f = moments ? full : fullness(blocks, 3);
-        if (f < full) full = f;
-        if (!moments && pl_cg_slim(inner)) {
-            f = fullness(parts * outer, held_beside(inner));
-            if (f < full) full = f;
-        }
+        double full = fullness(blocks, 8);
+        if (!moments) full = fmin(full, fmin(fullness(blocks, 3), fullness(blocks, 4)));
+        if (!moments && pl_cg_slim(inner)) full = fmin(full, fullness(parts * outer, BESIDE));
         full -= m % 2 ? 0.02 : 0;
         if (full > most + 0.01) {
             most = full;
@@ -120,7 +104,7 @@ pl_cg_columns pl_cg_columns_of(const pl_cg_runs *r)
     c.tiles = pl_cg_ceil(inner, (int64_t)c.tx * vec);
     int64_t parts = pl_cg_clamp(PL_CG_BLOCKS / (c.tiles * outer), 1, pl_cg_ceil(len, 8 * (int64_t)c.ty));
     if (!r->moments && pl_cg_slim(inner)) {
-        int64_t once = PL_CG_BLOCKS / 8 * held_beside(inner) / outer;
+        int64_t once = PL_CG_BLOCKS / 8 * BESIDE / outer;
         if (parts < once) parts = pl_cg_clamp(once, parts, pl_cg_ceil(len, 4 * (int64_t)c.ty));
     }
     c.part = pl_cg_ceil(pl_cg_ceil(len, parts), 2 * c.ty) * 2 * c.ty;

@@ -169,8 +169,8 @@ pl_status pl_cg_sheet(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
     pl_cg_accumulators(w);
     PL_TRY(put_walk(w, lvl, dep));
     if (p->reduces)
-        pl_cg_put(w, "const I to_ = (o_ * (I)a.m[%d].d + part_) * N_ + %s;\n", parts,
-                  p->ty <= PL_CG_FEW_LANES ? "tile_ * (I)blockDim.x * V" : "e_");
+        pl_cg_put(w, "const I to_ = o_ * (I)a.m[%d].d + part_, first_ = tile_ * (I)blockDim.x * V; (void)to_; (void)first_;\n",
+                  parts);
     PL_TRY(pl_cg_totals(w));
     pl_cg_put(w, "}\n");
     return pl_cg_finish(w, (uint32_t)(p->tiles * p->parts * p->size[PL_CG_OUTER]),

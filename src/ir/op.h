@@ -60,13 +60,15 @@ typedef struct pl_vjp {
 typedef enum pl_work {
     PL_WORK_MOVE,
     PL_WORK_PRODUCT,
-    PL_WORK_CONV, /* m positions, n and k channels times taps; a gradient as the product it is */
+    PL_WORK_CONV, /* m positions, n and k channels times taps */
     PL_WORK_ATTENTION,
     PL_WORK_LINK, /* between ranks: m bytes sent by each, n messages in a row, k ranks */
     PL_WORK_ATTENTION_BACK,
     PL_WORK_TAPS, /* windows of every channel by itself: m positions, n channels, k taps; m and k change places in the
                    * gradient of filters, which sums over positions */
-    PL_WORK_CHAIN /* m steps, each of which waits for the one before it */
+    PL_WORK_CHAIN,   /* m steps, each of which waits for the one before it */
+    PL_WORK_CONV_DX, /* as the product it is: m positions, n channels times taps, k channels out */
+    PL_WORK_CONV_DW  /* m channels out, n channels times taps, k positions */
 } pl_work;
 typedef struct pl_cost {
     double flops;

@@ -203,7 +203,8 @@ static pl_cost cost_of(const pl_call *c, geometry g, int summed)
     double in = (double)pl_window_taps(&g.w) * (double)(g.ic / g.groups);
     for (int d = 0; d < 3; d++) places *= (double)g.w.out[d];
     double mnk[3][3] = {{places, out, in}, {places, in, out}, {out, in, places}};
-    return (pl_cost){2 * places * out * in * (double)g.groups, operand_bytes(c), PL_WORK_CONV,
+    static const pl_work work[3] = {PL_WORK_CONV, PL_WORK_CONV_DX, PL_WORK_CONV_DW};
+    return (pl_cost){2 * places * out * in * (double)g.groups, operand_bytes(c), work[summed],
                      mnk[summed][0], mnk[summed][1], mnk[summed][2]};
 }
 

@@ -24,7 +24,7 @@ const pl_card *pl_card_at(int i);
 const pl_card *pl_card_find(const char *name);
 
 /* The part of the published bandwidth that kernels get. */
-#define PL_CARD_MOVES 0.8
+#define PL_CARD_MOVES 0.76
 /* What a unit takes whatever its size. */
 double pl_card_fixed_ns(const pl_card *card, const pl_cost *cost);
 /* How f32 is multiplied: by f32 units, by TF32 units, or taken apart for tensor cores with f32's accuracy where that is faster. */

@@ -297,7 +297,7 @@ static bool parse_sample(const char *line, pl_time_sample *s)
         return false;
     s->unit = unit;
     s->cost.work = (pl_work)work;
-    return line[used] == '\n' && work >= PL_WORK_MOVE && work <= PL_WORK_CHAIN && work != PL_WORK_LINK &&
+    return line[used] == '\n' && work >= PL_WORK_MOVE && work <= PL_WORK_CONV_DW && work != PL_WORK_LINK &&
            is_number(s->cost.flops) && is_number(s->cost.bytes) && is_number(s->cost.m) &&
            is_number(s->cost.n) && is_number(s->cost.k) && is_number(s->ns) && s->ns > 0 &&
            (work == PL_WORK_MOVE || (s->cost.m * s->cost.n * s->cost.k > 0 && s->cost.flops > 0));

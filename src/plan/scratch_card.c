@@ -61,8 +61,7 @@ static double conv_bytes(const pl_card *card, const pl_cost *c)
 {
     enum { FEW = 36, LEAST_SUM = 512 };
     if (fmin(fmin(c->m, c->n), c->k) <= FEW) return 0;
-    bool of_filter = c->k > c->m, of_input = !of_filter && c->n > c->k;
-    if (of_input) return round_up(4 * c->n * c->k); /* the filter, turned */
+    if (c->work == PL_WORK_CONV_DX) return round_up(4 * c->n * c->k); /* the filter, turned */
     return c->k < LEAST_SUM ? columns_bytes(c) : parts_bytes(card, 1, c);
 }
 
@@ -128,17 +127,22 @@ static double attention_bytes(const pl_cost *c, bool split)
 static double library_bytes(const pl_cost *c, pl_dtype dtype)
 {
     double bytes = 4 * 4 * c->m * c->n;
-    if (c->work == PL_WORK_CONV) bytes = fmax(bytes, 2 * (double)pl_dtype_bytes(dtype) * c->n * c->k);
+    if (c->work != PL_WORK_PRODUCT) bytes = fmax(bytes, 2 * (double)pl_dtype_bytes(dtype) * c->n * c->k);
     return fmin(bytes, 32 * MIB);
 }
 
 uint64_t pl_card_workspace(const pl_card *card, const pl_cost *c, pl_dtype dtype, pl_card_f32 f32)
 {
     bool split = dtype == PL_F32 && f32 == PL_CARD_SPLIT && pl_card_splits(card);
-    double bytes = 0, count = c->m > 0 ? fmax(1, round(c->flops / (2 * c->m * c->n * c->k))) : 0;
     if (!(c->m * c->n * c->k > 0)) return 0;
-    if (c->work == PL_WORK_ATTENTION || c->work == PL_WORK_ATTENTION_BACK) bytes = attention_bytes(c, split);
-    if (c->work == PL_WORK_PRODUCT) bytes = split ? parts_bytes(card, count, c) : library_bytes(c, dtype);
-    if (c->work == PL_WORK_CONV) bytes = split ? conv_bytes(card, c) : library_bytes(c, dtype);
-    return (uint64_t)round_up(bytes);
+    double count = fmax(1, round(c->flops / (2 * c->m * c->n * c->k)));
+    switch (c->work) {
+    case PL_WORK_PRODUCT: return (uint64_t)round_up(split ? parts_bytes(card, count, c) : library_bytes(c, dtype));
+    case PL_WORK_CONV:
+    case PL_WORK_CONV_DX:
+    case PL_WORK_CONV_DW: return (uint64_t)round_up(split ? conv_bytes(card, c) : library_bytes(c, dtype));
+    case PL_WORK_ATTENTION:
+    case PL_WORK_ATTENTION_BACK: return (uint64_t)round_up(attention_bytes(c, split));
+    default: return 0;
+    }
 }

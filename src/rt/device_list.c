@@ -3,8 +3,12 @@
 #include "base/sys.h"
 #include "rt/device.h"
 
+#include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 uint64_t pl_process_bytes(void)
 {
@@ -39,13 +43,24 @@ static void proc_field(const char *path, const char *field, char *out, size_t ca
     fclose(f);
 }
 
+/* Opened once: a run looks at it between steps, which open and allocate nothing. */
+static pthread_once_t meminfo_once = PTHREAD_ONCE_INIT;
+static int meminfo = -1;
+
+static void open_meminfo(void)
+{
+    meminfo = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
+}
+
 static uint64_t meminfo_bytes(const char *field)
 {
-    char text[64];
-    unsigned long long kib = 0;
-    proc_field("/proc/meminfo", field, text, sizeof text);
-    if (sscanf(text, "%llu", &kib) != 1) return 0;
-    return kib * 1024;
+    char text[4096];
+    pthread_once(&meminfo_once, open_meminfo);
+    ssize_t n = meminfo < 0 ? -1 : pread(meminfo, text, sizeof text - 1, 0);
+    if (n <= 0) return 0;
+    text[n] = 0;
+    const char *at = strstr(text, field);
+    return at ? strtoull(at + strlen(field), NULL, 10) * 1024 : 0;
 }
 
 static const char *vector_unit(void)
@@ -66,8 +81,8 @@ static void describe_cpu(pl_device_info *d)
 {
     snprintf(d->name, sizeof d->name, "cpu");
     pl_cpu_model(d->about, sizeof d->about);
-    d->total_bytes = meminfo_bytes("MemTotal");
-    d->free_bytes = meminfo_bytes("MemAvailable");
+    d->total_bytes = meminfo_bytes("MemTotal:");
+    d->free_bytes = meminfo_bytes("MemAvailable:");
     d->usable = true;
 }
 
@@ -101,11 +116,13 @@ bool pl_device_memory(const char *name, uint64_t *total, uint64_t *available)
 {
     enum { MOST = 16 };
     pl_device_info d[MOST];
-    int n = 1, at = 0;
-    if (strcmp(name, "cpu") == 0)
-        describe_cpu(&d[0]);
-    else
-        n = describe_cuda(d, MOST);
+    int at = 0;
+    if (strcmp(name, "cpu") == 0) {
+        *total = meminfo_bytes("MemTotal:");
+        *available = meminfo_bytes("MemAvailable:");
+        return *total != 0;
+    }
+    int n = describe_cuda(d, MOST);
     const char *card = strchr(name, ':');
     while (card && at < n && at < MOST && strcmp(d[at].name, name) != 0) at++;
     if (at >= n || at >= MOST || !d[at].usable || !d[at].total_bytes) return false;

@@ -84,7 +84,7 @@ static void *stack_start(char *stack, size_t size, void (*entry)())
 
 /* ---- state ------------------------------------------------------------------------------ */
 enum { MAX_THREADS = 1024, MAX_SHARED = 227 * 1024, STACK = 256 * 1024 };
-enum { RUNS, AT_BARRIER, AT_PART, AT_WARP, GONE };
+enum { RUNS, AT_BARRIER, AT_WARP, GONE };
 
 struct fiber {
     void *sp, *fake;
@@ -93,7 +93,7 @@ struct fiber {
 
 struct lane {
     int state, fiber;
-    int site;      /* AT_BARRIER, AT_PART: its id */
+    int site;      /* AT_BARRIER */
     unsigned mask; /* AT_WARP */
     int kind;
     unsigned came; /* lanes of its last collective */
@@ -241,20 +241,6 @@ extern "C" int pl_sim_barrier(int vote, int site)
     release_barrier();
     to_scheduler();
     return sim.vote_sum;
-}
-
-extern "C" void pl_sim_part(int id, int count)
-{
-    int came = 1;
-    for (int t = 0; t < sim.n_threads; t++)
-        came += sim.lanes[t].state == AT_PART && sim.lanes[t].site == id;
-    lane *l = &sim.lanes[sim.current];
-    l->state = AT_PART;
-    l->site = id;
-    if (came == count)
-        for (int t = 0; t < sim.n_threads; t++)
-            if (sim.lanes[t].state == AT_PART && sim.lanes[t].site == id) make_ready(t);
-    to_scheduler();
 }
 
 /* Lets a collective of this warp go for which all lanes have come that have not ended. */
