@@ -78,6 +78,11 @@ static void offer_checkpointing(finder *f)
         offer(f, "checkpointing=auto", NULL);
 }
 
+static void offer_smaller(finder *f, const pl_recipe *recipe)
+{
+    for (int i = 0; recipe->smaller && recipe->smaller[i]; i++) offer(f, recipe->smaller[i], NULL);
+}
+
 /* Micro-batches: as many as are fastest where samples do not couple; the first number that fits
  * where they do. */
 static void offer_micro_batches(finder *f)
@@ -203,6 +208,7 @@ int plan_edits(const cli_args *a, const char *memory, const pl_run_memory *need,
     finder f = {.args = a, .memory = memory, .config = pl_run_config(run), .need = *need};
     offer_memory(&f);
     offer_checkpointing(&f);
+    offer_smaller(&f, pl_run_recipe(run));
     offer_micro_batches(&f);
     offer_batch(&f);
     offer_precision(&f);

@@ -263,6 +263,9 @@ typedef struct pl_recipe {
      * after each. */
     pl_status (*data_write_set)(const pl_config *c, void *data, const char *dir, const int64_t count[2],
                                 void (*done)(void *ctx, pl_subset subset, int64_t sample), void *ctx);
+    /* Optional, ends with NULL: settings ("gan.decode=twice") with which the same is trained in less memory and more
+     * time. A plan that does not fit offers them. */
+    const char *const *smaller;
 } pl_recipe;
 
 typedef const pl_recipe *(*pl_recipe_entry_fn)(void);

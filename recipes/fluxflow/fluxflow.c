@@ -196,6 +196,7 @@ static const pl_image_feed feed = {.images = pictures,
                                    .draw = flux_draw};
 
 static const char *const optims[] = {"optim_d", "optim_flow", NULL};
+static const char *const smaller[] = {"gan.decode=twice", NULL};
 
 const pl_recipe pl_recipe_fluxflow;
 const pl_recipe pl_recipe_fluxflow = {
@@ -215,4 +216,5 @@ const pl_recipe pl_recipe_fluxflow = {
     .optims = optims,
     .images = &feed,
     .weights = flux_weights,
+    .smaller = smaller,
 };

@@ -87,6 +87,8 @@ pl_status pl__turns_compile(pl_run *r, pl_builder *b) PL_MUST_USE;
 void pl__turns_free(pl_run *r);
 /* All programs of the run, evaluation included; returns how many. */
 int pl__run_programs(const pl_run *r, pl_program *out[PL_MAX_PROGRAMS]);
+/* The device, when its memory is not the host's; else NULL. */
+const struct pl_device *pl__run_card(const pl_run *r);
 bool pl__turn_runs(const pl_turn *t, int64_t step);
 /* The one that runs after t of *step, which moves on with it. */
 const pl_turn *pl__turn_next(const pl_run *r, const pl_turn *t, int64_t *step);
