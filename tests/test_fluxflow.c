@@ -179,6 +179,7 @@ TEST(fluxflow_in_least_memory)
 TEST(fluxflow_offers_two_decodes)
 {
     if (!cli_bin()) return;
+    if (!pl_test_long()) SKIP("long");
 #define PLAN "$P plan fluxflow/tiny image=64 batch=8 --device t4 --memory 490MB "
     cli_result r = cli_run(PLAN);
     CHECK_INT(r.code, 3);

@@ -374,3 +374,28 @@ TEST(recipes_1000_steps_are_flat)
                   (unsigned long long)after_ten, (unsigned long long)now);
     }
 }
+
+/* Settings that a recipe names as taking less memory are settings that it has, other than its own. */
+TEST(recipes_smaller_settings_open)
+{
+    int n = 0;
+    for (int i = 0; i < pl_recipe_count(); i++) {
+        const pl_recipe *recipe = pl_recipe_at(i);
+        for (int k = 0; recipe->smaller && recipe->smaller[k]; k++, n++) {
+            char name[80];
+            pl_run *plain, *small;
+            const char *key = recipe->smaller[k];
+            size_t at = strcspn(key, "=");
+            snprintf(name, sizeof name, "%s/tiny", recipe->name);
+            CHECK_OK(pl_run_open(name, NULL, 0, &plain));
+            CHECK_OK(pl_run_open(name, &recipe->smaller[k], 1, &small));
+            char word[80];
+            snprintf(word, sizeof word, "%.*s", (int)at, key);
+            CHECK(strcmp(pl_config_text(pl_run_config(small), word), key + at + 1) == 0);
+            CHECK(strcmp(pl_config_text(pl_run_config(plain), word), key + at + 1) != 0);
+            pl_run_free(plain);
+            pl_run_free(small);
+        }
+    }
+    CHECK(n > 0);
+}
