@@ -248,12 +248,13 @@ static bool shape_fits(const tensor *t, int64_t side)
     int first = t->rank == 4 && t->size[0] == 1 ? 1 : 0;
     if (t->rank - first != 3 || t->size[first] != 4 || t->size[first + 1] != side || t->size[first + 2] != side)
         return false;
+    if (t->offset < 0 || t->offset >= t->elems) return false;
     int64_t last = t->offset;
     for (int i = first; i < t->rank; i++) {
         if (t->stride[i] < 0 || t->stride[i] > t->elems) return false;
         last += (t->size[i] - 1) * t->stride[i];
     }
-    return t->offset >= 0 && last < t->elems;
+    return last < t->elems;
 }
 
 static const char *shape_text(const tensor *t, char *to, size_t cap)
