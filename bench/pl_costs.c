@@ -11,6 +11,7 @@
  * the label, which is the first one's; the last two figures are means of one launch. STEPS steps (3) are timed whole, then as many launch by launch. On a device that only plans (device=h200)
  * nothing is run and what would be measured is 0. Inputs are made up.
  */
+#include "inputs.h"
 #include "plimsoll_train.h"
 #include "rt/calibrate.h"
 
@@ -30,17 +31,6 @@ typedef struct sort_of {
 static pl_program *own(const pl_program *p)
 {
     return (pl_program *)(uintptr_t)p;
-}
-
-static void fill_inputs(pl_session *s, const pl_program *p)
-{
-    for (int i = 0; i < pl_program_input_count(p); i++) {
-        pl_type t;
-        void *x = pl_session_input(s, p, pl_program_input_name(p, i), &t);
-        memset(x, 0, pl_type_bytes(&t));
-        for (int64_t k = 0; t.dtype == PL_F32 && k < pl_type_elems(&t); k++)
-            ((float *)x)[k] = 0.1f * (float)(k % 17) - 0.8f;
-    }
 }
 
 static pl_status run_one(pl_session *s, const pl_program *p, double *ms)

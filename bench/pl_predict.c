@@ -10,6 +10,7 @@
  * predicted over median. Inputs are made up. Run it on a quiet machine; with PL_THREADS=1
  * processor time is what a step takes however busy the machine is.
  */
+#include "inputs.h"
 #include "plan/plan.h"
 #include "plimsoll_train.h"
 #include "rt/calibrate.h"
@@ -57,18 +58,6 @@ static void print_line(const char *name, const char *plan, const pl_plan_info *p
 }
 
 /* ---- timing ----------------------------------------------------------------------------- */
-/* Inputs that no network minds: small numbers, indices of first rows. */
-static void fill_inputs(pl_session *s, const pl_program *p)
-{
-    for (int i = 0; i < pl_program_input_count(p); i++) {
-        pl_type t;
-        void *x = pl_session_input(s, p, pl_program_input_name(p, i), &t);
-        memset(x, 0, pl_type_bytes(&t));
-        for (int64_t k = 0; t.dtype == PL_F32 && k < pl_type_elems(&t); k++)
-            ((float *)x)[k] = 0.1f * (float)(k % 17) - 0.8f;
-    }
-}
-
 /* apply: runs after p, or NULL. */
 static int time_runs(pl_session *s, pl_program *p, pl_program *apply, pl_measure *m)
 {

@@ -134,6 +134,8 @@ typedef struct pl_device {
  * profile ("t4"). A device that cannot be used is an error that says why in plain words. */
 PL_SHARED_BEGIN
 pl_status pl_device_find(const char *name, const pl_device **out) PL_MUST_USE;
+/* Whether a device of that name is a plug-in's: opening it takes a while, and it may be asked from any thread. */
+bool pl_device_is_plugged(const char *name);
 PL_SHARED_END
 extern const pl_device pl_device_cpu, pl_device_apart;
 extern const struct pl_fuse_opts pl_fuse_opts_cpu;

@@ -103,9 +103,14 @@ static const char cards[] = ""
 #undef PL_CARD
     ;
 
+bool pl_device_is_plugged(const char *name)
+{
+    return name && strncmp(name, "cuda", 4) == 0;
+}
+
 pl_status pl_device_find(const char *name, const pl_device **out)
 {
-    if (name && strncmp(name, "cuda", 4) == 0) {
+    if (pl_device_is_plugged(name)) {
         pl_status rc = find_cuda(name, out);
         return rc == PL_OK ? rc : pl__fail_prefix(rc, "device %s cannot be used", name);
     }

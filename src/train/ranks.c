@@ -9,6 +9,7 @@
 #include "base/pool.h"
 #include "base/sys.h"
 #include "ir/graph.h"
+#include "rt/device.h"
 #include "train/supply.h"
 
 #include <math.h>
@@ -105,7 +106,7 @@ const char *pl__ranks_device(pl_run *r)
     int cards = 0;
     if (pl_world_local_size(r->world) < 2 || strcmp(device, "cuda") != 0) return device;
     int n = pl_device_list(info, MOST);
-    for (int i = 0; i < n && i < MOST; i++) cards += strncmp(info[i].name, "cuda", 4) == 0;
+    for (int i = 0; i < n && i < MOST; i++) cards += pl_device_is_plugged(info[i].name);
     if (cards < 2) return device;
     snprintf(r->card, sizeof r->card, "cuda:%d", pl_world_local_rank(r->world) % cards);
     return r->card;

@@ -291,8 +291,7 @@ pl_status pl_run_build(pl_run *r)
     pthread_t opener;
     PL_TRY(pl__ranks_configure(r));
     snprintf(o.name, sizeof o.name, "%s", pl_config_text(r->config, "device"));
-    bool card = strncmp(o.name, "cuda", 4) == 0 && pl__ranks(r) == 1;
-    bool beside = card && pthread_create(&opener, NULL, open_device, &o) == 0;
+    bool beside = pl_device_is_plugged(o.name) && pl__ranks(r) == 1 && pthread_create(&opener, NULL, open_device, &o) == 0;
     pl_status rc = build(r);
     if (beside) pthread_join(opener, NULL);
     return rc != PL_OK && o.device && o.device->ready ? wait_for_device(o.device, rc) : rc;

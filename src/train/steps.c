@@ -7,6 +7,7 @@
  */
 #include "base/dtype.h"
 #include "ir/graph.h"
+#include "rt/device.h"
 #include "train/train_int.h"
 
 #include <pthread.h>
@@ -222,8 +223,7 @@ static void *compile_beside(void *ctx)
  * told. */
 static pl_status compile_jobs(const pl_run *r, compile_list *l)
 {
-    bool card = strncmp(r->compile.device, "cuda", 4) == 0;
-    bool beside = card && pl__ranks(r) == 1 && r->compile.mode != PL_MODE_MAX_AUTOTUNE;
+    bool beside = pl_device_is_plugged(r->compile.device) && pl__ranks(r) == 1 && r->compile.mode != PL_MODE_MAX_AUTOTUNE;
     pl_status rc = PL_OK;
     for (int i = 1; beside && i < l->n; i++)
         l->job[i].running = pthread_create(&l->job[i].thread, NULL, compile_beside, &l->job[i]) == 0;
