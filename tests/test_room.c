@@ -152,6 +152,9 @@ TEST(room_programs_compiled_at_once_are_the_same)
     cli_result r = train_gan("cuda", "FAKE_LACKS=conv", "lacking");
     CHECK_MSG(r.code != 0 && r.code < 128 && strstr(r.err, "conv has no kernel on Fake T4"), "%d %s", r.code, r.err);
     CHECK(!strstr(strstr(r.err, "has no kernel") + 1, "has no kernel"));
+    /* The training program alone does, which is not the first of them. */
+    r = train_gan("cuda", "FAKE_LACKS=attention_bwd", "lacking");
+    CHECK_MSG(r.code != 0 && r.code < 128 && strstr(r.err, "attention_bwd has no kernel"), "%d %s", r.code, r.err);
 }
 
 /* What is wrong with a configuration is told at once, but not before the card's libraries have opened. */
