@@ -47,7 +47,7 @@ TEST_OBJ := $(TEST_SRC:%.c=$(BUILD)/%.o)
 # C++ for the simulator of tests/cudasim.
 SIM_CXX ?= $(if $(filter clang%,$(notdir $(CC))),$(subst clang,clang++,$(CC)),g++)
 SIM_SRC := $(shell grep -l '"cuda/\(launch\|merge\).h"' src/cuda/*.cu) $(wildcard tests/cudasim/*.cpp)
-SIM_C   := src/cuda/many.c src/cuda/conv.c src/cuda/conv_phase.c src/cuda/conv_product.c src/cuda/conv_split.c src/cuda/matmul.c src/cuda/matmul_ops.c src/cuda/matmul_split.c src/cuda/attention.c $(wildcard tests/cudasim/*.c)
+SIM_C   := src/cuda/many.c src/cuda/conv.c src/cuda/conv_phase.c src/cuda/conv_product.c src/cuda/conv_split.c src/cuda/matmul.c src/cuda/matmul_ops.c src/cuda/matmul_split.c src/cuda/matmul_vector.c src/cuda/attention.c $(wildcard tests/cudasim/*.c)
 SIM_OBJ := $(SIM_SRC:%=$(BUILD)/cudasim/%.o) $(SIM_C:%=$(BUILD)/cudasim/%.o)
 SIM_FLAGS := -x c++ -std=c++17 -O1 -g -D_GNU_SOURCE -fPIC -fvisibility=hidden -ffp-contract=off \
  -fno-math-errno -fno-exceptions -fno-rtti -fno-threadsafe-statics -Wall -Wextra -Wshadow \
