@@ -166,8 +166,8 @@ $(BUILD)/src/cuda/%.o: src/cuda/%.c | build/deps.ok
 	@$(CC) $(CFLAGS_ALL) -isystem $(CUDA_HOME)/include -c -o $@ $<
 
 # Library kernels on a card, without the rest of the plug-in: tests/cuda/probe_lib.c.
-PROBE_LIB := $(addprefix $(BUILD)/src/cuda/,$(addsuffix .o,lib choice codegen_cache matmul matmul_ops matmul_split conv conv_plan conv_phase conv_product conv_split attention \
- tail.cu split.cu columns.cu conv_direct.cu conv_thin.cu conv_thin_mma.cu depthwise.cu attention_plain.cu attention_mma.cu attention_split.cu attention_split_bwd.cu attention_f32.cu))
+PROBE_LIB := $(addprefix $(BUILD)/src/cuda/,$(addsuffix .o,lib choice codegen_cache matmul matmul_ops matmul_split matmul_vector conv conv_plan conv_graph conv_phase conv_product conv_split attention \
+ tail.cu split.cu vector.cu columns.cu conv_direct.cu conv_thin.cu conv_thin_mma.cu depthwise.cu attention_plain.cu attention_mma.cu attention_split.cu attention_split_bwd.cu attention_f32.cu))
 $(BUILD)/tests/cuda/%.o: tests/cuda/%.c | build/deps.ok
 	@mkdir -p $(@D)
 	@echo "  cc $<"
