@@ -12,7 +12,9 @@
 #include "cuda/work.h"
 
 static constexpr int WARP = 32, BLOCK = 256, MOST_BLOCK = 1024, MOST_GRID = 65535;
-static constexpr int ROWS_AHEAD = 4, COLUMNS_AHEAD = 8; /* packs that are asked for together */
+/* Packs that are asked for together: of a row and of its vector; of columns. More where one is a single element. */
+template <int V> static constexpr int ROWS_AHEAD = V > 1 ? 4 : 8;
+template <int V> static constexpr int COLUMNS_AHEAD = V > 1 ? 8 : 16;
 
 /* ---- plans ---------------------------------------------------------------------------------- */
 static int64_t least(int64_t a, int64_t b)
@@ -55,7 +57,7 @@ static void plan_rows(pl_vector_product *v)
 {
     constexpr int64_t FEW = 4, NARROW = 128;
     int64_t packs = pl_ceil_div(least(v->each, v->k), v->pack), rows = v->batch * v->n * v->parts, across = 1;
-    while (packs > FEW * across && across < (rows * across < ENOUGH ? MOST_BLOCK : WARP)) across *= 2;
+    while (packs > FEW * across && across < (2 * rows * across <= ENOUGH ? MOST_BLOCK : WARP)) across *= 2;
     v->across = (int32_t)across;
     v->block = (int32_t)(across > NARROW ? across : NARROW);
 }
@@ -69,7 +71,8 @@ static void plan_columns(pl_vector_product *v, int64_t bytes)
     if (across < BLOCK / most) across = BLOCK / most; /* few terms: the block is as wide as it goes */
     across = power_above(pl_ceil_div(v->n, v->pack), across);
     int64_t blocks = pl_ceil_div(v->n, v->pack * across) * copies, groups = BLOCK / across;
-    while (across * groups < MOST_BLOCK && blocks * across * groups < ENOUGH) groups *= 2;
+    int64_t widest = blocks > ENOUGH_BLOCKS ? MOST_BLOCK / 2 : MOST_BLOCK; /* several to a multiprocessor: all at once */
+    while (across * groups < widest && blocks * across * groups < ENOUGH) groups *= 2;
     groups = least(groups, most);
     if (across * groups < WARP) groups = WARP / across;
     v->across = (int32_t)across;
@@ -132,7 +135,7 @@ static __device__ __forceinline__ void put(const shape &s, float sum, int64_t at
 template <class T, int V, bool WIDE, bool ALL>
 static __device__ __forceinline__ void add_packs(const T *a, const T *x, int c, int across, int packs, float *sum)
 {
-    constexpr int AHEAD = ROWS_AHEAD;
+    constexpr int AHEAD = ROWS_AHEAD<V>;
     pl_pack<T, V> p[AHEAD], q[AHEAD];
 #pragma unroll
     for (int u = 0; u < AHEAD; u++) {
@@ -152,9 +155,10 @@ static __device__ __forceinline__ void add_packs(const T *a, const T *x, int c, 
 template <class T, int V, bool WIDE>
 static __device__ __forceinline__ float dot(const T *a, const T *x, int packs, int lane, int across)
 {
+    constexpr int AHEAD = ROWS_AHEAD<V>;
     float sum[V] = {};
     int c = lane;
-    for (; c + (ROWS_AHEAD - 1) * across < packs; c += ROWS_AHEAD * across)
+    for (; c + (AHEAD - 1) * across < packs; c += AHEAD * across)
         add_packs<T, V, WIDE, true>(a, x, c, across, packs, sum);
     if (c < packs) add_packs<T, V, WIDE, false>(a, x, c, across, packs, sum);
     for (int w = V / 2; w > 0; w /= 2)
@@ -188,7 +192,7 @@ static __global__ void __launch_bounds__(MOST_BLOCK) rows(shape s, const T *a, c
 template <class T, int V, bool WIDE, bool ALL>
 static __device__ __forceinline__ void add_terms(const T *a, const T *x, int64_t n, int q, int groups, int terms, float *sum)
 {
-    constexpr int AHEAD = COLUMNS_AHEAD;
+    constexpr int AHEAD = COLUMNS_AHEAD<V>;
     pl_pack<T, V> p[AHEAD];
     T w[AHEAD];
 #pragma unroll
@@ -210,8 +214,9 @@ template <class T, int V, bool WIDE>
 static __device__ __forceinline__ void gather(const T *a, const T *x, int64_t n, int terms, int group, int groups,
                                               float *sum)
 {
+    constexpr int AHEAD = COLUMNS_AHEAD<V>;
     int q = group;
-    for (; q + (COLUMNS_AHEAD - 1) * groups < terms; q += COLUMNS_AHEAD * groups)
+    for (; q + (AHEAD - 1) * groups < terms; q += AHEAD * groups)
         add_terms<T, V, WIDE, true>(a, x, n, q, groups, terms, sum);
     if (q < terms) add_terms<T, V, WIDE, false>(a, x, n, q, groups, terms, sum);
 }
