@@ -94,16 +94,17 @@ static int list_calls(const pl_program *p, const char *only, line *list)
 /* ---- times ------------------------------------------------------------------------------- */
 static void *random_operand(const pl_device *dev, const pl_type *t)
 {
-    size_t each = pl_dtype_bytes(t->dtype), bytes = pl_type_bytes(t), period = RANDOM * each;
+    int64_t drawn = pl_type_elems(t) < RANDOM ? pl_type_elems(t) : RANDOM;
+    size_t bytes = pl_type_bytes(t), period = (size_t)drawn * pl_dtype_bytes(t->dtype);
     void *p = NULL;
-    char *host = pl_sys_alloc(period);
+    char *host = pl_sys_alloc(period + 1);
     uint32_t s = 12345;
     if (!host || dev->alloc(bytes + 64, &p) != PL_OK) die("memory");
-    for (int64_t i = 0; i < RANDOM; i++) {
+    for (int64_t i = 0; i < drawn; i++) {
         s = s * 1664525u + 1013904223u;
         pl_elem_set(t->dtype, host, i, (double)s / 2147483648.0 - 1);
     }
-    for (size_t at = 0; at < bytes; at += period)
+    for (size_t at = 0; period && at < bytes; at += period)
         if (dev->write((char *)p + at, host, bytes - at < period ? bytes - at : period) != PL_OK) die("write");
     pl_sys_free(host);
     return p;
