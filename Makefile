@@ -226,23 +226,8 @@ test: all $(BUILD)/pl_test ## build and run every test (minutes)
 	@tools/layers
 	@$(TEST_ENV) $(BUILD)/pl_test -j $(TEST_JOBS)
 
-check-all: ## both compilers, sanitizers, long tests, fuzzers, headers (an hour)
-	@tools/deps --check
-	@tools/layers
-	@tools/headers
-	@tools/cuda-calls
-	$(if $(PLUGIN),$(MAKE) DEV=1 CUDA_ARCHS=all BUILD=build/all-cards build/all-cards/libplimsoll_cuda.so)
-	$(MAKE) DEV=1 CC=gcc BUILD=build/dev-gcc build/dev-gcc/plimsoll build/dev-gcc/pl_test
-	$(MAKE) DEV=1 CC=clang BUILD=build/dev-clang build/dev-clang/plimsoll build/dev-clang/pl_test
-	$(MAKE) test PL_TEST_LONG=1
-	$(MAKE) test PL_TEST_LONG=1 SAN=address,undefined
-	$(MAKE) test SAN=thread
-	tools/budget-sweep $(BUILD)
-	tools/rank-kill 100 3 $(BUILD) || [ $$? -eq 2 ]
-	tools/rank-hosts $(BUILD) || [ $$? -eq 2 ]
-	tools/rank-srun $(BUILD) || [ $$? -eq 2 ]
-	tests/fuzz/run.sh 0
-	tests/fuzz/run.sh 30
+check-all: ## both compilers, sanitizers, long tests, fuzzers, headers, ranks killed (hours; tools/check-all --list)
+	+@MAKE="$(MAKE)" PLUGIN="$(PLUGIN)" tools/check-all $(STAGES)
 
 test-cuda: all $(BUILD)/pl_test ## the tests that need an NVIDIA card: every op, plans, budgets
 	@tools/test-cuda $(BUILD)
