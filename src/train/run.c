@@ -77,16 +77,33 @@ void pl_run_set_compile(pl_run *r, const pl_compile_opts *o)
     r->compile = *o;
 }
 
-/* The largest of the programs' smallest arenas. */
+/* The program, of those not yet asked, whose smallest arena is likely the largest: by its bound. NULL: all were. */
+static pl_program *next_asked(pl_program **programs, const uint64_t *bound, int n, bool *asked)
+{
+    int at = -1;
+    for (int i = 0; i < n; i++)
+        if (!asked[i] && (at < 0 || bound[i] > bound[at])) at = i;
+    if (at < 0) return NULL;
+    asked[at] = true;
+    return programs[at];
+}
+
+/* The largest of the programs' smallest arenas. They share one arena, so that none needs a smaller one than
+ * another does: what the first ones need is small enough for the next. */
 static pl_status find_minimum(pl_run *r, uint64_t *arena)
 {
-    pl_program *programs[PL_MAX_PROGRAMS];
+    pl_program *programs[PL_MAX_PROGRAMS], *p;
+    uint64_t bound[PL_MAX_PROGRAMS], least;
+    bool asked[PL_MAX_PROGRAMS] = {false};
     int n = pl__run_programs(r, programs);
-    PL_TRY(pl_program_find_minimum(r->train, arena));
-    for (int i = 0; i < n; i++) {
-        uint64_t least = 0;
-        if (programs[i] == r->train || pl_program_plan(programs[i])->arena_bytes <= *arena) continue;
-        PL_TRY(pl_program_find_minimum(programs[i], &least));
+    for (int i = 0; i < n; i++) PL_TRY(pl_program_least_bound(programs[i], &bound[i]));
+    *arena = 0;
+    while ((p = next_asked(programs, bound, n, asked))) {
+        if (pl_program_plan(p)->arena_bytes <= *arena) {
+            pl_program_settle(p);
+            continue;
+        }
+        PL_TRY(pl_program_find_minimum(p, *arena, &least));
         if (least > *arena) *arena = least;
     }
     return PL_OK;
