@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define PL_RECIPE_ABI 4
+#define PL_RECIPE_ABI 5
 
 /* ---- building --------------------------------------------------------------------------- */
 typedef struct pl_builder pl_builder;
@@ -220,6 +220,13 @@ typedef struct pl_peer {
     const char *channels_first; /* pattern (pl_nn_match) of input names; NULL: none */
 } pl_peer;
 
+/* Less memory for more time: a setting that changes no bit, and in words, of the sentence "decodes twice, since
+ * decoding once does not fit", what is done with it and what is done without. */
+typedef struct pl_trade {
+    const char *setting; /* "gan.decode=twice" */
+    const char *done, *instead;
+} pl_trade;
+
 typedef struct pl_recipe {
     int abi; /* PL_RECIPE_ABI */
     const char *name;
@@ -263,9 +270,10 @@ typedef struct pl_recipe {
      * after each. */
     pl_status (*data_write_set)(const pl_config *c, void *data, const char *dir, const int64_t count[2],
                                 void (*done)(void *ctx, pl_subset subset, int64_t sample), void *ctx);
-    /* Optional, ends with NULL: settings ("gan.decode=twice") with which the same is trained in less memory and more
-     * time. A plan that does not fit offers them. */
-    const char *const *smaller;
+    /* Optional, ends with {NULL}: settings with which the same is trained, bit for bit, in less memory and more time. The
+     * plan takes them, each with those before it, where the configuration says auto for their keys and the budget asks for
+     * it; build reads auto as the fastest way. Where their keys say something else, a plan that does not fit offers them. */
+    const pl_trade *smaller;
 } pl_recipe;
 
 typedef const pl_recipe *(*pl_recipe_entry_fn)(void);

@@ -124,6 +124,9 @@ typedef struct pl_run_split {
     int64_t ranks;       /* effective = micro * accumulate * ranks */
 } pl_run_split;
 PL_API pl_run_split pl_run_split_get(const pl_run *r);
+/* What the plan has taken of pl_recipe.smaller where the configuration leaves it to the plan (auto): entry i, NULL when
+ * there are no more. *without_ms: the predicted step without it; 0: it does not fit then. */
+PL_API const pl_trade *pl_run_trade_at(const pl_run *r, int i, double *without_ms);
 /* Of a whole step: every micro-batch and the update. */
 PL_API double pl_run_predicted_ms(const pl_run *r);
 PL_API int64_t pl_run_parameters(const pl_run *r, bool trainable_only);

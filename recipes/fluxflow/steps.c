@@ -229,8 +229,8 @@ static pl_val weighted(flux *k, const pl_val *raw, const pl_val *factor, int n)
 /* Tokens that the discriminator's judgement does not reach. Decoding them is the reconstruction once more. */
 static pl_val as_given(flux *k, pl_val packed)
 {
-    bool once = strcmp(pl_config_text(k->c, "gan.decode"), "once") == 0;
-    return once ? pl_stop_gradient_shared(k->m->g, packed) : pl_stop_gradient(k->m->g, packed);
+    bool twice = strcmp(pl_config_text(k->c, "gan.decode"), "twice") == 0;
+    return twice ? pl_stop_gradient(k->m->g, packed) : pl_stop_gradient_shared(k->m->g, packed);
 }
 
 /* One term of the loss: its value, what it is multiplied by besides its adaptive weight, its name. */
