@@ -90,7 +90,9 @@ int pl__run_programs(const pl_run *r, pl_program *out[PL_MAX_PROGRAMS]);
 /* The device, when its memory is not the host's; else NULL. */
 const struct pl_device *pl__run_card(const pl_run *r);
 bool pl__turn_runs(const pl_turn *t, int64_t step);
-/* The one that runs after t of *step, which moves on with it. */
+/* How often a step trains on its batch. */
+int64_t pl__run_updates(const pl_run *r);
+/* The one that runs after t of the current update of *step, which moves on with it. */
 const pl_turn *pl__turn_next(const pl_run *r, const pl_turn *t, int64_t *step);
 /* Adds the scalars that a micro-batch of t left to the step's means. */
 void pl__turn_terms(pl_run *r, const pl_turn *t, pl_step_info *info);
@@ -255,6 +257,7 @@ struct pl_run {
     bool ahead;         /* the next batch is in the inputs already */
     uint64_t used, most_used, used_asked; /* bytes of the device, and when it was asked */
     int64_t steps_done;
+    int64_t update; /* of the step that is being taken, the one of its batch's updates */
     char *stage;      /* PL_STAGE_BYTES that files pass through */
     char *whole;      /* room for one slot that files order otherwise, of a card or shared by ranks; else NULL */
     const char *resume; /* checkpoint that pl_run_start goes on from, else NULL */
