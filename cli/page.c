@@ -168,11 +168,12 @@ static void put_plan(FILE *f, const pl_run *run, const char *name, labels *l)
 {
     const pl_program *p = pl_run_train_program(run);
     pl_run_split split = pl_run_split_get(run);
+    char trades[128];
     fprintf(f, "{\"name\":");
     put_text(f, name);
-    fprintf(f, ",\n\"about\":\"%s parameters, batch %lld (micro %lld x accumulate %lld)\",\n",
+    fprintf(f, ",\n\"about\":\"%s parameters, batch %lld (micro %lld x accumulate %lld)%s\",\n",
             cli_count(pl_run_parameters(run, false)), (long long)split.effective,
-            (long long)split.micro, (long long)split.accumulate);
+            (long long)split.micro, (long long)split.accumulate, plan_trades(run, trades, sizeof trades));
     fprintf(f, "\"again\":%.4g,\n", 100 * pl_program_plan(p)->recompute_ratio);
     put_memory(f, run);
     put_tables(f, run);

@@ -175,19 +175,6 @@ TEST(fluxflow_in_least_memory)
     CHECK(memcmp(all, least, sizeof all) == 0);
 }
 
-/* A budget that one decode does not fit is offered two. */
-TEST(fluxflow_offers_two_decodes)
-{
-    if (!cli_bin()) return;
-    if (!pl_test_long()) SKIP("long");
-#define PLAN "$P plan fluxflow/tiny image=64 batch=8 --device t4 --memory 490MB "
-    cli_result r = cli_run(PLAN);
-    CHECK_INT(r.code, 3);
-    CHECK_MSG(strstr(r.out, "gan.decode=twice"), "%s", r.out);
-    CHECK_RUN(cli_run(PLAN "gan.decode=twice"), 0, "");
-#undef PLAN
-}
-
 /* The discriminator judges the reconstruction itself: the numbers of a second decode, and less of everything. */
 TEST(fluxflow_decodes_once)
 {

@@ -47,6 +47,8 @@ const pl_config_entry pl_engine_schema[] = {
      "Phases of the run, one after the other, each with settings of its own."},
 
     {"train.steps", PL_CONFIG_INT, "1000", 1, 1e12, NULL, "Optimiser steps of a run."},
+    {"train.updates_per_batch", PL_CONFIG_INT, "1", 1, 1e6, NULL,
+     "How often a step trains on its batch, every program of the step each time; still one step."},
     {"train.log_every", PL_CONFIG_INT, "10", 1, 1e9, NULL, "Steps between lines of the log."},
     {"log.memory_every", PL_CONFIG_INT, "0", 0, 1e12, NULL,
      "Steps between summaries of memory; 0: at the start and when SIGUSR2 asks."},
