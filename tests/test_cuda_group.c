@@ -615,6 +615,10 @@ static void twins(pl_graph *g, int64_t n, int64_t rows, int64_t c)
     pl_output(g, "each", pl_sum(g, x, PL_AXIS(1), false));
     pl_output(g, "all", pl_sum(g, x, PL_AXIS(0) | PL_AXIS(1), false));
     pl_output(g, "most", pl_max_over(g, x, PL_AXIS(1), false));
+    pl_val mean, var;
+    pl_moments(g, x, PL_AXIS(0) | PL_AXIS(1), false, &mean, &var);
+    pl_output(g, "mean", mean);
+    pl_output(g, "var", var);
 }
 
 /* Rows inside, and beside them sums of columns over all rows, over some, and over a flat view. */
@@ -648,6 +652,8 @@ TEST(cuda_group_corners)
     indexed(jobs[n++].g, PL_F16, 2, 257, 8);
     shared(jobs[n++].g, PL_F16, 2, 257, 8, true);
     twins(jobs[n++].g, 2, 4100, 12);
+    twins(jobs[n++].g, 2, 40000, 32);  /* folds of some hundred partial results, four columns a thread */
+    twins(jobs[n++].g, 2, 360000, 3);  /* of a thousand, column by column */
     beside(jobs[n++].g, PL_F32, 3, 50, 132);
     beside(jobs[n++].g, PL_BF16, 2, 37, 1000);
     if (pl_test_long()) {

@@ -153,7 +153,7 @@ void pl_cg_beside_close(pl_cg *w)
         const char *acc = pl_cg_acc(p->instr[k->src].dtype, k->reduce);
         pl_cg_put(w, "__syncthreads();\n_Pragma(\"unroll\") for (int c = 0; c < STEPS; c++) for (int j = 0; j < V; j++) "
                      "((%s *)sm_)[((lane_ * STEPS + c) * T + t_) * V + j] = cs%d[c][j];\n__syncthreads();\n", acc, s);
-        pl_cg_put(w, "for (I e_ = threadIdx.x; e_ < N_; e_ += %d)\n((%s *)a.p[%d])[e_ * (I)gridDim.x + (I)blockIdx.x] = "
+        pl_cg_put(w, "for (I e_ = threadIdx.x; e_ < N_; e_ += %d)\n((%s *)a.p[%d])[(I)blockIdx.x * N_ + e_] = "
                      "p_tree<%s, %d>((const %s *)sm_ + e_, %d);\n", p->tx * p->ty, acc,
                   pl_cg_pointer(w, PL_CODE_WORK, 0, k->partial, 16), pl_cg_fold(k->reduce), PL_CG_LANES, acc, cols);
     }

@@ -175,6 +175,9 @@ int pl_cg_pointer(pl_cg *w, pl_code_space space, uint32_t index, int64_t plus, u
 /* Text that is written twice has its arguments once: put back the counts of the first time. */
 typedef struct pl_cg_counts pl_cg_counts;
 void pl_cg_put(pl_cg *w, const char *fmt, ...) PL_PRINTF(2, 3);
+/* The kernel's head, up to its first bracket, and how it stands to the kernels before and after it. resident: blocks
+ * that a processor is to hold at least; 0: as the compiler likes. */
+void pl_cg_head(pl_cg *w, int threads, int resident);
 /* The finished kernel: prelude, argument struct, body. */
 pl_status pl_cg_finish(pl_cg *w, uint32_t grid, uint32_t block_x, uint32_t block_y,
                        pl_code_kernel *out) PL_MUST_USE;
@@ -264,8 +267,8 @@ void pl_cg_accumulators(pl_cg *w);
 pl_status pl_cg_find_pair(const pl_cg_pass *p, const int *dep, pl_arena *a, pl_cg_pair *out) PL_MUST_USE;
 /* U chunks. `index` declares the indices of chunk u, and z_, its place in the dense space. */
 void pl_cg_step(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w));
-/* Combines accumulators over the block and leaves results, or partial results: to_ says which of a column's these
- * are, first_ is the block's first column. */
+/* Combines accumulators over the block and leaves them at to_: results, or partial results. Where a column has no
+ * more than PL_CG_FEW_LANES threads, to_ is the place of the block's first column. */
 enum { PL_CG_FEW_LANES = 32 };
 pl_status pl_cg_totals(pl_cg *w) PL_MUST_USE;
 void pl_cg_put_result(pl_cg *w, int sink, const char *value, const char *index);

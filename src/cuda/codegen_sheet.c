@@ -12,8 +12,6 @@
  */
 #include "cuda/codegen_int.h"
 
-#include <stdio.h>
-
 static void find_levels(const pl_cg_pass *p, const int *dep, int *lvl)
 {
     for (int i = 0; i < p->n_instr; i++)
@@ -145,10 +143,7 @@ pl_status pl_cg_sheet(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
     int tiles = pl_cg_divider(w, p->tiles), parts = pl_cg_divider(w, p->parts);
     int along = pl_cg_size(w, p->size[PL_CG_ALONG]), inner = pl_cg_size(w, p->size[PL_CG_INNER]),
         part = pl_cg_size(w, p->part);
-    char resident[16] = "";
-    if (p->resident) snprintf(resident, sizeof resident, ", %d", p->resident);
-    pl_cg_put(w, "extern \"C\" __global__ void __launch_bounds__(%d%s) " PL_CODE_ENTRY
-                 "(const GRID_CONST p_args a)\n{\n", PL_CG_THREADS, resident);
+    pl_cg_head(w, PL_CG_THREADS, p->resident);
     pl_cg_put(w, "enum { V = %d };\nconst I b_ = blockIdx.x, bt_ = p_quot(b_, a.m[%d]), tile_ = "
                  "b_ - bt_ * (I)a.m[%d].d;\n", p->vec, tiles, tiles);
     pl_cg_put(w, "const I o_ = p_quot(bt_, a.m[%d]), part_ = bt_ - o_ * (I)a.m[%d].d;\n", parts,
@@ -169,8 +164,8 @@ pl_status pl_cg_sheet(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
     pl_cg_accumulators(w);
     PL_TRY(put_walk(w, lvl, dep));
     if (p->reduces)
-        pl_cg_put(w, "const I to_ = o_ * (I)a.m[%d].d + part_, first_ = tile_ * (I)blockDim.x * V; (void)to_; (void)first_;\n",
-                  parts);
+        pl_cg_put(w, "const I to_ = (o_ * (I)a.m[%d].d + part_) * N_ + %s;\n", parts,
+                  p->ty <= PL_CG_FEW_LANES ? "tile_ * (I)blockDim.x * V" : "e_");
     PL_TRY(pl_cg_totals(w));
     pl_cg_put(w, "}\n");
     return pl_cg_finish(w, (uint32_t)(p->tiles * p->parts * p->size[PL_CG_OUTER]),
