@@ -57,11 +57,11 @@ static inline bool pl_cg_reduced(const pl_cg_runs *r, int i)
     return r->reduced >> i & 1u;
 }
 
-/* How columns are added up: y threads share one, parts of `part` rows are added up apart; all of it
- * from the sizes of the runs. */
+/* How columns are added up: y threads share one, parts are added up apart, `head` of `part` rows and then shorter ones
+ * of `tail`; all of it from the sizes of the runs. */
 typedef struct pl_cg_columns {
     int32_t tx, ty;
-    int64_t tiles, part, parts;
+    int64_t tiles, part, tail, head, parts;
 } pl_cg_columns;
 
 /* codegen_runs.c. lead: of pl_form_output. */
@@ -107,6 +107,7 @@ typedef struct pl_cg_pass {
     int32_t resident;       /* sheet: blocks that a processor is to hold at least; 0: as the compiler likes */
     int32_t tx, ty;         /* threads; a row: tx threads each, ty rows a block */
     int64_t parts, part;    /* pieces of inner (flat) or along (sheet), and their length */
+    int64_t head, tail;     /* columns: pieces of that length, and the length of those after them; head 0: all are */
     int64_t tiles;          /* sheet: columns of blocks */
     int32_t steps;          /* row: chunks of a thread, 0: not fixed in the text */
     bool wide, direct;      /* 64-bit indices; reductions have one part */
@@ -257,6 +258,9 @@ void pl_cg_pointers(pl_cg *w);
 void pl_cg_load(pl_cg *w, int k, const char *to, const char *base);
 /* Whether some used ramp needs coordinates of single elements of the inner set. */
 bool pl_cg_inner_ramps(const pl_cg_pass *p);
+
+/* Declares lo_ and hi_, the rows of part part_ of A_. */
+void pl_cg_part(pl_cg *w);
 
 /* codegen_step.c: what flat and sheet share. lvl: per instruction 0 (once a thread), 1 (once a
  * segment), 2 (every step) or -1; b<k>, the offsets of operands at the thread's start, are in
