@@ -813,6 +813,36 @@ TEST(cuda_group_twins)
     pl_store_free(store);
 }
 
+/* Kernels of a group may be on the card before the one before them has ended: each waits before it reads. */
+TEST(cuda_group_waits)
+{
+    pl_store *store = pl_store_new();
+    pl_graph *g = pl_graph_new(store);
+    pl_fuse_opts o = PL_FUSE_OPTS_CUDA(NULL);
+    pl_units *u = NULL;
+    pl_arena a = PL_ARENA_INIT;
+    int kernels = 0;
+    twins(g, 2, 40000, 32);
+    beside(g, PL_BF16, 2, 4096, 1000);
+    long_rows(g, 65537);
+    CHECK_OK(pl_graph_status(g));
+    CHECK_OK(pl_fuse(g, &o, &u));
+    for (uint32_t i = 0; i < u->n; i++) {
+        pl_code code;
+        if (u->unit[i].kind != PL_UNIT_GROUP) continue;
+        CHECK_OK(pl_code_make(g, &u->unit[i], &a, &code));
+        for (uint32_t k = 0; k < code.n_kernels; k++, kernels++) {
+            const char *body = strstr(code.kernel[k].text, "(const GRID_CONST p_args a)\n{\n");
+            CHECK(body && strncmp(body + strlen("(const GRID_CONST p_args a)\n{\n"), "p_begun();\np_after();\n", 22) == 0);
+        }
+    }
+    CHECK(kernels > 6);
+    pl_arena_release(&a);
+    pl_units_free(u);
+    pl_graph_free(g);
+    pl_store_free(store);
+}
+
 /* A sum over nothing is 0, a mean of nothing NaN; nothing to write is no kernel. */
 TEST(cuda_group_of_nothing)
 {
