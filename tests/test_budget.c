@@ -288,6 +288,19 @@ static bool follow(const char *out, char *losses, size_t cap, long long *peak, l
     return n > 0 && *peak > 0;
 }
 
+/* What a card's driver takes for recorded launches is told before the first: a longer network has more of it. */
+TEST(budget_room_for_recorded_launches)
+{
+    long long overhead[2], nodes[2];
+    for (int i = 0; i < 2; i++) {
+        cli_result r = cli_run("$P plan lgt/tiny device=apart ode.steps=%d --json", i ? 3 : 1);
+        CHECK_MSG(r.code == 0, "%s", r.err);
+        overhead[i] = member(r.out, "overhead_bytes"), nodes[i] = member(r.out, "nodes");
+    }
+    CHECK_MSG(nodes[1] > nodes[0] + 100 && overhead[1] - overhead[0] >= 64 * (nodes[1] - nodes[0]),
+              "%lld bytes of %lld nodes, %lld of %lld", overhead[0], nodes[0], overhead[1], nodes[1]);
+}
+
 static void sweep(const char *config, int budgets, int steps)
 {
     static char want[1 << 14], got[1 << 14];

@@ -39,6 +39,16 @@ const pl_device *pl__run_card(const pl_run *r)
     return dev && dev->apart ? dev : NULL;
 }
 
+/* What the first runs of all programs take of a card beside what is mapped: a graph of launches grows with its nodes. */
+static uint64_t card_margin(const pl_run *r, const pl_device *card)
+{
+    pl_program *programs[PL_MAX_PROGRAMS];
+    int n = pl__run_programs(r, programs);
+    uint64_t margin = card->margin_bytes;
+    for (int i = 0; i < n; i++) margin += (uint64_t)pl_program_plan(programs[i])->nodes * card->node_bytes;
+    return margin;
+}
+
 /* Room for stacks of the team, allocator slack and the pages a first step touches, or for what the
  * first run takes on a card. Two processes with the same configuration differ by some pages, so a
  * budget that one of them named must do for the next: a given budget may shrink the margin to two
@@ -49,7 +59,7 @@ static uint64_t margin_of(const pl_run *r, bool least)
     if (planned_card(r)) return 0;
     uint64_t margin = ((uint64_t)12 << 20) + ((uint64_t)192 << 10) * (uint64_t)pl_pool_threads();
     const pl_device *card = pl__run_card(r);
-    if (card) margin = card->margin_bytes;
+    if (card) margin = card_margin(r, card);
     if (!least) return margin;
     return r->fitted && !card ? margin / 2 : margin / 3 * 2;
 }
