@@ -186,7 +186,7 @@ TEST(fluxflow_decodes_once)
         CHECK_OK(losses_of("fluxflow/tiny", &ways[i], 1, KEEP_ALL, loss[i], 4));
         CHECK_OK(pl_run_open("fluxflow/tiny", &ways[i], 1, &run));
         CHECK_OK(pl_run_build(run));
-        alive[i] = pl_program_plan(run->train)->live_bound; /* a small arena is some bytes more by chance */
+        alive[i] = pl_program_plan(run->train)->live_bound_bytes; /* a small arena is some bytes more by chance */
         pl_run_free(run);
     }
     CHECK(memcmp(loss[0], loss[1], sizeof loss[0]) == 0);
