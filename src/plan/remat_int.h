@@ -5,6 +5,7 @@
  *   remat_seq.c     sequences: exact peak, unread work deleted
  *   remat_fill.c    sequences: recomputation undone where room is left
  *   remat_sim.c     the eviction simulator
+ *   remat_score.c   what it drops next
  *   remat_heap.c    its candidates, the least first
  *   remat_search.c  its grid of settings and the search over its weights
  *   remat_chain.c   the dynamic program over cut points
