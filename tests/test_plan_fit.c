@@ -117,7 +117,7 @@ TEST(fit_packs_the_smallest_once)
     lab x = {.store = pl_store_new()};
     uint64_t least;
     pl_fitted *t;
-    CHECK_OK(open_lab(&x, training_graph(x.store, 26, 16, 32)));
+    CHECK_OK(open_lab(&x, training_graph(x.store, 18, 8, 32)));
     CHECK_OK(pl_fit_minimum(x.fit, 0, &least));
     CHECK_INT(pl_fit_work_get(x.fit).packed, 1);
     pl_fit_free(x.fit);

@@ -206,7 +206,7 @@ static pl_status look_at_room(pl_run *r, uint64_t room[3])
  * the next one. Where no plan leaves the whole margin, a plan that leaves the least does. */
 static pl_status fit_budget(pl_run *r)
 {
-    PL_FAIL_IF(r->stop && *r->stop, PL_ERR_STOPPED, "planning was stopped");
+    PL_FAIL_IF(r->stop && *r->stop, PL_ERR_STOPPED, "stopped before it was planned");
     if (!budget_of(r)) return PL_OK;
     pl_status rc = PL_OK;
     for (int round = 0; round < 4; round++) {
