@@ -97,7 +97,10 @@ static pl_status find_minimum(pl_run *r, uint64_t *arena)
     uint64_t bound[PL_MAX_PROGRAMS], least;
     bool asked[PL_MAX_PROGRAMS] = {false};
     int n = pl__run_programs(r, programs);
-    for (int i = 0; i < n; i++) PL_TRY(pl_program_least_bound(programs[i], &bound[i]));
+    for (int i = 0; i < n; i++) {
+        pl_program_set_stop(programs[i], r->stop);
+        PL_TRY(pl_program_least_bound(programs[i], &bound[i]));
+    }
     *arena = 0;
     while ((p = next_asked(programs, bound, n, asked))) {
         if (pl_program_plan(p)->arena_bytes <= *arena) {
@@ -147,6 +150,7 @@ static pl_status fit_arena(pl_run *r, uint64_t arena)
     int n = pl__run_programs(r, programs);
     for (int i = 0; i < n; i++) {
         if (pl_program_plan(programs[i])->arena_bytes <= arena) continue;
+        pl_program_set_stop(programs[i], r->stop);
         PL_TRY(pl_program_refit(programs[i], arena ? arena : 1));
     }
     return PL_OK;
@@ -203,6 +207,7 @@ static pl_status look_at_room(pl_run *r, uint64_t room[3])
  * the next one. Where no plan leaves the whole margin, a plan that leaves the least does. */
 static pl_status fit_budget(pl_run *r)
 {
+    PL_FAIL_IF(r->stop && *r->stop, PL_ERR_STOPPED, "stopped before it was planned");
     if (!budget_of(r)) return PL_OK;
     pl_status rc = PL_OK;
     for (int round = 0; round < 4; round++) {
