@@ -152,7 +152,7 @@ static pl_status losses_of(const char *preset, const char *const *more, int n, a
     pl_status rc = pl_run_build(run);
     for (int i = 0; rc == PL_OK && room != KEEP_ALL && i < run->n_turns; i++) {
         uint64_t bytes = pl_program_plan(run->turn[i].run)->arena_bytes * 3 / 4;
-        if (room == LEAST) rc = pl_program_find_minimum(run->turn[i].run, &bytes);
+        if (room == LEAST) rc = pl_program_find_minimum(run->turn[i].run, 0, &bytes);
         if (rc == PL_OK) rc = pl_program_refit(run->turn[i].run, bytes);
     }
     if (rc == PL_OK && room != KEEP_ALL && pl_program_plan(run->train)->recompute_ratio == 0) rc = PL_ERR_PLAN;

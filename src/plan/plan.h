@@ -96,6 +96,7 @@ typedef struct pl_plan_opts {
     const uint32_t *fixed_order;
     uint64_t seed;
     double seconds; /* limit of the offset search; 0 = default */
+    uint64_t enough; /* an arena of at most this many bytes ends it */
 } pl_plan_opts;
 
 pl_status pl_plan_make(const pl_graph *g, const pl_units *units, const pl_plan_opts *o,

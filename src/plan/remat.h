@@ -125,8 +125,12 @@ pl_status pl_remat_keep_all(const pl_remat_problem *p, uint64_t *bytes) PL_MUST_
  * options. */
 pl_status pl_remat_minimum(const pl_remat_problem *p, const pl_remat_opts *opts,
                            uint64_t *bytes) PL_MUST_USE;
-/* The same with the plan that was found. */
-pl_status pl_remat_smallest(const pl_remat_problem *p, const pl_remat_opts *opts, uint64_t *bytes,
-                            pl_remat_plan **plan) PL_MUST_USE;
+/* The way down to it, plan by plan: each call gives a smaller budget that has one, and the plan, which is the caller's;
+ * *plan is NULL at the end, when *bytes of the call before is the smallest. The first plan keeps everything. */
+typedef struct pl_remat_descent pl_remat_descent;
+pl_status pl_remat_descent_new(const pl_remat_problem *p, const pl_remat_opts *opts,
+                               pl_remat_descent **out) PL_MUST_USE;
+pl_status pl_remat_descend(pl_remat_descent *d, uint64_t *bytes, pl_remat_plan **plan) PL_MUST_USE;
+void pl_remat_descent_free(pl_remat_descent *d); /* NULL is fine */
 
 #endif

@@ -40,6 +40,16 @@ const pl_device *pl__run_card(const pl_run *r)
     return dev && dev->apart ? dev : NULL;
 }
 
+/* What the first runs of all programs take of a card beside what is mapped: a graph of launches grows with its nodes. */
+static uint64_t card_margin(const pl_run *r, const pl_device *card)
+{
+    pl_program *programs[PL_MAX_PROGRAMS];
+    int n = pl__run_programs(r, programs);
+    uint64_t margin = card->margin_bytes;
+    for (int i = 0; i < n; i++) margin += (uint64_t)pl_program_plan(programs[i])->nodes * card->node_bytes;
+    return margin;
+}
+
 /* Room for stacks of the team, allocator slack and the pages a first step touches, or for what the
  * first run takes on a card. Two processes with the same configuration differ by some pages, so a
  * budget that one of them named must do for the next: a given budget may shrink the margin to two
@@ -50,7 +60,7 @@ static uint64_t margin_of(const pl_run *r, bool least)
     if (planned_card(r)) return 0;
     uint64_t margin = ((uint64_t)12 << 20) + ((uint64_t)192 << 10) * (uint64_t)pl_pool_threads();
     const pl_device *card = pl__run_card(r);
-    if (card) margin = card->margin_bytes;
+    if (card) margin = card_margin(r, card);
     if (!least) return margin;
     return r->fitted && !card ? margin / 2 : margin / 3 * 2;
 }
@@ -68,16 +78,33 @@ void pl_run_set_compile(pl_run *r, const pl_compile_opts *o)
     r->compile = *o;
 }
 
-/* The largest of the programs' smallest arenas. */
+/* The program, of those not yet asked, whose smallest arena is likely the largest: by its bound. NULL: all were. */
+static pl_program *next_asked(pl_program **programs, const uint64_t *bound, int n, bool *asked)
+{
+    int at = -1;
+    for (int i = 0; i < n; i++)
+        if (!asked[i] && (at < 0 || bound[i] > bound[at])) at = i;
+    if (at < 0) return NULL;
+    asked[at] = true;
+    return programs[at];
+}
+
+/* The largest of the programs' smallest arenas. They share one arena, so that none needs a smaller one than
+ * another does: what the first ones need is small enough for the next. */
 static pl_status find_minimum(pl_run *r, uint64_t *arena)
 {
-    pl_program *programs[PL_MAX_PROGRAMS];
+    pl_program *programs[PL_MAX_PROGRAMS], *p;
+    uint64_t bound[PL_MAX_PROGRAMS], least;
+    bool asked[PL_MAX_PROGRAMS] = {false};
     int n = pl__run_programs(r, programs);
-    PL_TRY(pl_program_find_minimum(r->train, arena));
-    for (int i = 0; i < n; i++) {
-        uint64_t least = 0;
-        if (programs[i] == r->train || pl_program_plan(programs[i])->arena_bytes <= *arena) continue;
-        PL_TRY(pl_program_find_minimum(programs[i], &least));
+    for (int i = 0; i < n; i++) PL_TRY(pl_program_least_bound(programs[i], &bound[i]));
+    *arena = 0;
+    while ((p = next_asked(programs, bound, n, asked))) {
+        if (pl_program_plan(p)->arena_bytes <= *arena) {
+            pl_program_settle(p);
+            continue;
+        }
+        PL_TRY(pl_program_find_minimum(p, *arena, &least));
         if (least > *arena) *arena = least;
     }
     return PL_OK;
