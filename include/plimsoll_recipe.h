@@ -164,6 +164,8 @@ typedef struct pl_image_feed {
      * a pixel; NULL when there are no `images`) and a line of text, which may stay empty. */
     pl_status (*draw)(const pl_config *c, pl_subset subset, int64_t sample, int w, int h, uint8_t *rgb,
                       char *caption, size_t cap);
+    bool lanczos;         /* data.resize: auto is Lanczos, else a triangle */
+    const char *upscaled; /* folders may have larger versions of pictures: "ups_" for ups_x.webp beside x.jpg; NULL: no */
 } pl_image_feed;
 
 /* A frozen part in front of the model whose outputs are computed once (`plimsoll cache`) and kept on disk.

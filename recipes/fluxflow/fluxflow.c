@@ -193,7 +193,9 @@ static const pl_image_feed feed = {.images = pictures,
                                    .encode = flux_encode,
                                    .height = "image",
                                    .width = "image_width",
-                                   .draw = flux_draw};
+                                   .draw = flux_draw,
+                                   .lanczos = true,
+                                   .upscaled = "ups_"};
 
 static const char *const optims[] = {"optim_d", "optim_flow", NULL};
 static const pl_trade smaller[] = {{"gan.decode=twice", "decodes twice", "decoding once"}, {NULL, NULL, NULL}};
