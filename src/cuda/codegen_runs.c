@@ -91,15 +91,15 @@ static int64_t long_part(const pl_cg_columns *c, int64_t len, int64_t outer, int
     return best;
 }
 
-/* The parts of the last round are shorter ones: the end of a walk takes as long as its last parts do, for by then most
- * processors have none left. */
+/* The parts of the last round are shorter ones, of whole steps too: the end of a walk takes as long as its last parts do,
+ * for by then most processors have none left. */
 static void shorten_last(pl_cg_columns *c, int64_t len, int64_t outer)
 {
     enum { LAST = PL_CG_BLOCKS / 2, SHORTER = 4, LEAST = 16 };
-    int64_t last = pl_cg_clamp(LAST / (outer * c->tiles), 0, c->parts / 2), two = 2 * (int64_t)c->ty;
+    int64_t last = pl_cg_clamp(LAST / (outer * c->tiles), 0, c->parts / 2), step = 4 * (int64_t)c->ty;
     if (!last || c->part < LEAST * c->ty) return;
     c->head = c->parts - last;
-    c->tail = c->part / SHORTER / two * two;
+    c->tail = (c->part / SHORTER + step / 2) / step * step;
     c->parts = c->head + pl_cg_ceil(len - c->head * c->part, c->tail);
 }
 
