@@ -10,7 +10,8 @@
 
 #include <string.h>
 
-enum { EACH = 8, LEAST_THREADS = 256, MOST_THREADS = 1024, MOST_OF_MOMENTS = 512 };
+enum { EACH = 8, EACH_OF_MOMENTS = 4 }; /* partial results of a thread, unless there are too many */
+enum { LEAST_THREADS = 256, MOST_THREADS = 1024, MOST_OF_MOMENTS = 512 };
 
 typedef struct axes {
     int n;
@@ -88,7 +89,8 @@ static section section_of(const pl_cg_pass *p, const pl_cg_runs *r, int s)
     bool beside = r->n && !(k->folded >> (r->n - 1) & 1u); /* neighbours in memory belong to other results */
     x.vec = beside && r->size[r->n - 1] % 4 == 0 ? 4 : 1;
     x.tx = !beside ? 1 : 8 / x.vec;
-    for (x.ty = 8; EACH * x.ty < x.fold.total && 2 * x.ty * x.tx <= most;) x.ty *= 2;
+    int64_t each = r->moments ? EACH_OF_MOMENTS : EACH;
+    for (x.ty = 8; each * x.ty < x.fold.total && 2 * x.ty * x.tx <= most;) x.ty *= 2;
     while (x.tx < 32 && x.tx * x.ty < LEAST_THREADS) x.tx *= 2;
     x.unroll = (int)pl_cg_clamp(128 / (x.vec * one), 1, 8);
     x.blocks = pl_cg_ceil(x.keep.total, x.tx * x.vec);
