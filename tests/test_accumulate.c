@@ -199,7 +199,7 @@ static pl_status record_of(const pl_compile_opts *how, bool least, record *r)
     if (rc == PL_OK) run->compile = *how;
     if (rc == PL_OK) rc = pl_run_build(run);
     uint64_t budget = 0;
-    if (rc == PL_OK && least) rc = pl_program_find_minimum(run->train, &budget);
+    if (rc == PL_OK && least) rc = pl_program_find_minimum(run->train, 0, &budget);
     if (rc == PL_OK && least) rc = pl_program_refit(run->train, budget);
     if (rc == PL_OK && least && pl_program_plan(run->train)->recompute_ratio == 0) rc = PL_ERR_PLAN;
     if (rc == PL_OK) rc = pl_run_start(run);

@@ -146,7 +146,7 @@ static void try_budgets(graph_fn make, uint64_t seed, int n, bool poison)
     record want, got;
     CHECK_OK(pl_compile(make(store, seed), &o, &all));
     uint64_t least, most = pl_program_plan(all)->arena_bytes;
-    CHECK_OK(pl_program_find_minimum(all, &least));
+    CHECK_OK(pl_program_find_minimum(all, 0, &least));
     CHECK(least <= most);
     CHECK_OK(run_steps(store, all, 3, &want));
     for (int i = 0; i < n; i++) {
@@ -211,7 +211,7 @@ TEST(budget_a_little_room_never_costs)
         uint64_t least;
         double at_least = 0;
         CHECK_OK(pl_compile(make(store, (uint64_t)i), &o, &p));
-        CHECK_OK(pl_program_find_minimum(p, &least));
+        CHECK_OK(pl_program_find_minimum(p, 0, &least));
         pl_program_free(p);
         for (int k = 0; k <= 4; k++) {
             o.arena_budget = least + least * (uint64_t)k / 200;
@@ -286,6 +286,19 @@ static bool follow(const char *out, char *losses, size_t cap, long long *peak, l
         line = end ? end + 1 : NULL;
     }
     return n > 0 && *peak > 0;
+}
+
+/* What a card's driver takes for recorded launches is told before the first: a longer network has more of it. */
+TEST(budget_room_for_recorded_launches)
+{
+    long long overhead[2], nodes[2];
+    for (int i = 0; i < 2; i++) {
+        cli_result r = cli_run("$P plan lgt/tiny device=apart ode.steps=%d --json", i ? 3 : 1);
+        CHECK_MSG(r.code == 0, "%s", r.err);
+        overhead[i] = member(r.out, "overhead_bytes"), nodes[i] = member(r.out, "nodes");
+    }
+    CHECK_MSG(nodes[1] > nodes[0] + 100 && overhead[1] - overhead[0] >= 64 * (nodes[1] - nodes[0]),
+              "%lld bytes of %lld nodes, %lld of %lld", overhead[0], nodes[0], overhead[1], nodes[1]);
 }
 
 static void sweep(const char *config, int budgets, int steps)

@@ -198,6 +198,27 @@ TEST(profiles_predict_what_steps_took)
     }
 }
 
+/* Bytes of an arena beside its input and result: sums of two million rows take no scratch, those of 64 columns a
+ * little of it for each block. */
+TEST(profiles_cut_sums_where_results_are_few)
+{
+    pl_compile_opts o = PL_COMPILE_INIT;
+    o.device = "h200";
+    for (int columns = 0; columns < 2; columns++) {
+        pl_store *store = pl_store_new();
+        pl_graph *g = pl_graph_new(store);
+        pl_program *p = NULL;
+        pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 2 << 20, 64)), y = pl_sum(g, pl_mul(g, x, x), columns ? 1 : 2, false);
+        pl_output(g, "y", y);
+        CHECK_OK(pl_compile(g, &o, &p));
+        uint64_t values = ((uint64_t)(2 << 20) * 64 + (columns ? 64 : 2 << 20)) * 4, arena = pl_program_plan(p)->arena_bytes;
+        CHECK_MSG(arena >= values && arena - values < (columns ? 1 << 20 : 4096) && (!columns || arena - values > 4096),
+                  "%llu bytes, of them %llu are values", (unsigned long long)arena, (unsigned long long)values);
+        pl_program_free(p);
+        pl_store_free(store);
+    }
+}
+
 TEST(profiles_cannot_run)
 {
     pl_run *run = NULL;

@@ -410,14 +410,14 @@ TEST(recipes_smaller_settings_open)
     int n = 0;
     for (int i = 0; i < pl_recipe_count(); i++) {
         const pl_recipe *recipe = pl_recipe_at(i);
-        for (int k = 0; recipe->smaller && recipe->smaller[k]; k++, n++) {
+        for (int k = 0; recipe->smaller && recipe->smaller[k].setting; k++, n++) {
             char name[80];
             pl_run *plain, *small;
-            const char *key = recipe->smaller[k];
+            const char *key = recipe->smaller[k].setting;
             size_t at = strcspn(key, "=");
             snprintf(name, sizeof name, "%s/tiny", recipe->name);
             CHECK_OK(pl_run_open(name, NULL, 0, &plain));
-            CHECK_OK(pl_run_open(name, &recipe->smaller[k], 1, &small));
+            CHECK_OK(pl_run_open(name, &key, 1, &small));
             char word[80];
             snprintf(word, sizeof word, "%.*s", (int)at, key);
             CHECK(strcmp(pl_config_text(pl_run_config(small), word), key + at + 1) == 0);

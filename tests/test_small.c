@@ -79,7 +79,7 @@ static void compare(graph_fn *make, pl_dtype d, pl_store *store, pl_program **sm
         CHECK_MSG(way || pl_program_plan(p)->arena_bytes <= plain_bytes, "%s: %llu bytes, %llu plain",
                   pl_dtype_name(d), (unsigned long long)pl_program_plan(p)->arena_bytes,
                   (unsigned long long)plain_bytes);
-        if (way == 0 && d == PL_F32) CHECK_OK(pl_program_find_minimum(p, &least));
+        if (way == 0 && d == PL_F32) CHECK_OK(pl_program_find_minimum(p, 0, &least));
         CHECK_OK(run(store, p, &got));
         CHECK_MSG(want.n == got.n && !memcmp(want.bytes, got.bytes, want.n), "way %d, %s", way,
                   pl_dtype_name(d));

@@ -389,7 +389,7 @@ static void train(const char *device, enum pl_precision precision, uint64_t aren
     if (!device) CHECK_OK(lower(&g, PL_F32, true, true, 0));
     CHECK_OK(pl_compile(g, &o, &p));
     out->products = calls(p);
-    if (!arena) CHECK_OK(pl_program_find_minimum(p, &out->least));
+    if (!arena) CHECK_OK(pl_program_find_minimum(p, 0, &out->least));
     CHECK_OK(pl_session_new(store, 1, &p, &s));
     for (int i = 0; i < pl_store_count(store); i++) {
         const pl_type *t = &pl_store_slot(store, i)->type;

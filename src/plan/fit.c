@@ -13,191 +13,12 @@
  * a slot is never dropped. Readers of an old value that come after the update, which recomputation
  * can bring about, push the new value into the arena: seen and counted by the true peak.
  */
-#include "plan/fit.h"
-
 #include "base/sys.h"
-#include "plan/plan_int.h"
-#include "plan/remat.h"
-#include "plan/segment.h"
+#include "plan/fit_int.h"
 
-#include <string.h>
-
-enum { MAX_CANDIDATES = 600, CLOSE = 400 }; /* CLOSE: rungs, and steps at which a plan is filled */
-
-typedef struct candidate {
-    pl_remat_plan *plan;
-    uint64_t peak;  /* true bytes alive at once; 0 = not measured yet */
-    uint64_t arena; /* after packing; 0 = not packed yet */
-    bool alone;     /* of the search for the minimum, the first plan there is: found again in any process */
-    /* What the core was asked: its budget, effort of search, and the candidate (index + 1) that it was
-     * to fill up; 0: to look for one. */
-    uint64_t asked, effort;
-    uint32_t from;
-} candidate;
-
-struct pl_fit {
-    pl_arena mem;
-    const pl_fit_base *base;
-    pl_problem q;
-    uint32_t *task_at; /* op of the core -> task */
-    pl_remat_problem core;
-    pl_remat_plan marked; /* the segments that the model marks, as a seed; n = 0: none */
-    candidate cand[MAX_CANDIDATES];
-    uint32_t n_cand;
-    uint64_t bound, core_keep_all, minimum, shift;
-    uint64_t core_least; /* least budget of the core with a plan; 0 = not known */
-    uint32_t bound_unit;
-    bool knows_minimum;
-};
-
-/* ---- the problem as the core sees it ---------------------------------------------------- */
-/* A unit that makes a slot's new value over the old one which it reads. */
-static bool updates_in_place(const pl_problem *q, uint32_t task)
+pl_fit_work pl_fit_work_get(const pl_fit *f)
 {
-    for (uint32_t w = q->writes.start[task]; w < q->writes.start[task + 1]; w++) {
-        int32_t slot = q->st[q->writes.list[w]].direct;
-        if (slot < 0 || q->old_of_slot[slot] == PL_NONE) continue;
-        for (uint32_t e = q->reads.start[task]; e < q->reads.start[task + 1]; e++)
-            if (q->reads.list[e] == q->old_of_slot[slot]) return true;
-    }
-    return false;
-}
-
-static pl_status describe_storages(pl_fit *f)
-{
-    const pl_problem *q = &f->q;
-    uint64_t *bytes = pl_arena_new(&f->mem, uint64_t, q->n_st + 1);
-    uint8_t *flags = pl_arena_new(&f->mem, uint8_t, q->n_st + 1);
-    if (!bytes || !flags) return PL_ERR_MEMORY;
-    for (uint32_t s = 0; s < q->n_st; s++) {
-        const pl_storage *st = &q->st[s];
-        bytes[s] = pl_storage_arena(st);
-        if (st->pinned) flags[s] = PL_REMAT_END;
-        if (bytes[s] == 0) flags[s] = PL_REMAT_PINNED; /* a slot's memory, or nothing */
-    }
-    for (uint32_t i = 0; i < q->n_assigns; i++)
-        flags[q->storage[q->assigns[i].val]] = PL_REMAT_PINNED;
-    f->core.n_bufs = q->n_st;
-    f->core.bytes = bytes;
-    f->core.buf_flags = flags;
-    return PL_OK;
-}
-
-/* The rows of some tasks as one list, in the order of the keep-all plan. */
-static pl_status list_rows(pl_fit *f, const pl_rows *rows, const uint32_t **at,
-                           const uint32_t **list)
-{
-    uint32_t n = f->q.n_tasks, k = 0;
-    uint32_t *start = pl_arena_new(&f->mem, uint32_t, n + 2);
-    uint32_t *all = pl_arena_new(&f->mem, uint32_t, rows->start[n] + 1);
-    if (!start || !all) return PL_ERR_MEMORY;
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t t = f->task_at[i];
-        for (uint32_t e = rows->start[t]; e < rows->start[t + 1]; e++) all[k++] = rows->list[e];
-        start[i + 1] = k;
-    }
-    *at = start;
-    *list = all;
-    return PL_OK;
-}
-
-/* Bytes that each task's outputs take over from its inputs when everything is kept. */
-static pl_status find_credit(pl_fit *f, uint64_t *credit)
-{
-    const pl_problem *q = &f->q;
-    pl_life life;
-    PL_TRY(pl_life_new(q, &f->mem, &life));
-    pl_life_replay(q, f->task_at, UINT64_MAX, &life);
-    for (uint32_t s = 0; s < q->n_st; s++) {
-        if (life.root[s] == s || q->st[s].producer == PL_NONE) continue;
-        uint64_t *c = &credit[q->st[s].producer];
-        *c += pl_storage_arena(&q->st[s]);
-        if (*c > f->shift) f->shift = *c;
-    }
-    return PL_OK;
-}
-
-static pl_status describe_tasks(pl_fit *f)
-{
-    const pl_problem *q = &f->q;
-    uint32_t n = q->n_tasks;
-    double *cost = pl_arena_new(&f->mem, double, n + 1);
-    uint64_t *work = pl_arena_new(&f->mem, uint64_t, n + 1);
-    uint64_t *credit = pl_arena_new(&f->mem, uint64_t, n + 1);
-    uint8_t *flags = pl_arena_new(&f->mem, uint8_t, n + 1);
-    f->task_at = pl_arena_new(&f->mem, uint32_t, n + 1);
-    if (!cost || !work || !credit || !flags || !f->task_at) return PL_ERR_MEMORY;
-    for (uint32_t i = 0; i < n; i++) f->task_at[i] = q->task_of[f->base->keep_all->order[i]];
-    PL_TRY(find_credit(f, credit));
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t t = f->task_at[i];
-        cost[i] = f->base->cost_ns[q->unit[t]];
-        work[i] = q->work[t] + f->shift - credit[t];
-        if (updates_in_place(q, t)) flags[i] = PL_REMAT_ONCE;
-    }
-    f->core.n_ops = n;
-    f->core.cost = cost;
-    f->core.work_bytes = work;
-    f->core.op_flags = flags;
-    PL_TRY(list_rows(f, &q->reads, &f->core.in_at, &f->core.in));
-    return list_rows(f, &q->writes, &f->core.out_at, &f->core.out);
-}
-
-/* The model's own segments compete with what the core finds, so nothing found is worse. */
-static pl_status seed_segments(pl_fit *f)
-{
-    const pl_fit_base *b = f->base;
-    const pl_plan *all = b->keep_all;
-    uint32_t *list, n;
-    uint32_t *op_of = pl_arena_new(&f->mem, uint32_t, b->units->n + 1);
-    if (!op_of) return PL_ERR_MEMORY;
-    PL_TRY(pl_segment_list(b->g, b->units, all->order, all->n_order, &f->mem, &list, &n));
-    if (n == all->n_order) return PL_OK;
-    for (uint32_t i = 0; i < all->n_order; i++) op_of[all->order[i]] = i;
-    for (uint32_t i = 0; i < n; i++) {
-        list[i] = op_of[list[i]];
-        /* the core refuses to repeat what must run once: then this is no seed */
-        if (i && (f->core.op_flags[list[i]] & PL_REMAT_ONCE))
-            for (uint32_t k = 0; k < i; k++)
-                if (list[k] == list[i]) return PL_OK;
-    }
-    f->marked = (pl_remat_plan){.n = n, .op = list, .strategy = "marked segments"};
-    return PL_OK;
-}
-
-/* ---- the lower bound -------------------------------------------------------------------- */
-/* Bytes of the arena without which a task cannot run: all it reads and writes, less what an output
- * may take over from an input, and its scratch. */
-static uint64_t task_need(const pl_problem *q, uint32_t t)
-{
-    uint64_t need = q->work[t];
-    for (uint32_t e = q->reads.start[t]; e < q->reads.start[t + 1]; e++)
-        need += pl_storage_arena(&q->st[q->reads.list[e]]);
-    for (uint32_t k = 0; k < q->n_joins; k++) /* what may be a part of the result */
-        if (q->joins[k].task == t) need -= pl_storage_arena(&q->st[q->joins[k].in]);
-    for (uint32_t w = q->writes.start[t]; w < q->writes.start[t + 1]; w++) {
-        uint32_t s = q->writes.list[w];
-        bool takes = false;
-        for (uint32_t k = q->take_start[t]; k < q->take_start[t + 1]; k++)
-            takes |= q->takes[k].out == s;
-        if (!takes) need += pl_storage_arena(&q->st[s]);
-    }
-    return need;
-}
-
-static void find_bound(pl_fit *f)
-{
-    const pl_problem *q = &f->q;
-    f->bound = 0;
-    f->bound_unit = PL_NO_UNIT;
-    for (uint32_t s = 0; s < q->n_st; s++)
-        if (q->st[s].producer == PL_NONE) f->bound += pl_storage_arena(&q->st[s]);
-    for (uint32_t t = 0; t < q->n_tasks; t++) {
-        uint64_t need = task_need(q, t);
-        if (need <= f->bound) continue;
-        f->bound = need;
-        f->bound_unit = q->unit[t];
-    }
+    return (pl_fit_work){f->n_asked, f->n_packed};
 }
 
 uint64_t pl_fit_bound(const pl_fit *f, uint32_t *unit)
@@ -207,25 +28,13 @@ uint64_t pl_fit_bound(const pl_fit *f, uint32_t *unit)
 }
 
 /* ---- making and freeing ----------------------------------------------------------------- */
-static pl_status fit_init(pl_fit *f)
-{
-    PL_TRY(pl_problem_build(&f->q, &f->mem));
-    PL_TRY(pl_problem_slots(&f->q, &f->mem));
-    PL_TRY(pl_join_list(&f->q, &f->mem));
-    PL_TRY(describe_storages(f));
-    PL_TRY(describe_tasks(f));
-    PL_TRY(seed_segments(f));
-    find_bound(f);
-    return pl_remat_keep_all(&f->core, &f->core_keep_all);
-}
-
 pl_status pl_fit_new(const pl_fit_base *base, pl_fit **out)
 {
     pl_fit *f = pl_sys_alloc(sizeof *f);
     if (!f) return PL_ERR_MEMORY;
     f->base = base;
     f->q = (pl_problem){.g = base->g, .units = base->units, .opts = base->opts};
-    pl_status rc = fit_init(f);
+    pl_status rc = pl__fit_describe(f);
     if (rc != PL_OK) {
         pl_fit_free(f);
         return rc;
@@ -238,6 +47,9 @@ void pl_fit_free(pl_fit *f)
 {
     if (!f) return;
     for (uint32_t i = 0; i < f->n_cand; i++) pl_remat_plan_free(f->cand[i].plan);
+    pl_remat_plan_free(f->way.plan);
+    pl_remat_descent_free(f->down);
+    pl_fitted_free(f->kept);
     pl_arena_release(&f->mem);
     pl_sys_free(f);
 }
@@ -279,14 +91,16 @@ static pl_status expand_list(const pl_fit_base *b, const uint32_t *list, uint32_
     return PL_OK;
 }
 
-static pl_status new_fitted(const pl_fit_base *b, const uint32_t *list, uint32_t n, bool pack,
+/* peak is given: it is measured; else the plan is made. */
+static pl_status new_fitted(const pl_fit_base *b, const uint32_t *list, uint32_t n, uint64_t enough,
                             uint64_t *peak, pl_fitted **out)
 {
     pl_fitted *t = pl_sys_alloc(sizeof *t);
     if (!t) return PL_ERR_MEMORY;
     pl_status rc = expand_list(b, list, n, t);
+    t->opts.enough = enough;
     if (rc == PL_OK && peak) rc = pl_plan_peak(t->x->g, t->x->units, &t->opts, peak);
-    if (rc == PL_OK && pack) rc = pl_plan_make(t->x->g, t->x->units, &t->opts, &t->plan);
+    if (rc == PL_OK && !peak) rc = pl_plan_make(t->x->g, t->x->units, &t->opts, &t->plan);
     if (rc != PL_OK || !out) {
         pl_fitted_free(t);
         return rc;
@@ -297,7 +111,7 @@ static pl_status new_fitted(const pl_fit_base *b, const uint32_t *list, uint32_t
 
 pl_status pl_fit_list(const pl_fit_base *base, const uint32_t *list, uint32_t n, pl_fitted **out)
 {
-    return new_fitted(base, list, n, true, NULL, out);
+    return new_fitted(base, list, n, 0, NULL, out);
 }
 
 static pl_status list_of(pl_fit *f, const pl_remat_plan *plan, pl_arena *mem, uint32_t **out)
@@ -315,9 +129,17 @@ static pl_status measure(pl_fit *f, candidate *c)
     uint32_t *list;
     if (c->peak) return PL_OK;
     pl_status rc = list_of(f, c->plan, &mem, &list);
-    if (rc == PL_OK) rc = new_fitted(f->base, list, c->plan->n, false, &c->peak, NULL);
+    if (rc == PL_OK) rc = new_fitted(f->base, list, c->plan->n, 0, &c->peak, NULL);
     pl_arena_release(&mem);
     return rc;
+}
+
+/* What a search came to once it was asked to stop is no answer. */
+static pl_status look_at_stop(const pl_fit *f)
+{
+    const volatile int *stop = f->base->opts->stop;
+    PL_FAIL_IF(stop && *stop, PL_ERR_STOPPED, "planning was stopped");
+    return PL_OK;
 }
 
 /* Asks the core what `want` says. *found is NULL when it has no plan. The answer depends on the
@@ -332,6 +154,7 @@ static pl_status ask_core(pl_fit *f, const candidate *want, candidate **found)
     o.seed = f->base->opts->seed + 1;
     o.pool = &pool;
     o.n_pool = pool->n > 0;
+    o.stop = f->base->opts->stop;
     o.off = PL_REMAT_NO_EXACT | PL_REMAT_NO_MINIMUM;
     if (want->from) o.off |= PL_REMAT_NO_CHAIN | PL_REMAT_NO_SIM;
     if (want->alone) o.off |= PL_REMAT_NO_CHOICE | PL_REMAT_NO_FILL;
@@ -344,7 +167,12 @@ static pl_status ask_core(pl_fit *f, const candidate *want, candidate **found)
         return PL_OK;
     }
     if (f->n_cand == MAX_CANDIDATES) return PL_OK;
-    pl_status rc = pl_remat_solve(&f->core, &o, &c.plan);
+    f->n_asked++;
+    pl_status rc = pl_remat_solve(&f->core, &o, &c.plan), stopped = look_at_stop(f);
+    if (stopped != PL_OK) {
+        if (rc == PL_OK) pl_remat_plan_free(c.plan);
+        return stopped;
+    }
     if (rc == PL_ERR_FIT) return PL_OK;
     PL_TRY(rc);
     if (c.from && c.plan->cost_ns == f->cand[c.from - 1].plan->cost_ns) { /* nothing to fill */
@@ -357,42 +185,81 @@ static pl_status ask_core(pl_fit *f, const candidate *want, candidate **found)
     return PL_OK;
 }
 
-static pl_status make_fitted(pl_fit *f, candidate *c, pl_fitted **out)
+/* The plan of a candidate, offsets and all; those are looked for until the arena is at most `enough` bytes. */
+static pl_status pack_candidate(pl_fit *f, const candidate *c, uint64_t enough, pl_fitted **out)
 {
     pl_arena mem = PL_ARENA_INIT;
     uint32_t *list;
     pl_fitted *t = NULL;
+    f->n_packed++;
     pl_status rc = list_of(f, c->plan, &mem, &list);
-    if (rc == PL_OK) rc = new_fitted(f->base, list, c->plan->n, true, NULL, &t);
+    if (rc == PL_OK) rc = new_fitted(f->base, list, c->plan->n, enough, NULL, &t);
     pl_arena_release(&mem);
     if (rc == PL_OK) rc = pl_plan_check(t->x->g, t->x->units, &t->opts, t->plan);
-    if (rc == PL_OK) c->arena = t->plan->arena_bytes;
-    if (rc != PL_OK || !out) {
-        pl_fitted_free(t);
-        return rc;
-    }
-    *out = t;
+    if (rc == PL_OK) rc = look_at_stop(f);
+    if (rc != PL_OK) pl_fitted_free(t);
+    else *out = t;
+    return rc;
+}
+
+/* Makes f->kept the plan of this candidate: the one packed last is often the next that is wanted. */
+static pl_status keep_fitted(pl_fit *f, candidate *c)
+{
+    uint32_t which = (uint32_t)(c - f->cand) + 1;
+    if (f->kept && f->kept_of == which) return PL_OK;
+    pl_fitted_free(f->kept);
+    f->kept = NULL;
+    PL_TRY(pack_candidate(f, c, 0, &f->kept));
+    f->kept_of = which;
+    c->arena = f->kept->plan->arena_bytes;
     return PL_OK;
 }
 
 /* ---- the minimum ------------------------------------------------------------------------ */
-/* The plan of the least core budget. Earlier finds are left out of it, so that another process that looks
- * for the minimum first finds the same one. *c is NULL when there is none. Where weights are most of what lies in
- * memory, what recomputation reads of them after their update makes its true peak much larger than the core's: then
- * the best of some larger core budgets is taken. */
+/* Of the way down, which is the same in every process, whatever was asked before: so another process that is given
+ * the minimum finds its plan. */
+static pl_status go_down(pl_fit *f, bool *any)
+{
+    pl_remat_opts o = PL_REMAT_OPTS_INIT;
+    pl_remat_plan *plan;
+    o.effort = 0;
+    o.stop = f->base->opts->stop;
+    o.off = PL_REMAT_NO_EXACT;
+    if (!f->down) PL_TRY(pl_remat_descent_new(&f->core, &o, &f->down));
+    uint64_t asked = f->way.asked;
+    f->n_asked++;
+    PL_TRY(pl_remat_descend(f->down, &asked, &plan));
+    pl_status stopped = look_at_stop(f);
+    if (stopped != PL_OK) pl_remat_plan_free(plan);
+    PL_TRY(stopped);
+    *any = plan != NULL;
+    if (!plan) return PL_OK;
+    pl_remat_plan_free(f->way.plan);
+    f->way = (candidate){.plan = plan, .asked = asked, .alone = true};
+    return PL_OK;
+}
+
+/* Whether the plan of the way down has an arena of at most `enough` bytes, which then is in f->minimum. */
+static pl_status is_enough(pl_fit *f, uint64_t enough, bool *yes)
+{
+    pl_fitted *t;
+    *yes = false;
+    if (f->way.plan->peak_bytes > enough + f->shift) return PL_OK;
+    PL_TRY(measure(f, &f->way));
+    if (f->way.peak > enough) return PL_OK;
+    PL_TRY(pack_candidate(f, &f->way, enough, &t));
+    *yes = t->plan->arena_bytes <= enough;
+    if (*yes) f->minimum = t->plan->arena_bytes;
+    pl_fitted_free(t);
+    return PL_OK;
+}
+
+/* The plan at the end of the way down, which has been gone. *c is NULL when there is none. Where weights are most of what
+ * lies in memory, what recomputation reads of them after their update makes its true peak much larger than the core's:
+ * then the best of some larger core budgets is taken. */
 static pl_status shrink(pl_fit *f, candidate **c)
 {
     enum { LOOKS = 4 };
-    pl_remat_opts o = PL_REMAT_OPTS_INIT;
-    o.effort = 0;
-    o.off = PL_REMAT_NO_EXACT;
-    if (!f->core_least) {
-        candidate least = {.alone = true};
-        PL_TRY(pl_remat_smallest(&f->core, &o, &f->core_least, &least.plan));
-        least.asked = f->core_least;
-        if (f->n_cand < MAX_CANDIDATES) f->cand[f->n_cand++] = least;
-        else pl_remat_plan_free(least.plan);
-    }
     PL_TRY(ask_core(f, &(candidate){.asked = f->core_least, .alone = true}, c));
     if (!*c) return PL_OK;
     PL_TRY(measure(f, *c));
@@ -407,20 +274,53 @@ static pl_status shrink(pl_fit *f, candidate **c)
     return PL_OK;
 }
 
-pl_status pl_fit_minimum(pl_fit *f, uint64_t *arena_bytes)
+/* What is at the end of the way down. */
+static pl_status end_way(pl_fit *f)
 {
-    if (!f->knows_minimum) {
-        candidate *c;
-        PL_TRY(shrink(f, &c));
-        f->minimum = f->base->keep_all->arena_bytes;
-        if (c && c->peak < f->minimum) {
-            PL_TRY(make_fitted(f, c, NULL));
-            if (c->arena < f->minimum) f->minimum = c->arena;
-        }
-        f->knows_minimum = true;
+    candidate *c;
+    f->core_least = f->way.asked;
+    pl_remat_descent_free(f->down);
+    f->down = NULL;
+    if (f->n_cand < MAX_CANDIDATES) {
+        f->cand[f->n_cand++] = f->way;
+        f->way.plan = NULL;
+    }
+    PL_TRY(shrink(f, &c));
+    f->minimum = f->base->keep_all->arena_bytes;
+    if (c && c->peak < f->minimum) {
+        PL_TRY(keep_fitted(f, c));
+        if (c->arena < f->minimum) f->minimum = c->arena;
+    }
+    f->knows_minimum = true;
+    return PL_OK;
+}
+
+static pl_status find_minimum(pl_fit *f, uint64_t enough, uint64_t *arena_bytes)
+{
+    bool done = f->knows_minimum || (f->minimum && f->minimum <= enough);
+    while (!done) {
+        bool any;
+        PL_TRY(go_down(f, &any));
+        if (any) PL_TRY(is_enough(f, enough, &done));
+        else PL_TRY(end_way(f));
+        done |= !any;
     }
     *arena_bytes = f->minimum;
     return PL_OK;
+}
+
+/* The plan itself is not asked for. */
+pl_status pl_fit_minimum(pl_fit *f, uint64_t enough, uint64_t *arena_bytes)
+{
+    pl_status rc = find_minimum(f, enough, arena_bytes);
+    pl_fitted_free(f->kept);
+    f->kept = NULL;
+    return rc;
+}
+
+bool pl_fit_knows_minimum(const pl_fit *f)
+{
+    return f->knows_minimum;
 }
 
 /* ---- fitting a budget ------------------------------------------------------------------- */
@@ -541,7 +441,6 @@ static pl_status pack_cheapest(pl_fit *f, uint64_t budget, pl_fitted **out)
     *out = NULL;
     for (int tries = 0, last = 0; last < LAST; tries++) {
         candidate *c;
-        pl_fitted *t = NULL;
         PL_TRY(cheapest(f, limit, seen, &c));
         if (!c) {
             c = smallest(f, budget, seen);
@@ -549,12 +448,12 @@ static pl_status pack_cheapest(pl_fit *f, uint64_t budget, pl_fitted **out)
         }
         if (!c) return PL_OK;
         seen[c - f->cand] = true;
-        if (!c->arena || c->arena <= budget) PL_TRY(make_fitted(f, c, &t));
+        if (!c->arena || c->arena <= budget) PL_TRY(keep_fitted(f, c));
         if (c->arena <= budget) {
-            *out = t;
+            *out = f->kept;
+            f->kept = NULL;
             return PL_OK;
         }
-        pl_fitted_free(t);
         double over = (double)c->arena / (double)c->peak;
         if (over < gaps) gaps = over;
         if (tries >= FREE) limit = (uint64_t)((double)budget / gaps);
@@ -590,10 +489,10 @@ static pl_status climb_from_least(pl_fit *f, uint64_t budget, uint64_t effort)
 static pl_status looks_from_least(pl_fit *f, uint64_t budget, const pl_fitted *found, bool *look)
 {
     enum { MUCH = 2, NEAR = 16 };
-    uint64_t least;
+    uint64_t least, far = (budget - 1) / (NEAR + 1) * NEAR; /* the largest minimum that it is far from */
     *look = !found || budget / 2 <= f->bound || found->extra_ns * MUCH > base_cost(f);
     if (!*look) return PL_OK;
-    PL_TRY(pl_fit_minimum(f, &least));
+    PL_TRY(find_minimum(f, found ? far : 0, &least));
     *look = budget <= least + least / NEAR;
     return PL_OK;
 }

@@ -37,10 +37,12 @@ void pl_fit_free(pl_fit *f); /* NULL is fine */
 /* No plan at all has a smaller arena; *unit is the one that needs it, PL_NO_UNIT: the inputs. */
 uint64_t pl_fit_bound(const pl_fit *f, uint32_t *unit);
 /* The smallest arena that a plan was found for; pl_fit_solve finds one at it. Takes a while the
- * first time. */
-pl_status pl_fit_minimum(pl_fit *f, uint64_t *arena_bytes) PL_MUST_USE;
+ * first time. A plan of at most `enough` bytes ends the search: 0 looks for the smallest, whatever it takes. */
+pl_status pl_fit_minimum(pl_fit *f, uint64_t enough, uint64_t *arena_bytes) PL_MUST_USE;
+/* Whether what pl_fit_minimum tells is the smallest and not just enough. */
+bool pl_fit_knows_minimum(const pl_fit *f);
 /* The cheapest plan found whose arena is at most the budget. PL_ERR_FIT: below the bound the
- * message is a proof and names the unit; else it tells the minimum. `effort` is time for search
+ * message is a proof and names the unit; else it tells the minimum. PL_ERR_STOPPED once opts->stop says so, here and above. `effort` is time for search
  * after the first plan, in nanoseconds, about. */
 pl_status pl_fit_solve(pl_fit *f, uint64_t arena_budget, uint64_t effort,
                        pl_fitted **out) PL_MUST_USE;
@@ -48,5 +50,12 @@ pl_status pl_fit_solve(pl_fit *f, uint64_t arena_budget, uint64_t effort,
 pl_status pl_fit_list(const pl_fit_base *base, const uint32_t *list, uint32_t n,
                       pl_fitted **out) PL_MUST_USE;
 void pl_fitted_free(pl_fitted *t); /* NULL is fine */
+
+/* What a fit has done so far. */
+typedef struct pl_fit_work {
+    uint32_t asked;  /* lists of units that the recomputation planner was asked for */
+    uint32_t packed; /* lists whose offsets were looked for */
+} pl_fit_work;
+pl_fit_work pl_fit_work_get(const pl_fit *f);
 
 #endif

@@ -251,22 +251,27 @@ static pl_status add_copies(maker *m)
 
 /* ---- offsets ---------------------------------------------------------------------------- */
 /* A portfolio first; search only when it leaves more than a thousandth above the bound, and a
- * long one only when a short one did not help. */
-static pl_status pack(const pl_plan_opts *o, pl_pack_buf *b, size_t n, uint64_t bound,
-                      uint64_t *height)
+ * long one only when a short one did not help. The best of them counts. */
+static pl_status pack(const pl_plan_opts *o, pl_pack_buf *b, pl_plan *p)
 {
     static const struct {
         uint64_t work, per_mille;
     } round[] = {{0, 0}, {200000000, 1}, {1500000000, 1}};
     pl_pack_opts po = PL_PACK_OPTS_INIT;
-    po.time_limit_s = o->seconds > 0 ? o->seconds : 5;
+    po.time_limit_s = o->seconds;
+    po.stop = o->stop;
+    p->arena_bytes = UINT64_MAX;
     for (int r = 0; r < 3; r++) {
-        uint64_t good = bound + bound / 1000 * round[r].per_mille;
-        if (r > 0 && *height <= good) break;
+        uint64_t good = p->live_bound + p->live_bound / 1000 * round[r].per_mille, height;
+        if (good < o->enough) good = o->enough;
+        if (p->arena_bytes <= good) break;
         po.seed = o->seed + (uint64_t)r; /* another search, not the same one longer */
         po.work = round[r].work;
         po.target = good;
-        PL_TRY(pl_pack(b, n, &po, height));
+        PL_TRY(pl_pack(b, p->n_buffers, &po, &height));
+        if (height >= p->arena_bytes) continue;
+        p->arena_bytes = height;
+        for (uint32_t i = 0; i < p->n_buffers; i++) p->buffers[i].offset = b[i].offset;
     }
     return PL_OK;
 }
@@ -283,9 +288,7 @@ static pl_status assign_offsets(maker *m)
         b[i] = (pl_pack_buf){f->first, f->last, f->bytes, 0};
     }
     PL_TRY(pl_pack_bound(b, p->n_buffers, PL_PLAN_ALIGN, &p->live_bound));
-    PL_TRY(pack(o, b, p->n_buffers, p->live_bound, &p->arena_bytes));
-    for (uint32_t i = 0; i < p->n_buffers; i++) p->buffers[i].offset = b[i].offset;
-    return PL_OK;
+    return pack(o, b, p);
 }
 
 static void resolve(const pl_plan *p, pl_place *at)

@@ -182,7 +182,7 @@ static void walk_views(const pl__remat *m, pair_fn fn, void *ctx)
         if (m->root[v] != v) fn(ctx, m->root[v], v);
 }
 
-static pl_status build_model(const pl_remat_problem *p, pl__remat *m)
+pl_status pl__remat_build(const pl_remat_problem *p, pl__remat *m)
 {
     *m = (pl__remat){.p = p, .n_ops = p->n_ops, .n_vals = p->n_bufs, .cost = p->cost};
     m->root = pl_arena_new(&m->arena, uint32_t, p->n_bufs + 1);
@@ -212,7 +212,7 @@ static pl_status build_model(const pl_remat_problem *p, pl__remat *m)
 }
 
 /* ---- bounds ----------------------------------------------------------------------------- */
-static void lower_bound(const pl__remat *m, uint64_t *bytes, uint32_t *op_out)
+void pl__remat_lower_bound(const pl__remat *m, uint64_t *bytes, uint32_t *op_out)
 {
     uint64_t pinned = 0, at_end = 0;
     for (uint32_t v = 0; v < m->n_vals; v++) {
@@ -240,8 +240,8 @@ static void lower_bound(const pl__remat *m, uint64_t *bytes, uint32_t *op_out)
 pl_status pl_remat_bound(const pl_remat_problem *p, uint64_t *bytes, uint32_t *op)
 {
     pl__remat m;
-    pl_status s = build_model(p, &m);
-    if (s == PL_OK) lower_bound(&m, bytes, op);
+    pl_status s = pl__remat_build(p, &m);
+    if (s == PL_OK) pl__remat_lower_bound(&m, bytes, op);
     pl_arena_release(&m.arena);
     return s;
 }
@@ -249,7 +249,7 @@ pl_status pl_remat_bound(const pl_remat_problem *p, uint64_t *bytes, uint32_t *o
 /* ---- competition ------------------------------------------------------------------------ */
 bool pl__remat_late(const pl__remat_best *b)
 {
-    return b->deadline_ns && pl_sys_now_ns() > b->deadline_ns;
+    return pl__remat_stopped(b) || (b->deadline_ns && pl_sys_now_ns() > b->deadline_ns);
 }
 
 pl_status pl__remat_offer(pl__remat_best *b, const uint32_t *op, uint32_t n,
@@ -292,16 +292,16 @@ static pl_status offer_pool(pl__remat_best *b)
     return PL_OK;
 }
 
-static pl_status compete(pl__remat_best *b)
+pl_status pl__remat_compete(pl__remat_best *b)
 {
     PL_TRY(offer_once(b));
     if (b->optimal) return PL_OK;
     PL_TRY(offer_pool(b));
     if (!(b->opts->off & PL_REMAT_NO_CHAIN)) PL_TRY(pl__remat_chain(b));
-    return b->opts->off & PL_REMAT_NO_SIM ? PL_OK : pl__remat_simulate(b);
+    return b->opts->off & PL_REMAT_NO_SIM || pl__remat_stopped(b) ? PL_OK : pl__remat_simulate(b);
 }
 
-static pl_status best_init(pl__remat_best *b, const pl__remat *m, const pl_remat_opts *opts)
+pl_status pl__remat_best_init(pl__remat_best *b, const pl__remat *m, const pl_remat_opts *opts)
 {
     *b = (pl__remat_best){.m = m, .opts = opts, .budget = opts->budget_bytes,
                           .least_peak = UINT64_MAX, .any = (opts->off & PL_REMAT_NO_CHOICE) != 0};
@@ -313,7 +313,7 @@ static pl_status best_init(pl__remat_best *b, const pl__remat *m, const pl_remat
     return pl__remat_eval_new(m, &b->eval);
 }
 
-static void best_release(pl__remat_best *b)
+void pl__remat_best_release(pl__remat_best *b)
 {
     pl__remat_seq_release(&b->seq);
     pl__remat_seq_release(&b->work);
@@ -356,7 +356,7 @@ static uint32_t list_ends(const pl__remat *m, const pl__remat_seq *s, uint32_t *
     return n;
 }
 
-static pl_status hand_out(const pl__remat *m, const pl__remat_seq *s, pl_remat_plan **out)
+pl_status pl__remat_hand_out(const pl__remat *m, const pl__remat_seq *s, pl_remat_plan **out)
 {
     size_t copies = m->n_vals;
     for (uint32_t k = 0; k < s->n; k++) copies += m->makes.at[s->op[k] + 1] - m->makes.at[s->op[k]];
@@ -393,7 +393,7 @@ static pl_status refuse_below_bound(const pl__remat *m, uint64_t budget)
 {
     uint64_t bound;
     uint32_t op;
-    lower_bound(m, &bound, &op);
+    pl__remat_lower_bound(m, &bound, &op);
     if (budget >= bound) return PL_OK;
     PL_FAIL_IF(op == PL_REMAT_NONE, PL_ERR_FIT,
                "%llu bytes cannot hold what must be there at the end: %llu bytes",
@@ -405,86 +405,20 @@ static pl_status refuse_below_bound(const pl__remat *m, uint64_t budget)
 
 static pl_status solve(const pl__remat *m, const pl_remat_opts *opts, pl__remat_best *b)
 {
-    PL_TRY(best_init(b, m, opts));
+    PL_TRY(pl__remat_best_init(b, m, opts));
     PL_TRY(refuse_below_bound(m, b->budget));
-    return compete(b);
-}
-
-/* Any plan within the budget, into *found, and its peak into *peak; 0 when none was found. */
-static pl_status try_budget(const pl__remat *m, const pl_remat_opts *opts, uint64_t budget, bool few,
-                            uint64_t *peak, pl__remat_seq *found)
-{
-    pl_remat_opts o = *opts;
-    pl__remat_best b = {0};
-    o.budget_bytes = budget;
-    o.off |= PL_REMAT_NO_CHOICE | PL_REMAT_NO_FILL; /* filling only uses room up */
-    if (few) o.off |= PL_REMAT_NO_EXACT;
-    pl_status s = best_init(&b, m, &o);
-    b.few = few;
-    b.effort = 0;
-    if (s == PL_OK) s = compete(&b);
-    *peak = b.seq.n ? b.seq.peak : 0;
-    if (s == PL_OK && b.seq.n) s = pl__remat_seq_copy(found, &b.seq);
-    best_release(&b);
-    return s;
-}
-
-/* A budget without a plan, the least one with, its plan, and what is still to be spent on the range between. */
-typedef struct range {
-    uint64_t lo, found, deadline_ns;
-    pl__remat_seq plan;
-} range;
-
-static bool is_wide(const range *r, uint64_t parts)
-{
-    if (r->deadline_ns && pl_sys_now_ns() > r->deadline_ns) return false;
-    return r->found > r->lo + 1 && r->found - r->lo > r->found / parts;
-}
-
-/* Halves the range, at most `tries` times. */
-static pl_status halve(const pl__remat *m, const pl_remat_opts *opts, range *r, bool few, int tries,
-                       uint64_t parts)
-{
-    for (int i = 0; i < tries && is_wide(r, parts); i++) {
-        uint64_t budget = r->lo + (r->found - r->lo) / 2, peak;
-        PL_TRY(try_budget(m, opts, budget, few, &peak, &r->plan));
-        if (peak) r->found = budget;
-        else r->lo = budget;
-    }
-    return PL_OK;
-}
-
-/* The least budget with a plan, to some thousandths; on very large problems, where a look near it takes a second, to one
- * hundredth. To find a plan is quick and to give up is slow,
- * so quick looks come first: what they find, a whole search finds too. On problems where it takes no
- * time, whole searches try what they missed, a little below their answer. `refused` is a budget that a
- * whole search found nothing for. A search with these options succeeds at the result. */
-static pl_status find_minimum(const pl__remat *m, const pl_remat_opts *opts, uint64_t refused, range *r)
-{
-    enum { QUICK = 24, WHOLE = 4, SMALL = 1000, LARGE = 3000 };
-    if (opts->time_limit_s > 0) r->deadline_ns = pl_sys_now_ns() + (uint64_t)(opts->time_limit_s * 1e9);
-    uint32_t op;
-    lower_bound(m, &r->lo, &op);
-    PL_TRY(try_budget(m, opts, UINT64_MAX, false, &r->found, &r->plan));
-    if (r->lo) r->lo--; /* the bound itself may do */
-    if (refused > r->lo && refused < r->found) r->lo = refused;
-    uint64_t floor = r->lo;
-    PL_TRY(halve(m, opts, r, true, QUICK, m->n_ops > LARGE ? 100 : 400));
-    r->lo = r->found - r->found / 32 > floor ? r->found - r->found / 32 : floor;
-    return m->n_ops <= SMALL ? halve(m, opts, r, false, WHOLE, 1000) : PL_OK;
+    return pl__remat_compete(b);
 }
 
 static pl_status fail_unfound(const pl__remat *m, const pl_remat_opts *opts)
 {
-    range r = {0};
+    uint64_t least;
     PL_FAIL_IF(opts->off & PL_REMAT_NO_MINIMUM, PL_ERR_FIT, "no plan found for %llu bytes",
                (unsigned long long)opts->budget_bytes);
-    pl_status s = find_minimum(m, opts, opts->budget_bytes, &r);
-    pl__remat_seq_release(&r.plan);
-    PL_TRY(s);
+    PL_TRY(pl__remat_minimum(m, opts, opts->budget_bytes, &least));
     PL_FAIL(PL_ERR_FIT,
             "no plan found for %llu bytes; the smallest budget with one is %llu bytes",
-            (unsigned long long)opts->budget_bytes, (unsigned long long)r.found);
+            (unsigned long long)opts->budget_bytes, (unsigned long long)least);
 }
 
 static const pl_remat_opts defaults = PL_REMAT_OPTS_INIT;
@@ -493,31 +427,13 @@ pl_status pl_remat_keep_all(const pl_remat_problem *p, uint64_t *bytes)
 {
     pl__remat m;
     pl__remat_best b = {0};
-    pl_status s = build_model(p, &m);
-    if (s == PL_OK) s = best_init(&b, &m, &defaults);
+    pl_status s = pl__remat_build(p, &m);
+    if (s == PL_OK) s = pl__remat_best_init(&b, &m, &defaults);
     if (s == PL_OK) s = offer_once(&b);
     if (s == PL_OK) *bytes = b.seq.peak;
-    best_release(&b);
+    pl__remat_best_release(&b);
     pl_arena_release(&m.arena);
     return s;
-}
-
-pl_status pl_remat_smallest(const pl_remat_problem *p, const pl_remat_opts *opts, uint64_t *bytes, pl_remat_plan **plan)
-{
-    pl__remat m;
-    range r = {0};
-    pl_status s = build_model(p, &m);
-    if (s == PL_OK) s = find_minimum(&m, opts ? opts : &defaults, 0, &r);
-    if (s == PL_OK && plan) s = hand_out(&m, &r.plan, plan);
-    if (s == PL_OK) *bytes = r.found;
-    pl__remat_seq_release(&r.plan);
-    pl_arena_release(&m.arena);
-    return s;
-}
-
-pl_status pl_remat_minimum(const pl_remat_problem *p, const pl_remat_opts *opts, uint64_t *bytes)
-{
-    return pl_remat_smallest(p, opts, bytes, NULL);
 }
 
 pl_status pl_remat_solve(const pl_remat_problem *p, const pl_remat_opts *opts,
@@ -526,10 +442,10 @@ pl_status pl_remat_solve(const pl_remat_problem *p, const pl_remat_opts *opts,
     if (!opts) opts = &defaults;
     pl__remat m;
     pl__remat_best b = {0};
-    pl_status s = build_model(p, &m);
+    pl_status s = pl__remat_build(p, &m);
     if (s == PL_OK) s = solve(&m, opts, &b);
-    if (s == PL_OK) s = b.seq.n || !p->n_ops ? hand_out(&m, &b.seq, out) : fail_unfound(&m, opts);
-    best_release(&b);
+    if (s == PL_OK) s = b.seq.n || !p->n_ops ? pl__remat_hand_out(&m, &b.seq, out) : fail_unfound(&m, opts);
+    pl__remat_best_release(&b);
     pl_arena_release(&m.arena);
     return s;
 }
@@ -561,8 +477,8 @@ static pl_status sweep(const pl__remat *m, const pl_remat_opts *opts, const rank
             o.n_pool = 1;
         }
         pl_status s = solve(m, &o, &b);
-        if (s == PL_OK && b.seq.n) s = hand_out(m, &b.seq, &out[order[i].at]);
-        best_release(&b);
+        if (s == PL_OK && b.seq.n) s = pl__remat_hand_out(m, &b.seq, &out[order[i].at]);
+        pl__remat_best_release(&b);
         if (s != PL_OK && s != PL_ERR_FIT) return s;
         if (out[order[i].at]) before = out[order[i].at];
     }
@@ -573,7 +489,7 @@ pl_status pl_remat_sweep(const pl_remat_problem *p, const pl_remat_opts *opts,
                          const uint64_t *budgets, uint32_t n, pl_remat_plan **out)
 {
     pl__remat m;
-    pl_status s = build_model(p, &m);
+    pl_status s = pl__remat_build(p, &m);
     ranked *order = pl_sys_alloc((n + 1) * sizeof *order);
     if (!order) s = PL_ERR_MEMORY;
     for (uint32_t i = 0; i < n && order; i++) {

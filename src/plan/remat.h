@@ -86,6 +86,7 @@ typedef struct pl_remat_opts {
      * a plan made for a smaller budget is never lost. */
     const pl_remat_plan *const *pool;
     uint32_t n_pool;
+    const volatile int *stop; /* ends the search soon after it is no longer 0; what comes back then is not to be used */
 } pl_remat_opts;
 
 /* A search that keeps the whole within 0.2 s at 500 ops and 2 s at 3,000 on one core. */
@@ -94,7 +95,7 @@ typedef struct pl_remat_opts {
 #define PL_REMAT_OPTS_INIT                                                                     \
  {                                                                                             \
   .budget_bytes = UINT64_MAX, .effort = PL_REMAT_EFFORT_AUTO, .time_limit_s = 0, .seed = 1,     \
-  .off = 0, .pool = NULL, .n_pool = 0                                                          \
+  .off = 0, .pool = NULL, .n_pool = 0, .stop = NULL                                            \
  }
 
 /* A plan within the budget, as cheap as it could be found. PL_ERR_FIT when there is none: the
@@ -125,8 +126,12 @@ pl_status pl_remat_keep_all(const pl_remat_problem *p, uint64_t *bytes) PL_MUST_
  * options. */
 pl_status pl_remat_minimum(const pl_remat_problem *p, const pl_remat_opts *opts,
                            uint64_t *bytes) PL_MUST_USE;
-/* The same with the plan that was found. */
-pl_status pl_remat_smallest(const pl_remat_problem *p, const pl_remat_opts *opts, uint64_t *bytes,
-                            pl_remat_plan **plan) PL_MUST_USE;
+/* The way down to it, plan by plan: each call gives a smaller budget that has one, and the plan, which is the caller's;
+ * *plan is NULL at the end, when *bytes of the call before is the smallest. The first plan keeps everything. */
+typedef struct pl_remat_descent pl_remat_descent;
+pl_status pl_remat_descent_new(const pl_remat_problem *p, const pl_remat_opts *opts,
+                               pl_remat_descent **out) PL_MUST_USE;
+pl_status pl_remat_descend(pl_remat_descent *d, uint64_t *bytes, pl_remat_plan **plan) PL_MUST_USE;
+void pl_remat_descent_free(pl_remat_descent *d); /* NULL is fine */
 
 #endif

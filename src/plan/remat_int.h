@@ -5,11 +5,13 @@
  *   remat_seq.c     sequences: exact peak, unread work deleted
  *   remat_fill.c    sequences: recomputation undone where room is left
  *   remat_sim.c     the eviction simulator
+ *   remat_score.c   what it drops next
  *   remat_heap.c    its candidates, the least first
  *   remat_search.c  its grid of settings and the search over its weights
  *   remat_chain.c   the dynamic program over cut points
  *   remat_exact.c   best-first search for small problems
  *   remat_climb.c   the ladder of budgets
+ *   remat_least.c   the smallest budget
  */
 #ifndef PL_PLAN_REMAT_INT_H
 #define PL_PLAN_REMAT_INT_H
@@ -44,6 +46,11 @@ typedef struct pl__remat {
     double base_cost;
     pl_arena arena;
 } pl__remat;
+
+/* Checks the problem. The caller releases m->arena, whatever comes back. */
+pl_status pl__remat_build(const pl_remat_problem *p, pl__remat *m) PL_MUST_USE;
+/* See pl_remat_bound. */
+void pl__remat_lower_bound(const pl__remat *m, uint64_t *bytes, uint32_t *op);
 
 static inline uint64_t pl__remat_work(const pl__remat *m, uint32_t op)
 {
@@ -115,15 +122,30 @@ typedef struct pl__remat_best {
     bool few;             /* and is looked for with a few settings only */
     uint64_t effort;      /* for the search */
 } pl__remat_best;
+pl_status pl__remat_best_init(pl__remat_best *b, const pl__remat *m,
+                              const pl_remat_opts *opts) PL_MUST_USE;
+void pl__remat_best_release(pl__remat_best *b);
+/* All solvers that the options allow, from cheap to dear. */
+pl_status pl__remat_compete(pl__remat_best *b) PL_MUST_USE;
+/* A sequence that was offered as a plan of its own memory. */
+pl_status pl__remat_hand_out(const pl__remat *m, const pl__remat_seq *s, pl_remat_plan **out) PL_MUST_USE;
 /* Takes a copy of the candidate, tightens it, fills it, and keeps it if it fits and is cheaper.
  * *better (may be NULL) says so. */
 pl_status pl__remat_offer(pl__remat_best *b, const uint32_t *op, uint32_t n,
                           const char *strategy, bool *better) PL_MUST_USE;
 bool pl__remat_late(const pl__remat_best *b);
+/* The caller wants no answer any more. */
+static inline bool pl__remat_stopped(const pl__remat_best *b)
+{
+    return b->opts->stop && *b->opts->stop;
+}
 
 /* The simulator over its grid of settings, the exact search, then the one over weights. */
 pl_status pl__remat_simulate(pl__remat_best *b) PL_MUST_USE;
 pl_status pl__remat_chain(pl__remat_best *b) PL_MUST_USE;
+/* The smallest budget with a plan; `refused`: a whole search has found nothing there. */
+pl_status pl__remat_minimum(const pl__remat *m, const pl_remat_opts *opts, uint64_t refused,
+                            uint64_t *bytes) PL_MUST_USE;
 /* Does nothing on problems that are too large for it. */
 pl_status pl__remat_exact(pl__remat_best *b) PL_MUST_USE;
 

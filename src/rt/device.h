@@ -73,7 +73,7 @@ typedef struct pl_device {
     const char *name;
     const struct pl_fuse_opts *fuse; /* what its groups can do; NULL: nothing is fused */
     bool apart;
-    uint64_t margin_bytes; /* apart: what a first run may add to used_bytes */
+    uint64_t margin_bytes, node_bytes; /* apart: what a first run may add to used_bytes, and for each node of a graph */
     /* Zeroed memory, at least 64-byte aligned. */
     pl_status (*alloc)(size_t bytes, void **out);
     void (*free)(void *p, size_t bytes);

@@ -235,6 +235,7 @@ const pl_device pl_device_apart = {
     .name = "apart",
     .fuse = &pl_fuse_opts_cpu,
     .apart = true,
+    .node_bytes = 64, /* its tapes */
     .alloc = apart_alloc,
     .free = apart_free,
     .grow = apart_grow,

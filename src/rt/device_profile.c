@@ -57,10 +57,11 @@ static void find_inplace(const pl_graph *g, const pl_unit *u, const pl_form *f, 
         }
 }
 
-/* Reductions across blocks leave a partial result a block, in f32, for a second pass. */
+/* Reductions across blocks leave a partial result a block, in f32. Where there are results enough to keep a card busy
+ * with a thread each, or a warp each for rows, none is cut. */
 static size_t partial_bytes(const pl_form *f)
 {
-    enum { BLOCK = 4096, MOST = 512 };
+    enum { BLOCK = 4096, MOST = 512, WARP = 32, BUSY = 1 << 17 };
     int64_t space = 1;
     size_t bytes = 0;
     for (int d = 0; d < f->rank; d++) space *= f->dim[d];
@@ -69,6 +70,8 @@ static size_t partial_bytes(const pl_form *f)
         int64_t kept = 1;
         for (int d = 0; d < f->rank; d++)
             if (!(f->out[o].mask >> d & 1)) kept *= f->dim[d];
+        bool rows = f->rank && f->out[o].mask >> (f->rank - 1) & 1;
+        if (kept >= (rows ? BUSY / WARP : BUSY)) continue;
         int64_t blocks = space / (kept > BLOCK ? kept : BLOCK) + 1;
         bytes += (size_t)(blocks < MOST ? blocks : MOST) * (size_t)kept * 4;
     }

@@ -288,6 +288,13 @@ static pl_status need_fit(pl_program *p)
     return p->fit ? PL_OK : pl_fit_new(&p->base, &p->fit);
 }
 
+/* What the search for a budget has found out: another one need not look for it. */
+static pl_status note_minimum(pl_program *p)
+{
+    p->knows_minimum = pl_fit_knows_minimum(p->fit);
+    return p->knows_minimum ? pl_fit_minimum(p->fit, 0, &p->info.minimum_bytes) : PL_OK;
+}
+
 pl_status pl_program_refit(pl_program *p, uint64_t arena_budget)
 {
     enum { EFFORT = 240000, MOST = 500000000 }; /* of search, in nanoseconds: a unit, and in all */
@@ -301,6 +308,7 @@ pl_status pl_program_refit(pl_program *p, uint64_t arena_budget)
         PL_TRY(need_fit(p));
         uint64_t effort = (uint64_t)p->base_units->n * EFFORT;
         PL_TRY(pl_fit_solve(p->fit, arena_budget, effort < MOST ? effort : MOST, &fitted));
+        PL_TRY(note_minimum(p));
     }
     const pl_plan *plan = fitted ? fitted->plan : p->keep_all;
     if (arena_budget && plan->arena_bytes > arena_budget) {
@@ -316,20 +324,35 @@ pl_status pl_program_refit(pl_program *p, uint64_t arena_budget)
     return PL_OK;
 }
 
-pl_status pl_program_find_minimum(pl_program *p, uint64_t *arena_bytes)
+pl_status pl_program_least_bound(pl_program *p, uint64_t *arena_bytes)
 {
-    uint64_t begin = pl_sys_now_ns();
+    *arena_bytes = p->plan->arena_bytes;
+    if (p->opts.checkpointing != PL_CHECKPOINT_AUTO) return PL_OK;
+    PL_TRY(need_fit(p));
+    *arena_bytes = pl_fit_bound(p->fit, NULL);
+    return PL_OK;
+}
+
+pl_status pl_program_find_minimum(pl_program *p, uint64_t enough, uint64_t *arena_bytes)
+{
+    uint64_t begin = pl_sys_now_ns(), *least = &p->info.minimum_bytes;
     if (p->opts.checkpointing != PL_CHECKPOINT_AUTO) {
-        p->info.minimum_bytes = p->plan->arena_bytes;
-    } else if (!p->info.minimum_bytes) {
+        *least = p->plan->arena_bytes;
+    } else if (!p->knows_minimum && (!*least || *least > enough)) {
         PL_TRY(need_fit(p));
-        PL_TRY(pl_fit_minimum(p->fit, &p->info.minimum_bytes));
+        PL_TRY(pl_fit_minimum(p->fit, enough, least));
+        p->knows_minimum = pl_fit_knows_minimum(p->fit);
     }
-    *arena_bytes = p->info.minimum_bytes;
+    *arena_bytes = *least;
     double ms = pl_lap(&begin);
     p->info.plan_ms += ms;
     p->times.fit += ms;
     return PL_OK;
+}
+
+void pl_program_set_stop(pl_program *p, const volatile int *stop)
+{
+    p->plan_opts.stop = stop;
 }
 
 void pl_program_settle(pl_program *p)

@@ -27,6 +27,7 @@ struct pl_program {
     pl_plan_opts plan_opts;
     pl_fit *fit;       /* while budgets are tried */
     pl_fitted *fitted; /* NULL: everything is kept */
+    bool knows_minimum; /* info.minimum_bytes is the smallest arena, not just small enough */
     pl_exec *exec;     /* per base unit */
     pl_call *call;     /* per base unit: types and attributes */
     pl_cost *cost;     /* per base unit */
