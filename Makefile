@@ -47,7 +47,7 @@ TEST_OBJ := $(TEST_SRC:%.c=$(BUILD)/%.o)
 # C++ for the simulator of tests/cudasim.
 SIM_CXX ?= $(if $(filter clang%,$(notdir $(CC))),$(subst clang,clang++,$(CC)),g++)
 SIM_SRC := $(shell grep -l '"cuda/\(launch\|merge\).h"' src/cuda/*.cu) $(wildcard tests/cudasim/*.cpp)
-SIM_C   := src/cuda/many.c src/cuda/conv.c src/cuda/conv_phase.c src/cuda/conv_product.c src/cuda/conv_split.c src/cuda/matmul.c src/cuda/matmul_ops.c src/cuda/matmul_split.c src/cuda/attention.c $(wildcard tests/cudasim/*.c)
+SIM_C   := src/cuda/many.c src/cuda/conv.c src/cuda/conv_phase.c src/cuda/conv_product.c src/cuda/conv_split.c src/cuda/matmul.c src/cuda/matmul_ops.c src/cuda/matmul_split.c src/cuda/matmul_vector.c src/cuda/attention.c $(wildcard tests/cudasim/*.c)
 SIM_OBJ := $(SIM_SRC:%=$(BUILD)/cudasim/%.o) $(SIM_C:%=$(BUILD)/cudasim/%.o)
 SIM_FLAGS := -x c++ -std=c++17 -O1 -g -D_GNU_SOURCE -fPIC -fvisibility=hidden -ffp-contract=off \
  -fno-math-errno -fno-exceptions -fno-rtti -fno-threadsafe-statics -Wall -Wextra -Wshadow \
@@ -166,8 +166,8 @@ $(BUILD)/src/cuda/%.o: src/cuda/%.c | build/deps.ok
 	@$(CC) $(CFLAGS_ALL) -isystem $(CUDA_HOME)/include -c -o $@ $<
 
 # Library kernels on a card, without the rest of the plug-in: tests/cuda/probe_lib.c.
-PROBE_LIB := $(addprefix $(BUILD)/src/cuda/,$(addsuffix .o,lib choice codegen_cache matmul matmul_ops matmul_split conv conv_plan conv_phase conv_product conv_split attention \
- tail.cu split.cu columns.cu conv_direct.cu conv_thin.cu conv_thin_mma.cu depthwise.cu attention_plain.cu attention_mma.cu attention_split.cu attention_split_bwd.cu attention_f32.cu))
+PROBE_LIB := $(addprefix $(BUILD)/src/cuda/,$(addsuffix .o,lib choice codegen_cache matmul matmul_ops matmul_split matmul_vector conv conv_plan conv_graph conv_phase conv_product conv_split attention \
+ tail.cu split.cu vector.cu columns.cu conv_direct.cu conv_thin.cu conv_thin_mma.cu depthwise.cu attention_plain.cu attention_mma.cu attention_split.cu attention_split_bwd.cu attention_f32.cu))
 $(BUILD)/tests/cuda/%.o: tests/cuda/%.c | build/deps.ok
 	@mkdir -p $(@D)
 	@echo "  cc $<"
@@ -226,23 +226,8 @@ test: all $(BUILD)/pl_test ## build and run every test (minutes)
 	@tools/layers
 	@$(TEST_ENV) $(BUILD)/pl_test -j $(TEST_JOBS)
 
-check-all: ## both compilers, sanitizers, long tests, fuzzers, headers (an hour)
-	@tools/deps --check
-	@tools/layers
-	@tools/headers
-	@tools/cuda-calls
-	$(if $(PLUGIN),$(MAKE) DEV=1 CUDA_ARCHS=all BUILD=build/all-cards build/all-cards/libplimsoll_cuda.so)
-	$(MAKE) DEV=1 CC=gcc BUILD=build/dev-gcc build/dev-gcc/plimsoll build/dev-gcc/pl_test
-	$(MAKE) DEV=1 CC=clang BUILD=build/dev-clang build/dev-clang/plimsoll build/dev-clang/pl_test
-	$(MAKE) test PL_TEST_LONG=1
-	$(MAKE) test PL_TEST_LONG=1 SAN=address,undefined
-	$(MAKE) test SAN=thread
-	tools/budget-sweep $(BUILD)
-	tools/rank-kill 100 3 $(BUILD) || [ $$? -eq 2 ]
-	tools/rank-hosts $(BUILD) || [ $$? -eq 2 ]
-	tools/rank-srun $(BUILD) || [ $$? -eq 2 ]
-	tests/fuzz/run.sh 0
-	tests/fuzz/run.sh 30
+check-all: ## both compilers, sanitizers, long tests, fuzzers, headers, ranks killed (hours; tools/check-all --list)
+	+@MAKE="$(MAKE)" PLUGIN="$(PLUGIN)" tools/check-all $(STAGES)
 
 test-cuda: all $(BUILD)/pl_test ## the tests that need an NVIDIA card: every op, plans, budgets
 	@tools/test-cuda $(BUILD)

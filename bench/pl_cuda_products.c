@@ -1,15 +1,20 @@
 /* pl_cuda_products.c - the products and convolutions of a network, one by one on a card.
  *
- *   pl_cuda_products [-l] [-k OP] CONFIG [key=value ...]
+ *   pl_cuda_products [-l] [-k OP] [-b PART] [-t SECONDS] CONFIG [key=value ...]
  *
- * One line for every distinct call of the training program that the library makes: how often it stands there,
- * its time as chosen by heuristics (compile.mode default), its time as the fastest of all that the heuristics
- * name (max-autotune), and the part of that speed that the default reaches. With a tail (ops/tail.h): also the
- * time of the library's kernel with the tail in a pass behind it. -l only lists, which a profile (device=h200) can
- * do without a card; -k takes only ops whose name begins so.
+ * One line for every distinct call of the training program that is a product: how often it stands there,
+ * its time as chosen by heuristics (compile.mode default), the least time of all that can be had for it, the library's
+ * kernels chosen by timing (max-autotune) among them, and the part of that speed that the default reaches. With a tail
+ * (ops/tail.h): also the time of the library's kernel with the tail in a pass behind it. The last line sums them up, each
+ * as often as it stands in the program.
  *
- * Operands are random numbers. A time is the median of REPEAT runs by the card's clock, behind one that is not
- * counted.
+ * -l only lists, which a profile (device=h200) can do without a card; -k takes only ops whose name begins so; -b prints
+ * only lines that reach less than this part; -t begins no line after that many seconds, and the sum says how many of the
+ * lines it holds.
+ *
+ * Operands are random numbers. A time is that of one call among many alike that are replayed as one graph, as a step's
+ * are: the host's time to enqueue it, which is more than many a product takes, is no part of it. The least of several
+ * replays counts.
  */
 #include "base/dtype.h"
 #include "base/sys.h"
@@ -19,11 +24,12 @@
 #include "rt/device.h"
 #include "rt/rt_int.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { REPEAT = 11, MAX_LINES = 512, RANDOM = 1 << 20 };
+enum { REPLAYS = 5, MOST_CALLS = 24, MAX_LINES = 512, RANDOM = 1 << 20 };
 
 typedef struct line {
     char text[320];
@@ -88,38 +94,66 @@ static int list_calls(const pl_program *p, const char *only, line *list)
 /* ---- times ------------------------------------------------------------------------------- */
 static void *random_operand(const pl_device *dev, const pl_type *t)
 {
-    size_t each = pl_dtype_bytes(t->dtype), bytes = pl_type_bytes(t), period = RANDOM * each;
+    int64_t drawn = pl_type_elems(t) < RANDOM ? pl_type_elems(t) : RANDOM;
+    size_t bytes = pl_type_bytes(t), period = (size_t)drawn * pl_dtype_bytes(t->dtype);
     void *p = NULL;
-    char *host = pl_sys_alloc(period);
+    char *host = pl_sys_alloc(period + 1);
     uint32_t s = 12345;
     if (!host || dev->alloc(bytes + 64, &p) != PL_OK) die("memory");
-    for (int64_t i = 0; i < RANDOM; i++) {
+    for (int64_t i = 0; i < drawn; i++) {
         s = s * 1664525u + 1013904223u;
         pl_elem_set(t->dtype, host, i, (double)s / 2147483648.0 - 1);
     }
-    for (size_t at = 0; at < bytes; at += period)
+    for (size_t at = 0; period && at < bytes; at += period)
         if (dev->write((char *)p + at, host, bytes - at < period ? bytes - at : period) != PL_OK) die("write");
     pl_sys_free(host);
     return p;
 }
 
-static int ascending(const void *a, const void *b)
+/* Milliseconds of one of n calls in a graph. */
+static double replayed(const pl_device *dev, const pl_launch *list, uint32_t n)
 {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
+    const pl_tape_plan plan = {.launch = list, .n_launch = n};
+    void *tape = NULL;
+    uint32_t failed;
+    double least = 0;
+    if (dev->tape_new(&plan, &tape, &failed) != PL_OK) die("record");
+    for (int i = 0; i <= REPLAYS; i++) {
+        if (dev->tape_run(tape, 0, false) != PL_OK || dev->tape_wait(tape) != PL_OK) die("run");
+        double ms = dev->tape_ms(tape) / n;
+        if (i == 1 || (i > 1 && ms < least)) least = ms;
+    }
+    dev->tape_free(tape);
+    return least;
 }
 
-/* Milliseconds of the unit's call; the kernel's name in `name`. */
-static double time_call(const pl_program *p, uint32_t unit, bool plainest, const char **name)
+/* As many calls as take about two milliseconds. */
+static double time_launch(const pl_device *dev, const pl_exec *e, const pl_call *c)
+{
+    const double ALL_MS = 2;
+    pl_launch list[MOST_CALLS];
+    uint64_t ns[2] = {0};
+    uint32_t failed, n = MOST_CALLS;
+    for (int i = 0; i < MOST_CALLS; i++) list[i] = (pl_launch){.exec = e, .call = *c};
+    if (dev->run(list, 2, ns, &failed) != PL_OK) die("run");
+    while (n > 1 && (double)ns[1] * 1e-6 * n > ALL_MS) n--;
+    return replayed(dev, list, n);
+}
+
+/* Milliseconds of the unit's call; the kernel's name in `name`. Infinite where that is `unless`. */
+static double time_call(const pl_program *p, uint32_t unit, bool plainest, const char *unless, const char **name)
 {
     const pl_device *dev = p->dev;
     pl_call c = p->call[unit];
     pl_exec e = {0};
     void *in[8], *out[4], *work = NULL;
-    uint64_t ns[REPEAT + 1] = {0};
-    uint32_t failed;
     if (dev->prepare(p->base_graph, &p->base_units->unit[unit], &c, plainest, &e) != PL_OK || dev->ready() != PL_OK)
         die("prepare");
+    *name = e.kernel->name;
+    if (unless && strcmp(*name, unless) == 0) {
+        dev->discard(&e);
+        return INFINITY;
+    }
     for (int i = 0; i < c.n_in; i++) in[i] = random_operand(dev, &c.in_type[i]);
     for (int k = 0; k < c.n_out; k++)
         if (dev->alloc(pl_type_bytes(&c.out_type[k]) + 64, &out[k]) != PL_OK) die("memory");
@@ -128,35 +162,27 @@ static double time_call(const pl_program *p, uint32_t unit, bool plainest, const
     c.out = out;
     c.work = work;
     c.prep = e.prep;
-    pl_launch list[REPEAT + 1];
-    for (int i = 0; i <= REPEAT; i++) list[i] = (pl_launch){.exec = &e, .call = c};
-    if (dev->run(list, REPEAT + 1, ns, &failed) != PL_OK) die("run");
-    qsort(ns + 1, REPEAT, sizeof *ns, ascending);
-    *name = e.kernel->name;
+    double ms = time_launch(dev, &e, &c);
     for (int i = 0; i < c.n_in; i++) dev->free(in[i], pl_type_bytes(&c.in_type[i]) + 64);
     for (int k = 0; k < c.n_out; k++) dev->free(out[k], pl_type_bytes(&c.out_type[k]) + 64);
     if (work) dev->free(work, e.work_bytes);
     dev->discard(&e);
-    return (double)ns[1 + REPEAT / 2] * 1e-6;
+    return ms;
 }
 
 typedef struct totals {
     double normal, best, behind;
+    int lines;
 } totals;
 
-static void time_line(const pl_program *p, const line *l, bool tf32, totals *sum)
+typedef struct options {
+    const char *only;
+    bool lists;
+    double below, seconds; /* 0: all */
+} options;
+
+static void print_line(const line *l, double ms, double best, double behind, bool tail, const char *name)
 {
-    const bool plain = p->opts.fp32 == PL_FP32_PLAIN;
-    const pl_device_mode normal = {tf32, false, plain}, timed = {tf32, true, plain};
-    const char *name, *other;
-    bool tail = has_tail(pl_node_get(p->base_graph, p->base_units->unit[l->unit].nodes[0])->op->name);
-    p->dev->set_mode(&normal);
-    double ms = time_call(p, l->unit, false, &name);
-    double behind = tail ? time_call(p, l->unit, true, &other) : ms;
-    p->dev->set_mode(&timed);
-    double best = time_call(p, l->unit, false, &other);
-    p->dev->set_mode(&normal);
-    if (best > ms) best = ms;
     printf("%4d x %8.4f %8.4f %5.2f", l->count, ms, best, best / ms);
     if (tail)
         printf(" %8.4f %5.2f", behind, behind / ms);
@@ -164,32 +190,61 @@ static void time_line(const pl_program *p, const line *l, bool tf32, totals *sum
         printf(" %8s %5s", "", "");
     printf("  %-10s %s\n", name, l->text);
     fflush(stdout);
+}
+
+/* The plainest kernel is the library's, where the default is not. */
+static void time_line(const pl_program *p, const line *l, const options *o, totals *sum)
+{
+    const bool plain = p->opts.fp32 == PL_FP32_PLAIN, tf32 = p->opts.precision == PL_PRECISION_TF32;
+    const pl_device_mode normal = {tf32, false, plain}, timed = {tf32, true, plain};
+    const char *name, *other;
+    bool tail = has_tail(pl_node_get(p->base_graph, p->base_units->unit[l->unit].nodes[0])->op->name);
+    p->dev->set_mode(&normal);
+    double ms = time_call(p, l->unit, false, NULL, &name);
+    double behind = tail ? time_call(p, l->unit, true, NULL, &other) : ms;
+    p->dev->set_mode(&timed);
+    double best = fmin(ms, time_call(p, l->unit, false, NULL, &other));
+    best = fmin(best, time_call(p, l->unit, true, other, &other));
+    p->dev->set_mode(&normal);
+    if (o->below <= 0 || best < o->below * ms) print_line(l, ms, best, behind, tail, name);
     sum->normal += l->count * ms;
     sum->best += l->count * best;
     sum->behind += l->count * behind;
+    sum->lines++;
 }
 
-static void time_all(const pl_program *p, const line *list, int n, bool tf32)
+static void time_all(const pl_program *p, const line *list, int n, const options *o)
 {
     totals sum = {0};
+    uint64_t begun = pl_sys_now_ns();
     printf("%4s   %8s %8s %5s %8s %5s  kernel\n", "", "ms", "best", "part", "behind", "gain");
-    for (int i = 0; i < n; i++) time_line(p, &list[i], tf32, &sum);
-    printf("all    %8.3f %8.3f %5.2f %8.3f %5.2f\n", sum.normal, sum.best, sum.best / sum.normal, sum.behind,
-           sum.behind / sum.normal);
+    for (int i = 0; i < n; i++) {
+        if (o->seconds > 0 && (double)(pl_sys_now_ns() - begun) * 1e-9 > o->seconds) break;
+        time_line(p, &list[i], o, &sum);
+    }
+    printf("all    %8.3f %8.3f %5.2f %8.3f %5.2f  %d of %d lines\n", sum.normal, sum.best, sum.best / sum.normal, sum.behind,
+           sum.behind / sum.normal, sum.lines, n);
+}
+
+static int read_options(int argc, char **argv, options *o)
+{
+    int at = 1;
+    for (; at < argc && argv[at][0] == '-'; at++) {
+        if (strcmp(argv[at], "-l") == 0) o->lists = true;
+        if (strcmp(argv[at], "-k") == 0 && at + 1 < argc) o->only = argv[++at];
+        else if (strcmp(argv[at], "-b") == 0 && at + 1 < argc) o->below = atof(argv[++at]);
+        else if (strcmp(argv[at], "-t") == 0 && at + 1 < argc) o->seconds = atof(argv[++at]);
+    }
+    return at;
 }
 
 int main(int argc, char **argv)
 {
     static line list[MAX_LINES];
-    const char *only = NULL;
-    bool lists = false;
-    int at = 1;
-    for (; at < argc && argv[at][0] == '-'; at++) {
-        if (strcmp(argv[at], "-l") == 0) lists = true;
-        if (strcmp(argv[at], "-k") == 0 && at + 1 < argc) only = argv[++at];
-    }
+    options o = {0};
+    int at = read_options(argc, argv, &o);
     if (at >= argc) {
-        fprintf(stderr, "usage: pl_cuda_products [-l] [-k OP] CONFIG [key=value ...]\n");
+        fprintf(stderr, "usage: pl_cuda_products [-l] [-k OP] [-b PART] [-t SECONDS] CONFIG [key=value ...]\n");
         return 2;
     }
     pl_run *r = NULL;
@@ -197,9 +252,9 @@ int main(int argc, char **argv)
     if (rc == PL_OK) rc = pl_run_build(r);
     if (rc != PL_OK) die(argv[at]);
     const pl_program *p = pl_run_train_program(r);
-    int n = list_calls(p, only, list);
-    for (int i = 0; i < n && lists; i++) printf("%4d x %s\n", list[i].count, list[i].text);
-    if (!lists) time_all(p, list, n, p->opts.precision == PL_PRECISION_TF32);
+    int n = list_calls(p, o.only, list);
+    for (int i = 0; i < n && o.lists; i++) printf("%4d x %s\n", list[i].count, list[i].text);
+    if (!o.lists) time_all(p, list, n, &o);
     pl_run_free(r);
     return 0;
 }

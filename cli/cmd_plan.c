@@ -78,14 +78,17 @@ static int plan_trace(const char *path, const char *budget, const char *seconds,
 }
 
 /* ---- what each of the planner's means is worth ------------------------------------------- */
-/* The arena without sharing and the step's time of a run whose nodes are not fused. */
-static pl_status plan_unfused(const cli_args *a, const char *split, plan_mean *out)
+/* The arena without sharing and the step's time of a run whose nodes are not fused, with what the plan has taken. */
+static pl_status plan_unfused(const cli_args *a, const pl_run *planned, const char *split, plan_mean *out)
 {
+    const pl_trade *t;
     cli_args b = *a;
     pl_compile_opts o = PL_COMPILE_INIT;
     pl_run *run = NULL;
     o.no_fuse = true;
     if (b.n_overrides < CLI_MAX_ARGS) b.overrides[b.n_overrides++] = split;
+    for (int i = 0; b.n_overrides < CLI_MAX_ARGS && (t = pl_run_trade_at(planned, i, NULL)); i++)
+        b.overrides[b.n_overrides++] = t->setting;
     pl_status rc = plan_open(&b, "null", &run);
     if (rc == PL_OK) {
         pl_run_set_compile(run, &o);
@@ -107,13 +110,13 @@ static pl_status explain(const cli_args *a, const pl_run *run, plan_mean *mean, 
     int k = 0;
     if (split.accumulate > 1) {
         mean[k] = (plan_mean){"whole_batch", "the batch at once, node by node", 0, 0};
-        pl_status rc = plan_unfused(a, "accumulate=1", &mean[k++]);
+        pl_status rc = plan_unfused(a, run, "accumulate=1", &mean[k++]);
         if (rc != PL_OK) return rc;
     }
     snprintf(parts, sizeof parts, "accumulate=%lld", (long long)split.accumulate);
     mean[k] = (plan_mean){"micro_batches",
                           k ? "micro-batches" : "every node's result in its own bytes", 0, 0};
-    pl_status rc = plan_unfused(a, parts, &mean[k++]);
+    pl_status rc = plan_unfused(a, run, parts, &mean[k++]);
     *n = k + plan_means(run, mean + k);
     mean[k].name = "fusion";
     mean[k].what = "fused groups keep theirs in registers";

@@ -78,9 +78,14 @@ static void offer_checkpointing(finder *f)
         offer(f, "checkpointing=auto", NULL);
 }
 
+/* Where the configuration leaves them to the plan, it has tried them. */
 static void offer_smaller(finder *f, const pl_recipe *recipe)
 {
-    for (int i = 0; recipe->smaller && recipe->smaller[i]; i++) offer(f, recipe->smaller[i], NULL);
+    char key[64];
+    for (const pl_trade *t = recipe->smaller; t && t->setting; t++) {
+        snprintf(key, sizeof key, "%.*s", (int)strcspn(t->setting, "="), t->setting);
+        if (strcmp(pl_config_text(f->config, key), "auto") != 0) offer(f, t->setting, NULL);
+    }
 }
 
 /* Micro-batches: as many as are fastest where samples do not couple; the first number that fits

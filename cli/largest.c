@@ -116,9 +116,10 @@ static void show(const search *s, const pl_run *run, int64_t batch, bool json)
         return;
     }
     pl_run_split split = pl_run_split_get(run);
-    printf("largest batch for %s: %lld (micro %lld x accumulate %lld), found with %d plans\n",
+    char trades[128];
+    printf("largest batch for %s: %lld (micro %lld x accumulate %lld)%s, found with %d plans\n",
            cli_bytes(s->budget), (long long)batch, (long long)split.micro,
-           (long long)split.accumulate, s->plans);
+           (long long)split.accumulate, plan_trades(run, trades, sizeof trades), s->plans);
     printf("  arena %s + state %s + overhead %s = %s; a step is predicted to take %s, of which %.1f %% is "
            "computed again\n",
            cli_bytes(m.arena), cli_bytes(m.state), cli_bytes(m.overhead), cli_bytes(m.total),

@@ -32,7 +32,8 @@ static void usage(FILE *out)
         fprintf(out, "  %-10s %s\n", c->name, c->about);
     fprintf(out, "\nplimsoll COMMAND --help shows options and examples.\n"
                  "Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 does not fit, 4 device,\n"
-                 "5 bad data, 6 bad model file, 7 numeric stop, 130 interrupted.\n");
+                 "5 bad data, 6 bad model file, 7 numeric stop, 8 a rank is gone, 75 stopped with a checkpoint,\n"
+                 "130 interrupted.\n");
 }
 
 /* Where plimsoll.h lies: beside an installed binary, or in the source tree of a built one. */

@@ -140,17 +140,21 @@ static void put_tables(FILE *f, const pl_run *run)
             pl_run_predicted_ms(run), (unsigned long long)pl_run_memory_get(run).arena);
 }
 
+/* Whether the list's name is the key's: the first of several has no number there, and may be called 0. */
+static bool is_named(const char *listed, const char *key)
+{
+    size_t n = strlen(listed);
+    return strncmp(listed, key, n) == 0 && (key[n] == 0 || strcmp(key + n, ":0") == 0);
+}
+
 /* The device that this run uses, in words. */
 static void put_machine(FILE *f, const pl_run *run)
 {
     enum { MOST = 17 };
     pl_device_info d[MOST];
     const char *name = pl_config_text(pl_run_config(run), "device");
-    bool card = strncmp(name, "cuda", 4) == 0;
     int n = pl_device_list(d, MOST), at = 0;
-    while (at < n && at < MOST &&
-           strcmp(d[at].name, name) != 0 && !(card && !strchr(name, ':') && d[at].usable && at > 0))
-        at++;
+    while (at < n && at < MOST && !is_named(d[at].name, name)) at++;
     fprintf(f, "\"device\":");
     put_text(f, name);
     fprintf(f, ",\"machine\":");
@@ -164,11 +168,12 @@ static void put_plan(FILE *f, const pl_run *run, const char *name, labels *l)
 {
     const pl_program *p = pl_run_train_program(run);
     pl_run_split split = pl_run_split_get(run);
+    char trades[128];
     fprintf(f, "{\"name\":");
     put_text(f, name);
-    fprintf(f, ",\n\"about\":\"%s parameters, batch %lld (micro %lld x accumulate %lld)\",\n",
+    fprintf(f, ",\n\"about\":\"%s parameters, batch %lld (micro %lld x accumulate %lld)%s\",\n",
             cli_count(pl_run_parameters(run, false)), (long long)split.effective,
-            (long long)split.micro, (long long)split.accumulate);
+            (long long)split.micro, (long long)split.accumulate, plan_trades(run, trades, sizeof trades));
     fprintf(f, "\"again\":%.4g,\n", 100 * pl_program_plan(p)->recompute_ratio);
     put_memory(f, run);
     put_tables(f, run);

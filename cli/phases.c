@@ -36,6 +36,7 @@ static pl_status plan_one(const cli_args *a, const char *memory, int number, pha
         row->step_ms = pl_run_predicted_ms(run);
         row->memory = pl_run_memory_get(run);
         row->split = pl_run_split_get(run);
+        plan_trades(run, row->trades, sizeof row->trades);
     }
     pl_run_free(run);
     return rc;
@@ -163,10 +164,10 @@ void phases_print(const phase_row *rows, int n, FILE *out)
         const phase_row *r = &rows[i];
         char name[96];
         snprintf(name, sizeof name, r->times > 1 ? "%s (x %d)" : "%s", r->name, r->times);
-        fprintf(out, "  %-20s %9lld %6lld %13s %11s %11s %11s %11s%s%s\n", name, (long long)r->steps,
+        fprintf(out, "  %-20s %9lld %6lld %13s %11s %11s %11s %11s%s%s%s\n", name, (long long)r->steps,
                 (long long)r->split.effective, cli_count(r->trainable), cli_ms(r->step_ms),
                 cli_bytes(r->memory.arena), cli_bytes(r->memory.total), cli_bytes(r->memory.minimum),
-                r == most && n > 1 ? "  the largest" : "", r->memory.fits ? "" : "  does NOT fit");
+                r == most && n > 1 ? "  the largest" : "", r->memory.fits ? "" : "  does NOT fit", r->trades);
     }
     fputc('\n', out);
 }

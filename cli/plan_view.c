@@ -49,6 +49,38 @@ double plan_keep_all_ms(const pl_run *run)
     return ms;
 }
 
+/* ---- what the plan has taken ------------------------------------------------------------- */
+const char *plan_trades(const pl_run *run, char *buf, size_t cap)
+{
+    const pl_trade *t;
+    size_t n = 0;
+    buf[0] = '\0';
+    for (int i = 0; n + 1 < cap && (t = pl_run_trade_at(run, i, NULL)); i++)
+        n += (size_t)snprintf(buf + n, cap - n, ", %s", t->done);
+    return buf;
+}
+
+static void print_trades(const pl_run *run, FILE *out)
+{
+    const pl_trade *t;
+    double ms;
+    int i = 0;
+    for (; (t = pl_run_trade_at(run, i, &ms)); i++) {
+        fprintf(out, "%s%s%s (%s): %s ", cli_bold(out), t->done, cli_plain(out), t->setting, t->instead);
+        if (ms > 0) fprintf(out, "would take %s a step in this budget\n", cli_ms(ms));
+        else fprintf(out, "does not fit the budget\n");
+    }
+    if (i) fputc('\n', out);
+}
+
+static void trades_json(const pl_run *run, pl_json *j)
+{
+    const pl_trade *t;
+    pl_json_array(j, "trades");
+    for (int i = 0; (t = pl_run_trade_at(run, i, NULL)); i++) pl_json_string(j, NULL, t->setting);
+    pl_json_end(j);
+}
+
 /* ---- parts ------------------------------------------------------------------------------ */
 static void part_row(FILE *out, const char *name, uint64_t kept, uint64_t planned, const char *note)
 {
@@ -328,6 +360,7 @@ void plan_print(const pl_run *run, const char *name, const plan_mean *mean, int 
     if (split.coupled)
         fprintf(out, "accumulate: auto does not split the batch, its samples couple: %s\n\n",
                 split.coupled);
+    print_trades(run, out);
     if (program != pl_run_train_program(run))
         fprintf(out, "The %s program takes most; this is its plan.\n\n",
                 program == pl_run_eval_program(run)     ? "evaluation"
@@ -377,6 +410,7 @@ void plan_json(const pl_run *run, pl_json *j)
     pl_json_int(j, "micro_batch", split.micro);
     pl_json_int(j, "accumulate", split.accumulate);
     pl_json_int(j, "effective_batch", split.effective);
+    trades_json(run, j);
     pl_json_int(j, "ranks", split.ranks);
     if (split.ranks > 1) {
         pl_run_links l = pl_run_links_get(run);

@@ -22,6 +22,9 @@ void plan_means_json(const plan_mean *mean, int n, pl_json *j);
 void plan_print(const pl_run *run, const char *name, const plan_mean *mean, int n, FILE *out);
 void plan_json(const pl_run *run, pl_json *j);
 
+/* ", decodes twice": what the plan has taken to need less; "" for nothing. Returns buf. */
+const char *plan_trades(const pl_run *run, char *buf, size_t cap);
+
 const char *plan_component_name(enum pl_component c);
 /* Of a whole step of which nothing is computed again. */
 double plan_keep_all_ms(const pl_run *run);

@@ -3,8 +3,7 @@
  * One row a budget: does it fit, how the batch is split, the peak of the process, the predicted time
  * of a step, what recomputation costs. Each row is a plan of its own, by the same code as `plan`.
  */
-#include "plimsoll_json.h"
-#include "ui.h"
+#include "plan_view.h"
 
 #include <math.h>
 #include <string.h>
@@ -15,6 +14,7 @@ typedef struct row {
     pl_run_memory memory;
     double step_ms, recompute;
     int64_t micro, accumulate;
+    char trades[128];
 } row;
 
 static void plan_row(const cli_args *a, row *r)
@@ -31,6 +31,7 @@ static void plan_row(const cli_args *a, row *r)
         r->recompute = p->recompute_ratio;
         r->micro = split.micro;
         r->accumulate = split.accumulate;
+        plan_trades(run, r->trades, sizeof r->trades);
     }
     pl_run_free(run);
 }
@@ -43,9 +44,9 @@ static bool row_fits(const row *r)
 static void print_row(const row *r)
 {
     if (row_fits(r))
-        printf("  %12s  %-4s %7s %11s %11s %15s %8.1f %%\n", r->size, "yes", cli_count(r->micro),
+        printf("  %12s  %-4s %7s %11s %11s %15s %8.1f %%%s\n", r->size, "yes", cli_count(r->micro),
                cli_count(r->accumulate), cli_bytes(r->memory.total), cli_ms(r->step_ms),
-               100 * r->recompute);
+               100 * r->recompute, r->trades);
     else
         printf("  %12s  %-4s %7s %11s  needs %s\n", r->size, "no", "", "",
                r->memory.minimum ? cli_bytes(r->memory.minimum) : "more");
@@ -63,6 +64,7 @@ static void row_json(const row *r, pl_json *j)
         pl_json_int(j, "accumulate", r->accumulate);
         pl_json_float(j, "predicted_step_ms", r->step_ms);
         pl_json_float(j, "recompute_ratio", r->recompute);
+        if (r->trades[0]) pl_json_string(j, "takes", r->trades + strlen(", "));
     }
     pl_json_end(j);
 }

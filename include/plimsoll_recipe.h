@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define PL_RECIPE_ABI 4
+#define PL_RECIPE_ABI 5
 
 /* ---- building --------------------------------------------------------------------------- */
 typedef struct pl_builder pl_builder;
@@ -73,17 +73,21 @@ PL_API pl_nn *pl_builder_program(pl_builder *b, const char *name, pl_when when);
 
 /* What a program trains: slots by pattern (pl_nn_match; NULL: all), with the optimiser, schedule,
  * clipping and averages of one section of the configuration: "optim" (NULL) is the engine's own, others
- * are named by pl_recipe.optims. Two sections never train the same slot. updates: of the section in
- * a step, when several programs use it: its schedule then moves once a step; 0 reads as 1. */
+ * are named by pl_recipe.optims. Two sections never train the same slot. updates: of the section for
+ * a batch, when several programs use it: its schedule then moves once a step; 0 reads as 1. With several
+ * updates per batch (train.updates_per_batch) it stands still over those too, unless each_update. */
 typedef struct pl_group {
     const char *slots, *optim;
     int64_t updates;
+    bool each_update;
 } pl_group;
 /* As pl_builder_minimise, for the training program or one of pl_builder_program. */
 PL_API void pl_builder_minimise_with(pl_builder *b, pl_nn *m, pl_val loss, const pl_group *group);
 /* Updates done by a section, an i64 scalar, 0 in the first step: what schedules in the graph count.
  * Micro-batches of one step see the same number. */
 PL_API pl_val pl_builder_step(pl_builder *b, pl_nn *m, const char *optim);
+/* How often a step trains on its batch: key train.updates_per_batch. */
+PL_API int64_t pl_builder_updates(const pl_builder *b);
 
 /* Random numbers of the training program, by name. In training they come from the engine's
  * counter-based generator; in a replay (`plimsoll replay`) each is an input of that name, read from
@@ -160,6 +164,8 @@ typedef struct pl_image_feed {
      * a pixel; NULL when there are no `images`) and a line of text, which may stay empty. */
     pl_status (*draw)(const pl_config *c, pl_subset subset, int64_t sample, int w, int h, uint8_t *rgb,
                       char *caption, size_t cap);
+    bool lanczos;         /* data.resize: auto is Lanczos, else a triangle */
+    const char *upscaled; /* folders may have larger versions of pictures: "ups_" for ups_x.webp beside x.jpg; NULL: no */
 } pl_image_feed;
 
 /* A frozen part in front of the model whose outputs are computed once (`plimsoll cache`) and kept on disk.
@@ -220,6 +226,13 @@ typedef struct pl_peer {
     const char *channels_first; /* pattern (pl_nn_match) of input names; NULL: none */
 } pl_peer;
 
+/* Less memory for more time: a setting that changes no bit, and in words, of the sentence "decodes twice, since
+ * decoding once does not fit", what is done with it and what is done without. */
+typedef struct pl_trade {
+    const char *setting; /* "gan.decode=twice" */
+    const char *done, *instead;
+} pl_trade;
+
 typedef struct pl_recipe {
     int abi; /* PL_RECIPE_ABI */
     const char *name;
@@ -263,9 +276,10 @@ typedef struct pl_recipe {
      * after each. */
     pl_status (*data_write_set)(const pl_config *c, void *data, const char *dir, const int64_t count[2],
                                 void (*done)(void *ctx, pl_subset subset, int64_t sample), void *ctx);
-    /* Optional, ends with NULL: settings ("gan.decode=twice") with which the same is trained in less memory and more
-     * time. A plan that does not fit offers them. */
-    const char *const *smaller;
+    /* Optional, ends with {NULL}: settings with which the same is trained, bit for bit, in less memory and more time. The
+     * plan takes them, each with those before it, where the configuration says auto for their keys and the budget asks for
+     * it; build reads auto as the fastest way. Where their keys say something else, a plan that does not fit offers them. */
+    const pl_trade *smaller;
 } pl_recipe;
 
 typedef const pl_recipe *(*pl_recipe_entry_fn)(void);

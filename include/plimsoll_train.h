@@ -88,7 +88,7 @@ PL_API const pl_program *pl_run_eval_program(const pl_run *r); /* NULL if the re
 typedef struct pl_run_turn {
     const char *name;
     const pl_program *run, *apply; /* apply: NULL unless accumulating */
-    double share;                  /* of the steps that it runs in */
+    double share;                  /* how often it runs in a step, in the mean */
 } pl_run_turn;
 PL_API int pl_run_turn_count(const pl_run *r);
 PL_API pl_run_turn pl_run_turn_at(const pl_run *r, int i);
@@ -124,6 +124,9 @@ typedef struct pl_run_split {
     int64_t ranks;       /* effective = micro * accumulate * ranks */
 } pl_run_split;
 PL_API pl_run_split pl_run_split_get(const pl_run *r);
+/* What the plan has taken of pl_recipe.smaller where the configuration leaves it to the plan (auto): entry i, NULL when
+ * there are no more. *without_ms: the predicted step without it; 0: it does not fit then. */
+PL_API const pl_trade *pl_run_trade_at(const pl_run *r, int i, double *without_ms);
 /* Of a whole step: every micro-batch and the update. */
 PL_API double pl_run_predicted_ms(const pl_run *r);
 PL_API int64_t pl_run_parameters(const pl_run *r, bool trainable_only);
@@ -144,7 +147,7 @@ typedef struct pl_step_info {
     double step_ms, data_ms;
     double device_ms; /* that a card worked, by its own clock; 0 on the CPU */
     /* Every scalar output of the programs that ran, means of the micro-batches; those of further
-     * programs as "program.output". Names are the run's. */
+     * programs as "program.output". Names are the run's. Of several updates (train.updates_per_batch) the last. */
     int n_terms;
     const char *term_name[PL_MAX_METRICS];
     double term[PL_MAX_METRICS];

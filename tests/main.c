@@ -15,6 +15,14 @@
 static pl_test_case *all_tests;
 static bool failed, skipped, verbose;
 static int counts[3]; /* by pl_test_end */
+static int n_chosen;  /* tests of this run */
+/* The slowest of those that have ended, slowest first; none are kept unless asked for. */
+enum { MOST_TIMES = 15 };
+static struct {
+    const char *name;
+    double wall_s, cpu_s;
+} times[MOST_TIMES];
+static int n_times = -1; /* -1: not asked for */
 static char folder[64], cache[64]; /* cache: empty when the user has named one */
 
 void pl_test_register(pl_test_case *t)
@@ -136,12 +144,24 @@ pl_test_result pl_test_run(const pl_test_case *t)
                             now() - start, cpu_seconds() - cpu};
 }
 
+static void keep_time(const char *name, pl_test_result r)
+{
+    int at = n_times;
+    while (at > 0 && times[at - 1].wall_s < r.wall_s) at--;
+    if (at == MOST_TIMES) return;
+    int last = n_times < MOST_TIMES ? n_times++ : MOST_TIMES - 1;
+    memmove(times + at + 1, times + at, (size_t)(last - at) * sizeof *times);
+    times[at].name = name, times[at].wall_s = r.wall_s, times[at].cpu_s = r.cpu_s;
+}
+
 void pl_test_tell(const pl_test_case *t, pl_test_result r)
 {
     static const char *const word[] = {"ok", "FAIL", "skip"};
     counts[r.end]++;
+    if (n_times >= 0) keep_time(t->name, r);
     if (r.end == PL_TEST_FAILED || verbose || r.wall_s > 5)
-        printf("%s %s (%.2f s, %.2f of a core)\n", word[r.end], t->name, r.wall_s, r.cpu_s);
+        printf("%s %s (%.2f s, %.2f of a core; %d of %d)\n", word[r.end], t->name, r.wall_s, r.cpu_s,
+               counts[0] + counts[1] + counts[2], n_chosen);
     fflush(stdout);
 }
 
@@ -155,6 +175,7 @@ int main(int argc, char **argv)
         if (!strcmp(argv[i], "-j") && i + 1 < argc) workers = atoi(argv[++i]);
         if (!strcmp(argv[i], "-l")) list = true;
         if (!strcmp(argv[i], "-v")) verbose = true;
+        if (!strcmp(argv[i], "--times")) n_times = 0;
     }
     int n = 0;
     for (pl_test_case *t = all_tests; t; t = t->next) n++;
@@ -164,6 +185,7 @@ int main(int argc, char **argv)
     for (pl_test_case *t = all_tests; t; t = t->next)
         if (!only || strstr(t->name, only)) order[n++] = t;
     qsort(order, (size_t)n, sizeof *order, by_place);
+    n_chosen = n;
     if (!list) begin_cache();
     if (!list && workers > 0) pl_test_deal(order, n, workers);
     for (int i = 0; i < n && (list || workers <= 0); i++) {
@@ -175,6 +197,7 @@ int main(int argc, char **argv)
     free(order);
     if (list) return 0;
     if (cache[0]) remove_tree(cache);
+    for (int i = 0; i < n_times; i++) printf("%8.2f s %8.2f of a core  %s\n", times[i].wall_s, times[i].cpu_s, times[i].name);
     printf("%d passed, %d failed", counts[PL_TEST_PASSED], counts[PL_TEST_FAILED]);
     if (counts[PL_TEST_SKIPPED]) printf(", %d skipped", counts[PL_TEST_SKIPPED]);
     printf("\n");

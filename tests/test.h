@@ -3,6 +3,7 @@
  *   pl_test            every test         pl_test -k text    those whose name holds text
  *   pl_test -l         list               pl_test -v         print each name and its time
  *   pl_test -j N       N at once, each in a process of its own (deal.h)
+ *   pl_test --times    the slowest at the end
  *
  * A failing CHECK prints file, line and values, marks the test failed and returns from it. SKIP
  * says why. The last line is "N passed, N failed" (", N skipped").

@@ -12,6 +12,7 @@
 #include "ir/text.h"
 #include "plimsoll_ops.h"
 #include "test.h"
+#include "vector_cases.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -327,6 +328,16 @@ TEST(cuda_ops_large_convolutions)
         {"conv_dw", {{"f32[1,3,20,1]", "f32[1,3,20,32]"}, "pad_lo=[1,1], pad_hi=[1,1], kernel=[3,3]", {{0}}}},
         LARGE_END};
     check_large(list);
+}
+
+TEST(cuda_ops_vectors)
+{
+    int n = VECTOR_CASES - (pl_test_long() ? 0 : VECTOR_CASES_LONG);
+    for (int i = 0; i < n; i++) {
+        pl_case cs = vector_cases[i]; /* numbers whose sums depend on their order */
+        for (int k = 0; k < 3; k++) cs.range[k].lo = -1, cs.range[k].hi = 1, cs.range[k].distinct = true;
+        check_case(pl_op_find("matmul"), &cs, 1000 + i);
+    }
 }
 
 /* Tensor cores, which are slow to simulate. */

@@ -276,7 +276,7 @@ TEST(data_resize_is_a_triangle)
 {
     enum { SW = 57, DW = 13, DH = 9 };
     uint8_t src[SW * SW * 3], dst[DW * DH * 3];
-    void *work = malloc(pl_rgb_resize_bytes(SW, SW, DW, DH));
+    void *work = malloc(pl_rgb_resize_bytes(PL_FILTER_TRIANGLE, SW, SW, DW, DH));
     /* Columns alike, then rows alike: each pass by itself. */
     for (int rows = 0; rows < 2; rows++) {
         for (int y = 0; y < SW; y++)
@@ -284,7 +284,7 @@ TEST(data_resize_is_a_triangle)
                 for (int c = 0; c < 3; c++)
                     src[3 * (y * SW + x) + c] = (uint8_t)((rows ? y : x) * (37 + c) % 251);
         pl_box box = {3.25, 1.5, 50.75, 56};
-        pl_rgb_resize(src, SW, SW, box, dst, DW, DH, work);
+        pl_rgb_resize(PL_FILTER_TRIANGLE, src, SW, SW, box, dst, DW, DH, work);
         for (int y = 0; y < DH; y++)
             for (int x = 0; x < DW; x++) {
                 double want = rows ? reference(src, SW, SW * 3, box.y0, (box.y1 - box.y0) / DH, y)
@@ -293,7 +293,7 @@ TEST(data_resize_is_a_triangle)
             }
     }
     pl_box whole = {4, 5, 4 + DW, 5 + DH};
-    pl_rgb_resize(src, SW, SW, whole, dst, DW, DH, work);
+    pl_rgb_resize(PL_FILTER_TRIANGLE, src, SW, SW, whole, dst, DW, DH, work);
     CHECK(memcmp(dst + 3 * DW, src + 3 * (6 * SW + 4), 3 * DW) == 0);
     free(work);
 }

@@ -96,7 +96,7 @@ static void sample_tells_late(void)
 static void sample_alone(void)
 {
     touch("alone");
-    usleep(300000);
+    usleep(500000);
     CHECK(!there("late"));
 }
 
@@ -158,4 +158,14 @@ TEST(deal_hears_what_is_told_at_the_end)
     cli_result r = run_samples("-j 2 -k late_dealt");
     CHECK_MSG(r.code == 1 && strstr(r.out, "told at the end\nFAIL the end of a test process") &&
                   strstr(r.out, "1 passed, 1 failed\n"), "%d: %s", r.code, r.out);
+}
+
+/* How far a run is, and at its end what took longest, the longest first: the second of the two to end. */
+TEST(deal_tells_the_slowest)
+{
+    cli_result r = run_samples("-j 2 -v --times -k dealt_alone");
+    CHECK_MSG(r.code == 0 && strstr(r.out, "; 1 of 2)\n") && strstr(r.out, "; 2 of 2)\n"), "%d: %s", r.code, r.out);
+    const char *rows = strstr(r.out, "; 2 of 2)\n") + strlen("; 2 of 2)\n"), *second = strchr(rows, '\n');
+    CHECK_MSG(second && strtod(rows, NULL) > strtod(second, NULL) && strtod(second, NULL) > 0, "%s", r.out);
+    CHECK_MSG(strstr(rows, " dealt_alone\n") && strstr(rows, " dealt_alone_not\n"), "%s", r.out);
 }

@@ -16,6 +16,7 @@
 #include "op_case.h"
 #include "rt/device.h"
 #include "test.h"
+#include "vector_cases.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -254,7 +255,7 @@ static void check_case(place *w, inst *t)
     for (int k = 0; k < t->call.n_out; k++) free(x.want[k]), free(x.first[k]);
 }
 
-/* Cases for cards alone, in f32: products large enough for kernels that small ones do not get (cuda/split.h). */
+/* Cases for cards alone: matrices times vectors in every dtype; and in f32 products large enough for kernels that small ones do not get (cuda/split.h). */
 typedef struct large_case {
     const char *op;
     pl_case cs;
@@ -303,6 +304,8 @@ static bool check_op(place *w, const pl_op *op, pl_dtype dtype)
     int index = 0;
     for (const pl_case *c = op->cases; c && !last_case(c) && !w->why[0]; c++, index++)
         any |= check_one(w, op, c, index, dtype);
+    for (int i = 0; card && strcmp(op->name, "matmul") == 0 && i < VECTOR_CASES; i++)
+        if (!w->why[0]) check_one(w, op, &vector_cases[i], index++, dtype);
     const large_case *l;
     for (size_t i = 0; card && dtype == PL_F32 && (l = large_at(i)) && !w->why[0]; i++)
         if (strcmp(l->op, op->name) == 0) check_one(w, op, &l->cs, index++, dtype);

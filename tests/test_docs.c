@@ -89,3 +89,35 @@ TEST(docs_commands_are_complete)
         }
     }
 }
+
+/* COMMANDS.md and --help name every exit code. */
+TEST(docs_exit_codes_are_complete)
+{
+    if (!cli_bin()) SKIP("PL_BIN is not built");
+    static const int codes[] = {
+#define CODE(name, number, exit_code, text) exit_code,
+        PL_STATUS_LIST(CODE)
+#undef CODE
+    };
+    cli_result r = cli_run("$P --help");
+    const char *help = strstr(r.out, "Exit codes:");
+    CHECK(help);
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        char row[32], word[32];
+        snprintf(row, sizeof row, "\n| %d | ", codes[i]);
+        snprintf(word, sizeof word, "%d ", codes[i]);
+        CHECK_MSG(strstr(cli_read("docs/COMMANDS.md"), row), "docs/COMMANDS.md does not tell of exit code %d", codes[i]);
+        CHECK_MSG(strstr(help, word), "--help does not tell of exit code %d", codes[i]);
+    }
+}
+
+/* The tables of measured figures are what the kept results give. */
+TEST(docs_tables_are_the_results)
+{
+    if (system("command -v python3 >/dev/null") != 0) SKIP("no python3 here");
+    const char *d = pl_test_dir();
+    cli_result r = cli_run("cp -r README.md recipes bench tools %s && cd %s && tools/card-table && tools/mission && "
+                           "for f in README.md bench/results/mission.csv recipes/*/README.md; do cmp $f $OLDPWD/$f || exit 1; done",
+                           d, d);
+    CHECK_MSG(r.code == 0, "%s%s", r.out, r.err);
+}

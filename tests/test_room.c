@@ -67,6 +67,22 @@ TEST(room_is_shown_by_devices)
     CHECK_MSG(r.code == 0 && strstr(r.out, "Fake T4") && strstr(r.out, "7.00 GiB"), "%d %s%s", r.code, r.out, r.err);
 }
 
+/* The page of a plan says what the run trains on, however its first card is called. */
+TEST(room_card_is_named_on_the_page)
+{
+    static const char *const names[] = {"cuda", "cuda:0"};
+    const char *dir = fakes();
+    if (!dir) SKIP("build/.../fake is not built");
+    for (int i = 0; i < 2; i++) {
+        char path[600];
+        snprintf(path, sizeof path, "%s/plan.html", pl_test_dir());
+        cli_result r = cli_run("LD_LIBRARY_PATH=%s/all PLIMSOLL_PLUGIN=%s/libplimsoll_cuda.so $P plan " CLI_SMALL
+                               "device=%s --timeline %s", dir, dir, names[i], path);
+        CHECK_MSG(r.code == 0, "%d %s", r.code, r.err);
+        CHECK_MSG(strstr(cli_read(path), "\"machine\":\"Fake T4\""), "%s", names[i]);
+    }
+}
+
 static cli_result train_loading(uint64_t budget, uint64_t loaded, const char *options)
 {
     const char *dir = fakes();

@@ -44,9 +44,9 @@ static const pl_config_entry schema[] = {
     {"gan.on", PL_CONFIG_BOOL, "true", 0, 0, NULL, "Train against a discriminator."},
     {"gan.base", PL_CONFIG_INT, "64", 1, 65536, NULL, "First width of the discriminator."},
     {"gan.depth", PL_CONFIG_INT, "4", 1, 8, NULL, "Its halvings, each doubles the width."},
-    {"gan.decode", PL_CONFIG_CHOICE, "once", 0, 0, "once|twice",
-     "Decode for the discriminator again, as the authors do, or use the reconstruction: the same numbers, faster; twice "
-     "fits smaller budgets."},
+    {"gan.decode", PL_CONFIG_CHOICE, "auto", 0, 0, "auto|once|twice",
+     "Decode for the discriminator again, as the authors do, or use the reconstruction: the same numbers. Once is faster, "
+     "twice fits smaller budgets; auto is what the plan finds faster in its budget."},
     {"gan.noise_std", PL_CONFIG_FLOAT, "0.01", 0, 10, NULL, "Instance noise on what it sees."},
     {"gan.noise_decay", PL_CONFIG_FLOAT, "0.9999", 0.001, 1, NULL, "Of the noise, a step."},
     {"recon.on", PL_CONFIG_BOOL, "true", 0, 0, NULL,
@@ -193,10 +193,12 @@ static const pl_image_feed feed = {.images = pictures,
                                    .encode = flux_encode,
                                    .height = "image",
                                    .width = "image_width",
-                                   .draw = flux_draw};
+                                   .draw = flux_draw,
+                                   .lanczos = true,
+                                   .upscaled = "ups_"};
 
 static const char *const optims[] = {"optim_d", "optim_flow", NULL};
-static const char *const smaller[] = {"gan.decode=twice", NULL};
+static const pl_trade smaller[] = {{"gan.decode=twice", "decodes twice", "decoding once"}, {NULL, NULL, NULL}};
 
 const pl_recipe pl_recipe_fluxflow;
 const pl_recipe pl_recipe_fluxflow = {

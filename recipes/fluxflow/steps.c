@@ -154,9 +154,8 @@ static int64_t updates(const flux *k)
 static pl_val steps_done(flux *k, const char *section)
 {
     pl_val n = pl_builder_step(k->b, k->m, section);
-    if (k->passes == 1) return n;
-    pl_val part = pl_cast(k->m->g, n, PL_F64);
-    return pl_cast(k->m->g, pl_floor(k->m->g, pl_scale(k->m->g, part, 1 / (double)k->passes)), PL_I64);
+    int64_t each = k->passes * pl_builder_updates(k->b);
+    return each == 1 ? n : pl_div(k->m->g, n, pl_full_like(k->m->g, n, (double)each));
 }
 
 /* ---- the discriminator ------------------------------------------------------------------ */
@@ -189,7 +188,7 @@ void flux_build_disc(flux *k, bool penalise)
     loss = pl_add(g, loss, pl_scale(g, r1, 0.5 * number(k, "loss.r1_gamma")));
     pl_output(g, "d", loss);
     pl_output(g, "r1", r1);
-    pl_builder_minimise_with(k->b, m, loss, &(pl_group){"disc.*", "optim_d", updates(k)});
+    pl_builder_minimise_with(k->b, m, loss, &(pl_group){"disc.*", "optim_d", updates(k), k->s.compat});
 }
 
 /* ---- the autoencoder -------------------------------------------------------------------- */
@@ -229,8 +228,8 @@ static pl_val weighted(flux *k, const pl_val *raw, const pl_val *factor, int n)
 /* Tokens that the discriminator's judgement does not reach. Decoding them is the reconstruction once more. */
 static pl_val as_given(flux *k, pl_val packed)
 {
-    bool once = strcmp(pl_config_text(k->c, "gan.decode"), "once") == 0;
-    return once ? pl_stop_gradient_shared(k->m->g, packed) : pl_stop_gradient(k->m->g, packed);
+    bool twice = strcmp(pl_config_text(k->c, "gan.decode"), "twice") == 0;
+    return twice ? pl_stop_gradient(k->m->g, packed) : pl_stop_gradient_shared(k->m->g, packed);
 }
 
 /* One term of the loss: its value, what it is multiplied by besides its adaptive weight, its name. */
@@ -265,7 +264,7 @@ void flux_build_vae(flux *k)
         add_term(k, &t, "g", pl_loss_hinge_g(g, judged), scalar(k, number(k, "loss.lambda_adv")));
     }
     pl_builder_minimise_with(k->b, m, weighted(k, t.raw, t.factor, t.n),
-                             &(pl_group){"compressor.*,expander.*", NULL, updates(k)});
+                             &(pl_group){"compressor.*,expander.*", NULL, updates(k), k->s.compat});
 }
 
 /* ---- the flow --------------------------------------------------------------------------- */
@@ -304,7 +303,7 @@ void flux_build_flow(flux *k)
     pl_val loss = flow_loss(k, tokens, noise, flux_flow_time(g, u));
     pl_output(g, "v", loss);
     pl_builder_minimise_with(k->b, k->m, loss,
-                             &(pl_group){"flow_processor.*", "optim_flow", vae ? 1 : updates(k)});
+                             &(pl_group){"flow_processor.*", "optim_flow", vae ? 1 : updates(k), k->s.compat});
 }
 
 /* ---- evaluation ------------------------------------------------------------------------- */

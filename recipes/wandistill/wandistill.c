@@ -136,6 +136,7 @@ static const pl_peer_key peer_keys[] = {
     {"teacher_heads", "teacher.heads"},
     {"teacher_layers", "teacher.layers"},
     {"teacher_freq", "teacher.freq"},
+    {"teacher_dtype", "teacher.dtype"},
     {"lr", "optim.lr"},
     {NULL, NULL},
 };

@@ -16,7 +16,7 @@ bool pl_cuda_choice_get(const char *key, char *value, size_t cap);
  * the same time thus choose alike, and so do those that come later. Trouble with the disk is ignored. */
 void pl_cuda_choice_put(const char *key, char *value, size_t cap);
 
-/* Milliseconds of one run(ctx) on the stream: the least of several, after a warm-up. */
+/* Milliseconds of one run(ctx) on the stream, as part of a step: the least of several, after a warm-up. */
 pl_status pl_cuda_time(pl_status (*run)(void *ctx), void *ctx, float *ms) PL_MUST_USE;
 
 #endif

@@ -1,17 +1,6 @@
-/* conv_plan.c - convolutions described to cuDNN's graph API, and the choice of an engine.
+/* conv_plan.c - the choice of a cuDNN engine for a convolution, and its plans.
  *
- * Tensors are NCHW to cuDNN, with strides that say channels last: dims [N, C, s..], channel
- * stride 1. Filters are [O, I, k..] in the same way. Groups follow from the sizes: x has `groups`
- * times the channels of w.
- *
- *   x ─┐
- *      conv ── y            without bias, and for the two gradients
- *   w ─┘
- *      conv ── (f32, virtual) ── add ── y        with bias, if an engine takes both
- *                      bias ─────┘
- *      conv ── add ── add ── act ── y            with a tail (ops/tail.h), f32 and virtual between
- *
- * A problem with a tail asks for all of it first, then for the bias alone, then for neither; what is not
+ * A problem with a tail asks for all of it first, then for the bias alone, then for neither (conv_graph.h); what is not
  * in the plan is a pass behind it. Engines that cuDNN compiles as it makes the plan, a tenth of a second each, are for
  * timed choices only, where the fastest of the three is taken.
  *
@@ -25,295 +14,44 @@
  * as the text that cuDNN makes of them, compiled code included: heuristics and engines that compile their kernels
  * take seconds in a large network.
  */
-#include "cuda/conv.h"
+#include "cuda/conv_graph.h"
 
 #include "base/sys.h"
 #include "cuda/choice.h"
 #include "cuda/codegen_cache.h"
-#include "cuda/lib.h"
 
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { UID_X = 1, UID_W, UID_Y, UID_BIAS, UID_ADD, UID_MID };
 enum { FEW_CONFIGS = 6, MAX_CONFIGS = 64, MAX_TRIED = 12 };
-
-typedef cudnnBackendDescriptor_t desc;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pl_conv_plan *plans;
 
-/* ---- descriptors --------------------------------------------------------------------------- */
-static void drop(desc *d)
-{
-    if (*d) cudnnBackendDestroyDescriptor(*d);
-    *d = NULL;
-}
-
-static pl_status make(cudnnBackendDescriptorType_t type, desc *out)
-{
-    PL_DNN(cudnnBackendCreateDescriptor(type, out));
-    return PL_OK;
-}
-
-static pl_status set(desc d, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
-                     int64_t n, const void *v)
-{
-    cudnnStatus_t rc = cudnnBackendSetAttribute(d, name, type, n, v);
-    if (rc == CUDNN_STATUS_SUCCESS) return PL_OK;
-    char what[64];
-    snprintf(what, sizeof what, "cudnnBackendSetAttribute(%d)", (int)name);
-    return pl_cuda_dnn_failed(rc, what, __FILE__, __LINE__);
-}
-
-static pl_status set_desc(desc d, cudnnBackendAttributeName_t name, desc v)
-{
-    return set(d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &v);
-}
-
-static pl_status finish(desc d, const char *what)
-{
-    cudnnStatus_t rc = cudnnBackendFinalize(d);
-    return rc == CUDNN_STATUS_SUCCESS ? PL_OK : pl_cuda_dnn_failed(rc, what, __FILE__, __LINE__);
-}
-
-static cudnnDataType_t type_of(int32_t dtype)
-{
-    return dtype == PL_F64    ? CUDNN_DATA_DOUBLE
-           : dtype == PL_F16  ? CUDNN_DATA_HALF
-           : dtype == PL_BF16 ? CUDNN_DATA_BFLOAT16
-                              : CUDNN_DATA_FLOAT;
-}
-
-/* [n, c, size..] whose bytes are [n, size.., c]. */
-static pl_status tensor(int64_t uid, cudnnDataType_t type, int spatial, int64_t n, int64_t c,
-                        const int64_t *size, bool is_virtual, desc *out)
-{
-    int64_t dim[5] = {n, c}, stride[5], align = 16;
-    int rank = spatial + 2;
-    for (int i = 0; i < spatial; i++) dim[2 + i] = size[3 - spatial + i];
-    stride[1] = 1;
-    stride[rank - 1] = c;
-    for (int i = rank - 2; i >= 2; i--) stride[i] = stride[i + 1] * dim[i + 1];
-    stride[0] = stride[2] * dim[2];
-    PL_TRY(make(CUDNN_BACKEND_TENSOR_DESCRIPTOR, out));
-    PL_TRY(set(*out, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type));
-    PL_TRY(set(*out, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, rank, dim));
-    PL_TRY(set(*out, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, rank, stride));
-    PL_TRY(set(*out, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &uid));
-    PL_TRY(set(*out, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &align));
-    if (is_virtual) {
-        bool yes = true;
-        PL_TRY(set(*out, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &yes));
-    }
-    return finish(*out, "a tensor descriptor");
-}
-
-/* ---- the graph of one problem ---------------------------------------------------------------- */
-enum { MOST_STEPS = 3 }; /* bias, addition, function */
-typedef struct graph {
-    desc x, w, y, bias, other, conv, op, graph;
-    desc mid[MOST_STEPS];                     /* what the convolution and all but the last step give */
-    desc how[MOST_STEPS], step[MOST_STEPS];
-    int n_steps;
-} graph;
-
-static void graph_release(graph *g)
-{
-    drop(&g->graph);
-    for (int i = 0; i < MOST_STEPS; i++) {
-        drop(&g->step[i]);
-        drop(&g->how[i]);
-        drop(&g->mid[i]);
-    }
-    drop(&g->op);
-    drop(&g->conv);
-    drop(&g->other);
-    drop(&g->bias);
-    drop(&g->y);
-    drop(&g->w);
-    drop(&g->x);
-}
-
-static pl_status conv_desc(const pl_conv_shape *c, desc *out)
-{
-    cudnnDataType_t compute = c->dtype == PL_F64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
-    cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
-    int64_t n = c->spatial, from = 3 - n;
-    PL_TRY(make(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, out));
-    PL_TRY(set(*out, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &n));
-    PL_TRY(set(*out, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute));
-    PL_TRY(set(*out, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode));
-    PL_TRY(set(*out, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, n, c->pad_lo + from));
-    PL_TRY(
-        set(*out, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, n, c->pad_hi + from));
-    PL_TRY(set(*out, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, n, c->dilation + from));
-    PL_TRY(
-        set(*out, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, n, c->stride + from));
-    return finish(*out, "a convolution descriptor");
-}
-
-/* Attribute names of the three operations. */
-typedef struct names {
-    cudnnBackendDescriptorType_t op;
-    cudnnBackendAttributeName_t alpha, beta, conv, w, x, y;
-} names;
-static const names names_of[] = {
-    [PL_CONV_Y] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
-                   CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
-                   CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA,
-                   CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
-                   CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
-                   CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
-                   CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y},
-    [PL_CONV_DX] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
-                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
-                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA,
-                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
-                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
-                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
-                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY},
-    [PL_CONV_DW] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
-                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
-                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
-                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
-                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
-                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
-                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY},
-};
-
-static pl_status conv_op(const pl_conv_shape *c, graph *g)
-{
-    const names *m = &names_of[c->kind];
-    bool wide = c->dtype == PL_F64;
-    const double one64 = 1, zero64 = 0;
-    const float one = 1, zero = 0;
-    cudnnBackendAttributeType_t t = wide ? CUDNN_TYPE_DOUBLE : CUDNN_TYPE_FLOAT;
-    PL_TRY(make(m->op, &g->op));
-    PL_TRY(set_desc(g->op, m->conv, g->conv));
-    bool dx = c->kind == PL_CONV_DX;
-    PL_TRY(set_desc(g->op, m->x, dx && g->mid[0] ? g->mid[0] : g->x));
-    PL_TRY(set_desc(g->op, m->w, g->w));
-    PL_TRY(set_desc(g->op, m->y, !dx && g->mid[0] ? g->mid[0] : g->y));
-    PL_TRY(set(g->op, m->alpha, t, 1, wide ? (const void *)&one64 : &one));
-    PL_TRY(set(g->op, m->beta, t, 1, wide ? (const void *)&zero64 : &zero));
-    return finish(g->op, "a convolution");
-}
-
-/* A tensor with the result's dims. */
-static pl_status like_result(const pl_conv_shape *c, int64_t uid, bool is_virtual, desc *out)
-{
-    bool dx = c->kind == PL_CONV_DX;
-    return tensor(uid, is_virtual ? CUDNN_DATA_FLOAT : type_of(c->dtype), c->spatial, c->n,
-                  dx ? c->ic : c->oc, dx ? c->in : c->out, is_virtual, out);
-}
-
-static cudnnPointwiseMode_t mode_of(int32_t act)
-{
-    static const cudnnPointwiseMode_t mode[PL_N_ACTS] = {
-        [PL_ACT_RELU] = CUDNN_POINTWISE_RELU_FWD,
-        [PL_ACT_LEAKY_RELU] = CUDNN_POINTWISE_RELU_FWD,
-        [PL_ACT_SILU] = CUDNN_POINTWISE_SWISH_FWD,
-        [PL_ACT_GELU] = CUDNN_POINTWISE_GELU_FWD,
-        [PL_ACT_GELU_TANH] = CUDNN_POINTWISE_GELU_APPROX_TANH_FWD,
-        [PL_ACT_SIGMOID] = CUDNN_POINTWISE_SIGMOID_FWD,
-        [PL_ACT_TANH] = CUDNN_POINTWISE_TANH_FWD,
-    };
-    return mode[act];
-}
-
-static pl_status pointwise(const pl_conv_shape *c, cudnnPointwiseMode_t mode, desc *out)
-{
-    cudnnDataType_t prec = CUDNN_DATA_FLOAT;
-    PL_TRY(make(CUDNN_BACKEND_POINTWISE_DESCRIPTOR, out));
-    PL_TRY(set(*out, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode));
-    PL_TRY(set(*out, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &prec));
-    if (mode == CUDNN_POINTWISE_RELU_FWD && c->slope != 0)
-        PL_TRY(set(*out, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP_SLOPE, CUDNN_TYPE_DOUBLE, 1,
-                   &c->slope));
-    return finish(*out, "a function of elements");
-}
-
-/* One step of what follows: from mid[i] to mid[i + 1], or to the result. b: the second operand or NULL. */
-static pl_status step(const pl_conv_shape *c, graph *g, cudnnPointwiseMode_t mode, desc b)
-{
-    int i = g->n_steps++;
-    desc y = i + 1 < MOST_STEPS && g->mid[i + 1] ? g->mid[i + 1] : c->kind == PL_CONV_DX ? g->x : g->y;
-    PL_TRY(pointwise(c, mode, &g->how[i]));
-    PL_TRY(make(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, &g->step[i]));
-    PL_TRY(set_desc(g->step[i], CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, g->how[i]));
-    PL_TRY(set_desc(g->step[i], CUDNN_ATTR_OPERATION_POINTWISE_XDESC, g->mid[i]));
-    if (b) PL_TRY(set_desc(g->step[i], CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b));
-    PL_TRY(set_desc(g->step[i], CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y));
-    return finish(g->step[i], "a step behind a convolution");
-}
-
-static pl_status steps(const pl_conv_shape *c, pl_conv_level level, graph *g)
-{
-    static const int64_t ones[3] = {1, 1, 1};
-    if (c->bias && level >= PL_CONV_WITH_BIAS) {
-        PL_TRY(tensor(UID_BIAS, type_of(c->dtype), c->spatial, 1, c->oc, ones, false, &g->bias));
-        PL_TRY(step(c, g, CUDNN_POINTWISE_ADD, g->bias));
-    }
-    if (c->add && level == PL_CONV_WHOLE) {
-        PL_TRY(like_result(c, UID_ADD, false, &g->other));
-        PL_TRY(step(c, g, CUDNN_POINTWISE_ADD, g->other));
-    }
-    if (c->act && level == PL_CONV_WHOLE) PL_TRY(step(c, g, mode_of(c->act), NULL));
-    return PL_OK;
-}
-
-static int count_steps(const pl_conv_shape *c, pl_conv_level level)
-{
-    bool whole = level == PL_CONV_WHOLE;
-    return (c->bias && level >= PL_CONV_WITH_BIAS) + (c->add && whole) + (c->act && whole);
-}
-
-static pl_status graph_make(const pl_conv_shape *c, pl_conv_level level, graph *g)
-{
-    cudnnDataType_t t = type_of(c->dtype);
-    cudnnHandle_t h;
-    PL_TRY(pl_cuda_dnn(&h));
-    PL_TRY(tensor(UID_X, t, c->spatial, c->n, c->ic, c->in, false, &g->x));
-    PL_TRY(tensor(UID_W, t, c->spatial, c->oc, c->ic / c->groups, c->kernel, false, &g->w));
-    PL_TRY(tensor(UID_Y, t, c->spatial, c->n, c->oc, c->out, false, &g->y));
-    for (int i = 0; i < count_steps(c, level); i++)
-        PL_TRY(like_result(c, UID_MID + i, true, &g->mid[i]));
-    PL_TRY(conv_desc(c, &g->conv));
-    PL_TRY(conv_op(c, g));
-    PL_TRY(steps(c, level, g));
-    desc ops[1 + MOST_STEPS] = {g->op, g->step[0], g->step[1], g->step[2]};
-    PL_TRY(make(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, &g->graph));
-    PL_TRY(set(g->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-               1 + g->n_steps, ops));
-    PL_TRY(set(g->graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &h));
-    return finish(g->graph, "a graph of operations");
-}
-
 /* ---- engines -------------------------------------------------------------------------------- */
 typedef struct engine {
-    desc config, plan;
+    pl_dnn_desc config, plan;
     size_t work_bytes;
     char text[64];
 } engine;
 
 static void engine_release(engine *e)
 {
-    drop(&e->plan);
-    drop(&e->config);
+    pl_dnn_drop(&e->plan);
+    pl_dnn_drop(&e->config);
 }
 
 /* Reads the notes of a configuration's engine: fit, and a text for people. quick: not if it must be compiled. */
-static bool fit(const pl_conv_shape *c, bool quick, desc config, char *text, size_t cap)
+static bool fit(const pl_conv_shape *c, bool quick, pl_dnn_desc config, char *text, size_t cap)
 {
     cudnnBackendNumericalNote_t note[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     cudnnBackendBehaviorNote_t way[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
     int64_t n = 0, n_way = 0, got = 0, index = -1;
-    desc e = NULL;
+    pl_dnn_desc e = NULL;
     bool good = true, tensor_core = false, compiled = false;
-    if (make(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &e) != PL_OK) return false;
+    if (pl_dnn_make(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &e) != PL_OK) return false;
     if (cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
                                  CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &got, &e) ||
         cudnnBackendGetAttribute(e, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
@@ -337,24 +75,24 @@ static bool fit(const pl_conv_shape *c, bool quick, desc config, char *text, siz
     for (int64_t i = 0; good && i < n_way && i < CUDNN_BEHAVIOR_NOTE_TYPE_COUNT; i++)
         compiled |= way[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION;
     good = good && !(quick && compiled);
-    drop(&e);
+    pl_dnn_drop(&e);
     snprintf(text, cap, "eng%" PRId64 "%s%s", index, tensor_core ? " tc" : "",
              compiled ? " rtc" : "");
     return good;
 }
 
 /* Appends the fit configurations of one heuristic mode; a mode that has none is no failure. */
-static pl_status ask(const pl_conv_shape *c, const graph *g, bool quick, cudnnBackendHeurMode_t mode, int configs,
-                     engine *list, int *n, int most)
+static pl_status ask(const pl_conv_shape *c, const pl_conv_graph *g, bool quick, cudnnBackendHeurMode_t mode,
+                     int configs, engine *list, int *n, int most)
 {
-    desc heur = NULL, config[MAX_CONFIGS] = {NULL};
+    pl_dnn_desc heur = NULL, config[MAX_CONFIGS] = {NULL};
     int64_t got = 0;
-    pl_status rc = make(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &heur);
-    if (rc == PL_OK) rc = set_desc(heur, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, g->graph);
+    pl_status rc = pl_dnn_make(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &heur);
+    if (rc == PL_OK) rc = pl_dnn_set_desc(heur, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, g->graph);
     if (rc == PL_OK)
-        rc = set(heur, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+        rc = pl_dnn_set(heur, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
     for (int i = 0; rc == PL_OK && i < configs; i++)
-        rc = make(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &config[i]);
+        rc = pl_dnn_make(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &config[i]);
     if (rc == PL_OK && cudnnBackendFinalize(heur) == CUDNN_STATUS_SUCCESS &&
         cudnnBackendGetAttribute(heur, CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                  CUDNN_TYPE_BACKEND_DESCRIPTOR, configs, &got,
@@ -367,8 +105,8 @@ static pl_status ask(const pl_conv_shape *c, const graph *g, bool quick, cudnnBa
         config[i] = NULL;
         ++*n;
     }
-    for (int i = 0; i < MAX_CONFIGS; i++) drop(&config[i]);
-    drop(&heur);
+    for (int i = 0; i < MAX_CONFIGS; i++) pl_dnn_drop(&config[i]);
+    pl_dnn_drop(&heur);
     return rc;
 }
 
@@ -395,13 +133,13 @@ static pl_status plan_make(engine *e)
     cudnnHandle_t h;
     int64_t got = 0, bytes = 0;
     PL_TRY(pl_cuda_dnn(&h));
-    PL_TRY(make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &e->plan));
-    PL_TRY(set(e->plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &h));
-    PL_TRY(set_desc(e->plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, e->config));
+    PL_TRY(pl_dnn_make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &e->plan));
+    PL_TRY(pl_dnn_set(e->plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &h));
+    PL_TRY(pl_dnn_set_desc(e->plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, e->config));
     if (cudnnBackendFinalize(e->plan) != CUDNN_STATUS_SUCCESS ||
         cudnnBackendGetAttribute(e->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
                                  CUDNN_TYPE_INT64, 1, &got, &bytes) != CUDNN_STATUS_SUCCESS)
-        drop(&e->plan);
+        pl_dnn_drop(&e->plan);
     e->work_bytes = (size_t)bytes;
     return PL_OK;
 }
@@ -504,7 +242,7 @@ static int timed_choice(const pl_conv_shape *c, pl_conv_level level, engine *lis
 
 /* Asks one mode and appends its fit engines; *at: the first that works. The best come first, and what holds an answer
  * is dear to make, so a few are asked for before all are. */
-static pl_status ask_for_first(const pl_conv_shape *c, const graph *g, bool quick, cudnnBackendHeurMode_t mode,
+static pl_status ask_for_first(const pl_conv_shape *c, const pl_conv_graph *g, bool quick, cudnnBackendHeurMode_t mode,
                                engine *list, int *n, int *at)
 {
     int from = *n;
@@ -522,10 +260,10 @@ static pl_status choose(const pl_conv_shape *c, pl_conv_level level, pl_conv_pla
 {
     static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B,
                                                    CUDNN_HEUR_MODE_FALLBACK};
-    graph g = {NULL};
+    pl_conv_graph g = {NULL};
     engine list[MAX_TRIED] = {{NULL}};
     int n = 0, at = -1;
-    pl_status rc = graph_make(c, level, &g);
+    pl_status rc = pl_conv_graph_make(c, level, &g);
     for (int m = 0; rc == PL_OK && at < 0 && m < 3; m++) {
         if (pl_cuda_autotune())
             rc = ask(c, &g, false, modes[m], MAX_CONFIGS, list, &n, MAX_TRIED);
@@ -542,13 +280,13 @@ static pl_status choose(const pl_conv_shape *c, pl_conv_level level, pl_conv_pla
         snprintf(p->engine, sizeof p->engine, "%s", list[at].text);
     }
     for (int i = 0; i < MAX_TRIED; i++) engine_release(&list[i]);
-    graph_release(&g);
+    pl_conv_graph_release(&g);
     return rc;
 }
 
 static void drop_plan(pl_conv_plan *p)
 {
-    drop(&p->plan);
+    pl_dnn_drop(&p->plan);
     p->work_bytes = 0;
 }
 
@@ -600,11 +338,11 @@ static bool restore(pl_conv_plan *p, const char *file, size_t len)
 {
     saved s;
     cudnnHandle_t h;
-    desc d = NULL;
+    pl_dnn_desc d = NULL;
     int64_t got = 0, bytes = -1;
     if (len <= sizeof s) return false;
     memcpy(&s, file, sizeof s);
-    bool ok = pl_cuda_dnn(&h) == PL_OK && make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &d) == PL_OK &&
+    bool ok = pl_cuda_dnn(&h) == PL_OK && pl_dnn_make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &d) == PL_OK &&
               cudnnBackendSetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &h) == CUDNN_STATUS_SUCCESS &&
               cudnnBackendSetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
                                        (int64_t)(len - sizeof s), file + sizeof s) == CUDNN_STATUS_SUCCESS &&
@@ -613,7 +351,7 @@ static bool restore(pl_conv_plan *p, const char *file, size_t len)
                                        &bytes) == CUDNN_STATUS_SUCCESS &&
               (uint64_t)bytes == s.work_bytes;
     if (!ok) {
-        drop(&d);
+        pl_dnn_drop(&d);
         return false;
     }
     p->plan = d;
@@ -719,44 +457,44 @@ void pl_conv_plan_put(pl_conv_plan *p)
         pl_conv_plan **at = &plans;
         while (*at != p) at = &(*at)->next;
         *at = p->next;
-        drop(&p->plan);
+        pl_dnn_drop(&p->plan);
         pl_sys_free(p);
     }
     pthread_mutex_unlock(&lock);
 }
 
 /* ---- running -------------------------------------------------------------------------------- */
-static pl_status bind_into(desc d, const pl_conv_plan *p, const pl_conv_operands *x)
+static pl_status bind_into(pl_dnn_desc d, const pl_conv_plan *p, const pl_conv_operands *x)
 {
     const void *at[5] = {x->x, x->w, x->y};
-    int64_t uid[5] = {UID_X, UID_W, UID_Y}, n = 3;
+    int64_t uid[5] = {PL_CONV_UID_X, PL_CONV_UID_W, PL_CONV_UID_Y}, n = 3;
     if (p->problem.bias && p->level >= PL_CONV_WITH_BIAS) {
-        uid[n] = UID_BIAS;
+        uid[n] = PL_CONV_UID_BIAS;
         at[n++] = x->bias;
     }
     if (p->problem.add && p->level == PL_CONV_WHOLE) {
-        uid[n] = UID_ADD;
+        uid[n] = PL_CONV_UID_ADD;
         at[n++] = x->add;
     }
-    PL_TRY(set(d, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, n, uid));
-    PL_TRY(set(d, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, n, at));
-    PL_TRY(set(d, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &x->work));
-    return finish(d, "a pack of pointers");
+    PL_TRY(pl_dnn_set(d, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, n, uid));
+    PL_TRY(pl_dnn_set(d, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, n, at));
+    PL_TRY(pl_dnn_set(d, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &x->work));
+    return pl_dnn_finish(d, "a pack of pointers");
 }
 
 pl_status pl_conv_bind(const pl_conv_plan *p, const pl_conv_operands *x, void **bound)
 {
-    desc d = NULL;
-    PL_TRY(make(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &d));
+    pl_dnn_desc d = NULL;
+    PL_TRY(pl_dnn_make(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &d));
     pl_status rc = bind_into(d, p, x);
-    if (rc != PL_OK) drop(&d);
+    if (rc != PL_OK) pl_dnn_drop(&d);
     *bound = d;
     return rc;
 }
 
 void pl_conv_bound_free(void *bound)
 {
-    drop(&bound);
+    pl_dnn_drop(&bound);
 }
 
 pl_status pl_conv_execute(const pl_conv_plan *p, void *bound)

@@ -1,4 +1,4 @@
-/* matmul.h - what the files of products share: the problem, its operands, and the two ways to compute it. */
+/* matmul.h - what the files of products share: the problem, its operands, and the ways to compute it. */
 #ifndef PL_CUDA_MATMUL_H
 #define PL_CUDA_MATMUL_H
 
@@ -27,6 +27,11 @@ typedef enum pl_product_level { PL_PRODUCT_BARE, PL_PRODUCT_WITH_BIAS, PL_PRODUC
 pl_status pl_product_lt_prepare(const pl_product *p, pl_product_level most, void **prep, size_t *work_bytes) PL_MUST_USE;
 void pl_product_lt_release(void *prep);
 pl_status pl_product_lt_run(const pl_call *c) PL_MUST_USE;
+
+/* With one row or one column, and no tail but a bias: matmul_vector.c */
+bool pl_product_vector_takes(const pl_product *p);
+size_t pl_product_vector_work(const pl_product *p);
+pl_status pl_product_vector_run(const pl_call *c) PL_MUST_USE;
 
 /* On TF32 units, as exact as f32: matmul_split.c */
 bool pl_product_split_takes(const pl_product *p);

@@ -26,7 +26,60 @@ static char *join(pl_arena *mem, const char *a, const char *b)
     return a[0] ? pl_arena_printf(mem, "%s/%s", a, b) : pl_arena_strdup(mem, b);
 }
 
-static pl_status add_file(walk *w, const char *rel, const char *full)
+/* ---- the same picture larger ------------------------------------------------------------ */
+/* Names of a folder, sorted by bytes. */
+typedef struct listing {
+    const char **name;
+    int n;
+} listing;
+
+/* The first that is not before the text. */
+static int lower_bound(const listing *l, const char *text)
+{
+    int lo = 0, hi = l->n;
+    while (lo < hi) {
+        int mid = (lo + hi) / 2;
+        if (strcmp(l->name[mid], text) < 0) lo = mid + 1;
+        else hi = mid;
+    }
+    return lo;
+}
+
+/* Whether a name is that of a larger version of a picture that lies beside it. */
+static bool is_larger(const walk *w, const listing *l, const char *name)
+{
+    const char *prefix = w->o->larger, *dot = strrchr(name, '.');
+    char stem[1024];
+    bool other;
+    if (!prefix || strncmp(name, prefix, strlen(prefix)) != 0 || !dot || strcmp(dot, ".webp") != 0) return false;
+    int n = snprintf(stem, sizeof stem, "%.*s.", (int)(dot - name) - (int)strlen(prefix), name + strlen(prefix));
+    if (n < 2 || (size_t)n >= sizeof stem) return false;
+    for (int i = lower_bound(l, stem); i < l->n && strncmp(l->name[i], stem, (size_t)n) == 0; i++)
+        if (!strchr(l->name[i] + n, '.') && pl__is_image_name(l->name[i], &other)) return true;
+    return false;
+}
+
+/* The larger version of rel, whose last part is `name`, if there is one. */
+static pl_status find_larger(walk *w, const listing *l, const char *name, pl_item *i)
+{
+    char want[1024], full[4096];
+    struct stat st;
+    const char *dot = strrchr(name, '.');
+    size_t before = strlen(i->name) - strlen(name);
+    if (!w->o->larger || !dot) return PL_OK;
+    int n = snprintf(want, sizeof want, "%s%.*s.webp", w->o->larger, (int)(dot - name), name);
+    int at = n > 0 && (size_t)n < sizeof want ? lower_bound(l, want) : l->n;
+    if (at == l->n || strcmp(l->name[at], want) != 0) return PL_OK;
+    i->larger = pl_arena_printf(&w->s->mem, "%.*s%s", (int)before, i->name, want);
+    if (!i->larger) return PL_ERR_MEMORY;
+    snprintf(full, sizeof full, "%s/%s", w->s->root, i->larger);
+    if (stat(full, &st) == 0 && st.st_size > w->s->max_bytes) w->s->max_bytes = st.st_size;
+    return PL_OK;
+}
+
+/* ---- walking ---------------------------------------------------------------------------- */
+/* A file of the listing. */
+static pl_status add_file(walk *w, const listing *l, const char *name, const char *rel, const char *full)
 {
     struct stat st;
     bool other;
@@ -34,6 +87,7 @@ static pl_status add_file(walk *w, const char *rel, const char *full)
         w->s->ignored += other;
         return PL_OK;
     }
+    if (is_larger(w, l, name)) return PL_OK;
     PL_FAIL_IF(stat(full, &st) != 0, PL_ERR_DATA, "%s: %s", full, strerror(errno));
     if (!S_ISREG(st.st_mode)) return PL_OK;
     pl_item *i = pl__items_add(w->s);
@@ -42,6 +96,7 @@ static pl_status add_file(walk *w, const char *rel, const char *full)
     i->bytes = st.st_size;
     i->label = w->label;
     i->eval = w->eval;
+    PL_TRY(find_larger(w, l, name, i));
     if (w->o->progress && w->s->n % 256 == 0) w->o->progress(w->o->ctx, w->s->n, 0, 0);
     return PL_OK;
 }
@@ -60,7 +115,8 @@ static pl_status walk_folder(walk *w, const char *rel, int depth)
     for (int i = 0; i < n; i++) {
         char *below = join(mem, rel, names[i]), *full = join(mem, dir, names[i]);
         if (!below || !full) return PL_ERR_MEMORY;
-        PL_TRY(is_folder(full) ? walk_folder(w, below, depth + 1) : add_file(w, below, full));
+        PL_TRY(is_folder(full) ? walk_folder(w, below, depth + 1)
+                               : add_file(w, &(listing){names, n}, names[i], below, full));
     }
     return PL_OK;
 }
@@ -100,7 +156,7 @@ static pl_status walk_classes(walk *w, const char *rel)
         if (!below || !full) return PL_ERR_MEMORY;
         w->label = 0;
         if (!is_folder(full)) {
-            PL_TRY(add_file(w, below, full));
+            PL_TRY(add_file(w, &(listing){names, n}, names[i], below, full));
             continue;
         }
         PL_TRY(class_of(s, names[i], &w->label));

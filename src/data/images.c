@@ -61,7 +61,7 @@ static void shrink(const range *r, size_t keep, size_t used)
 /* The strip of a resize is as high as the image: bounded by the longest side there may be. */
 static size_t work_bytes(const pl_image_set_opts *o)
 {
-    return pl_rgb_resize_bytes(o->limits.max_side, o->limits.max_side, o->most_w, o->most_h) + PAGE;
+    return pl_rgb_resize_bytes(o->filter, o->limits.max_side, o->limits.max_side, o->most_w, o->most_h) + PAGE;
 }
 
 static pl_status open_thread(pl_image_set *s, thread_state *t)
@@ -333,12 +333,18 @@ static const char *read_caption(pl_image_set *s, const pl_item *i, thread_state 
 }
 
 /* ---- one sample ------------------------------------------------------------------------------ */
+/* Outputs that are taken from one file. */
+typedef struct outputs {
+    const pl_pixels *to[PL_MAX_OUTPUTS];
+    int n;
+} outputs;
+
 /* Pixels of the source, after its own scaling, that the outputs need. */
-static void wanted(const pl_image_read *r, const pl_view *v, int *w, int *h)
+static void wanted(const outputs *o, const pl_view *v, int *w, int *h)
 {
     *w = *h = 1;
-    for (int k = 0; k < r->n_to; k++) {
-        int need_w = (int)ceil(r->to[k].w / v->w - 1e-6), need_h = (int)ceil(r->to[k].h / v->h - 1e-6);
+    for (int k = 0; k < o->n; k++) {
+        int need_w = (int)ceil(o->to[k]->w / v->w - 1e-6), need_h = (int)ceil(o->to[k]->h / v->h - 1e-6);
         if (need_w > *w) *w = need_w;
         if (need_h > *h) *h = need_h;
     }
@@ -372,11 +378,11 @@ static pl_view view_of(const pl_image_set *s, const pl_image_read *r, const pl_i
 
 /* Whether the decoder can write where the sample goes: the whole picture, as it is, as bytes. CMYK takes more
  * room on its way. */
-static bool is_direct(const pl_image_read *r, const pl_view *v, const pl_image_info *info, int w, int h)
+static bool is_direct(const outputs *o, const pl_view *v, const pl_image_info *info, int w, int h)
 {
-    const pl_pixels *to = r->to;
+    const pl_pixels *to = o->to[0];
     bool plain = v->w == 1 && v->h == 1 && !v->flip && !v->coloured && v->ew <= 0;
-    return r->n_to == 1 && plain && to->bytes && !to->planar && to->channels == 3 && to->w == w && to->h == h &&
+    return o->n == 1 && plain && to->bytes && !to->planar && to->channels == 3 && to->w == w && to->h == h &&
            info->format == PL_IMAGE_JPEG && strcmp(info->colour, "CMYK") != 0;
 }
 
@@ -386,11 +392,11 @@ static void give_row(void *ctx, int y, const uint8_t *row)
 }
 
 /* A picture that is much larger than what is wanted of it, without ever having all of it. */
-static pl_status read_by_rows(thread_state *t, size_t n, const pl_image_info *info, const pl_view *v,
+static pl_status read_by_rows(pl_filter f, thread_state *t, size_t n, const pl_image_info *info, const pl_view *v,
                               const pl_pixels *to)
 {
     pl_resizer z;
-    pl_resizer_init(&z, info->width, info->height, pl_view_box(v, info->width, info->height), t->resized.at, to->w,
+    pl_resizer_init(&z, f, info->width, info->height, pl_view_box(v, info->width, info->height), t->resized.at, to->w,
                     to->h, t->work.at);
     PL_TRY(pl_image_rows(t->file.at, n, info, t->pixels.at, give_row, &z));
     pl_resizer_finish(&z);
@@ -399,50 +405,88 @@ static pl_status read_by_rows(thread_state *t, size_t n, const pl_image_info *in
 }
 
 /* From the whole picture to every output. */
-static void write_outputs(thread_state *t, const pl_image_read *r, const pl_view *v, int w, int h)
+static void write_outputs(pl_filter f, thread_state *t, const outputs *o, const pl_view *v, int w, int h)
 {
     pl_box box = pl_view_box(v, w, h);
-    for (int k = 0; k < r->n_to; k++) {
-        const pl_pixels *to = &r->to[k];
+    for (int k = 0; k < o->n; k++) {
+        const pl_pixels *to = o->to[k];
         uint8_t *rgb = t->resized.at;
         size_t stride = 3 * (size_t)to->w;
         if (pl_box_is_plain(box, to->w, to->h) && !v->coloured) {
             stride = 3 * (size_t)w;
             rgb = t->pixels.at + (size_t)box.y0 * stride + 3 * (size_t)box.x0;
         } else {
-            pl_rgb_resize(t->pixels.at, w, h, box, rgb, to->w, to->h, t->work.at);
+            pl_rgb_resize(f, t->pixels.at, w, h, box, rgb, to->w, to->h, t->work.at);
         }
         pl_view_write(v, rgb, stride, to);
     }
+}
+
+/* The view of the n bytes of a file, which were probed, to the outputs. A JPEG's own scaling is a filter too; what it
+ * leaves must be twice as large for a filter that is to be seen (PIL's reducing_gap). */
+static pl_status write_view(pl_image_set *s, thread_state *t, size_t n, const pl_image_info *info, const pl_view *v,
+                            const outputs *o)
+{
+    size_t work = 0;
+    int w, h, want_w, want_h;
+    pl_filter f = s->o.filter;
+    int gap = f == PL_FILTER_LANCZOS ? 2 : 1;
+    wanted(o, v, &want_w, &want_h);
+    pl_image_scaled(info, gap * want_w, gap * want_h, &w, &h);
+    for (int k = 0; k < o->n; k++) {
+        size_t bytes = pl_rgb_resize_bytes(f, w, h, o->to[k]->w, o->to[k]->h);
+        if (bytes > work) work = bytes;
+    }
+    PL_FAIL_IF(work > t->work.bytes, PL_ERR_DATA, "%d x %d pixels: a side is too long", w, h);
+    if (is_direct(o, v, info, w, h)) {
+        PL_TRY(pl_image_decode(t->decoder, t->file.at, n, info, w, h, o->to[0]->data));
+    } else if (info->by_rows && o->n == 1) {
+        PL_TRY(read_by_rows(f, t, n, info, v, o->to[0]));
+    } else {
+        PL_TRY(pl_image_decode(t->decoder, t->file.at, n, info, w, h, t->pixels.at));
+        write_outputs(f, t, o, v, w, h);
+        shrink(&t->pixels, s->o.keep_bytes, (size_t)w * (size_t)h * 4);
+    }
+    shrink(&t->file, s->o.keep_bytes, n);
+    shrink(&t->work, s->o.keep_bytes, work);
+    return PL_OK;
+}
+
+/* The same view of the larger version. */
+static pl_status write_larger(pl_image_set *s, const pl_item *i, thread_state *t, const pl_view *v, const outputs *o)
+{
+    pl_image_info info;
+    pl_item larger = *i;
+    size_t n;
+    larger.name = i->larger;
+    pl_status rc = read_bytes(s, &larger, t, &n);
+    if (rc == PL_OK) rc = pl_image_probe(t->decoder, t->file.at, n, &s->o.limits, &info);
+    if (rc == PL_OK) rc = write_view(s, t, n, &info, v, o);
+    return rc == PL_OK ? rc : pl__fail_prefix(rc, "its larger version %s", i->larger);
+}
+
+/* Whether an output shows more pixels than the picture's view has. */
+static bool is_enlarged(const pl_pixels *to, const pl_view *v, const pl_image_info *info)
+{
+    return to->w > v->w * info->width + 0.5 || to->h > v->h * info->height + 0.5;
 }
 
 static pl_status read_item(pl_image_set *s, const pl_item *i, pl_image_read *r)
 {
     thread_state *t = &s->threads[r->thread];
     pl_image_info info;
-    size_t n, work = 0;
-    int w, h, want_w, want_h;
+    outputs own = {.n = 0}, enlarged = {.n = 0};
+    size_t n;
+    PL_FAIL_IF(r->n_to > PL_MAX_OUTPUTS, PL_ERR_UNSUPPORTED, "%d outputs of a picture, at most %d", r->n_to, PL_MAX_OUTPUTS);
     PL_TRY(read_bytes(s, i, t, &n));
     PL_TRY(pl_image_probe(t->decoder, t->file.at, n, &s->o.limits, &info));
     pl_view v = view_of(s, r, &info);
-    wanted(r, &v, &want_w, &want_h);
-    pl_image_scaled(&info, want_w, want_h, &w, &h);
     for (int k = 0; k < r->n_to; k++) {
-        size_t bytes = pl_rgb_resize_bytes(w, h, r->to[k].w, r->to[k].h);
-        if (bytes > work) work = bytes;
+        outputs *o = i->larger && is_enlarged(&r->to[k], &v, &info) ? &enlarged : &own;
+        o->to[o->n++] = &r->to[k];
     }
-    PL_FAIL_IF(work > t->work.bytes, PL_ERR_DATA, "%d x %d pixels: a side is too long", w, h);
-    if (is_direct(r, &v, &info, w, h)) {
-        PL_TRY(pl_image_decode(t->decoder, t->file.at, n, &info, w, h, r->to->data));
-    } else if (info.by_rows && r->n_to == 1) {
-        PL_TRY(read_by_rows(t, n, &info, &v, r->to));
-    } else {
-        PL_TRY(pl_image_decode(t->decoder, t->file.at, n, &info, w, h, t->pixels.at));
-        write_outputs(t, r, &v, w, h);
-        shrink(&t->pixels, s->o.keep_bytes, (size_t)w * (size_t)h * 4);
-    }
-    shrink(&t->file, s->o.keep_bytes, n);
-    shrink(&t->work, s->o.keep_bytes, work);
+    if (own.n || !enlarged.n) PL_TRY(write_view(s, t, n, &info, &v, &own));
+    if (enlarged.n) PL_TRY(write_larger(s, i, t, &v, &enlarged));
     r->label = i->label;
     r->caption = r->want_text ? read_caption(s, i, t) : "";
     return PL_OK;

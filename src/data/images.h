@@ -1,7 +1,7 @@
 /* images.h - a set of images that is read sample by sample, from any number of threads.
  *
  * A read finds the bytes (a file, or a range of a tar), decodes, draws the view (augment.h) and writes
- * it to each output. Each thread has scratch memory of its own, reserved when the set is opened: pages
+ * it to each output; to one that has more pixels than the picture, from its larger version where there is one. Each thread has scratch memory of its own, reserved when the set is opened: pages
  * appear as images need them, and what an unusually large image took is given back after it.
  *
  * A file that cannot be read is, by policy: an error that names it; or replaced by another sample of
@@ -25,6 +25,7 @@ typedef struct pl_image_set_opts {
      * else would be. */
     pl_status (*leave_out)(const void *ctx, int64_t n, int64_t *begin, int64_t *end);
     const void *leave_out_ctx;
+    pl_filter filter;
     pl_augment augment; /* of training samples; evaluation has the plain view */
     pl_on_bad on_bad;
     const char *quarantine; /* file of names */
@@ -51,6 +52,7 @@ int pl_image_set_threads(const pl_image_set *s);
 pl_status pl_image_set_look(pl_image_set *s, bool eval, int64_t sample, int thread,
                             pl_image_info *info) PL_MUST_USE;
 
+enum { PL_MAX_OUTPUTS = 16 };
 typedef struct pl_image_read {
     bool eval, want_text;
     uint64_t seed;

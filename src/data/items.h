@@ -22,6 +22,7 @@
 
 typedef struct pl_item {
     const char *name;    /* path below the root, or of the member */
+    const char *larger;  /* the same picture larger, below the root too; NULL: none */
     const char *caption; /* NULL: none, or in the file that text_at names */
     uint64_t offset;     /* tar: of the image's bytes */
     int64_t bytes;
@@ -43,7 +44,7 @@ typedef struct pl_items {
     const char **shards;
     int n_shards;
     int64_t ignored; /* files in the folder that are no image of a kind that is read */
-    int64_t max_bytes; /* of the largest image */
+    int64_t max_bytes; /* of the largest file */
 } pl_items;
 
 /* Told how far the list is: folders and tars are walked once. May be NULL. */
@@ -51,6 +52,7 @@ typedef void (*pl_items_progress_fn)(void *ctx, int64_t images, int64_t bytes_do
 
 typedef struct pl_items_opts {
     const char *path, *captions; /* captions: file of lines, NULL */
+    const char *larger; /* folders: PREFIXx.webp beside x.jpg is no image of its own but x, larger; NULL: not so */
     double eval_share;
     pl_items_progress_fn progress;
     void *ctx;

@@ -6,26 +6,46 @@
 
 enum { BITS = 22 };
 
-static int taps(int src, int n)
+/* ---- the filters ------------------------------------------------------------------------ */
+/* How far a filter reaches to each side, in pixels of the coarser of the two images. */
+static double reach(pl_filter f)
+{
+    return f == PL_FILTER_LANCZOS ? 3 : 1;
+}
+
+static double sinc(double x)
+{
+    static const double pi = 3.14159265358979323846;
+    return x == 0 ? 1 : sin(x * pi) / (x * pi);
+}
+
+static double value(pl_filter f, double x)
+{
+    if (f == PL_FILTER_LANCZOS) return x >= -3 && x < 3 ? sinc(x) * sinc(x / 3) : 0;
+    double d = fabs(x);
+    return d < 1 ? 1 - d : 0;
+}
+
+/* ---- weights ---------------------------------------------------------------------------- */
+static int taps(pl_filter f, int src, int n)
 {
     double scale = (double)src / n;
-    return 2 * (int)ceil(scale > 1 ? scale : 1) + 1;
+    return 2 * (int)ceil(reach(f) * (scale > 1 ? scale : 1)) + 1;
 }
 
-static size_t axis_ints(int src, int n)
+static size_t axis_ints(pl_filter f, int src, int n)
 {
-    return (size_t)n * (2 + (size_t)taps(src, n));
+    return (size_t)n * (2 + (size_t)taps(f, src, n));
 }
 
-size_t pl_rgb_resize_bytes(int src_w, int src_h, int w, int h)
+size_t pl_rgb_resize_bytes(pl_filter f, int src_w, int src_h, int w, int h)
 {
-    return (axis_ints(src_w, w) + axis_ints(src_h, h)) * sizeof(int32_t) +
-           (size_t)w * (size_t)src_h * 3;
+    return (axis_ints(f, src_w, w) + axis_ints(f, src_h, h)) * sizeof(int32_t) + (size_t)w * (size_t)src_h * 3;
 }
 
-static void weigh(pl_axis *a, int i, int src, double from, double scale)
+static void weigh(pl_axis *a, pl_filter f, int i, int src, double from, double scale)
 {
-    double wide = scale > 1 ? scale : 1, centre = from + (i + 0.5) * scale, sum = 0;
+    double unit = scale > 1 ? scale : 1, wide = reach(f) * unit, centre = from + (i + 0.5) * scale, sum = 0;
     int lo = (int)(centre - wide + 0.5), hi = (int)(centre + wide + 0.5);
     if (lo < 0) lo = 0;
     if (hi > src) hi = src;
@@ -34,21 +54,21 @@ static void weigh(pl_axis *a, int i, int src, double from, double scale)
     for (int pass = 0; pass < 2; pass++) {
         double total = 0;
         for (int k = lo; k < hi; k++) {
-            double d = fabs((k - centre + 0.5) / wide), v = d < 1 ? 1 - d : 0;
+            double v = value(f, (k - centre + 0.5) / unit);
             total += v;
             if (pass) w[k - lo] = (int32_t)lrint(v / sum * (1 << BITS));
         }
-        sum = total > 0 ? total : 1;
+        sum = total != 0 ? total : 1;
     }
     a->first[i] = lo;
     a->count[i] = hi - lo;
 }
 
-static pl_axis make_axis(int src, int n, double from, double to, int32_t **work)
+static pl_axis make_axis(pl_filter f, int src, int n, double from, double to, int32_t **work)
 {
-    pl_axis a = {.n = n, .cap = taps(src, n), .first = *work, .count = *work + n, .weight = *work + 2 * n};
-    *work += axis_ints(src, n);
-    for (int i = 0; i < n; i++) weigh(&a, i, src, from, (to - from) / n);
+    pl_axis a = {.n = n, .cap = taps(f, src, n), .first = *work, .count = *work + n, .weight = *work + 2 * n};
+    *work += axis_ints(f, src, n);
+    for (int i = 0; i < n; i++) weigh(&a, f, i, src, from, (to - from) / n);
     return a;
 }
 
@@ -96,7 +116,7 @@ bool pl_box_is_plain(pl_box b, int w, int h)
     return b.x0 == floor(b.x0) && b.y0 == floor(b.y0) && b.x1 - b.x0 == w && b.y1 - b.y0 == h;
 }
 
-void pl_resizer_init(pl_resizer *z, int src_w, int src_h, pl_box box, uint8_t *dst, int w, int h, void *work)
+void pl_resizer_init(pl_resizer *z, pl_filter f, int src_w, int src_h, pl_box box, uint8_t *dst, int w, int h, void *work)
 {
     int32_t *ints = work;
     *z = (pl_resizer){.plain = pl_box_is_plain(box, w, h), .w = w, .h = h, .dst = dst};
@@ -106,8 +126,8 @@ void pl_resizer_init(pl_resizer *z, int src_w, int src_h, pl_box box, uint8_t *d
         z->bottom = z->top + h;
         return;
     }
-    z->x = make_axis(src_w, w, box.x0, box.x1, &ints);
-    z->y = make_axis(src_h, h, box.y0, box.y1, &ints);
+    z->x = make_axis(f, src_w, w, box.x0, box.x1, &ints);
+    z->y = make_axis(f, src_h, h, box.y0, box.y1, &ints);
     z->strip = (uint8_t *)ints;
     z->top = z->y.first[0];
     z->bottom = z->y.first[h - 1] + z->y.count[h - 1];
@@ -131,11 +151,11 @@ void pl_resizer_finish(pl_resizer *z)
                    z->y.weight + (size_t)r * (size_t)z->y.cap, z->y.count[r], z->dst + (size_t)r * wide);
 }
 
-void pl_rgb_resize(const uint8_t *src, int src_w, int src_h, pl_box box, uint8_t *dst, int w, int h,
-               void *work)
+void pl_rgb_resize(pl_filter f, const uint8_t *src, int src_w, int src_h, pl_box box, uint8_t *dst, int w, int h,
+                   void *work)
 {
     pl_resizer z;
-    pl_resizer_init(&z, src_w, src_h, box, dst, w, h, work);
+    pl_resizer_init(&z, f, src_w, src_h, box, dst, w, h, work);
     for (int r = z.top; r < z.bottom; r++) pl_resizer_row(&z, r, src + 3 * (size_t)r * (size_t)src_w);
     pl_resizer_finish(&z);
 }

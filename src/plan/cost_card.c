@@ -6,6 +6,7 @@
  *   products, convolutions   the units of their type; f32 taken apart for TF32 units where that is faster. Cut into
  *                            tiles that the multiprocessors take in waves: tiles over the edge and a last, partly filled
  *                            wave are wasted, which decides how small layers do on large cards
+ *   a matrix, a vector       nothing is used twice: as long as its bytes take
  *   few channels             a convolution with a handful of channels on one side leaves nothing for such units: f32's
  *   windows of one channel   nothing is used twice from registers, so most of the time goes into fetching operands
  *   attention                products whose results wait for exponentials
@@ -205,10 +206,16 @@ static double conv_rate(const pl_card *card, const pl_cost *c, pl_dtype dtype, d
     return rate * product_share(card, c, false, TERMS) * longer * REACH.conv_f32;
 }
 
+bool pl_card_vector(const pl_cost *c, pl_dtype dtype)
+{
+    return c->work == PL_WORK_PRODUCT && fmin(c->m, c->n) <= 1 && dtype != PL_F64;
+}
+
 static double product_rate(const pl_card *card, const pl_cost *c, pl_dtype dtype, double rate)
 {
     enum { TERMS = 256 };
     bool lower = is_short(dtype);
+    if (pl_card_vector(c, dtype)) return card->f32 * REACH.map;
     return rate * product_share(card, c, lower, TERMS) * (lower ? REACH.product : REACH.product_f32);
 }
 

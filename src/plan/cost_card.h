@@ -33,6 +33,8 @@ typedef enum pl_card_f32 { PL_CARD_PLAIN, PL_CARD_TF32, PL_CARD_SPLIT } pl_card_
 double pl_card_ns(const pl_card *card, const pl_cost *cost, pl_dtype dtype, pl_card_f32 f32);
 /* Whether f32 taken apart is worth it there. */
 bool pl_card_splits(const pl_card *card);
+/* Whether a product is one of a matrix and a vector, which takes as long as reading the matrix (src/cuda/vector.h). */
+bool pl_card_vector(const pl_cost *cost, pl_dtype dtype);
 /* Scratch that a unit of this cost is expected to ask for; scratch_card.c. */
 uint64_t pl_card_workspace(const pl_card *card, const pl_cost *cost, pl_dtype dtype, pl_card_f32 f32);
 

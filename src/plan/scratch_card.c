@@ -1,7 +1,7 @@
 /* scratch_card.c - what kernels of a card are expected to ask for as scratch.
  *
  * The kernels of this engine that take f32 apart decide by sizes alone, and what they decide is repeated here: into how
- * many parts a product's sums fall (src/cuda/split.cu), how many heads of an attention are taken apart at a time
+ * many parts a product's sums fall (src/cuda/split.cu, src/cuda/vector.cu), how many heads of an attention are taken apart at a time
  * (src/cuda/attention_split*). tests/cudasim hold both beside each other. What libraries ask for is known on the card
  * only; for those an amount is assumed that split sums take.
  */
@@ -51,6 +51,20 @@ static double parts_bytes(const pl_card *card, double count, const pl_cost *c)
     return best > 1 ? 4 * best * count * c->m * c->n : 0;
 }
 
+/* ---- matrices times vectors ------------------------------------------------------------- */
+/* Of src/cuda/vector.cu, where the outputs are columns. Where they are rows there are fewer parts or none, which a cost
+ * does not tell; the difference is some KiB. */
+static double vector_bytes(double count, const pl_cost *c, pl_dtype dtype)
+{
+    enum { LONG = 4096, PART = 1024, FEW = 128, STRIP = 64, LONG_ROW = 65536, FEW_ROWS = 32 };
+    double n = fmax(c->m, c->n), strips = count * ceil(n * (double)pl_dtype_bytes(dtype) / STRIP);
+    if (c->k <= LONG || strips >= FEW || (n <= 1 && (c->k <= LONG_ROW || count > FEW_ROWS))) return 0;
+    double parts = fmin(fmin(ceil(c->k / PART), ceil(2 * FEW / strips)), FEW);
+    parts = ceil(c->k / (8 * ceil(ceil(c->k / parts) / 8)));
+    return parts > 1 ? 4 * parts * count * n : 0;
+}
+
+/* ---- convolutions ----------------------------------------------------------------------- */
 /* Columns of windows, for f32 units. */
 static double columns_bytes(const pl_cost *c)
 {
@@ -137,7 +151,9 @@ uint64_t pl_card_workspace(const pl_card *card, const pl_cost *c, pl_dtype dtype
     if (!(c->m * c->n * c->k > 0)) return 0;
     double count = fmax(1, round(c->flops / (2 * c->m * c->n * c->k)));
     switch (c->work) {
-    case PL_WORK_PRODUCT: return (uint64_t)round_up(split ? parts_bytes(card, count, c) : library_bytes(c, dtype));
+    case PL_WORK_PRODUCT:
+        if (pl_card_vector(c, dtype)) return (uint64_t)round_up(vector_bytes(count, c, dtype));
+        return (uint64_t)round_up(split ? parts_bytes(card, count, c) : library_bytes(c, dtype));
     case PL_WORK_CONV:
     case PL_WORK_CONV_DX:
     case PL_WORK_CONV_DW: return (uint64_t)round_up(split ? conv_bytes(card, c) : library_bytes(c, dtype));

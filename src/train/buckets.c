@@ -100,7 +100,7 @@ static pl_status resized(pl_run *r, int height, int width, pl_config **out)
 {
     char text[256];
     const pl_image_feed *f = r->recipe->images;
-    PL_TRY(pl__run_config_copy(r, out));
+    PL_TRY(pl__run_config_copy(r, pl__built_config(r), out));
     snprintf(text, sizeof text, "%s=%d", f->height, height);
     PL_TRY(pl_config_override(*out, text));
     snprintf(text, sizeof text, "%s=%d", f->width, width);
@@ -155,7 +155,7 @@ pl_status pl__variants_build(pl_run *r)
     bucket_list l;
     PL_TRY(pl__cache_check_config(r));
     PL_TRY(list_buckets(r, &l));
-    if (l.n == 0) return build_one(r, r->config);
+    if (l.n == 0) return build_one(r, pl__built_config(r));
     r->variants = pl_sys_alloc((size_t)l.n * sizeof *r->variants);
     if (!r->variants) return PL_ERR_MEMORY;
     for (int i = 0; i < l.n; i++) PL_TRY(build_variant(r, l.height[i], l.width[i]));

@@ -26,6 +26,11 @@ int64_t pl_builder_batch(const pl_builder *b)
     return b->batch;
 }
 
+int64_t pl_builder_updates(const pl_builder *b)
+{
+    return pl_config_int(b->config, "train.updates_per_batch");
+}
+
 bool pl_builder_cached(const pl_builder *b)
 {
     return !b->encode && !pl_config_is_null(b->config, "data.cache");
@@ -330,6 +335,16 @@ static void update(pl_builder *b, pl_turn_draft *t, pl_optim *o, const pl_loss_s
     if (pl_val_ok(report.grad_norm)) pl_output(m->g, "grad_norm", report.grad_norm);
 }
 
+/* How many updates a schedule stands still over. One that moves with each of a batch's has as many more to go. */
+static void set_pace(const pl_builder *b, const pl_group *group, const char *name, pl_lr *lr)
+{
+    int64_t n = pl_builder_updates(b);
+    section s = {.c = b->config, .name = name};
+    lr->every = group && group->updates > 1 ? group->updates : 1;
+    if (!group || !group->each_update) lr->every *= n;
+    else if (count(&s, "schedule.total_steps") == 0) lr->total += (n - 1) * pl_config_int(b->config, "train.steps");
+}
+
 void pl_builder_minimise_with(pl_builder *b, pl_nn *m, pl_val loss, const pl_group *group)
 {
     pl_turn_draft *t = turn_of(b, m);
@@ -346,7 +361,7 @@ void pl_builder_minimise_with(pl_builder *b, pl_nn *m, pl_val loss, const pl_gro
     }
     mark_slots(b, name);
     o.params = group ? group->slots : NULL;
-    o.lr.every = group ? group->updates : 0;
+    set_pace(b, group, name, &o.lr);
     pl_output(m->g, "loss", loss);
     bool scaled = strcmp(pl_config_text(b->config, "precision"), "fp16") == 0;
     pl_loss_scale scale = scale_from_config(b->config);

@@ -1,7 +1,7 @@
 /* checkpoint_config.c - may a run go on with another configuration than its checkpoint's?
  *
  * One table says it of every key of the engine that may differ; a key that is not in it, and every
- * key of a recipe, must be the same. What the table allows but adds or removes state (momentum,
+ * key of a recipe, must be the same, but for those whose values give the same bits (pl_recipe.smaller). What the table allows but adds or removes state (momentum,
  * EMA) is found when the state is read: a tensor is missing or left over.
  */
 #include "train/checkpoint.h"
@@ -27,6 +27,7 @@ typedef struct comparison {
     void (*each)(void *ctx, const char *key, const char *old_value, const char *new_value,
                  pl_change change);
     void *ctx;
+    const pl_recipe *recipe;
     bool coupled; /* a split batch trains otherwise than a whole one */
     bool phases_done; /* those that are over are as they were */
     int refused;
@@ -38,6 +39,7 @@ static void compare_key(void *ctx, const char *key, const char *old_value, const
     pl_change change = PL_CHANGE_REFUSED;
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (pl_nn_match(rules[i].keys, key)) change = rules[i].change;
+    if (pl__trade_key(c->recipe, key)) change = PL_CHANGE_FREE;
     if (c->coupled && pl_nn_match("accumulate,ranks", key)) change = PL_CHANGE_REFUSED;
     if (c->phases_done && strcmp(key, "phases") == 0) change = PL_CHANGE_ONWARD;
     c->refused += change == PL_CHANGE_REFUSED;
@@ -54,7 +56,7 @@ pl_status pl_checkpoint_compare(const pl_run *r, const char *dir,
     int n = r->recipe->schema ? 2 : 1;
     char path[PL_PATH_BYTES];
     pl_config *old = NULL;
-    comparison c = {.each = each, .ctx = ctx,
+    comparison c = {.each = each, .ctx = ctx, .recipe = r->recipe,
                     .coupled = pl_config_bool(r->config, "accumulate_coupled")};
     PL_TRY(pl__path(path, dir, "config.yaml"));
     if (r->recipe->optims && !(tables[n++] = pl__optim_schema(&names, r->recipe->optims)))

@@ -150,11 +150,30 @@ static pl_status largest(const pl_run *r, int *w, int *h)
     return PL_OK;
 }
 
-/* What a reading thread keeps: JPEGs are decoded to less than twice the wanted size in each
- * direction, 4 bytes a pixel; the resized image and the strip between the passes; a file. */
-static size_t keep_bytes(int w, int h)
+/* data.resize: the key, or what the recipe's authors use. */
+static pl_filter filter_of(const pl_run *r)
 {
-    return (size_t)w * (size_t)h * 16 + (1 << 20);
+    const char *name = pl_config_text(r->config, "data.resize");
+    bool lanczos = strcmp(name, "auto") == 0 ? r->recipe->images->lanczos : strcmp(name, "lanczos") == 0;
+    return lanczos ? PL_FILTER_LANCZOS : PL_FILTER_TRIANGLE;
+}
+
+/* How much larger than the wanted size JPEGs are decoded, in each direction, at most. */
+static size_t most_larger(pl_filter f)
+{
+    return f == PL_FILTER_LANCZOS ? 4 : 2;
+}
+
+/* What a reading thread keeps: a decoded JPEG, 4 bytes a pixel; a file. */
+static size_t keep_bytes(pl_filter f, int w, int h)
+{
+    return (size_t)w * (size_t)h * 4 * most_larger(f) * most_larger(f) + (1 << 20);
+}
+
+/* The resized image, the strip between the passes, tables. */
+static size_t resize_bytes(pl_filter f, int w, int h)
+{
+    return (size_t)w * (size_t)h * 3 * (2 + most_larger(f)) + (1 << 20);
 }
 
 uint64_t pl__images_bytes(const pl_run *r, int threads)
@@ -163,7 +182,7 @@ uint64_t pl__images_bytes(const pl_run *r, int threads)
     if (!pl__images_wanted(r) || largest(r, &w, &h) != PL_OK) return 0;
     const pl_image_feed *f = r->recipe->images;
     uint64_t made = f->made ? f->make_bytes(r->config, w, h) + (uint64_t)w * (uint64_t)h * 3 : 0;
-    return (uint64_t)threads * (keep_bytes(w, h) + (size_t)w * (size_t)h * 12 + (1 << 20) + made);
+    return (uint64_t)threads * (keep_bytes(filter_of(r), w, h) + resize_bytes(filter_of(r), w, h) + made);
 }
 
 /* ---- inputs made of the picture ------------------------------------------------------------- */
@@ -257,10 +276,12 @@ static pl_status open_set(pl_run *r, struct pl_images *m, int threads)
     pl_image_set_opts o = {
         .items = {.path = path,
                   .captions = pl_config_is_null(c, "data.captions") ? NULL : pl_config_text(c, "data.captions"),
+                  .larger = pl_config_bool(c, "data.upscaled") ? r->recipe->images->upscaled : NULL,
                   .eval_share = (r->eval || r->encode_eval) && !pl__folded(r)
                                     ? pl_config_float(c, "data.eval_share")
                                     : 0},
         .limits = PL_IMAGE_LIMITS_INIT,
+        .filter = filter_of(r),
         .augment = augment_of(c),
         .on_bad = policy_of(c),
         .quarantine = pl_config_is_null(c, "data.quarantine") ? "quarantine.txt" : pl_config_text(c, "data.quarantine"),
@@ -272,7 +293,7 @@ static pl_status open_set(pl_run *r, struct pl_images *m, int threads)
     o.limits.min_side = (int)pl_config_int(c, "data.min_side");
     o.limits.min_bytes = pl_config_int(c, "data.min_bytes");
     PL_TRY(largest(r, &o.most_w, &o.most_h));
-    o.keep_bytes = keep_bytes(o.most_w, o.most_h);
+    o.keep_bytes = keep_bytes(o.filter, o.most_w, o.most_h);
     PL_TRY(pl_image_set_open(&o, &m->set));
     PL_FAIL_IF(pl_image_set_size(m->set, false) == 0, PL_ERR_DATA,
                "%s: no image is left for training", path);

@@ -13,6 +13,7 @@
 #include "rt/refit.h"
 #include "train/supply.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -232,10 +233,86 @@ static pl_status drop_build(pl_run *r)
     pl__turns_free(r);
     r->unfit = NULL;
     r->fitted = false;
+    r->other_least = 0;
     if (r->parts == 0) return PL_OK;
     pl_store_free(r->store);
     r->store = pl_store_new();
     return r->store ? PL_OK : PL_ERR_MEMORY;
+}
+
+/* Over the store as it is: levels share all slots. */
+static pl_status build_level(pl_run *r, int level)
+{
+    pl_optim unused;
+    int slots = pl_store_count(r->store);
+    PL_TRY(pl__trade_set(r, level));
+    pl_status rc = pl__variants_build(r);
+    if (rc == PL_OK && level && pl_store_count(r->store) != slots)
+        rc = pl__fail(PL_ERR_CONFIG, __FILE__, __LINE__, "%s adds state of its own (%s): it does not train the same",
+                      r->recipe->smaller[level - 1].setting, pl_store_slot(r->store, slots)->name);
+    if (rc != PL_OK) pl__turns_free(r);
+    PL_TRY(rc);
+    PL_TRY(pl__optim_from_config(r->config, "optim", &unused, &r->plateau));
+    pl_sys_trim();
+    /* Compiled kernels are part of what a card holds. */
+    return pl__run_card(r) && pl__run_card(r)->ready ? pl__run_card(r)->ready() : PL_OK;
+}
+
+/* What ranks go by is the same on all of them. */
+static pl_status look_at_plan(pl_run *r, bool *fits, double *ms)
+{
+    uint64_t fit = pl_run_memory_get(r).fits, ns = (uint64_t)(pl_run_predicted_ms(r) * 1e6);
+    PL_TRY(pl__ranks_least(r, &fit));
+    PL_TRY(pl__ranks_least(r, &ns));
+    *fits = fit;
+    *ms = (double)ns / 1e6;
+    return PL_OK;
+}
+
+static bool keeps_all(const pl_run *r)
+{
+    pl_program *programs[PL_MAX_PROGRAMS];
+    int n = pl__run_programs(r, programs);
+    for (int i = 0; i < n; i++)
+        if (pl_program_plan(programs[i])->recompute_ratio > 0) return false;
+    return true;
+}
+
+/* A further level: fitted only if it may be faster than best_ms even so. *better: it fits and is. */
+static pl_status try_level(pl_run *r, int level, double best_ms, bool *better)
+{
+    double ms;
+    PL_TRY(build_level(r, level));
+    PL_TRY(look_at_plan(r, better, &ms)); /* nothing is computed again yet: no plan is faster */
+    *better = false;
+    if (ms >= best_ms) return PL_OK;
+    PL_TRY(fit_budget(r));
+    PL_TRY(look_at_plan(r, better, &ms));
+    *better = *better && ms < best_ms;
+    return PL_OK;
+}
+
+/* The level with the fastest plan that fits; the last one where none does. A level that keeps everything ends the
+ * search. What no budget is to be fitted from is freed first: on the host it would count. */
+static pl_status choose_level(pl_run *r)
+{
+    bool fits, better;
+    double ms;
+    r->without_ms = 0;
+    for (int level = 1; level <= pl__trades(r); level++) {
+        PL_TRY(look_at_plan(r, &fits, &ms));
+        if (fits && keeps_all(r)) return PL_OK;
+        if (fits && r->level == 0) r->without_ms = ms;
+        pl_built before = {0};
+        pl__built_swap(r, &before);
+        if (!fits) pl__built_free(r, &before);
+        pl_status rc = try_level(r, level, fits ? ms : HUGE_VAL, &better);
+        if (fits && rc == PL_OK && !better) pl__built_take_back(r, &before);
+        else pl__built_free(r, &before);
+        PL_TRY(rc);
+        pl_sys_trim();
+    }
+    return PL_OK;
 }
 
 pl_status pl__run_build_parts(pl_run *r, int64_t parts)
@@ -243,15 +320,9 @@ pl_status pl__run_build_parts(pl_run *r, int64_t parts)
     PL_TRY(drop_build(r));
     r->parts = parts;
     r->micro = pl_config_int(r->config, "batch") / (parts * pl__ranks(r));
-    pl_optim unused;
-    pl_status rc = pl__variants_build(r);
-    if (rc != PL_OK) pl__turns_free(r);
-    PL_TRY(rc);
-    PL_TRY(pl__optim_from_config(r->config, "optim", &unused, &r->plateau));
-    pl_sys_trim();
-    /* Compiled kernels are part of what a card holds. */
-    if (pl__run_card(r) && pl__run_card(r)->ready) PL_TRY(pl__run_card(r)->ready());
-    return fit_budget(r);
+    PL_TRY(build_level(r, 0));
+    PL_TRY(fit_budget(r));
+    return choose_level(r);
 }
 
 /* A batch is split only where that changes nothing, or where the user says so. */
@@ -329,11 +400,27 @@ pl_status pl_run_build(pl_run *r)
     return rc != PL_OK && o.device && o.device->ready ? wait_for_device(o.device, rc) : rc;
 }
 
+/* The smallest arena of another level than the plan's. */
+static pl_status find_other_minimum(pl_run *r, int level)
+{
+    uint64_t arena = 0;
+    pl_built own = {0};
+    pl__built_swap(r, &own);
+    pl_status rc = build_level(r, level);
+    if (rc == PL_OK) rc = find_minimum(r, &arena);
+    if (rc == PL_OK) arena += replan_bytes(r);
+    if (rc == PL_OK && (!r->other_least || arena < r->other_least)) r->other_least = arena;
+    pl__built_take_back(r, &own);
+    return rc;
+}
+
 pl_status pl_run_find_minimum(pl_run *r)
 {
     uint64_t arena;
     PL_FAIL_IF(!r->train, PL_ERR_ARG, "the run is not built");
     PL_TRY(find_minimum(r, &arena));
+    for (int level = 0; !r->other_least && level <= pl__trades(r); level++)
+        if (level != r->level) PL_TRY(find_other_minimum(r, level));
     pl_sys_trim();
     return PL_OK;
 }
@@ -378,7 +465,9 @@ pl_run_memory pl_run_memory_get(const pl_run *r)
     if (!r->session) base += stage_of(r) + reading_bytes(r);
     m.overhead = base + margin_of(r, false);
     uint64_t least = r->train ? arena_of(r, true) + replan_bytes(r) : 0;
-    m.minimum = m.state + m.overhead + (least < m.arena ? least : m.arena);
+    if (least > m.arena) least = m.arena;
+    if (r->other_least && r->other_least < least) least = r->other_least;
+    m.minimum = m.state + m.overhead + least;
     m.budget = budget_of(r);
     if (m.budget && m.budget < planned + m.overhead &&
         m.budget >= planned + base + margin_of(r, true))

@@ -118,11 +118,11 @@ static pl_status make_config(pl_run *r)
     return pl__run_config_new(r, &r->config);
 }
 
-pl_status pl__run_config_copy(pl_run *r, pl_config **out)
+pl_status pl__run_config_copy(pl_run *r, const pl_config *from, pl_config **out)
 {
     char *text;
     PL_TRY(pl__run_config_new(r, out));
-    PL_TRY(pl_config_print(r->config, &text));
+    PL_TRY(pl_config_print(from, &text));
     pl_status rc = pl_config_load_text(*out, "the run's configuration", text, strlen(text));
     pl_text_free(text);
     return rc;
@@ -216,6 +216,7 @@ void pl_run_free(pl_run *r)
     pl__turns_free(r);
     pl_store_free(r->store);
     pl__phases_free(r);
+    pl_config_free(r->traded);
     pl_config_free(r->config);
     pl_sys_free(r->stage);
     pl_sys_free(r->whole);

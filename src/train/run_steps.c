@@ -1,6 +1,7 @@
 /* run_steps.c - the steps and evaluations of a run.
  *
- * A step is its turns, each a program run once for every micro-batch; the next batch is read while the device works. What
+ * A step is its turns, each a program run once for every micro-batch, all of it as often as the batch is trained on
+ * (train.updates_per_batch); the next batch is read while the device works. What
  * a step tells is read before the update takes the memory it lies in.
  */
 #include "base/dtype.h"
@@ -154,26 +155,46 @@ static double nonfinite_outputs(const pl_run *r, const pl_step_info *info)
     return (double)NAN;
 }
 
-pl_status pl_run_step(pl_run *r, pl_step_info *info)
+/* All programs of the step once. Losses and terms are of this update alone. */
+static pl_status take_update(pl_run *r, pl_step_info *info)
 {
-    int64_t size = pl_supply_size(r, PL_SUBSET_TRAIN);
-    uint64_t t0 = pl_sys_now_ns();
-    memset(info, 0, sizeof *info);
-    pl__variant_select(r, pl_supply_bucket(r, r->steps_done));
+    info->n_terms = 0;
+    info->loss = 0;
     if (r->trace_nan) pl_session_watch(r->session, true);
     for (int i = 0; i < r->n_turns; i++) {
         if (!pl__turn_runs(&r->turn[i], r->steps_done)) continue;
         PL_TRY(take_turn(r, &r->turn[i], info));
         if (r->turn[i].run == r->train) read_update(r, info);
     }
+    return PL_OK;
+}
+
+/* Were its numbers finite, on all ranks? */
+static pl_status check_update(pl_run *r, pl_step_info *info)
+{
     double bad = nonfinite_outputs(r, info);
-    r->steps_done++;
-    info->step = pl_run_steps_done(r);
-    info->epoch = size > 0 ? (double)(r->steps_done * pl__run_batch(r)) / (double)size : 0;
-    info->step_ms = 1e-6 * (double)(pl_sys_now_ns() - t0);
     PL_TRY(pl__ranks_terms(r, info, &bad));
     pl_status rc = check_numbers(r, info, bad);
     return r->trace_nan ? trace_numbers(r, info, rc) : rc;
+}
+
+pl_status pl_run_step(pl_run *r, pl_step_info *info)
+{
+    int64_t size = pl_supply_size(r, PL_SUBSET_TRAIN), last = pl__run_updates(r) - 1;
+    uint64_t t0 = pl_sys_now_ns();
+    memset(info, 0, sizeof *info);
+    info->step = pl_run_steps_done(r) + 1;
+    pl__variant_select(r, pl_supply_bucket(r, r->steps_done));
+    for (r->update = 0; r->update < last; r->update++) {
+        PL_TRY(take_update(r, info));
+        PL_TRY(check_update(r, info));
+    }
+    PL_TRY(take_update(r, info));
+    r->update = 0;
+    r->steps_done++;
+    info->epoch = size > 0 ? (double)(r->steps_done * pl__run_batch(r)) / (double)size : 0;
+    info->step_ms = 1e-6 * (double)(pl_sys_now_ns() - t0);
+    return check_update(r, info);
 }
 
 /* How many of the `left` last samples a program of `micro` rows takes so that its means are theirs:

@@ -22,12 +22,21 @@ bool pl__turn_runs(const pl_turn *t, int64_t step)
     return step >= w->from && (w->until == 0 || step < w->until);
 }
 
+int64_t pl__run_updates(const pl_run *r)
+{
+    return r->replay || r->encode ? 1 : pl_config_int(r->config, "train.updates_per_batch");
+}
+
 const pl_turn *pl__turn_next(const pl_run *r, const pl_turn *t, int64_t *step)
 {
+    int64_t update = r->update;
     do {
         if (++t == r->turn + r->n_turns) {
             t = r->turn;
-            ++*step;
+            if (++update == pl__run_updates(r)) {
+                update = 0;
+                ++*step;
+            }
         }
     } while (!pl__turn_runs(t, *step));
     return t;
@@ -103,24 +112,24 @@ int pl_run_turn_count(const pl_run *r)
     return r->n_turns;
 }
 
-static pl_run_turn describe(const pl_turn *t)
+static pl_run_turn describe(const pl_run *r, const pl_turn *t)
 {
-    double share = 1;
-    if (t->when.every > 0) share = 1.0 / (double)t->when.every;
+    double share = (double)pl__run_updates(r);
+    if (t->when.every > 0) share /= (double)t->when.every;
     if (t->when.but_every > 0) share *= 1 - 1.0 / (double)t->when.but_every;
     return (pl_run_turn){t->name ? t->name : "train", t->run, t->apply, share};
 }
 
 pl_run_turn pl_run_turn_at(const pl_run *r, int i)
 {
-    return describe(&r->turn[i]);
+    return describe(r, &r->turn[i]);
 }
 
 double pl__turns_ms(const pl_run *r, const pl_turn *turn, int n)
 {
     double ms = 0;
     for (int i = 0; i < n; i++) {
-        pl_run_turn t = describe(&turn[i]);
+        pl_run_turn t = describe(r, &turn[i]);
         double once = (double)r->parts * pl_program_plan(t.run)->predicted_step_ms;
         if (t.apply) once += pl_program_plan(t.apply)->predicted_step_ms;
         ms += t.share * once;

@@ -79,13 +79,19 @@ static int list_inputs(const pl_run *r, int bucket, place *list, int cap)
 
 enum { MAX_INPUTS = 256 };
 
-/* A buffer of the ring serves all programs of a step when they read one batch after the other; with
- * micro-batches each program goes through the batch anew. */
+/* Whether a batch is read more than once: by several programs, or for several updates. */
+static bool reads_again(const pl_run *r)
+{
+    return r->n_turns > 1 || pl__run_updates(r) > 1;
+}
+
+/* A buffer of the ring serves all readings of a step when they are of one batch after the other; with
+ * micro-batches each program and update goes through the batch anew. */
 static bool can_read_ahead(const pl_run *r)
 {
     place list[MAX_INPUTS];
     int n = list_inputs(r, 0, list, MAX_INPUTS);
-    return n >= 0 && n < MAX_INPUTS && (r->n_turns == 1 || r->parts == 1);
+    return n >= 0 && n < MAX_INPUTS && (!reads_again(r) || r->parts == 1);
 }
 
 /* On the CPU a worker takes a core from the kernels, so only decoding is worth one; a card's host has
@@ -106,7 +112,7 @@ static int depth_of(const pl_run *r, int workers)
     int depth = pl_config_is_null(r->config, "data.prefetch")
                     ? workers + 1
                     : (int)pl_config_int(r->config, "data.prefetch");
-    depth += r->n_turns > 1; /* one is held */
+    depth += reads_again(r); /* one is held */
     return depth < workers ? workers : depth;
 }
 
@@ -484,7 +490,7 @@ pl_status pl_supply_read(pl_run *r, pl_program *p, int64_t number)
                    "batch %lld is of another bucket than the program that reads it", (long long)number);
         if (to) copy_in(from, (char *)s->buffer + from->at, to);
     }
-    if (r->n_turns == 1) let_go(s);
+    if (!reads_again(r)) let_go(s);
     return PL_OK;
 }
 

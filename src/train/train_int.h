@@ -90,7 +90,9 @@ int pl__run_programs(const pl_run *r, pl_program *out[PL_MAX_PROGRAMS]);
 /* The device, when its memory is not the host's; else NULL. */
 const struct pl_device *pl__run_card(const pl_run *r);
 bool pl__turn_runs(const pl_turn *t, int64_t step);
-/* The one that runs after t of *step, which moves on with it. */
+/* How often a step trains on its batch. */
+int64_t pl__run_updates(const pl_run *r);
+/* The one that runs after t of the current update of *step, which moves on with it. */
 const pl_turn *pl__turn_next(const pl_run *r, const pl_turn *t, int64_t *step);
 /* Adds the scalars that a micro-batch of t left to the step's means. */
 void pl__turn_terms(pl_run *r, const pl_turn *t, pl_step_info *info);
@@ -120,10 +122,10 @@ pl_program *pl__variant_train(const pl_run *r, int k);
 pl_program *pl__variant_eval(const pl_run *r, int k);
 /* The bucket that an image of that size belongs to. */
 int pl__bucket_nearest(const pl_run *r, int width, int height);
-/* run.c: a configuration of the same keys, and one with the same values; the caller frees it, on failure
+/* run_open.c: a configuration of the run's keys, and one with the values of `from`; the caller frees it, on failure
  * too. */
 pl_status pl__run_config_new(pl_run *r, pl_config **out) PL_MUST_USE;
-pl_status pl__run_config_copy(pl_run *r, pl_config **out) PL_MUST_USE;
+pl_status pl__run_config_copy(pl_run *r, const pl_config *from, pl_config **out) PL_MUST_USE;
 
 /* The counter slot of keys stop.*, f64[3]: {evaluations seen, best, since the best}; made if absent. */
 int pl__stop_slot(pl_store *s);
@@ -140,6 +142,35 @@ void pl__probe_release(pl_builder *b);
 pl_status pl__run_build_auto(pl_run *r) PL_MUST_USE;
 /* Builds, compiles and fits for a given number of micro-batches; again if need be. */
 pl_status pl__run_build_parts(pl_run *r, int64_t parts) PL_MUST_USE;
+
+/* ---- trades.c: settings of pl_recipe.smaller that the plan may take ---- */
+/* How many there are to take; with level k the first k of them are. */
+int pl__trades(const pl_run *r);
+/* Programs are built with that level's configuration from now on. */
+pl_status pl__trade_set(pl_run *r, int level) PL_MUST_USE;
+const pl_config *pl__built_config(const pl_run *r);
+/* Whether the key is of a setting that changes no bit. */
+bool pl__trade_key(const pl_recipe *recipe, const char *key);
+/* What a build has made, beside the store's slots; the members of pl_run. Zeroes are none. */
+typedef struct pl_built {
+    pl_turn turn[PL_MAX_TURNS];
+    int n_turns;
+    pl_program *train, *apply, *eval, *sample;
+    pl_picture_out picture[PL_MAX_PICTURES];
+    int n_pictures;
+    pl_variant *variants;
+    int n_variants, now;
+    const char *unfit;
+    bool fitted;
+    int level;
+    pl_config *traded;
+} pl_built;
+/* The run's against those put aside. */
+void pl__built_swap(pl_run *r, pl_built *b);
+/* The run's are freed, those put aside are its own again. */
+void pl__built_take_back(pl_run *r, pl_built *b);
+/* Those put aside are freed. */
+void pl__built_free(pl_run *r, pl_built *b);
 
 /* ---- ranks.c ---- */
 /* Keys of ranks, into r->ranks; the world has joined if it does. */
@@ -209,6 +240,10 @@ struct pl_run {
     pl_session *session;
     pl_plateau plateau;
     const char *unfit; /* why no plan fits the budget; NULL */
+    int level;           /* of pl_recipe.smaller the entries taken */
+    pl_config *traded;   /* the configuration with them; NULL: as it is */
+    double without_ms;   /* a step at level 0, where something was taken; 0: that does not fit */
+    uint64_t other_least; /* the smallest arena of other levels, with what the host takes for it; 0: not known */
     bool fitted;       /* the plans fit the budget as it was when they were made */
     void *data;                /* what the recipe's data_read gets, when data_open */
     struct pl_dataset *dataset; /* arrays of data.path, else NULL */
@@ -222,6 +257,7 @@ struct pl_run {
     bool ahead;         /* the next batch is in the inputs already */
     uint64_t used, most_used, used_asked; /* bytes of the device, and when it was asked */
     int64_t steps_done;
+    int64_t update; /* of the step that is being taken, the one of its batch's updates */
     char *stage;      /* PL_STAGE_BYTES that files pass through */
     char *whole;      /* room for one slot that files order otherwise, of a card or shared by ranks; else NULL */
     const char *resume; /* checkpoint that pl_run_start goes on from, else NULL */

@@ -244,26 +244,29 @@ extern "C" int pl_sim_barrier(int vote, int site)
 }
 
 /* Lets a collective of this warp go for which all lanes have come that have not ended. */
+/* Those that wait with a lane, once all of its mask that are left have come. */
+static void release_with(int base, const lane *l)
+{
+    unsigned came = 0;
+    for (int k = 0; k < 32 && base + k < sim.n_threads; k++) {
+        const lane *o = &sim.lanes[base + k];
+        if (!(l->mask >> k & 1u) || o->state == GONE) continue;
+        if (o->state != AT_WARP || o->mask != l->mask || o->kind != l->kind) return;
+        came |= 1u << k;
+    }
+    for (int k = 0; k < 32; k++)
+        if (came >> k & 1u) {
+            sim.lanes[base + k].came = came;
+            make_ready(base + k);
+        }
+}
+
+/* A lane has gone: whoever waited for it alone goes on. */
 static void release_warp(int warp)
 {
     int base = warp * 32;
-    for (int i = 0; i < 32 && base + i < sim.n_threads; i++) {
-        lane *l = &sim.lanes[base + i];
-        if (l->state != AT_WARP) continue;
-        unsigned came = 0, need = 0;
-        for (int k = 0; k < 32 && base + k < sim.n_threads; k++) {
-            const lane *o = &sim.lanes[base + k];
-            if (!(l->mask >> k & 1u) || o->state == GONE) continue;
-            need |= 1u << k;
-            if (o->state == AT_WARP && o->mask == l->mask && o->kind == l->kind) came |= 1u << k;
-        }
-        if (came != need) continue;
-        for (int k = 0; k < 32; k++)
-            if (came >> k & 1u) {
-                sim.lanes[base + k].came = came;
-                make_ready(base + k);
-            }
-    }
+    for (int i = 0; i < 32 && base + i < sim.n_threads; i++)
+        if (sim.lanes[base + i].state == AT_WARP) release_with(base, &sim.lanes[base + i]);
 }
 
 extern "C" const uint64_t *pl_sim_warp(unsigned mask, uint64_t value, int kind)
@@ -280,7 +283,7 @@ extern "C" const uint64_t *pl_sim_warp(unsigned mask, uint64_t value, int kind)
     l->state = AT_WARP;
     l->mask = mask;
     l->kind = kind;
-    release_warp(t / 32);
+    release_with(base, l);
     to_scheduler();
     return &sim.slots[l->phase][base];
 }

@@ -1,7 +1,9 @@
-/* test_choice.c - choices that several processes make at the same time: each is made once, for all of them. */
+/* test_choice.c - choices that several processes make at the same time: each is made once, for all of them; and how long what
+ * is chosen from takes. */
 #include "cuda/lib.h"
 #include "test.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 
@@ -13,12 +15,29 @@
 #define pl_cuda_card_get    choice_card
 #define cublasLtGetVersion  choice_lt
 #define cudnnGetVersion     choice_dnn
-typedef struct event *cudaEvent_t; /* nothing is timed here */
-#define cudaEventCreate(e)             (*(e) = NULL, cudaSuccess)
-#define cudaEventRecord(e, s)          ((void)(e), (void)(s), cudaSuccess)
+
+/* A card whose kernel takes `kernel` and whose host takes `host` to enqueue it, unless it is part of a graph. */
+typedef double *cudaEvent_t;
+typedef int cudaStreamCaptureMode;
+typedef int *cudaGraph_t, *cudaGraphExec_t;
+enum { cudaStreamCaptureModeRelaxed };
+static struct {
+    double now, kernel, host, at[2];
+    bool captures, refuses;
+    int events, nodes, graphs, runs;
+} sim_card;
+#define cudaEventCreate(e)             (*(e) = &sim_card.at[sim_card.events++ % 2], cudaSuccess)
+#define cudaEventRecord(e, s)          (*(e) = sim_card.now, (void)(s), cudaSuccess)
 #define cudaEventSynchronize(e)        ((void)(e), cudaSuccess)
-#define cudaEventElapsedTime(t, a, b)  (*(t) = 0, (void)(a), (void)(b), cudaSuccess)
+#define cudaEventElapsedTime(t, a, b)  (*(t) = (float)(*(b) - *(a)), cudaSuccess)
 #define cudaEventDestroy(e)            ((void)(e))
+#define cudaStreamBeginCapture(s, m)   ((void)(s), sim_card.captures = true, sim_card.nodes = 0, cudaSuccess)
+#define cudaStreamEndCapture(s, g)                                                                             \
+    ((void)(s), sim_card.captures = false, *(g) = &sim_card.nodes, sim_card.refuses ? cudaErrorInvalidValue : cudaSuccess)
+#define cudaGraphInstantiate(x, g, f)  (*(x) = (g), sim_card.graphs++, cudaSuccess)
+#define cudaGraphLaunch(x, s)          (sim_card.now += sim_card.nodes * sim_card.kernel, (void)(x), (void)(s), cudaSuccess)
+#define cudaGraphDestroy(g)            ((void)(g))
+#define cudaGraphExecDestroy(x)        ((void)(x), sim_card.graphs--)
 size_t choice_lt(void);
 size_t choice_dnn(void);
 const char *choice_dir(void);
@@ -91,4 +110,35 @@ TEST(cuda_choices_of_processes_at_once)
         CHECK_MSG(choice_get(key, value, sizeof value) && atoi(value) == i % KEYS, "%s is lost", key);
     }
     forget();
+}
+
+static pl_status run_kernel(void *ctx)
+{
+    (void)ctx;
+    sim_card.runs++;
+    if (sim_card.captures)
+        sim_card.nodes++;
+    else
+        sim_card.now += fmax(sim_card.kernel, sim_card.host);
+    return PL_OK;
+}
+
+/* What the host takes does not count, but for kernels that cannot be part of a graph; long ones run a few times only. */
+TEST(cuda_choices_are_timed_as_in_a_step)
+{
+    static const struct {
+        double kernel, host, want;
+        bool refuses;
+    } list[] = {{0.003, 0.011, 0.003, false}, {0.003, 0.011, 0.011, true}, {0.7, 0.011, 0.7, false}};
+    for (int i = 0; i < 3; i++) {
+        float ms = 0;
+        memset(&sim_card, 0, sizeof sim_card);
+        sim_card.kernel = list[i].kernel;
+        sim_card.host = list[i].host;
+        sim_card.refuses = list[i].refuses;
+        CHECK_OK(choice_time(run_kernel, NULL, &ms));
+        CHECK_NEAR(ms, list[i].want, 1e-5);
+        CHECK_INT(sim_card.graphs, 0);
+        CHECK(i < 2 || sim_card.runs < 10);
+    }
 }

@@ -1,0 +1,142 @@
+/* test_trades.c - less memory for more time by a recipe's own settings, where the configuration leaves them to the plan. */
+#include "alloc_count.h"
+#include "cli_run.h"
+#include "plimsoll_train.h"
+#include "test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A decoder of large maps beside small networks: decoding twice needs much less. */
+#define LARGE "model.layers=0", "lpips.on=false", "spade.on=false", "gan.base=2", "gan.depth=1", "model.scales=1", "device=t4"
+enum { N_LARGE = 7 };
+
+/* Plans for a budget (0: none), which finds the smallest one too. The setting taken, or NULL, points into the recipe. */
+static pl_status plan(const char *decode, uint64_t budget, pl_run_memory *m, const char **taken, double *ms)
+{
+    char memory[64] = "memory=null";
+    const char *keys[N_LARGE + 4] = {LARGE, "image=128", "batch=8", decode, memory};
+    pl_run *run = NULL;
+    if (budget) snprintf(memory, sizeof memory, "memory=%llu", (unsigned long long)budget);
+    pl_status rc = pl_run_open("fluxflow/tiny", keys, N_LARGE + 4, &run);
+    if (rc == PL_OK) rc = pl_run_build(run);
+    if (rc == PL_OK) rc = pl_run_find_minimum(run);
+    if (rc == PL_OK) {
+        const pl_trade *t = pl_run_trade_at(run, 0, NULL);
+        *m = pl_run_memory_get(run);
+        *taken = t ? t->setting : NULL;
+        *ms = pl_run_predicted_ms(run);
+    }
+    pl_run_free(run);
+    return rc;
+}
+
+TEST(trades_are_the_plans_choice)
+{
+    pl_run_memory once, twice, m;
+    const char *taken;
+    double once_ms, twice_ms, ms;
+    CHECK_OK(plan("gan.decode=once", 0, &once, &taken, &once_ms));
+    CHECK(!taken);
+    CHECK_OK(plan("gan.decode=twice", 0, &twice, &taken, &twice_ms));
+    CHECK(!taken && once_ms < twice_ms);
+    CHECK_MSG(twice.minimum + (16 << 20) < once.minimum, "%llu and %llu bytes", (unsigned long long)twice.minimum,
+              (unsigned long long)once.minimum);
+    /* without a budget the fastest, and the smallest budget is that of both */
+    CHECK_OK(plan("gan.decode=auto", 0, &m, &taken, &ms));
+    CHECK(!taken && ms == once_ms && m.arena == once.arena && m.minimum == twice.minimum);
+    /* between the two, and exactly at the smallest */
+    uint64_t between = (once.minimum + twice.minimum) / 2;
+    CHECK_OK(plan("gan.decode=auto", between, &m, &taken, &ms));
+    CHECK(m.fits && taken && strcmp(taken, "gan.decode=twice") == 0 && m.minimum == twice.minimum);
+    CHECK_OK(plan("gan.decode=auto", twice.minimum, &m, &taken, &ms));
+    CHECK(m.fits && taken);
+    CHECK_OK(plan("gan.decode=auto", twice.minimum - 1000000, &m, &taken, &ms));
+    CHECK(!m.fits && m.minimum == twice.minimum);
+    CHECK_OK(plan("gan.decode=once", between, &m, &taken, &ms));
+    CHECK(!m.fits && m.minimum == once.minimum);
+}
+
+/* Where both fit, but not without computing again, the faster plan is taken. */
+TEST(trades_by_time)
+{
+    pl_run_memory once, m;
+    const char *taken;
+    double ms[3];
+    CHECK_OK(plan("gan.decode=once", 0, &once, &taken, &ms[0]));
+    static const char *const decode[] = {"gan.decode=once", "gan.decode=twice", "gan.decode=auto"};
+    for (uint64_t part = 0; part < 4; part += 2) {
+        uint64_t budget = once.minimum + part * (once.total - once.minimum) / 4;
+        for (int i = 0; i < 3; i++) {
+            CHECK_OK(plan(decode[i], budget, &m, &taken, &ms[i]));
+            CHECK(m.fits);
+        }
+        CHECK_MSG(ms[2] == (ms[1] < ms[0] ? ms[1] : ms[0]), "%g ms, once %g, twice %g", ms[2], ms[0], ms[1]);
+        CHECK((taken != NULL) == (ms[1] < ms[0]));
+    }
+}
+
+#define PLAN "$P plan fluxflow/tiny image=128 batch=8 model.layers=0 lpips.on=false spade.on=false gan.base=2 gan.depth=1 " \
+             "model.scales=1 --device t4 "
+TEST(trades_are_told)
+{
+    WANT_BIN();
+    cli_result r = cli_run(PLAN "--memory 600MB");
+    CHECK_MSG(r.code == 0 && strstr(r.out, "decodes twice (gan.decode=twice): decoding once does not fit the budget"), "%s", r.out);
+    r = cli_run(PLAN "--memory 600MB --json");
+    CHECK_MSG(strstr(r.out, "\"trades\":[\"gan.decode=twice\"]"), "%s", r.out);
+    r = cli_run(PLAN "--sweep 600MB,2GB");
+    const char *row = strstr(r.out, "600MB"), *next = strstr(r.out, "2GB");
+    CHECK_MSG(row && next && strstr(row, "decodes twice") && !strstr(next, "decodes"), "%s", r.out);
+}
+
+TEST(trades_by_every_command)
+{
+    WANT_BIN();
+    if (!pl_test_long()) SKIP("long");
+    cli_result r = cli_run(PLAN "--largest-batch --memory 600MB");
+    CHECK_MSG(strstr(r.out, ", decodes twice"), "%s", r.out);
+    /* what is left to the plan is not offered, what is fixed is */
+    r = cli_run(PLAN "--memory 500MB");
+    const char *edits = strstr(r.out, "What would fit");
+    CHECK_MSG(r.code == 3 && edits && !strstr(edits, "gan.decode"), "%s", r.out);
+    r = cli_run(PLAN "--memory 600MB gan.decode=once");
+    CHECK_MSG(r.code == 3 && strstr(r.out, "gan.decode=twice"), "%s", r.out);
+}
+#undef PLAN
+
+/* A run goes on with the other way: nothing is refused, and the bits are those of a run that had one. */
+TEST(trades_may_change_in_a_run)
+{
+    WANT_BIN();
+    const char *d = pl_test_dir();
+#define TRAIN "$P train fluxflow/tiny data.samples=64 eval.batches=1 --quiet "
+    CHECK_RUN(cli_run(TRAIN "train.steps=4 --out %s/a", d), 0, "");
+    CHECK_RUN(cli_run(TRAIN "gan.decode=twice train.steps=2 --out %s/b", d), 0, "");
+    CHECK_RUN(cli_run(TRAIN "gan.decode=once train.steps=3 --out %s/b", d), 0, "");
+    CHECK_RUN(cli_run(TRAIN "train.steps=4 --out %s/b", d), 0, "");
+    CHECK(cli_same("a/model.safetensors", "b/model.safetensors"));
+#undef TRAIN
+}
+
+/* The same in a budget that makes the plan decode twice. */
+TEST(trades_train_the_same)
+{
+    WANT_BIN();
+    if (!pl_test_long()) SKIP("long");
+    if (!pl_test_allocs_counted()) SKIP("a sanitizer takes memory of its own");
+    const char *d = pl_test_dir();
+#define CONFIG "fluxflow/tiny image=128 batch=2 model.layers=0 lpips.on=false spade.on=false gan.base=2 gan.depth=1 " \
+               "model.scales=1 data.samples=8 eval.batches=1 data.eval_samples=2 "
+    cli_result r = cli_run("$P plan " CONFIG "gan.decode=once --json");
+    const char *least = strstr(r.out, "\"minimum_bytes\":");
+    CHECK(r.code == 0 && least);
+    long long budget = least ? atoll(least + strlen("\"minimum_bytes\":")) - 5000000 : 0;
+    CHECK_RUN(cli_run("$P train " CONFIG "gan.decode=once train.steps=3 --quiet --out %s/a", d), 0, "");
+    CHECK_RUN(cli_run("$P train " CONFIG "train.steps=2 --quiet --out %s/b", d), 0, "");
+    r = cli_run("$P train " CONFIG "train.steps=3 --memory %lld --out %s/b --json", budget, d);
+    CHECK_MSG(r.code == 0 && strstr(r.out, "\"trades\":[\"gan.decode=twice\"]"), "%d %s", r.code, r.err);
+    CHECK(cli_same("a/model.safetensors", "b/model.safetensors"));
+#undef CONFIG
+}
