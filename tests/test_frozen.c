@@ -2,6 +2,7 @@
 #include "cli_run.h"
 #include "io/safetensors.h"
 #include "plimsoll_train.h"
+#include "ranks_cli.h"
 #include "small_run.h"
 #include "test.h"
 #include "train/train_int.h"
@@ -131,6 +132,24 @@ TEST(frozen_teacher)
     CHECK_RUN(cli_run("$P train " WAN "train.steps=2 --out %s/b", d), 0, "");
     CHECK_RUN(cli_run("$P train " WAN "train.steps=4 --out %s/b", d), 0, "");
     CHECK(cli_same("a/model.safetensors", "b/model.safetensors"));
+#undef WAN
+}
+
+/* Ranks that have parts of them agree with one rank that left them out, and write them. */
+TEST(frozen_of_ranks)
+{
+    WANT_BIN();
+    WANT_RANKS();
+    const char *d = pl_test_dir();
+#define WAN "wandistill/tiny batch=4 data.samples=32 eval.batches=1 --quiet "
+#define SHARED "--ranks 2 shard=weights threads=1 "
+    CHECK_RUN(cli_run("$P train " WAN "seed=5 train.steps=1 --out %s/y", d), 0, "");
+    CHECK_RUN(cli_run("$P train " WAN "train.steps=2 init_from=%s/y/model.safetensors --out %s/a", d, d), 0, "");
+    CHECK_RUN(cli_run("$P train " WAN SHARED "train.steps=3 --out %s/a", d), 6, "leaves out");
+    CHECK_RUN(cli_run("$P train " WAN SHARED "train.steps=4 init_from=%s/y/model.safetensors --out %s/a", d, d), 0, "");
+    CHECK(tensors("a/" LAST, "teacher.") > 0);
+    CHECK_RUN(cli_run("$P train " WAN "train.steps=5 init_from=%s/y/model.safetensors --out %s/a", d, d), 0, "");
+#undef SHARED
 #undef WAN
 }
 
