@@ -9,7 +9,8 @@
  *                                 prints those of a network's groups whose label begins so; a
  *                                 device=h200 plans without a card
  *
- * Bytes are what the group must read and write at least: each operand and result once.
+ * Bytes are what the group must read and write at least: of each operand what it reads, once, and all results. The largest of its tensors
+ * stands beside them: a group of many small ones has less to do at once than one of few large ones.
  */
 #include "base/sys.h"
 #include "pass/fuse.h"
@@ -21,6 +22,7 @@
 #include "rt/rt_int.h"
 
 #include "cuda/codegen.h"
+#include "ir/form.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -176,13 +178,47 @@ static double copy_rate(const pl_device *dev, size_t bytes)
     return 2.0 * (double)bytes / ms * 1e-6;
 }
 
-/* Bytes that a unit must move at least; bools that are stored as bits count as such. */
+/* Elements of input i that the group's readings of it can reach together, at most all. */
+static double elems_read(const pl_graph *g, const pl_unit *u, const pl_form *f, uint32_t i)
+{
+    double all = (double)pl_type_elems(pl_type_of(g, u->in[i])), sum = 0;
+    for (int k = 0; k < f->n_in; k++) {
+        double one = 1;
+        if (f->in[k].in != i) continue;
+        for (int d = 0; d < f->rank; d++) one *= f->in[k].stride[d] ? (double)f->dim[d] : 1;
+        sum += one;
+    }
+    return sum < all ? sum : all;
+}
+
+/* Bytes of an element; eight truth values that are stored as bits are one. */
+static double elem_bytes(const pl_graph *g, const pl_unit *u, uint32_t v)
+{
+    return u->bits && u->bits[v] ? 0.125 : (double)pl_dtype_bytes(pl_type_of(g, v)->dtype);
+}
+
+/* Bytes that a unit must move at least: what it reads of its inputs, and all results. */
 static double unit_bytes(const pl_graph *g, const pl_unit *u)
 {
     double bytes = 0;
-    for (uint32_t i = 0; i < u->n_in; i++) bytes += (double)pl_type_bytes(pl_type_of(g, u->in[i]));
-    for (uint32_t i = 0; i < u->n_out; i++) bytes += (double)pl_type_bytes(pl_type_of(g, u->out[i]));
+    pl_arena a = PL_ARENA_INIT;
+    pl_form f;
+    if (pl_form_make(g, u, &a, &f) != PL_OK) die("form");
+    for (uint32_t i = 0; i < u->n_in; i++) bytes += elems_read(g, u, &f, i) * elem_bytes(g, u, u->in[i]);
+    for (uint32_t i = 0; i < u->n_out; i++)
+        bytes += (double)pl_type_elems(pl_type_of(g, u->out[i])) * elem_bytes(g, u, u->out[i]);
+    pl_arena_release(&a);
     return bytes;
+}
+
+static double largest_tensor(const pl_graph *g, const pl_unit *u)
+{
+    double most = 0;
+    for (uint32_t i = 0; i < u->n_in + u->n_out; i++) {
+        double b = (double)pl_type_bytes(pl_type_of(g, i < u->n_in ? u->in[i] : u->out[i - u->n_in]));
+        if (b > most) most = b;
+    }
+    return most;
 }
 
 /* A unit on the card: prepared first, so that many are compiled at once, then timed. */
@@ -295,7 +331,7 @@ static void print_net(const char *label, const char *config, const char *const *
 typedef struct kind {
     const pl_unit *u;
     char name[160];
-    double bytes, ms;
+    double bytes, tensor, ms;
     uint32_t count, kernels;
     uint64_t text; /* of all its kernels and launches */
 } kind;
@@ -309,7 +345,7 @@ static uint64_t mix(uint64_t h, const void *data, size_t n)
 /* Groups of one kind have the same kernels, over as many blocks, on as many bytes. */
 static void add_kind(kind *list, int *n, const pl_graph *g, const pl_unit *u)
 {
-    kind k = {.u = u, .bytes = unit_bytes(g, u), .count = 1, .text = 0xcbf29ce484222325u};
+    kind k = {.u = u, .bytes = unit_bytes(g, u), .tensor = largest_tensor(g, u), .count = 1, .text = 0xcbf29ce484222325u};
     pl_arena a = PL_ARENA_INIT;
     pl_code c;
     char label[128];
@@ -338,12 +374,29 @@ static int by_time(const void *a, const void *b)
     return p < q ? 1 : -1;
 }
 
+/* Over the groups whose largest tensor has `least` bytes or more. */
+static void print_sum(const char *which, const kind *list, int n, double least, double copy)
+{
+    double bytes = 0, ms = 0, slow = 0;
+    for (int i = 0; i < n; i++) {
+        const kind *k = &list[i];
+        if (k->tensor < least) continue;
+        bytes += k->bytes * k->count;
+        ms += k->ms * k->count;
+        if (k->bytes < 0.85 * copy * k->ms * 1e6) slow += k->bytes * k->count;
+    }
+    if (ms > 0)
+        printf("%s: %.2f GiB in %.3f ms, %.0f GB/s, %.0f%% of copy; %.0f%% of the bytes in groups under "
+               "85%%\n", which, bytes / 1073741824, ms, bytes / ms * 1e-6, 100 * bytes / ms * 1e-6 / copy,
+               100 * slow / bytes);
+}
+
 static void time_net(double mib, const char *config, const char *const *sets, int n_sets)
 {
     pl_run *r = NULL;
     const pl_device *dev = NULL;
     if (pl_run_open(config, sets, n_sets, &r) != PL_OK || pl_run_build(r) != PL_OK) die(config);
-    double copy = 0, bytes = 0, ms = 0, slow = 0;
+    double copy = 0;
     if (pl_device_find("cuda", &dev) == PL_OK) copy = copy_rate(dev, (size_t)1 << 30);
     const pl_program *p = pl_run_train_program(r);
     const pl_graph *g = p->base_graph;
@@ -360,22 +413,17 @@ static void time_net(double mib, const char *config, const char *const *sets, in
     if (copy > 0 && dev->ready() != PL_OK) die(config);
     for (int i = 0; copy > 0 && i < n; i++) list[i].ms = bench_ms(dev, &b[i]);
     qsort(list, (size_t)n, sizeof *list, by_time);
-    printf("%s: copy of 1 GiB at %.0f GB/s\n%9s %4s %8s %7s %6s %7s  group (walks)\n", config, copy,
-           "MiB", "n", "us", "GB/s", "copy", "sum ms");
+    printf("%s: copy of 1 GiB at %.0f GB/s\n%9s %7s %4s %8s %7s %6s %7s  group (walks)\n", config, copy,
+           "MiB", "tensor", "n", "us", "GB/s", "copy", "sum ms");
     for (int i = 0; i < n; i++) {
         const kind *k = &list[i];
         double rate = k->ms > 0 ? k->bytes / k->ms * 1e-6 : 0;
-        printf("%9.0f %4u %8.1f %7.0f %5.0f%% %7.3f  %s (%u)\n", k->bytes / 1048576, k->count,
-               1e3 * k->ms, rate, copy > 0 ? 100 * rate / copy : 0, k->ms * k->count, k->name,
+        printf("%9.0f %7.0f %4u %8.1f %7.0f %5.0f%% %7.3f  %s (%u)\n", k->bytes / 1048576, k->tensor / 1048576,
+               k->count, 1e3 * k->ms, rate, copy > 0 ? 100 * rate / copy : 0, k->ms * k->count, k->name,
                k->kernels);
-        bytes += k->bytes * k->count;
-        ms += k->ms * k->count;
-        if (rate < 0.85 * copy) slow += k->bytes * k->count;
     }
-    if (ms > 0)
-        printf("all: %.2f GiB in %.3f ms, %.0f GB/s, %.0f%% of copy; %.0f%% of the bytes in groups under "
-               "85%%\n", bytes / 1073741824, ms, bytes / ms * 1e-6, 100 * bytes / ms * 1e-6 / copy,
-               100 * slow / bytes);
+    print_sum("all", list, n, 0, copy);
+    print_sum("with a tensor of so much", list, n, mib * 1048576, copy);
     free(b);
     free(list);
     pl_run_free(r);

@@ -4,7 +4,8 @@
  * key=value line appears every train.log_every steps; with --json everything is one object a line on
  * stdout. --out RUN is the run's folder (run_folder.h): what is in it is gone on with.
  *
- * Signals only set flags, which are looked at between steps and between batches of an evaluation. A
+ * Signals only set flags, which are looked at between steps, between batches of an evaluation and while a plan is
+ * looked for. A
  * second one leaves at once; checkpoints are whole at any instant.
  */
 #include "plan_view.h"
@@ -405,6 +406,10 @@ pl_status trainer_train(trainer *t)
 int trainer_code(const trainer *t, pl_status rc)
 {
     if (rc != PL_OK && t->world) pl_world_fail(t->world, pl_status_exit_code(rc), pl_error_text());
+    if (rc == PL_ERR_STOPPED && stop_asked) { /* while it was planned */
+        cli_error("%s", pl_error_text());
+        return t->folder.saved ? pl_status_exit_code(rc) : 128 + stop_asked;
+    }
     if (rc != PL_OK)
         return t->folder.told || t->monitor.failed ? pl_status_exit_code(rc) : cli_fail(rc);
     if (!stop_asked) return 0;

@@ -256,7 +256,7 @@ typedef struct pl_compile_opts {
     bool no_small;       /* masks are bytes, draws are stored, concats copy: to compare with */
     bool poison;         /* dead arena bytes are filled with NaN after every unit, for tests */
     uint64_t seed;       /* of the planner's searches */
-    double plan_seconds; /* limit of the offset search; 0 = default */
+    double plan_seconds; /* the clock ends the offset search, too; 0: its work alone does */
     uint64_t arena_budget; /* the arena must not be larger; what does not fit is computed again;
                             * 0 = none. PL_ERR_FIT when no plan is found */
     enum pl_checkpointing {

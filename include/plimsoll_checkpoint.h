@@ -77,7 +77,7 @@ PL_API pl_status pl_checkpoint_save(pl_run *r, const char *dir, pl_checkpoint *c
 PL_API pl_status pl_run_resume(pl_run *r, const char *dir) PL_MUST_USE;
 /* Steps done since the first start, over all phases; before pl_run_start those of earlier phases only. */
 PL_API int64_t pl_run_steps_done(const pl_run *r);
-/* An evaluation ends with PL_ERR_STOPPED as soon as *stop is not 0 (set by a signal handler). */
+/* An evaluation, and the search for a plan, ends with PL_ERR_STOPPED as soon as *stop is not 0 (set by a signal handler). */
 PL_API void pl_run_set_stop(pl_run *r, const volatile int *stop);
 
 /* ---- another configuration than the checkpoint's ---------------------------------------- */

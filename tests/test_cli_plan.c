@@ -232,3 +232,36 @@ TEST(cli_plan_more_memory_is_not_slower)
         before = ms;
     }
 }
+
+/* A machine that is slow or busy makes the same plan: with a clock a thousand times as fast, nothing changes. */
+static const char fast_source[] =
+    "#define _GNU_SOURCE\n#include <sys/syscall.h>\n#include <time.h>\n#include <unistd.h>\n"
+    "int clock_gettime(clockid_t c, struct timespec *t)\n"
+    "{ if (syscall(SYS_clock_gettime, c, t)) return -1;\n"
+    "  long long ns = (t->tv_sec % 1000000 * 1000000000LL + t->tv_nsec) * 1000;\n"
+    "  t->tv_sec = ns / 1000000000; t->tv_nsec = ns % 1000000000; return 0; }\n";
+
+TEST(cli_plan_does_not_look_at_the_clock)
+{
+    if (!cli_bin()) SKIP("PL_BIN is not built");
+    WANT_PLAIN();
+    char path[512], fast[1024];
+    const char *d = pl_test_dir(), *cc = getenv("CC");
+    snprintf(path, sizeof path, "%s/fast.c", d);
+    CHECK(cli_write(path, fast_source));
+    cli_result r = cli_run("%s -O1 -fPIC -shared -o %s/fast.so %s", cc ? cc : "cc", d, path);
+    CHECK_MSG(r.code == 0, "%s", r.err);
+    static const char *const ways[] = {"once", "twice"};
+    for (int i = 0; i < 2; i++) {
+#define PLAN "$P plan fluxflow/tiny gan.decode=%s threads=1 --json"
+        json_t *calm = json_loads(cli_run(PLAN, ways[i]).out, 0, NULL);
+        snprintf(fast, sizeof fast, "LD_PRELOAD=%s/fast.so " PLAN, d, ways[i]);
+        json_t *hasty = json_loads(cli_run("%s", fast).out, 0, NULL);
+#undef PLAN
+        CHECK(calm && hasty);
+        CHECK_MSG(number(hasty, "plan_ms") > 50 * number(calm, "plan_ms"), "the clock is not fast");
+        CHECK_INT(number(hasty, "arena_bytes"), number(calm, "arena_bytes"));
+        json_decref(calm);
+        json_decref(hasty);
+    }
+}

@@ -615,6 +615,10 @@ static void twins(pl_graph *g, int64_t n, int64_t rows, int64_t c)
     pl_output(g, "each", pl_sum(g, x, PL_AXIS(1), false));
     pl_output(g, "all", pl_sum(g, x, PL_AXIS(0) | PL_AXIS(1), false));
     pl_output(g, "most", pl_max_over(g, x, PL_AXIS(1), false));
+    pl_val mean, var;
+    pl_moments(g, x, PL_AXIS(0) | PL_AXIS(1), false, &mean, &var);
+    pl_output(g, "mean", mean);
+    pl_output(g, "var", var);
 }
 
 /* Rows inside, and beside them sums of columns over all rows, over some, and over a flat view. */
@@ -648,6 +652,8 @@ TEST(cuda_group_corners)
     indexed(jobs[n++].g, PL_F16, 2, 257, 8);
     shared(jobs[n++].g, PL_F16, 2, 257, 8, true);
     twins(jobs[n++].g, 2, 4100, 12);
+    twins(jobs[n++].g, 2, 40000, 32);  /* folds of some hundred partial results, four columns a thread */
+    twins(jobs[n++].g, 2, 760000, 3);  /* of thousands, column by column; parts that get shorter */
     beside(jobs[n++].g, PL_F32, 3, 50, 132);
     beside(jobs[n++].g, PL_BF16, 2, 37, 1000);
     if (pl_test_long()) {
@@ -803,6 +809,36 @@ TEST(cuda_group_twins)
     first_text(g, &text);
     CHECK_INT(count_of(text, "[STEPS][V];\n_Pragma"), 1);
     free(text);
+    pl_graph_free(g);
+    pl_store_free(store);
+}
+
+/* Kernels of a group may be on the card before the one before them has ended: each waits before it reads. */
+TEST(cuda_group_waits)
+{
+    pl_store *store = pl_store_new();
+    pl_graph *g = pl_graph_new(store);
+    pl_fuse_opts o = PL_FUSE_OPTS_CUDA(NULL);
+    pl_units *u = NULL;
+    pl_arena a = PL_ARENA_INIT;
+    int kernels = 0;
+    twins(g, 2, 40000, 32);
+    beside(g, PL_BF16, 2, 4096, 1000);
+    long_rows(g, 65537);
+    CHECK_OK(pl_graph_status(g));
+    CHECK_OK(pl_fuse(g, &o, &u));
+    for (uint32_t i = 0; i < u->n; i++) {
+        pl_code code;
+        if (u->unit[i].kind != PL_UNIT_GROUP) continue;
+        CHECK_OK(pl_code_make(g, &u->unit[i], &a, &code));
+        for (uint32_t k = 0; k < code.n_kernels; k++, kernels++) {
+            const char *body = strstr(code.kernel[k].text, "(const GRID_CONST p_args a)\n{\n");
+            CHECK(body && strncmp(body + strlen("(const GRID_CONST p_args a)\n{\n"), "p_begun();\np_after();\n", 22) == 0);
+        }
+    }
+    CHECK(kernels > 6);
+    pl_arena_release(&a);
+    pl_units_free(u);
     pl_graph_free(g);
     pl_store_free(store);
 }

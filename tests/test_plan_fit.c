@@ -1,11 +1,18 @@
 /* test_plan_fit.c - plans for budgets, seen from the planner: what its searches find, and how much they look. */
+#include "cli_run.h"
 #include "graphs.h"
 
+#include "base/sys.h"
 #include "ir/units.h"
+#include "plan/check_pack.h"
 #include "plan/fit.h"
+#include "plan/pack.h"
 #include "test.h"
 
+#include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 /* A graph with the plan that keeps everything and a fit over it. */
 typedef struct lab {
@@ -110,7 +117,7 @@ TEST(fit_packs_the_smallest_once)
     lab x = {.store = pl_store_new()};
     uint64_t least;
     pl_fitted *t;
-    CHECK_OK(open_lab(&x, training_graph(x.store, 26, 16, 32)));
+    CHECK_OK(open_lab(&x, training_graph(x.store, 18, 8, 32)));
     CHECK_OK(pl_fit_minimum(x.fit, 0, &least));
     CHECK_INT(pl_fit_work_get(x.fit).packed, 1);
     pl_fit_free(x.fit);
@@ -121,4 +128,96 @@ TEST(fit_packs_the_smallest_once)
     CHECK_INT(pl_fit_work_get(x.fit).packed, 1);
     pl_fitted_free(t);
     close_lab(&x);
+}
+
+/* ---- stopping --------------------------------------------------------------------------- */
+typedef struct later {
+    pthread_t thread;
+    volatile int flag;
+    int ms;
+} later;
+
+static void *raise_flag(void *ctx)
+{
+    later *l = ctx;
+    usleep((useconds_t)l->ms * 1000);
+    l->flag = 1;
+    return NULL;
+}
+
+/* Raises l->flag after some milliseconds. */
+static bool start_later(later *l, int ms)
+{
+    l->flag = 0;
+    l->ms = ms;
+    return pthread_create(&l->thread, NULL, raise_flag, l) == 0;
+}
+
+enum { SOON = 10 }; /* seconds, on a machine with other things to do; the searches are given minutes */
+
+TEST(fit_stops_when_it_is_asked)
+{
+    lab x = {.store = pl_store_new()};
+    later l = {.flag = 1};
+    uint64_t least, most;
+    pl_fitted *t = NULL;
+    CHECK_OK(open_lab(&x, training_graph(x.store, 22, 64, 32)));
+    most = x.keep_all->arena_bytes;
+    x.o.stop = &l.flag; /* from the beginning: after the first look */
+    CHECK(pl_fit_solve(x.fit, most / 2, 1000000, &t) == PL_ERR_STOPPED);
+    CHECK_INT(pl_fit_work_get(x.fit).asked, 1);
+    CHECK(pl_fit_minimum(x.fit, 0, &least) == PL_ERR_STOPPED);
+    CHECK(pl_fit_work_get(x.fit).asked <= 2);
+    uint64_t begin = pl_sys_now_ns(); /* while one look is under way */
+    CHECK(start_later(&l, 100));
+    CHECK(pl_fit_solve(x.fit, most * 3 / 5, (uint64_t)600000 * 1000000, &t) == PL_ERR_STOPPED);
+    pthread_join(l.thread, NULL);
+    CHECK(!t && pl_sys_now_ns() - begin < (uint64_t)SOON * 1000000000 * PATIENCE);
+    CHECK_MSG(strstr(pl_error_text(), "stopped"), "%s", pl_error_text());
+    l.flag = 0; /* what was cut short is no answer later */
+    CHECK_OK(pl_fit_solve(x.fit, most * 3 / 5, 1000000, &t));
+    CHECK(t->plan->arena_bytes <= most * 3 / 5);
+    pl_fitted_free(t);
+    close_lab(&x);
+}
+
+TEST(pack_stops_when_it_is_asked)
+{
+    enum { N = 400 };
+    pl_pack_buf b[N];
+    later l;
+    uint64_t height, begin = pl_sys_now_ns(), rng = 5;
+    for (int i = 0; i < N; i++) {
+        int64_t lo = (int64_t)((pl_test_noise(&rng) + 1) * 100);
+        b[i] = (pl_pack_buf){.lo = lo, .hi = lo + 1 + (int64_t)((pl_test_noise(&rng) + 1) * 30),
+                             .size = 1 + (uint64_t)((pl_test_noise(&rng) + 1) * 100000)};
+    }
+    pl_pack_opts o = PL_PACK_OPTS_INIT;
+    o.work = UINT64_MAX / 64;
+    o.time_limit_s = 600;
+    o.stop = &l.flag;
+    CHECK(start_later(&l, 50));
+    CHECK_OK(pl_pack(b, N, &o, &height));
+    pthread_join(l.thread, NULL);
+    CHECK(pl_sys_now_ns() - begin < (uint64_t)SOON * 1000000000 * PATIENCE);
+    CHECK_OK(pl_pack_check(b, N, 64, height)); /* the best until then */
+}
+
+/* A signal while a plan is looked for: nothing was trained, so nothing is waited for. When it comes too early the program
+ * does not listen yet, too late and it has a plan: one of some moments is right. */
+TEST(cli_signal_ends_planning)
+{
+    WANT_BIN();
+    cli_result r = cli_run("$P plan lgt/tiny batch=64 --json");
+    const char *least = strstr(r.out, "\"minimum_bytes\":");
+    CHECK_MSG(r.code == 0 && least, "%d %s", r.code, r.err);
+    long long budget = atoll(least + 16);
+    bool stopped = false;
+    for (double s = 0.3; s < 8 && !stopped; s *= 1.6) {
+        r = cli_run("timeout --preserve-status -s TERM %.2f $P train lgt/tiny batch=64 train.steps=1 eval.batches=1 --quiet "
+                    "--memory %lld", s, budget);
+        stopped = strstr(r.err, "planning was stopped") != NULL;
+        CHECK_MSG(!stopped || r.code == 143, "exit code %d: %s", r.code, r.err);
+    }
+    CHECK_MSG(stopped, "exit code %d: %s", r.code, r.err);
 }

@@ -69,7 +69,7 @@ static pl_status put_body(pl_cg *w, const int *lvl, const int *dep)
         pl_cg_step(w, lvl, dep, put_index);
         pl_cg_put(w, "}\n}\n");
     }
-    if (p->reduces) pl_cg_put(w, "const I to_ = b_; (void)to_;\n");
+    if (p->reduces) pl_cg_put(w, "const I to_ = b_;\n");
     return pl_cg_totals(w);
 }
 
@@ -81,8 +81,8 @@ pl_status pl_cg_flat(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
     pl_cg_deps(p, p->vec, dep);
     find_levels(p, dep, lvl);
     w->dep = dep;
-    pl_cg_put(w, "extern \"C\" __global__ void __launch_bounds__(%d) " PL_CODE_ENTRY
-                 "(const GRID_CONST p_args a)\n{\nconst I b_ = blockIdx.x;\n", PL_CG_THREADS);
+    pl_cg_head(w, PL_CG_THREADS, 0);
+    pl_cg_put(w, "const I b_ = blockIdx.x;\n");
     if (p->parts > 1) {
         (void)pl_cg_divider(w, p->parts); /* a.m[0] */
         pl_cg_put(w, "const I o_ = %s;\n",

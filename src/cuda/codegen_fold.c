@@ -1,14 +1,16 @@
 /* codegen_fold.c - partial results of a reduction to results.
  *
- * Partial results lie as [runs after][runs before][parts]; those of one result are strewn over
- * the runs that are reduced. y neighbours share a result, each takes every y-th partial in order,
- * then a tree over the y; y depends on how many there are. Results that other runs are folded for are other blocks
- * of the same kernel.
+ * Partial results lie as [runs before][parts][runs after]; those of one result are strewn over
+ * the runs that are reduced. Y threads share X results side by side (or X times four, where the results of a row
+ * of partial ones are neighbours in whole chunks, so that every sector is read for all of it): each takes every
+ * Y-th partial result in order, then a tree over the Y. X and Y come from how many there are and how they lie. Each
+ * reduction has blocks of its own in one kernel.
  */
 #include "cuda/codegen_int.h"
 
-#include <stdio.h>
 #include <string.h>
+
+enum { EACH = 8, LEAST_THREADS = 256, MOST_THREADS = 1024, MOST_OF_MOMENTS = 512 };
 
 typedef struct axes {
     int n;
@@ -16,25 +18,34 @@ typedef struct axes {
     int64_t total;
 } axes;
 
+/* Innermost first; an axis that goes on where the one before ends is part of it. */
+static void add_axis(axes *x, int64_t size, int64_t stride)
+{
+    int last = x->n - 1;
+    x->total *= size;
+    if (x->n && stride == x->stride[last] * x->size[last]) {
+        x->size[last] *= size;
+        return;
+    }
+    x->size[x->n] = size;
+    x->stride[x->n++] = stride;
+}
+
 /* The dims of the partial results, split into kept and folded ones. */
 static void split(const pl_cg_pass *p, const pl_cg_runs *r, uint32_t folded, axes *keep, axes *fold)
 {
-    int64_t before = p->parts, after = p->parts; /* strides: from here to the runs before, and after */
+    int64_t stride = 1;
     memset(keep, 0, sizeof *keep);
     memset(fold, 0, sizeof *fold);
     keep->total = fold->total = 1;
-    for (int d = 0; d < r->along; d++) after *= r->size[d];
-    for (int d = r->n - 1; d >= 0; d--) { /* innermost first */
-        int64_t size = d == r->along ? p->parts : r->size[d], *stride = d > r->along ? &after : &before;
-        axes *x = folded >> d & 1u ? fold : keep;
-        x->size[x->n] = size;
-        x->stride[x->n++] = d == r->along ? 1 : *stride;
-        x->total *= size;
-        if (d != r->along) *stride *= size;
+    for (int d = r->n - 1; d >= 0; d--) {
+        int64_t size = d == r->along ? p->parts : r->size[d];
+        add_axis(folded >> d & 1u ? fold : keep, size, stride);
+        stride *= size;
     }
 }
 
-/* "const I name = " the place of index `at` among the axes. */
+/* "I name = " the place of index `at` among the axes. */
 static void put_place(pl_cg *w, const axes *x, const char *at, const char *name)
 {
     pl_cg_put(w, "I %s = 0;\n{ I q_ = %s;\n", name, at);
@@ -51,25 +62,30 @@ static void put_place(pl_cg *w, const axes *x, const char *at, const char *name)
     pl_cg_put(w, "}\n");
 }
 
-static bool among(const pl_cg_sink *k, uint32_t folded)
-{
-    return k->kind == PL_FORM_REDUCE && k->folded == folded;
-}
-
-/* Of the sinks that fold the same runs. */
+/* The blocks of one sink. */
 typedef struct section {
-    uint32_t folded, tx, ty;
+    int sink, tx, ty, vec, unroll;
     axes keep, fold;
     int64_t blocks;
+    const char *acc, *op;
+    int bytes; /* of shared memory */
 } section;
 
-static section section_of(const pl_cg_pass *p, const pl_cg_runs *r, uint32_t folded)
+static section section_of(const pl_cg_pass *p, const pl_cg_runs *r, int s)
 {
-    section x = {.folded = folded};
-    split(p, r, folded, &x.keep, &x.fold);
-    x.ty = x.fold.total <= 8 ? 1 : x.fold.total <= 64 ? 8 : x.fold.total <= 512 ? 32 : 256;
-    x.tx = PL_CG_THREADS / x.ty;
-    x.blocks = pl_cg_ceil(x.keep.total, x.tx);
+    const pl_cg_sink *k = &p->sink[s];
+    pl_dtype d = p->instr[k->src].dtype;
+    section x = {.sink = s, .acc = pl_cg_acc(d, k->reduce), .op = pl_cg_fold(k->reduce)};
+    int one = (int)pl_cg_acc_bytes(d, k->reduce), most = r->moments ? MOST_OF_MOMENTS : MOST_THREADS;
+    split(p, r, k->folded, &x.keep, &x.fold);
+    bool beside = r->n && !(k->folded >> (r->n - 1) & 1u); /* neighbours in memory belong to other results */
+    x.vec = beside && r->size[r->n - 1] % 4 == 0 ? 4 : 1;
+    x.tx = !beside ? 1 : 8 / x.vec;
+    for (x.ty = 8; EACH * x.ty < x.fold.total && 2 * x.ty * x.tx <= most;) x.ty *= 2;
+    while (x.tx < 32 && x.tx * x.ty < LEAST_THREADS) x.tx *= 2;
+    x.unroll = (int)pl_cg_clamp(128 / (x.vec * one), 1, 8);
+    x.blocks = pl_cg_ceil(x.keep.total, x.tx * x.vec);
+    x.bytes = x.tx * x.ty / 32 * x.tx * x.vec * one;
     return x;
 }
 
@@ -77,83 +93,58 @@ static section section_of(const pl_cg_pass *p, const pl_cg_runs *r, uint32_t fol
  * together. */
 static void put_walk(pl_cg *w, const section *x)
 {
-    const pl_cg_pass *p = w->p;
-    pl_cg_put(w, "enum { U = 8 };\nfor (I f0_ = y_; f0_ < n_; f0_ += U * Y) {\n");
-    for (int s = 0; s < p->n_sink; s++)
-        if (among(&p->sink[s], x->folded))
-            pl_cg_put(w, "%s r%d[U];\n",
-                      pl_cg_acc(p->instr[p->sink[s].src].dtype, p->sink[s].reduce), s);
-    pl_cg_put(w, "_Pragma(\"unroll\") for (int u = 0; u < U; u++) {\n"
-                 "const I f_ = f0_ + u * Y;\nconst bool in_ = f_ < n_;\n");
-    put_place(w, &x->fold, "in_ ? f_ : f0_", "at_");
-    for (int s = 0; s < p->n_sink; s++)
-        if (among(&p->sink[s], x->folded)) pl_cg_put(w, "r%d[u] = A%d[base_ + at_];\n", s, s);
-    pl_cg_put(w, "}\n_Pragma(\"unroll\") for (int u = 0; u < U; u++) {\nif (f0_ + u * Y >= n_) break;\n");
-    for (int s = 0; s < p->n_sink; s++)
-        if (among(&p->sink[s], x->folded))
-            pl_cg_put(w, "t%d[0] = %s::op(t%d[0], r%d[u]);\n", s, pl_cg_fold(p->sink[s].reduce), s,
-                      s);
-    pl_cg_put(w, "}\n}\n");
+    pl_cg_put(w, "for (I f0_ = y_; f0_ < n_; f0_ += U * Y) {\np_vec<%s, V> r_[U];\n"
+                 "_Pragma(\"unroll\") for (int u = 0; u < U; u++) {\nconst I f_ = f0_ + u * Y;\n", x->acc);
+    put_place(w, &x->fold, "f_ < n_ ? f_ : f0_", "at_");
+    pl_cg_put(w, "r_[u] = *(const p_vec<%s, V> *)(A_ + at_);\n}\n", x->acc);
+    pl_cg_put(w, "_Pragma(\"unroll\") for (int u = 0; u < U; u++) {\nif (f0_ + u * Y >= n_) break;\n"
+                 "_Pragma(\"unroll\") for (int j = 0; j < V; j++) t_[j] = %s::op(t_[j], r_[u].x[j]);\n}\n}\n", x->op);
 }
 
 /* Blocks b_ = 0.. of a section. */
 static void put_section(pl_cg *w, const section *x)
 {
-    const pl_cg_pass *p = w->p;
+    const pl_cg_sink *k = &w->p->sink[x->sink];
     int n_keep = pl_cg_size(w, x->keep.total), n_fold = pl_cg_size(w, x->fold.total);
-    pl_cg_put(w, "enum { X = %u, Y = %u };\nconst I x_ = threadIdx.x / Y, y_ = threadIdx.x %% Y, k_ = b_ * X + x_;\n",
-              x->tx, x->ty);
-    pl_cg_put(w, "const bool on_ = k_ < a.s[%d];\nconst I n_ = on_ ? a.s[%d] : 0;\n", n_keep, n_fold);
+    pl_cg_put(w, "enum { X = %d, Y = %d, V = %d, U = %d };\nconst I x_ = threadIdx.x %% X, y_ = threadIdx.x / X, "
+                 "k_ = (b_ * X + x_) * V;\n", x->tx, x->ty, x->vec, x->unroll);
+    pl_cg_put(w, "const bool on_ = y_ < Y && k_ < a.s[%d];\nconst I n_ = on_ ? a.s[%d] : 0;\n", n_keep, n_fold);
     put_place(w, &x->keep, "on_ ? k_ : 0", "base_");
-    for (int s = 0; s < p->n_sink; s++) {
-        const pl_cg_sink *k = &p->sink[s];
-        if (!among(k, x->folded)) continue;
-        const char *acc = pl_cg_acc(p->instr[k->src].dtype, k->reduce);
-        pl_cg_put(w, "%s t%d[1] = {%s::none<%s>()};\nconst %s *const A%d = (const %s *)a.p[%d];\n",
-                  acc, s, pl_cg_fold(k->reduce), acc, acc, s, acc,
-                  pl_cg_pointer(w, PL_CODE_WORK, 0, k->partial, 16));
-    }
+    pl_cg_put(w, "%s t_[V];\n_Pragma(\"unroll\") for (int j = 0; j < V; j++) t_[j] = %s::none<%s>();\n", x->acc, x->op,
+              x->acc);
+    pl_cg_put(w, "const %s *const A_ = (const %s *)a.p[%d] + base_;\n", x->acc, x->acc,
+              pl_cg_pointer(w, PL_CODE_WORK, 0, k->partial, 16));
     put_walk(w, x);
-    for (int s = 0; s < p->n_sink; s++) {
-        if (!among(&p->sink[s], x->folded)) continue;
-        char val[24];
-        snprintf(val, sizeof val, "t%d[0]", s);
-        if (x->ty > 32)
-            pl_cg_put(w, "p_lanes<%s>(t%d, sm_, (int)threadIdx.x, (int)y_, Y, X);\n", pl_cg_fold(p->sink[s].reduce), s);
-        else
-            pl_cg_put(w, "t%d[0] = p_neighbours<%s, Y>(t%d[0]);\n", s, pl_cg_fold(p->sink[s].reduce), s);
-        pl_cg_put(w, "if (on_ && y_ == 0) {\n");
-        pl_cg_put_result(w, s, val, "k_");
-        pl_cg_put(w, "}\n");
-    }
+    pl_cg_put(w, "const %s v_ = p_across<%s, X, Y>(t_, sm_);\nconst I to_ = b_ * X * V + (I)threadIdx.x;\n"
+                 "if ((int)threadIdx.x < X * V && to_ < a.s[%d]) {\n", x->acc, x->op, n_keep);
+    pl_cg_put_result(w, x->sink, "v_", "to_");
+    pl_cg_put(w, "}\n");
 }
 
 pl_status pl_cg_folds(const pl_cg_pass *p, const pl_cg_runs *r, pl_arena *a, pl_code_kernel *out)
 {
     pl_cg *w = pl_cg_new(p, a);
-    if (!w) return PL_ERR_MEMORY;
-    size_t most = 0;
+    section *x = pl_arena_new(a, section, p->n_sink + 1);
+    if (!w || !x) return PL_ERR_MEMORY;
+    int n = 0, bytes = 0, threads = LEAST_THREADS;
     int64_t blocks = 0;
     for (int s = 0; s < p->n_sink; s++) {
-        const pl_cg_sink *k = &p->sink[s];
-        size_t one = pl_cg_acc_bytes(p->instr[k->src].dtype, k->reduce);
-        if (k->kind == PL_FORM_REDUCE && one > most) most = one;
+        if (p->sink[s].kind != PL_FORM_REDUCE) continue;
+        x[n] = section_of(p, r, s);
+        if (x[n].bytes > bytes) bytes = x[n].bytes;
+        if (x[n].tx * x[n].ty > threads) threads = x[n].tx * x[n].ty;
+        n++;
     }
-    pl_cg_put(w, "extern \"C\" __global__ void __launch_bounds__(%d) " PL_CODE_ENTRY
-                 "(const GRID_CONST p_args a)\n{\n__shared__ __align__(16) unsigned char sm_[%zu];\n", PL_CG_THREADS,
-              PL_CG_THREADS * most);
-    for (int s = 0; s < p->n_sink; s++) {
-        bool first = p->sink[s].kind == PL_FORM_REDUCE;
-        for (int i = 0; i < s; i++) first &= !among(&p->sink[i], p->sink[s].folded);
-        if (!first) continue;
-        section x = section_of(p, r, p->sink[s].folded);
+    pl_cg_head(w, threads, 1); /* all registers: what is under way needs them */
+    pl_cg_put(w, "__shared__ __align__(16) unsigned char sm_[%d];\n", bytes);
+    for (int i = 0; i < n; i++) {
         pl_cg_put(w, "if ((I)blockIdx.x >= a.s[%d] && (I)blockIdx.x < a.s[%d]) {\n", pl_cg_size(w, blocks),
-                  pl_cg_size(w, blocks + x.blocks));
+                  pl_cg_size(w, blocks + x[i].blocks));
         pl_cg_put(w, "const I b_ = (I)blockIdx.x - a.s[%d];\n", pl_cg_size(w, blocks));
-        put_section(w, &x);
+        put_section(w, &x[i]);
         pl_cg_put(w, "}\n");
-        blocks += x.blocks;
+        blocks += x[i].blocks;
     }
     pl_cg_put(w, "}\n");
-    return pl_cg_finish(w, (uint32_t)blocks, PL_CG_THREADS, 1, out);
+    return pl_cg_finish(w, (uint32_t)blocks, (uint32_t)threads, 1, out);
 }

@@ -57,11 +57,11 @@ static inline bool pl_cg_reduced(const pl_cg_runs *r, int i)
     return r->reduced >> i & 1u;
 }
 
-/* How columns are added up: y threads share one, parts of `part` rows are added up apart; all of it
- * from the sizes of the runs. */
+/* How columns are added up: y threads share one, parts are added up apart, `head` of `part` rows and then shorter ones
+ * of `tail`; all of it from the sizes of the runs. */
 typedef struct pl_cg_columns {
     int32_t tx, ty;
-    int64_t tiles, part, parts;
+    int64_t tiles, part, tail, head, parts;
 } pl_cg_columns;
 
 /* codegen_runs.c. lead: of pl_form_output. */
@@ -107,6 +107,7 @@ typedef struct pl_cg_pass {
     int32_t resident;       /* sheet: blocks that a processor is to hold at least; 0: as the compiler likes */
     int32_t tx, ty;         /* threads; a row: tx threads each, ty rows a block */
     int64_t parts, part;    /* pieces of inner (flat) or along (sheet), and their length */
+    int64_t head, tail;     /* columns: pieces of that length, and the length of those after them; head 0: all are */
     int64_t tiles;          /* sheet: columns of blocks */
     int32_t steps;          /* row: chunks of a thread, 0: not fixed in the text */
     bool wide, direct;      /* 64-bit indices; reductions have one part */
@@ -175,6 +176,9 @@ int pl_cg_pointer(pl_cg *w, pl_code_space space, uint32_t index, int64_t plus, u
 /* Text that is written twice has its arguments once: put back the counts of the first time. */
 typedef struct pl_cg_counts pl_cg_counts;
 void pl_cg_put(pl_cg *w, const char *fmt, ...) PL_PRINTF(2, 3);
+/* The kernel's head, up to its first bracket, and how it stands to the kernels before and after it. resident: blocks
+ * that a processor is to hold at least; 0: as the compiler likes. */
+void pl_cg_head(pl_cg *w, int threads, int resident);
 /* The finished kernel: prelude, argument struct, body. */
 pl_status pl_cg_finish(pl_cg *w, uint32_t grid, uint32_t block_x, uint32_t block_y,
                        pl_code_kernel *out) PL_MUST_USE;
@@ -255,6 +259,9 @@ void pl_cg_load(pl_cg *w, int k, const char *to, const char *base);
 /* Whether some used ramp needs coordinates of single elements of the inner set. */
 bool pl_cg_inner_ramps(const pl_cg_pass *p);
 
+/* Declares lo_ and hi_, the rows of part part_ of A_. */
+void pl_cg_part(pl_cg *w);
+
 /* codegen_step.c: what flat and sheet share. lvl: per instruction 0 (once a thread), 1 (once a
  * segment), 2 (every step) or -1; b<k>, the offsets of operands at the thread's start, are in
  * scope. */
@@ -264,8 +271,8 @@ void pl_cg_accumulators(pl_cg *w);
 pl_status pl_cg_find_pair(const pl_cg_pass *p, const int *dep, pl_arena *a, pl_cg_pair *out) PL_MUST_USE;
 /* U chunks. `index` declares the indices of chunk u, and z_, its place in the dense space. */
 void pl_cg_step(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w));
-/* Combines accumulators over the block and leaves results, or partial results: to_ says which of a column's these
- * are, first_ is the block's first column. */
+/* Combines accumulators over the block and leaves them at to_: results, or partial results. Where a column has no
+ * more than PL_CG_FEW_LANES threads, to_ is the place of the block's first column. */
 enum { PL_CG_FEW_LANES = 32 };
 pl_status pl_cg_totals(pl_cg *w) PL_MUST_USE;
 void pl_cg_put_result(pl_cg *w, int sink, const char *value, const char *index);

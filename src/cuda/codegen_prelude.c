@@ -25,7 +25,8 @@ const char pl_cg_prelude[] =
 /* Exact for numerators below 2^31. */
 "DEV int p_quot(int n, p_by v) { return (int)((__umulhi((unsigned)n, v.m) + (unsigned)n) >> v.s); }\n"
 "DEV p_i64 p_quot(p_i64 n, p_by v) { return n / v.d; }\n"
-"template <class T, int N> struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N) p_vec { T x[N]; };\n"
+"DEV constexpr p_size p_whole(p_size bytes, p_size one) { return bytes % 16 == 0 ? 16 : bytes & bytes - 1 ? one : bytes; }\n"
+"template <class T, int N> struct alignas(p_whole(sizeof(T) * N, alignof(T))) p_vec { T x[N]; };\n"
 /* V bytes, in words where they fill them: a comparison of all with one value is then a step for
  * four and a step for each. */
 "template <int V, bool W = V % 4 == 0> struct alignas(V) p_bytes {\n"
@@ -52,6 +53,21 @@ const char pl_cg_prelude[] =
 "{\n"
 "#if defined(__CUDACC__) && __CUDA_ARCH__ >= 800\n"
 "    asm volatile(\"cp.async.wait_all;\" ::: \"memory\");\n"
+"#endif\n"
+"}\n"
+
+/* ---- kernels that begin before the one before them ends: it says that all its blocks have begun, they wait until all
+ * that it wrote is there ---- */
+"DEV void p_begun()\n"
+"{\n"
+"#if defined(__CUDACC__) && __CUDA_ARCH__ >= 900\n"
+"    asm volatile(\"griddepcontrol.launch_dependents;\" ::: \"memory\");\n"
+"#endif\n"
+"}\n"
+"DEV void p_after()\n"
+"{\n"
+"#if defined(__CUDACC__) && __CUDA_ARCH__ >= 900\n"
+"    asm volatile(\"griddepcontrol.wait;\" ::: \"memory\");\n"
 "#endif\n"
 "}\n"
 
@@ -341,13 +357,6 @@ const char pl_cg_prelude[] =
 "            if (lane < d && lane + d < lanes) v[j] = F::op(v[j], o);\n"
 "        }\n"
 "}\n"
-/* One value of each of Y neighbours of a warp, as that tree; the first has the result. */
-"template <class F, int Y, class T> DEV T p_neighbours(T v)\n"
-"{\n"
-"#pragma unroll\n"
-"    for (int d = Y / 2; d > 0; d /= 2) v = F::op(v, p_down(0xffffffffu, v, d));\n"
-"    return v;\n"
-"}\n"
 /* V values of one thread into one, as a tree. */
 "template <class F, int V, class T> DEV T p_within(T (&v)[V])\n"
 "{\n"
@@ -372,6 +381,23 @@ const char pl_cg_prelude[] =
 "    for (int k = 0; k < L; k++) v[k] = s[k * step];\n"
 "    p_halve<F, (L > 16 ? 16 : L > 8 ? 8 : L > 4 ? 4 : L > 2 ? 2 : 1)>(v);\n"
 "    return v[0];\n"
+"}\n"
+/* V values of each of Y lanes, X of which stand side by side: lanes of a warp as a tree, then the warps as one.
+ * Thread c < X * V gets the result of column c. Threads after the first X * Y come along for the barrier. */
+"template <class F, int X, int Y, int V, class T> DEV T p_across(T (&v)[V], void *shared)\n"
+"{\n"
+"    T *s = (T *)shared;\n"
+"    const int thread = threadIdx.x, x = thread % 32;\n"
+"#pragma unroll\n"
+"    for (int d = 16; d >= X; d /= 2)\n"
+"#pragma unroll\n"
+"        for (int j = 0; j < V; j++) v[j] = F::op(v[j], p_down(0xffffffffu, v[j], d));\n"
+"    if (thread < X * Y && x < X)\n"
+"#pragma unroll\n"
+"        for (int j = 0; j < V; j++) s[(thread / 32 * X + x) * V + j] = v[j];\n"
+"    __syncthreads();\n"
+"    if (thread >= X * V) return v[0];\n"
+"    return p_tree<F, X * Y / 32>(s + thread, X * V);\n"
 "}\n"
 /* One value of each of T neighbours of a warp: every one of them gets the result. */
 "template <class F, int T, class V> DEV V p_row(V v)\n"

@@ -525,9 +525,7 @@ static void put_head(pl_cg *w, const pl_cg_stages *t)
     enum { TWO_BLOCKS = 100, MUCH = 32 << 10 }; /* registers; bytes under way with which one block will do */
     const pl_cg_pass *p = w->p;
     int rows = pl_cg_size(w, p->size[PL_CG_OUTER]), n = pl_cg_size(w, p->size[PL_CG_INNER]);
-    pl_cg_put(w, "extern \"C\" __global__ void __launch_bounds__(%d%s) " PL_CODE_ENTRY
-                 "(const GRID_CONST p_args a)\n{\n", p->tx * p->ty,
-              p->columns && t->shared < MUCH && registers(t) <= TWO_BLOCKS ? ", 2" : "");
+    pl_cg_head(w, p->tx * p->ty, p->columns && t->shared < MUCH && registers(t) <= TWO_BLOCKS ? 2 : 0);
     pl_cg_put(w, "enum { V = %d, T = %d, STEPS = %d };\n", p->vec, p->tx,
               p->steps ? p->steps : 1);
     pl_cg_put(w, "const I N_ = a.s[%d], t_ = threadIdx.x %% T;\nconst float inv_ = a.f[%d];\n", n,

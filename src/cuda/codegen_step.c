@@ -301,21 +301,17 @@ void pl_cg_put_result(pl_cg *w, int s, const char *val, const char *index)
     }
 }
 
-/* Sums of sink s in column `col` of the inner set: a partial result, or the results of all that have the same. The
- * partial results of a column lie together, so that its fold reads them one after the other. */
-static void leave(pl_cg *w, int s, const char *val, const char *col)
+/* Sums of sink s, and the results of those that have the same. */
+static void leave(pl_cg *w, int s, const char *val, const char *index)
 {
     const pl_cg_pass *p = w->p;
     const pl_cg_sink *k = &p->sink[s];
-    char index[64];
     if (!p->direct) {
         const char *acc = pl_cg_acc(p->instr[k->src].dtype, k->reduce);
-        pl_cg_put(w, "((%s *)a.p[%d])[(%s) * a.s[%d] + to_] = %s;\n", acc,
-                  pl_cg_pointer(w, PL_CODE_WORK, 0, k->partial, 16), col,
-                  pl_cg_size(w, p->size[PL_CG_OUTER] * p->parts), val);
+        pl_cg_put(w, "((%s *)a.p[%d])[%s] = %s;\n", acc,
+                  pl_cg_pointer(w, PL_CODE_WORK, 0, k->partial, 16), index, val);
         return;
     }
-    snprintf(index, sizeof index, p->shape == PL_CG_SHEET ? "o_ * N_ + %s" : "o_", col);
     for (int i = s; i < p->n_sink; i++)
         if (pl_cg_twin(p, i) == s && p->sink[i].kind == PL_FORM_REDUCE) pl_cg_put_result(w, i, val, index);
 }
@@ -358,12 +354,12 @@ static void one_total(pl_cg *w, int s)
                      "(int)threadIdx.y, (int)blockDim.y, (int)blockDim.x);\n", fold);
         pl_cg_put(w, "if (on_ && threadIdx.y == 0)\n"
                      "_Pragma(\"unroll\") for (int j = 0; j < V; j++) {\n");
-        leave(w, s, "t[j]", "e_ + j");
+        leave(w, s, "t[j]", "to_ + j");
     } else {
         pl_cg_put(w, "%s t1[1] = {p_within<%s>(t)};\n", acc, fold);
         pl_cg_put(w, "p_lanes<%s>(t1, sm_, (int)threadIdx.x, (int)threadIdx.x, "
                      "(int)blockDim.x, 1);\nif (threadIdx.x == 0) {\n", fold);
-        leave(w, s, "t1[0]", "0");
+        leave(w, s, "t1[0]", "to_");
     }
     pl_cg_put(w, "}\n}\n");
 }
@@ -398,7 +394,7 @@ static void put_columns(pl_cg *w, const int *at, int lo, int hi)
         pl_cg_put(w, "if (c_ < %d && tile_ * %d + c_ < N_) {\n", cols, cols);
         pl_cg_put(w, "const %s v_ = p_tree<%s, %d>((const %s *)(sm_ + %d) + c_, %d);\n", acc,
                   pl_cg_fold(k->reduce), p->ty, acc, at[s], cols);
-        leave(w, s, "v_", "first_ + c_");
+        leave(w, s, "v_", "to_ + c_");
         pl_cg_put(w, "}\n}\n");
         from = (from + cols) % threads;
     }

@@ -97,6 +97,15 @@ int pl_cg_pointer(pl_cg *w, pl_code_space space, uint32_t index, int64_t plus, u
     return i;
 }
 
+/* ---- the head --------------------------------------------------------------------------- */
+
+void pl_cg_head(pl_cg *w, int threads, int resident)
+{
+    pl_cg_put(w, "extern \"C\" __global__ void __launch_bounds__(%d", threads);
+    if (resident) pl_cg_put(w, ", %d", resident);
+    pl_cg_put(w, ") " PL_CODE_ENTRY "(const GRID_CONST p_args a)\n{\np_begun();\np_after();\n");
+}
+
 /* ---- the finished kernel ---------------------------------------------------------------- */
 
 typedef struct layout {

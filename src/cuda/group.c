@@ -82,6 +82,10 @@ pl_status pl_cuda_group_prepare(const pl_graph *g, const pl_unit *u, void **prep
     return PL_OK;
 }
 
+/* Cards that can start a kernel while the one before it ends: a fold's blocks are there by the time all partial results
+ * are, and wait for those themselves (codegen_prelude.c). What the first kernel of a group follows is not known here. */
+enum { OVERLAP_ARCH = 90 };
+
 static pl_status launch(const group *k, uint32_t i, const pl_call *c)
 {
     const pl_code_kernel *x = &k->code.kernel[i];
@@ -91,9 +95,13 @@ static pl_status launch(const group *k, uint32_t i, const pl_call *c)
     PL_FAIL_IF(!fn, PL_ERR_DEVICE, "a group runs before its kernels are compiled");
     PL_FAIL_IF(!pl_code_bind(x, c->in, c->out, c->work, args), PL_ERR_DEVICE,
                "an operand of a group is aligned less than its type and view say");
+    cudaLaunchAttribute early = {.id = cudaLaunchAttributeProgrammaticStreamSerialization,
+                                 .val.programmaticStreamSerializationAllowed = 1};
     cudaLaunchConfig_t how = {.gridDim = {x->grid, 1, 1},
                               .blockDim = {x->block_x, x->block_y, 1},
-                              .stream = pl_cuda_stream()};
+                              .stream = pl_cuda_stream(),
+                              .attrs = &early,
+                              .numAttrs = i > 0 && pl_cuda_card_get()->arch >= OVERLAP_ARCH};
     PL_CUDA(cudaLaunchKernelExC(&how, (const void *)fn, list));
     return PL_OK;
 }

@@ -134,6 +134,14 @@ static pl_status measure(pl_fit *f, candidate *c)
     return rc;
 }
 
+/* What a search came to once it was asked to stop is no answer. */
+static pl_status look_at_stop(const pl_fit *f)
+{
+    const volatile int *stop = f->base->opts->stop;
+    PL_FAIL_IF(stop && *stop, PL_ERR_STOPPED, "planning was stopped");
+    return PL_OK;
+}
+
 /* Asks the core what `want` says. *found is NULL when it has no plan. The answer depends on the
  * question only; it is kept, and the same question is not asked twice. */
 static pl_status ask_core(pl_fit *f, const candidate *want, candidate **found)
@@ -146,6 +154,7 @@ static pl_status ask_core(pl_fit *f, const candidate *want, candidate **found)
     o.seed = f->base->opts->seed + 1;
     o.pool = &pool;
     o.n_pool = pool->n > 0;
+    o.stop = f->base->opts->stop;
     o.off = PL_REMAT_NO_EXACT | PL_REMAT_NO_MINIMUM;
     if (want->from) o.off |= PL_REMAT_NO_CHAIN | PL_REMAT_NO_SIM;
     if (want->alone) o.off |= PL_REMAT_NO_CHOICE | PL_REMAT_NO_FILL;
@@ -159,7 +168,11 @@ static pl_status ask_core(pl_fit *f, const candidate *want, candidate **found)
     }
     if (f->n_cand == MAX_CANDIDATES) return PL_OK;
     f->n_asked++;
-    pl_status rc = pl_remat_solve(&f->core, &o, &c.plan);
+    pl_status rc = pl_remat_solve(&f->core, &o, &c.plan), stopped = look_at_stop(f);
+    if (stopped != PL_OK) {
+        if (rc == PL_OK) pl_remat_plan_free(c.plan);
+        return stopped;
+    }
     if (rc == PL_ERR_FIT) return PL_OK;
     PL_TRY(rc);
     if (c.from && c.plan->cost_ns == f->cand[c.from - 1].plan->cost_ns) { /* nothing to fill */
@@ -183,6 +196,7 @@ static pl_status pack_candidate(pl_fit *f, const candidate *c, uint64_t enough, 
     if (rc == PL_OK) rc = new_fitted(f->base, list, c->plan->n, enough, NULL, &t);
     pl_arena_release(&mem);
     if (rc == PL_OK) rc = pl_plan_check(t->x->g, t->x->units, &t->opts, t->plan);
+    if (rc == PL_OK) rc = look_at_stop(f);
     if (rc != PL_OK) pl_fitted_free(t);
     else *out = t;
     return rc;
@@ -209,11 +223,15 @@ static pl_status go_down(pl_fit *f, bool *any)
     pl_remat_opts o = PL_REMAT_OPTS_INIT;
     pl_remat_plan *plan;
     o.effort = 0;
+    o.stop = f->base->opts->stop;
     o.off = PL_REMAT_NO_EXACT;
     if (!f->down) PL_TRY(pl_remat_descent_new(&f->core, &o, &f->down));
     uint64_t asked = f->way.asked;
     f->n_asked++;
     PL_TRY(pl_remat_descend(f->down, &asked, &plan));
+    pl_status stopped = look_at_stop(f);
+    if (stopped != PL_OK) pl_remat_plan_free(plan);
+    PL_TRY(stopped);
     *any = plan != NULL;
     if (!plan) return PL_OK;
     pl_remat_plan_free(f->way.plan);

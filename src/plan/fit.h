@@ -42,7 +42,7 @@ pl_status pl_fit_minimum(pl_fit *f, uint64_t enough, uint64_t *arena_bytes) PL_M
 /* Whether what pl_fit_minimum tells is the smallest and not just enough. */
 bool pl_fit_knows_minimum(const pl_fit *f);
 /* The cheapest plan found whose arena is at most the budget. PL_ERR_FIT: below the bound the
- * message is a proof and names the unit; else it tells the minimum. `effort` is time for search
+ * message is a proof and names the unit; else it tells the minimum. PL_ERR_STOPPED once opts->stop says so, here and above. `effort` is time for search
  * after the first plan, in nanoseconds, about. */
 pl_status pl_fit_solve(pl_fit *f, uint64_t arena_budget, uint64_t effort,
                        pl_fitted **out) PL_MUST_USE;

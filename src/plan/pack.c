@@ -53,6 +53,7 @@ bool pl__pack_spend(pl__pack_effort *e, uint64_t units)
 {
     bool enough = units < e->left;
     e->left = enough ? e->left - units : 0;
+    if (e->stop && *e->stop) e->left = 0;
     if (enough && e->deadline_ns && pl_sys_now_ns() > e->deadline_ns) e->left = 0;
     return e->left > 0;
 }
@@ -279,7 +280,7 @@ static void leaf_take(packing *k, piece *p, const pl__pack_leaf *leaf, int64_t u
 /* Takes part of the effort for one solver; give_back returns what that one left. */
 static pl__pack_effort take(pl__pack_effort *e, uint64_t units)
 {
-    pl__pack_effort part = {units, e->deadline_ns};
+    pl__pack_effort part = {units, e->deadline_ns, e->stop};
     e->left -= units;
     return part;
 }
@@ -392,6 +393,7 @@ pl_status pl_pack(pl_pack_buf *bufs, size_t n, const pl_pack_opts *opts, uint64_
     packing k = {.opts = opts ? opts : &defaults};
     uint64_t bound = 0;
     k.effort.left = k.opts->work;
+    k.effort.stop = k.opts->stop;
     if (k.opts->time_limit_s > 0)
         k.effort.deadline_ns = pl_sys_now_ns() + (uint64_t)(k.opts->time_limit_s * 1e9);
     pl_status rc = pl_pack_bound(bufs, n, k.opts->align, &bound);

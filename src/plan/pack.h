@@ -37,11 +37,13 @@ typedef struct pl_pack_opts {
     double time_limit_s; /* safety net; 0: none */
     uint64_t seed;
     uint32_t off; /* enum pl_pack_off */
+    const volatile int *stop; /* ends the search soon after it is no longer 0; NULL: nothing does */
 } pl_pack_opts;
 
 #define PL_PACK_OPTS_INIT                                                                      \
  {                                                                                             \
-  .align = 64, .target = 0, .work = 2200000000u, .time_limit_s = 30.0, .seed = 1, .off = 0     \
+  .align = 64, .target = 0, .work = 2200000000u, .time_limit_s = 30.0, .seed = 1, .off = 0,    \
+  .stop = NULL                                                                                 \
  }
 
 /* Writes every offset and the height of the arena. opts may be NULL. On failure (memory, sizes

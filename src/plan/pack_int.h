@@ -10,6 +10,7 @@
 typedef struct pl__pack_effort {
     uint64_t left;
     uint64_t deadline_ns; /* 0: none */
+    const volatile int *stop;
 } pl__pack_effort;
 
 /* False when the effort is used up or the deadline has passed. */

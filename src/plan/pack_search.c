@@ -486,7 +486,7 @@ static void bisect(dfs *d, pl__pack_leaf *leaf, pl__pack_effort *e)
         uint64_t share = e->left / parts;
         while (lo < leaf->height && e->left && d->status == PL_OK) {
             int64_t mid = lo + (leaf->height - 1 - lo) / 2;
-            pl__pack_effort f = {share < e->left ? share : e->left, e->deadline_ns};
+            pl__pack_effort f = {share < e->left ? share : e->left, e->deadline_ns, e->stop};
             uint64_t before = f.left;
             if (try_height(d, leaf, mid, &f) != FOUND) lo = mid + 1;
             if (!pl__pack_spend(e, before - f.left)) return;

@@ -258,7 +258,8 @@ static pl_status pack(const pl_plan_opts *o, pl_pack_buf *b, pl_plan *p)
         uint64_t work, per_mille;
     } round[] = {{0, 0}, {200000000, 1}, {1500000000, 1}};
     pl_pack_opts po = PL_PACK_OPTS_INIT;
-    po.time_limit_s = o->seconds > 0 ? o->seconds : 5;
+    po.time_limit_s = o->seconds;
+    po.stop = o->stop;
     p->arena_bytes = UINT64_MAX;
     for (int r = 0; r < 3; r++) {
         uint64_t good = p->live_bound + p->live_bound / 1000 * round[r].per_mille, height;

@@ -95,8 +95,9 @@ typedef struct pl_plan_opts {
     /* The order, given: ids of all units that are no views. NULL: it is searched for. */
     const uint32_t *fixed_order;
     uint64_t seed;
-    double seconds; /* limit of the offset search; 0 = default */
+    double seconds; /* the clock ends the offset search, too: not the same plan everywhere; 0: its work alone does */
     uint64_t enough; /* an arena of at most this many bytes ends it */
+    const volatile int *stop; /* ends it soon after it is no longer 0; NULL: nothing does */
 } pl_plan_opts;
 
 pl_status pl_plan_make(const pl_graph *g, const pl_units *units, const pl_plan_opts *o,

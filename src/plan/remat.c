@@ -249,7 +249,7 @@ pl_status pl_remat_bound(const pl_remat_problem *p, uint64_t *bytes, uint32_t *o
 /* ---- competition ------------------------------------------------------------------------ */
 bool pl__remat_late(const pl__remat_best *b)
 {
-    return b->deadline_ns && pl_sys_now_ns() > b->deadline_ns;
+    return pl__remat_stopped(b) || (b->deadline_ns && pl_sys_now_ns() > b->deadline_ns);
 }
 
 pl_status pl__remat_offer(pl__remat_best *b, const uint32_t *op, uint32_t n,
@@ -298,7 +298,7 @@ pl_status pl__remat_compete(pl__remat_best *b)
     if (b->optimal) return PL_OK;
     PL_TRY(offer_pool(b));
     if (!(b->opts->off & PL_REMAT_NO_CHAIN)) PL_TRY(pl__remat_chain(b));
-    return b->opts->off & PL_REMAT_NO_SIM ? PL_OK : pl__remat_simulate(b);
+    return b->opts->off & PL_REMAT_NO_SIM || pl__remat_stopped(b) ? PL_OK : pl__remat_simulate(b);
 }
 
 pl_status pl__remat_best_init(pl__remat_best *b, const pl__remat *m, const pl_remat_opts *opts)

@@ -86,6 +86,7 @@ typedef struct pl_remat_opts {
      * a plan made for a smaller budget is never lost. */
     const pl_remat_plan *const *pool;
     uint32_t n_pool;
+    const volatile int *stop; /* ends the search soon after it is no longer 0; what comes back then is not to be used */
 } pl_remat_opts;
 
 /* A search that keeps the whole within 0.2 s at 500 ops and 2 s at 3,000 on one core. */
@@ -94,7 +95,7 @@ typedef struct pl_remat_opts {
 #define PL_REMAT_OPTS_INIT                                                                     \
  {                                                                                             \
   .budget_bytes = UINT64_MAX, .effort = PL_REMAT_EFFORT_AUTO, .time_limit_s = 0, .seed = 1,     \
-  .off = 0, .pool = NULL, .n_pool = 0                                                          \
+  .off = 0, .pool = NULL, .n_pool = 0, .stop = NULL                                            \
  }
 
 /* A plan within the budget, as cheap as it could be found. PL_ERR_FIT when there is none: the

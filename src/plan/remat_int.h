@@ -5,6 +5,7 @@
  *   remat_seq.c     sequences: exact peak, unread work deleted
  *   remat_fill.c    sequences: recomputation undone where room is left
  *   remat_sim.c     the eviction simulator
+ *   remat_score.c   what it drops next
  *   remat_heap.c    its candidates, the least first
  *   remat_search.c  its grid of settings and the search over its weights
  *   remat_chain.c   the dynamic program over cut points
@@ -133,6 +134,11 @@ pl_status pl__remat_hand_out(const pl__remat *m, const pl__remat_seq *s, pl_rema
 pl_status pl__remat_offer(pl__remat_best *b, const uint32_t *op, uint32_t n,
                           const char *strategy, bool *better) PL_MUST_USE;
 bool pl__remat_late(const pl__remat_best *b);
+/* The caller wants no answer any more. */
+static inline bool pl__remat_stopped(const pl__remat_best *b)
+{
+    return b->opts->stop && *b->opts->stop;
+}
 
 /* The simulator over its grid of settings, the exact search, then the one over weights. */
 pl_status pl__remat_simulate(pl__remat_best *b) PL_MUST_USE;

@@ -172,6 +172,7 @@ static pl_status run_settings(pl__remat_best *b, lanes *l, starts *st)
     for (uint32_t i = 0, few; i < n && !(b->seq.n && pl__remat_late(b)); i += few) {
         uint64_t work = lanes_work(l), ops = b->m->n_ops;
         few = n - i < l->n ? n - i : l->n;
+        if (pl__remat_stopped(b)) break;
         if (b->seq.n ? b->any : i >= N_FEW && work > FAIL_UNITS * ops) break;
         if (i >= N_FIRST && work > GRID_UNITS * ops) break;
         PL_TRY(run_few(b, l, i, few, st));

@@ -13,11 +13,9 @@
  * while there is room: they may save work when something made from them is dropped.
  *
  * What makes it fast:
- *   - The two walks behind a score (up over dropped ancestors, down over dropped descendants)
- *     are cached; a drop or a recomputation marks dirty just those it can have changed.
+ *   - Scores are cached, see remat_score.c.
  *   - A storage is "settled" when neither an op to come nor any recomputation can want it again.
  *     Settled storages are dropped at once and never walked over.
- *   - Candidates lie in a heap by what their score is at least, so that few are looked at for a drop.
  *   - Small storages (below budget / 10^4) are candidates only when nothing else is left.
  *   - The state is one block of memory. Checkpoints of it are taken along the way, so a run
  *     with other weights starts at the last one which those weights cannot have changed.
@@ -30,76 +28,11 @@
 #include <string.h>
 
 #include "base/sys.h"
-#include "plan/remat_heap.h"
-#include "plan/remat_int.h"
+#include "plan/remat_sim.h"
 
 enum {
-    N_MARKS = 24,     /* checkpoints along the order */
-    MAX_BREAKS = 64,  /* locks given up for one op of the order */
-    MAX_DOWN = 400,   /* dropped descendants looked at: near ones tell enough */
-    LONG_RUN = 8,     /* a run of more than this many instructions an op has failed */
-    /* What a cached walk may have missed. "More": only drops, so that the true score is at least
-     * the cached one; "less": something came back, and it may be lower. */
-    UP_MORE = 1,
-    UP_LESS = 2,
-    DOWN_MORE = 4,
-    DOWN_LESS = 8,
-    ALL_DIRTY = UP_LESS | DOWN_LESS,
-};
-#define NEVER UINT32_MAX
-
-/* The part of the state that a checkpoint saves: pointers into one block. */
-typedef struct state {
-    uint64_t alive;
-    double cost;
-    uint32_t n_seq, n_cand, pos;
-    uint8_t *have;      /* of each value: there */
-    uint8_t *settled;   /* of each root: never wanted again */
-    uint8_t *dirty;     /* of each root */
-    uint32_t *use;      /* of each root: index of its next use in the model's list */
-    uint32_t *next;     /* of each root: op of the next use, dropped descendants included */
-    uint32_t *cand;     /* roots that may be dropped, in no order */
-    uint32_t *cand_at;  /* of each root: its place in cand, or NONE */
-    uint16_t *drops;    /* of each root: dropped while wanted */
-    float *up, *down;   /* of each root: cost of dropped ancestors and itself; descendants */
-} state;
-
-struct pl__remat_sim {
-    const pl__remat *m;
-    pl__remat_setting set;
-    uint64_t budget;   /* of this run */
-    uint64_t least;    /* smaller storages are no candidates at first */
-    double cost_limit;
-    uint64_t work;
-    state st;
-    uint8_t *block; /* st's arrays */
-    size_t block_bytes;
-    bool marks;       /* checkpoints are taken: this run is to be run again with other weights */
-    uint32_t n_marks;
-    state mark[N_MARKS];
-    uint8_t *mark_block[N_MARKS];
-    float *weight;       /* of each root */
-    float *by_size;      /* of each root: bytes^-B */
-    float size_power;    /* that by_size was made for */
-    float *own;          /* of each root: cost of its op, infinite if it cannot run again */
-    uint32_t *lock;      /* of each root: serial of the last locking that had it */
-    uint32_t locking;
-    uint8_t *evictable;  /* of each root */
-    uint32_t *walk_root, *walk_op; /* serial of the last walk that saw it */
-    uint32_t walk;
-    uint32_t *stack;     /* of roots, for walks */
-    uint32_t *frames;    /* ops under way, each waiting for the one above it */
-    uint32_t n_frames;
-    uint32_t *first_drop; /* of each root: order position of its first drop in the last run */
-    /* Candidates by what their score is at least: large ones, small ones. Those whose score may have
-     * fallen wait in `touched` for a new number. */
-    pl__remat_heap heap[2];
-    uint32_t *touched, n_touched, *held;
-    uint8_t *is_touched; /* of each root */
-    pl__remat_seq seq;
-    uint32_t breaks;
-    uint16_t *kept_drops; /* of the last successful run */
-    pl_arena arena;
+    MAX_BREAKS = 64, /* locks given up for one op of the order */
+    LONG_RUN = 8,    /* a run of more than this many instructions an op has failed */
 };
 
 /* ---- state ------------------------------------------------------------------------------ */
@@ -110,7 +43,7 @@ static void *carve(uint8_t **at, size_t bytes)
     return p;
 }
 
-static void lay_out(state *st, uint8_t *block, uint32_t n)
+static void lay_out(pl__sim_state *st, uint8_t *block, uint32_t n)
 {
     uint8_t *at = block;
     st->up = carve(&at, n * sizeof(float));
@@ -125,7 +58,7 @@ static void lay_out(state *st, uint8_t *block, uint32_t n)
     st->dirty = carve(&at, n);
 }
 
-static void save_state(state *to, uint8_t *to_block, const state *from, const uint8_t *block,
+static void save_state(pl__sim_state *to, uint8_t *to_block, const pl__sim_state *from, const uint8_t *block,
                        size_t bytes, uint32_t n)
 {
     *to = *from;
@@ -203,171 +136,13 @@ const uint16_t *pl__remat_sim_drops(const pl__remat_sim *s)
     return s->kept_drops;
 }
 
-/* ---- walks ------------------------------------------------------------------------------ */
-
-/* Op of the next use of root r at or after the current op. */
-static uint32_t next_use(const pl__remat_sim *s, uint32_t r)
-{
-    const pl__remat_list *uses = &s->m->uses;
-    uint32_t i = s->st.use[r], end = uses->at[r + 1];
-    while (i < end && uses->item[i] < s->st.pos) i++;
-    s->st.use[r] = i;
-    return i < end ? uses->item[i] : NEVER;
-}
-
-/* Computed at least once, not there, and perhaps wanted again. */
-static bool is_dropped(const pl__remat_sim *s, uint32_t r)
-{
-    uint32_t w = s->m->writer[r];
-    return !s->st.have[r] && !s->st.settled[r] && (w == PL_REMAT_NONE || w < s->st.pos);
-}
-
-/* Cost of computing r again now: its op and those of its dropped ancestors. */
-static float walk_up(pl__remat_sim *s, uint32_t r)
-{
-    const pl__remat *m = s->m;
-    uint32_t n = 0, walk = ++s->walk;
-    double cost = 0;
-    uint32_t op = m->writer[r];
-    if (op == PL_REMAT_NONE || m->once[op]) return INFINITY;
-    s->walk_op[op] = walk;
-    s->stack[n++] = op;
-    while (n) {
-        op = s->stack[--n];
-        cost += m->cost[op];
-        s->work += 6;
-        for (uint32_t i = m->needs.at[op]; i < m->needs.at[op + 1]; i++) {
-            uint32_t q = m->needs.item[i];
-            if (s->st.have[q]) continue;
-            uint32_t w = m->writer[q];
-            if (w == PL_REMAT_NONE || m->once[w]) return INFINITY;
-            if (s->walk_op[w] == walk) continue;
-            s->walk_op[w] = walk;
-            s->stack[n++] = w;
-        }
-    }
-    return (float)cost;
-}
-
-/* Next use of r through dropped descendants, and their cost. */
-static void walk_down(pl__remat_sim *s, uint32_t r)
-{
-    const pl__remat *m = s->m;
-    uint32_t n = 0, walk = ++s->walk, next = next_use(s, r), steps = 0;
-    double cost = 0;
-    s->stack[n++] = r;
-    s->walk_root[r] = walk;
-    while (n && steps++ < MAX_DOWN) {
-        uint32_t q = s->stack[--n];
-        s->work += 6;
-        for (uint32_t i = m->feeds.at[q]; i < m->feeds.at[q + 1]; i++) {
-            uint32_t d = m->feeds.item[i];
-            if (m->writer[d] > s->st.pos) break; /* nothing from here on has been computed */
-            s->work++;
-            if (s->walk_root[d] == walk || !is_dropped(s, d)) continue;
-            s->walk_root[d] = walk;
-            s->stack[n++] = d;
-            uint32_t at = next_use(s, d);
-            if (at == NEVER) continue;
-            if (at < next) next = at;
-            cost += m->cost[m->writer[d]];
-        }
-    }
-    s->st.next[r] = next;
-    s->st.down[r] = (float)cost;
-}
-
-static void touch(pl__remat_sim *s, uint32_t r)
-{
-    if (s->is_touched[r] || s->st.cand_at[r] == PL_REMAT_NONE) return;
-    s->is_touched[r] = 1;
-    s->touched[s->n_touched++] = r;
-}
-
-/* The part of mark_dirty that looks at what was made from r. Pointers and counters are local: the compiler must take
- * every byte that is written for one that changes them. */
-static uint64_t mark_below(pl__remat_sim *s, uint32_t r, bool gone)
-{
-    const uint32_t *at = s->m->feeds.at, *item = s->m->feeds.item, *writer = s->m->writer;
-    const uint8_t *have = s->st.have, *settled = s->st.settled;
-    uint32_t *seen = s->walk_root, *stack = s->stack;
-    uint8_t *dirty = s->st.dirty, up = gone ? UP_MORE : UP_LESS;
-    uint32_t n = 0, walk = s->walk, pos = s->st.pos;
-    uint64_t work = 0;
-    stack[n++] = r;
-    while (n) {
-        uint32_t q = stack[--n], end = at[q + 1];
-        for (uint32_t i = at[q]; i < end; i++) {
-            uint32_t d = item[i], w = writer[d];
-            if (w > pos) break; /* nothing from here on has been computed */
-            work++;
-            if (seen[d] == walk) continue;
-            seen[d] = walk;
-            if (have[d]) {
-                dirty[d] |= up;
-                if (!gone) touch(s, d);
-            } else if (!settled[d] && w < pos) {
-                stack[n++] = d;
-            }
-        }
-    }
-    return work;
-}
-
-static uint64_t mark_above(pl__remat_sim *s, uint32_t r, bool gone)
-{
-    const uint32_t *at = s->m->needs.at, *item = s->m->needs.item, *writer = s->m->writer;
-    const uint8_t *have = s->st.have;
-    uint32_t *seen = s->walk_root, *stack = s->stack;
-    uint8_t *dirty = s->st.dirty, down = gone ? DOWN_MORE : DOWN_LESS;
-    uint32_t n = 0, walk = s->walk;
-    uint64_t work = 0;
-    stack[n++] = r;
-    while (n) {
-        uint32_t op = writer[stack[--n]];
-        if (op == PL_REMAT_NONE) continue;
-        for (uint32_t i = at[op], end = at[op + 1]; i < end; i++) {
-            uint32_t q = item[i];
-            work++;
-            if (seen[q] == walk) continue;
-            seen[q] = walk;
-            if (have[q]) {
-                dirty[q] |= down;
-                if (!gone) touch(s, q);
-            } else {
-                stack[n++] = q;
-            }
-        }
-    }
-    return work;
-}
-
-/* r has gone or come back: whose cached walks pass through it? */
-static void mark_dirty(pl__remat_sim *s, uint32_t r, bool gone)
-{
-    s->walk++;
-    s->st.dirty[r] = ALL_DIRTY;
-    s->work += mark_below(s, r, gone);
-    s->work += mark_above(s, r, gone);
-}
-
-static void refresh(pl__remat_sim *s, uint32_t r)
-{
-    uint8_t d = s->st.dirty[r];
-    if (d & (DOWN_MORE | DOWN_LESS) || s->st.next[r] < s->st.pos) walk_down(s, r);
-    s->st.dirty[r] &= UP_MORE | UP_LESS;
-    if (s->st.next[r] == NEVER || !s->st.dirty[r]) return;
-    s->st.up[r] = walk_up(s, r);
-    s->st.dirty[r] = 0;
-}
-
 /* ---- coming and going ------------------------------------------------------------------- */
 static void add_candidate(pl__remat_sim *s, uint32_t r)
 {
     if (!s->evictable[r] || s->st.cand_at[r] != PL_REMAT_NONE) return;
     s->st.cand_at[r] = s->st.n_cand;
     s->st.cand[s->st.n_cand++] = r;
-    touch(s, r);
+    pl__sim_touch(s, r);
 }
 
 static void remove_candidate(pl__remat_sim *s, uint32_t r)
@@ -399,7 +174,7 @@ static void drop(pl__remat_sim *s, uint32_t r)
 static bool is_settled(const pl__remat_sim *s, uint32_t r)
 {
     const pl__remat *m = s->m;
-    if (m->pinned[r] || m->end[r] || next_use(s, r) != NEVER) return false;
+    if (m->pinned[r] || m->end[r] || pl__sim_next_use(s, r) != PL__SIM_NEVER) return false;
     for (uint32_t i = m->feeds.at[r]; i < m->feeds.at[r + 1]; i++) {
         uint32_t d = m->feeds.item[i];
         if (!s->st.settled[d] && !m->pinned[d] && !(m->end[d] && s->st.have[d])) return false;
@@ -429,99 +204,6 @@ static void settle(pl__remat_sim *s, uint32_t r)
 }
 
 /* ---- making room ------------------------------------------------------------------------ */
-static float gap_factor(const pl__remat_sim *s, uint32_t next)
-{
-    float g = s->set.gap_power;
-    if (g == 0) return 1;
-    double gap = s->set.by_index ? (double)(next - s->st.pos) + 1
-                                 : s->m->time[next] - s->m->time[s->st.pos] + 1;
-    if (g == 1) return (float)gap;
-    float root = sqrtf((float)gap);
-    return g == 0.5f ? root : sqrtf(root);
-}
-
-/* Storages that nobody wants score below zero; of those, the cheap and large ones go first,
- * without regard to ancestors, as most of them are never wanted again. */
-static float score_of(const pl__remat_sim *s, uint32_t r, float up, float down, uint32_t next)
-{
-    if (next == NEVER) return -1 / (1 + s->own[r] * s->by_size[r]);
-    return s->weight[r] * (up + s->set.kin * down) * s->by_size[r] / gap_factor(s, next);
-}
-
-/* At most the score that a refresh would give. */
-static float least_score(const pl__remat_sim *s, uint32_t r)
-{
-    uint8_t d = s->st.dirty[r];
-    uint32_t next = s->st.next[r];
-    float up = d & UP_LESS ? s->own[r] : s->st.up[r], down = s->st.down[r];
-    if (d & DOWN_LESS || next < s->st.pos) {
-        down = 0;
-        next = next_use(s, r);
-    }
-    return score_of(s, r, up, down, next);
-}
-
-/* The walk up matters only to those that are wanted. */
-static bool is_stale(const pl__remat_sim *s, uint32_t r)
-{
-    uint8_t matters = s->st.next[r] == NEVER ? DOWN_MORE | DOWN_LESS : 0xff;
-    return s->st.dirty[r] & matters || s->st.next[r] < s->st.pos;
-}
-
-static void place_touched(pl__remat_sim *s)
-{
-    while (s->n_touched) {
-        uint32_t r = s->touched[--s->n_touched];
-        s->is_touched[r] = 0;
-        if (s->st.cand_at[r] == PL_REMAT_NONE) continue;
-        pl__remat_heap_set(&s->heap[s->m->bytes[r] < s->least], r, least_score(s, r));
-        s->work += 30;
-    }
-}
-
-/* The number of the top one as it is now; false when that is more than it was. */
-static bool renew_top(pl__remat_sim *s, pl__remat_heap *h)
-{
-    uint32_t r = h->item[0];
-    float was = h->key[r], now;
-    if (is_stale(s, r)) {
-        if ((now = least_score(s, r)) > was) {
-            pl__remat_heap_set(h, r, now);
-            return false;
-        }
-        refresh(s, r);
-    }
-    now = score_of(s, r, s->st.up[r], s->st.down[r], s->st.next[r]);
-    if (now == was) return true;
-    pl__remat_heap_set(h, r, now);
-    return false;
-}
-
-/* The least score among the candidates that are not locked, or NONE; ties go to the lower number. A
- * number in the heap is at most the score: as time goes on, scores rise, and what lowers one touches
- * it. So the first one that comes to the top twice is the least. */
-static uint32_t pick(pl__remat_sim *s, pl__remat_heap *h)
-{
-    uint32_t best = PL_REMAT_NONE, n_held = 0;
-    place_touched(s);
-    while (h->n && best == PL_REMAT_NONE) {
-        uint32_t r = h->item[0];
-        s->work += 30;
-        if (h->key[r] == INFINITY) break;
-        if (s->lock[r] == s->locking) {
-            pl__remat_heap_remove(h, r);
-            s->held[n_held++] = r;
-        } else if (renew_top(s, h)) {
-            best = r;
-        }
-    }
-    while (n_held) {
-        uint32_t r = s->held[--n_held];
-        pl__remat_heap_set(h, r, h->key[r]);
-    }
-    return best;
-}
-
 /* Locks what the computations under way read, and the outputs of the top one, as those that are
  * there are written over. */
 static void lock_frames(pl__remat_sim *s)
@@ -541,10 +223,10 @@ static void lock_frames(pl__remat_sim *s)
 
 static void evict(pl__remat_sim *s, uint32_t r)
 {
-    if (s->st.next[r] != NEVER && s->st.drops[r] < UINT16_MAX) s->st.drops[r]++;
+    if (s->st.next[r] != PL__SIM_NEVER && s->st.drops[r] < UINT16_MAX) s->st.drops[r]++;
     if (s->first_drop[r] > s->st.pos) s->first_drop[r] = s->st.pos;
     drop(s, r);
-    mark_dirty(s, r, true);
+    pl__sim_mark_dirty(s, r, true);
 }
 
 /* Gives up the largest input of a computation that waits for the one at the top. */
@@ -565,8 +247,8 @@ static bool break_lock(pl__remat_sim *s)
             best = r;
     }
     if (best == PL_REMAT_NONE) return false;
-    refresh(s, best);
-    if (isinf(walk_up(s, best))) return false;
+    pl__sim_refresh(s, best);
+    if (isinf(pl__sim_walk_up(s, best))) return false;
     s->breaks++;
     evict(s, best);
     return true;
@@ -577,8 +259,8 @@ static bool make_room(pl__remat_sim *s, uint64_t need)
     if (s->st.alive + need <= s->budget) return true;
     lock_frames(s);
     while (s->st.alive + need > s->budget) {
-        uint32_t r = pick(s, &s->heap[0]);
-        if (r == PL_REMAT_NONE) r = pick(s, &s->heap[1]);
+        uint32_t r = pl__sim_pick(s, &s->heap[0]);
+        if (r == PL_REMAT_NONE) r = pl__sim_pick(s, &s->heap[1]);
         if (r != PL_REMAT_NONE) evict(s, r);
         else if (!break_lock(s)) return false;
     }
@@ -620,9 +302,9 @@ static pl_status execute(pl__remat_sim *s, uint32_t op, bool *ok)
             if (!s->st.have[v]) s->st.alive += m->bytes[v];
             s->st.have[v] = 1;
             add_candidate(s, v);
-            if (again) mark_dirty(s, v, false);
-            else s->st.dirty[v] = ALL_DIRTY;
-            touch(s, v);
+            if (again) pl__sim_mark_dirty(s, v, false);
+            else s->st.dirty[v] = PL__SIM_DIRTY;
+            pl__sim_touch(s, v);
         }
         s->st.have[v] = 1;
     }
@@ -670,7 +352,7 @@ static void start(pl__remat_sim *s)
     memset(s->first_drop, 0xff, n * sizeof *s->first_drop);
     for (uint32_t v = 0; v < n; v++) {
         s->st.cand_at[v] = PL_REMAT_NONE;
-        s->st.dirty[v] = ALL_DIRTY;
+        s->st.dirty[v] = PL__SIM_DIRTY;
         s->st.use[v] = m->uses.at[v];
         if (m->writer[v] != PL_REMAT_NONE) continue;
         s->st.have[v] = 1;
@@ -683,8 +365,8 @@ static void start(pl__remat_sim *s)
 
 static pl_status checkpoint(pl__remat_sim *s)
 {
-    uint32_t every = s->m->n_ops / N_MARKS + 1;
-    if (s->st.pos % every || s->st.pos / every != s->n_marks || s->n_marks == N_MARKS)
+    uint32_t every = s->m->n_ops / PL__SIM_MARKS + 1;
+    if (s->st.pos % every || s->st.pos / every != s->n_marks || s->n_marks == PL__SIM_MARKS)
         return PL_OK;
     uint8_t **block = &s->mark_block[s->n_marks];
     if (!*block && !(*block = pl_arena_alloc(&s->arena, s->block_bytes))) return PL_ERR_MEMORY;
@@ -706,7 +388,7 @@ static pl_status advance(pl__remat_sim *s, bool *ok)
         uint32_t op = s->st.pos++;
         for (uint32_t i = m->needs.at[op]; i < m->needs.at[op + 1]; i++) {
             settle(s, m->needs.item[i]);
-            touch(s, m->needs.item[i]); /* its next use is another one now */
+            pl__sim_touch(s, m->needs.item[i]); /* its next use is another one now */
         }
         for (uint32_t i = m->makes.at[op]; i < m->makes.at[op + 1]; i++)
             settle(s, m->makes.item[i]);
@@ -757,7 +439,7 @@ pl_status pl__remat_sim_rerun(pl__remat_sim *s, const float *weight, const uint3
     save_state(&s->st, s->block, &s->mark[k], s->mark_block[k], s->block_bytes, m->n_vals + 1);
     s->seq.n = s->st.n_seq;
     clear_heaps(s);
-    for (uint32_t i = 0; i < s->st.n_cand; i++) touch(s, s->st.cand[i]);
+    for (uint32_t i = 0; i < s->st.n_cand; i++) pl__sim_touch(s, s->st.cand[i]);
     for (uint32_t v = 0; v < m->n_vals; v++)
         if (s->first_drop[v] >= s->st.pos) s->first_drop[v] = PL_REMAT_NONE;
     s->cost_limit = cost_limit;

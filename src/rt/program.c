@@ -350,6 +350,11 @@ pl_status pl_program_find_minimum(pl_program *p, uint64_t enough, uint64_t *aren
     return PL_OK;
 }
 
+void pl_program_set_stop(pl_program *p, const volatile int *stop)
+{
+    p->plan_opts.stop = stop;
+}
+
 void pl_program_settle(pl_program *p)
 {
     pl_fit_free(p->fit);

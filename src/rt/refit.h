@@ -10,9 +10,11 @@ pl_status pl_program_refit(pl_program *p, uint64_t arena_budget) PL_MUST_USE;
 /* The smallest arena that a plan was found for, also in the info. One of at most `enough` bytes ends the search; 0: the
  * smallest is wanted. */
 pl_status pl_program_find_minimum(pl_program *p, uint64_t enough, uint64_t *arena_bytes) PL_MUST_USE;
+/* The two above return PL_ERR_STOPPED soon after *stop is no longer 0; it is borrowed. NULL: nothing stops them. */
+void pl_program_set_stop(pl_program *p, const volatile int *stop);
 /* No plan has a smaller arena; quickly. */
 pl_status pl_program_least_bound(pl_program *p, uint64_t *arena_bytes) PL_MUST_USE;
-/* Lets go of what only the three above need. */
+/* Lets go of what only these need. */
 void pl_program_settle(pl_program *p);
 
 #endif

@@ -81,8 +81,6 @@ pl_status pl__ranks_configure(pl_run *r)
                              .always = strcmp(pl_config_text(r->config, "distributed"), "always") == 0,
                              .sync_norm = pl_config_bool(r->config, "sync_batch_norm"),
                              .bucket_bytes = (uint64_t)pl_config_size(r->config, "gradient_bucket")};
-    /* Work alone ends the search for offsets, never the clock: ranks that are not as fast make the same plan. */
-    if (ranks > 1 && r->compile.plan_seconds <= 0) r->compile.plan_seconds = 3600;
     r->compile.comm = pl_world_comm(r->world);
     r->compile.link = pl_config_is_null(r->config, "link") ? NULL : pl_config_text(r->config, "link");
     return PL_OK;

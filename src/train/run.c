@@ -99,7 +99,10 @@ static pl_status find_minimum(pl_run *r, uint64_t *arena)
     uint64_t bound[PL_MAX_PROGRAMS], least;
     bool asked[PL_MAX_PROGRAMS] = {false};
     int n = pl__run_programs(r, programs);
-    for (int i = 0; i < n; i++) PL_TRY(pl_program_least_bound(programs[i], &bound[i]));
+    for (int i = 0; i < n; i++) {
+        pl_program_set_stop(programs[i], r->stop);
+        PL_TRY(pl_program_least_bound(programs[i], &bound[i]));
+    }
     *arena = 0;
     while ((p = next_asked(programs, bound, n, asked))) {
         if (pl_program_plan(p)->arena_bytes <= *arena) {
@@ -149,6 +152,7 @@ static pl_status fit_arena(pl_run *r, uint64_t arena)
     int n = pl__run_programs(r, programs);
     for (int i = 0; i < n; i++) {
         if (pl_program_plan(programs[i])->arena_bytes <= arena) continue;
+        pl_program_set_stop(programs[i], r->stop);
         PL_TRY(pl_program_refit(programs[i], arena ? arena : 1));
     }
     return PL_OK;
@@ -200,17 +204,19 @@ static pl_status look_at_room(pl_run *r, uint64_t room[3])
     return PL_OK;
 }
 
-/* Planning itself takes memory, so what is left is measured again after it. A plan is taken only with
- * the whole margin: the part of it that a budget may shrink is for what changes between this look and
- * the next one. Where no plan leaves the whole margin, a plan that leaves the least does. */
+/* Planning itself takes memory, so what is left is measured again after it. A plan that was looked for is taken only
+ * with the whole margin: the part of it that a budget may shrink is for what changes between this look and
+ * the next one. Where no plan leaves the whole margin, a plan that leaves the least does; and where everything kept
+ * does, no other is looked for, since the search itself might take what it saves. */
 static pl_status fit_budget(pl_run *r)
 {
+    PL_FAIL_IF(r->stop && *r->stop, PL_ERR_STOPPED, "stopped before it was planned");
     if (!budget_of(r)) return PL_OK;
     pl_status rc = PL_OK;
     for (int round = 0; round < 4; round++) {
         uint64_t room[3];
         PL_TRY(look_at_room(r, room));
-        if (arena_of(r, false) <= room[0]) break;
+        if (arena_of(r, false) <= room[0] || (round == 0 && room[2])) break;
         rc = fit_arena(r, room[0]);
         bool tight = rc == PL_ERR_FIT;
         if (tight && !room[2]) rc = fit_arena(r, room[1]);
