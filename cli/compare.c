@@ -31,7 +31,7 @@ static pl_status plan_way(const cli_args *a, uint64_t budget, bool minimum, way 
         w->memory = pl_run_memory_get(run);
         w->fits = w->memory.fits;
         w->step_ms = pl_run_predicted_ms(run);
-        w->recompute = pl_program_plan(pl_run_train_program(run))->recompute_ratio;
+        w->recompute = plan_again(run);
     }
     pl_run_free(run);
     return rc;

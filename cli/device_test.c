@@ -11,6 +11,7 @@
  */
 #include "device_test.h"
 
+#include "plan_view.h"
 #include "plimsoll_json.h"
 #include "ui.h"
 
@@ -91,7 +92,7 @@ static pl_status trial_run(const char *device, int batch, const char *memory, bo
     if (rc == PL_OK) out->memory = pl_run_memory_get(run);
     if (rc == PL_OK && !find) {
         out->planned = out->memory.arena;
-        out->again = pl_program_plan(pl_run_train_program(run))->recompute_ratio;
+        out->again = plan_again(run);
         rc = pl_run_start(run);
         if (rc == PL_OK) out->mapped = pl_session_arena_bytes(pl_run_session(run));
         if (rc == PL_OK) rc = steps_of(run, out);

@@ -124,7 +124,7 @@ static void show(const search *s, const pl_run *run, int64_t batch, bool json)
            "computed again\n",
            cli_bytes(m.arena), cli_bytes(m.state), cli_bytes(m.overhead), cli_bytes(m.total),
            cli_ms(pl_run_predicted_ms(run)),
-           100 * pl_program_plan(pl_run_train_program(run))->recompute_ratio);
+           100 * plan_again(run));
 }
 
 /* Plans for the budget itself. The search for it may end above the smallest found before: then the next

@@ -174,7 +174,7 @@ static void put_plan(FILE *f, const pl_run *run, const char *name, labels *l)
     fprintf(f, ",\n\"about\":\"%s parameters, batch %lld (micro %lld x accumulate %lld)%s\",\n",
             cli_count(pl_run_parameters(run, false)), (long long)split.effective,
             (long long)split.micro, (long long)split.accumulate, plan_trades(run, trades, sizeof trades));
-    fprintf(f, "\"again\":%.4g,\n", 100 * pl_program_plan(p)->recompute_ratio);
+    fprintf(f, "\"again\":%.4g,\n", 100 * plan_again(run));
     put_memory(f, run);
     put_tables(f, run);
     put_machine(f, run);

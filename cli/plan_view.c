@@ -49,6 +49,21 @@ double plan_keep_all_ms(const pl_run *run)
     return ms;
 }
 
+double plan_again(const pl_run *run)
+{
+    double all = 0, again = 0, parts = (double)pl_run_split_get(run).accumulate;
+    for (int i = 0; i < pl_run_turn_count(run); i++) {
+        pl_run_turn t = pl_run_turn_at(run, i);
+        const pl_plan_info *p[] = {pl_program_plan(t.run), t.apply ? pl_program_plan(t.apply) : NULL};
+        for (int k = 0; k < 2 && p[k]; k++) {
+            double ms = t.share * (k ? 1 : parts) * p[k]->predicted_step_ms;
+            all += ms;
+            again += ms * p[k]->recompute_ratio;
+        }
+    }
+    return all > 0 ? again / all : 0;
+}
+
 /* ---- what the plan has taken ------------------------------------------------------------- */
 const char *plan_trades(const pl_run *run, char *buf, size_t cap)
 {
@@ -120,8 +135,7 @@ static void print_parts(const pl_run *run, const pl_plan_info *p, const pl_run_m
         fprintf(out, "  %s the budget of %s", m->fits ? "fits" : "does NOT fit", cli_bytes(m->budget));
     double ms = pl_run_predicted_ms(run), kept_ms = plan_keep_all_ms(run);
     fprintf(out, "\n  %-12s %11s %11s  predicted", "step", cli_ms(kept_ms), cli_ms(ms));
-    if (p->recompute_ratio > 0)
-        fprintf(out, "; %.1f %% of it is computed again", 100 * p->recompute_ratio);
+    if (plan_again(run) > 0) fprintf(out, "; %.1f %% of it is computed again", 100 * plan_again(run));
     fprintf(out, "\n  %-12s %11s %11s  smallest budget found\n", "minimum", "", cli_bytes(m->minimum));
     fprintf(out, "  arena %llu bytes, state %llu bytes", (unsigned long long)m->arena,
             (unsigned long long)m->state);
@@ -404,7 +418,7 @@ void plan_json(const pl_run *run, pl_json *j)
     pl_json_uint(j, "minimum_bytes", m.minimum);
     pl_json_uint(j, "live_bound_bytes", p->live_bound_bytes);
     pl_json_uint(j, "no_reuse_bytes", p->no_reuse_bytes);
-    pl_json_float(j, "recompute_ratio", p->recompute_ratio);
+    pl_json_float(j, "recompute_ratio", plan_again(run));
     pl_json_float(j, "predicted_step_ms", pl_run_predicted_ms(run));
     pl_json_float(j, "keep_all_step_ms", plan_keep_all_ms(run));
     pl_json_int(j, "micro_batch", split.micro);

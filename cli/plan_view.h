@@ -29,6 +29,9 @@ const char *plan_component_name(enum pl_component c);
 /* Of a whole step of which nothing is computed again. */
 double plan_keep_all_ms(const pl_run *run);
 
+/* The share of a predicted step, all its programs, that is computed again. */
+double plan_again(const pl_run *run);
+
 /* page.c: `plan --timeline FILE.html`; returns the exit code. */
 int page_write(const pl_run *run, const char *name, const char *path);
 /* The same plan as a file of a run's folder, plan.json; and the parts of a page around it: what comes

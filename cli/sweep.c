@@ -25,10 +25,9 @@ static void plan_row(const cli_args *a, row *r)
     r->rc = pl_run_build(run);
     r->memory = pl_run_memory_get(run);
     if (r->rc == PL_OK) {
-        const pl_plan_info *p = pl_program_plan(pl_run_train_program(run));
         pl_run_split split = pl_run_split_get(run);
         r->step_ms = pl_run_predicted_ms(run);
-        r->recompute = p->recompute_ratio;
+        r->recompute = plan_again(run);
         r->micro = split.micro;
         r->accumulate = split.accumulate;
         plan_trades(run, r->trades, sizeof r->trades);

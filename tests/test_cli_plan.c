@@ -88,6 +88,18 @@ TEST(cli_plan_parts_add_up)
 }
 
 /* Every row's figure is what planning with and without that means gives. */
+/* A step of two programs, of which one computes again: the share is of both. */
+TEST(cli_plan_again_is_of_the_whole_step)
+{
+    if (!cli_bin()) return;
+    if (!pl_test_long()) SKIP("long");
+    json_t *j = planned("fluxflow/tiny batch=32 device=h200 memory=700000000 gan.decode=once", 0);
+    double step = number(j, "predicted_step_ms"), kept = number(j, "keep_all_step_ms");
+    CHECK_MSG(step > kept, "%g ms, %g with everything kept", step, kept);
+    CHECK_NEAR(number(j, "recompute_ratio") / ((step - kept) / step), 1, 0.02);
+    json_decref(j);
+}
+
 TEST(cli_plan_means_are_plans)
 {
     if (!cli_bin()) return;
