@@ -7,10 +7,12 @@
  */
 #include "base/pool.h"
 #include "base/sys.h"
+#include "io/safetensors.h"
 #include "plan/cost_card.h"
 #include "plimsoll_unstable.h"
 #include "rt/device.h"
 #include "rt/refit.h"
+#include "train/checkpoint.h"
 #include "train/supply.h"
 
 #include <math.h>
@@ -129,7 +131,7 @@ static uint64_t arena_of(const pl_run *r, bool least)
 
 /* What the host takes for the search of smaller plans and for what they are longer: a budget that is told as the
  * smallest must do for the process that is given it. */
-static uint64_t replan_bytes(const pl_run *r)
+static uint64_t search_bytes(const pl_run *r, bool (*searched)(const pl_plan_info *p, uint64_t arena), uint64_t arena)
 {
     enum { A_NODE = 640 }; /* the most that a recipe took: stablesr, 535 */
     uint64_t bytes = 0;
@@ -137,9 +139,25 @@ static uint64_t replan_bytes(const pl_run *r)
     int n = pl__run_card(r) || planned_card(r) ? 0 : pl__run_programs(r, programs);
     for (int i = 0; i < n; i++) {
         const pl_plan_info *p = pl_program_plan(programs[i]);
-        if (p->minimum_bytes && p->minimum_bytes < p->arena_bytes) bytes += (uint64_t)p->nodes * A_NODE;
+        if (searched(p, arena)) bytes += (uint64_t)p->nodes * A_NODE;
     }
     return bytes;
+}
+
+static bool has_smaller(const pl_plan_info *p, uint64_t unused)
+{
+    (void)unused;
+    return p->minimum_bytes && p->minimum_bytes < p->arena_bytes;
+}
+
+static uint64_t replan_bytes(const pl_run *r)
+{
+    return search_bytes(r, has_smaller, 0);
+}
+
+static bool is_larger(const pl_plan_info *p, uint64_t arena)
+{
+    return p->arena_bytes > arena;
 }
 
 /* Plans for what the budget leaves to the arena. A budget for which no plan is found leaves the
@@ -202,6 +220,14 @@ static pl_status look_at_room(pl_run *r, uint64_t room[3])
     return PL_OK;
 }
 
+/* Whether the plan as it is leaves the least margin and lacks less of the whole one than a search for a smaller plan
+ * would take of the host. A process that is given the budget which another one told may lack some pages of it. */
+static bool is_near(const pl_run *r, const uint64_t room[3])
+{
+    uint64_t lacks = arena_of(r, false) - room[0];
+    return room[2] && lacks <= margin_of(r, false) / 6 && lacks <= search_bytes(r, is_larger, room[0]);
+}
+
 /* Planning itself takes memory, so what is left is measured again after it. A plan is taken only with
  * the whole margin: the part of it that a budget may shrink is for what changes between this look and
  * the next one. Where no plan leaves the whole margin, a plan that leaves the least does. */
@@ -213,7 +239,7 @@ static pl_status fit_budget(pl_run *r)
     for (int round = 0; round < 4; round++) {
         uint64_t room[3];
         PL_TRY(look_at_room(r, room));
-        if (arena_of(r, false) <= room[0]) break;
+        if (arena_of(r, false) <= room[0] || is_near(r, room)) break;
         rc = fit_arena(r, room[0]);
         bool tight = rc == PL_ERR_FIT;
         if (tight && !room[2]) rc = fit_arena(r, room[1]);
@@ -550,6 +576,27 @@ static pl_status open_session(pl_run *r, int n, pl_program *const *programs)
     }
 }
 
+/* Whether the checkpoint leaves weights out, which are then made as they were at the beginning. */
+static pl_status resume_lacks(pl_run *r, bool *lacks)
+{
+    char path[PL_PATH_BYTES];
+    pl_st_reader *f;
+    PL_TRY(pl__path(path, r->resume, "model.safetensors"));
+    PL_TRY(pl_st_open(path, &f));
+    *lacks = pl__frozen_left_out(f);
+    pl_st_close(f);
+    return PL_OK;
+}
+
+static pl_status load_weights(pl_run *r)
+{
+    const char *key = r->encode ? "data.cache_model" : "init_from";
+    const char *from = pl_config_is_null(r->config, key) ? NULL : pl_config_text(r->config, key);
+    if (from) PL_TRY(pl_run_load_model(r, from, r->encode));
+    if (!r->replay) PL_TRY(pl__weights_load(r));
+    return from ? pl__frozen_check(r, from) : PL_OK;
+}
+
 static pl_status start(pl_run *r)
 {
     pl_program *programs[PL_MAX_PROGRAMS];
@@ -559,10 +606,9 @@ static pl_status start(pl_run *r)
     PL_TRY(seed_random_key(r));
     PL_TRY(pl__stage_slots(r));
     PL_TRY(pl__sample_start(r));
-    const char *from = r->encode ? "data.cache_model" : "init_from";
-    if (!r->resume && !pl_config_is_null(r->config, from))
-        PL_TRY(pl_run_load_model(r, pl_config_text(r->config, from), r->encode));
-    if (!r->resume && !r->replay) PL_TRY(pl__weights_load(r));
+    bool begins = !r->resume;
+    if (r->resume) PL_TRY(resume_lacks(r, &begins));
+    if (begins) PL_TRY(load_weights(r));
     if (r->encode) PL_TRY(pl__cache_check_reader(r));
     if (!r->resume && r->take_from) PL_TRY(pl__phase_take(r));
     if (r->replay) return PL_OK;
