@@ -142,7 +142,7 @@ static void *raise_flag(void *ctx)
 {
     later *l = ctx;
     usleep((useconds_t)l->ms * 1000);
-    l->flag = 1;
+    __atomic_store_n(&l->flag, 1, __ATOMIC_RELAXED);
     return NULL;
 }
 
