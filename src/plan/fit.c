@@ -13,6 +13,7 @@
  * a slot is never dropped. Readers of an old value that come after the update, which recomputation
  * can bring about, push the new value into the arena: seen and counted by the true peak.
  */
+#include "base/asked.h"
 #include "base/sys.h"
 #include "plan/fit_int.h"
 
@@ -137,8 +138,7 @@ static pl_status measure(pl_fit *f, candidate *c)
 /* What a search came to once it was asked to stop is no answer. */
 static pl_status look_at_stop(const pl_fit *f)
 {
-    const volatile int *stop = f->base->opts->stop;
-    PL_FAIL_IF(stop && *stop, PL_ERR_STOPPED, "planning was stopped");
+    PL_FAIL_IF(pl_asked(f->base->opts->stop), PL_ERR_STOPPED, "planning was stopped");
     return PL_OK;
 }
 

@@ -12,6 +12,7 @@
  */
 #include "plan/pack_int.h"
 
+#include "base/asked.h"
 #include "base/arena.h"
 #include "base/sys.h"
 
@@ -53,7 +54,7 @@ bool pl__pack_spend(pl__pack_effort *e, uint64_t units)
 {
     bool enough = units < e->left;
     e->left = enough ? e->left - units : 0;
-    if (e->stop && *e->stop) e->left = 0;
+    if (pl_asked(e->stop)) e->left = 0;
     if (enough && e->deadline_ns && pl_sys_now_ns() > e->deadline_ns) e->left = 0;
     return e->left > 0;
 }

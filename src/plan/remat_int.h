@@ -16,6 +16,7 @@
 #ifndef PL_PLAN_REMAT_INT_H
 #define PL_PLAN_REMAT_INT_H
 
+#include "base/asked.h"
 #include "base/arena.h"
 #include "plan/remat.h"
 
@@ -137,7 +138,7 @@ bool pl__remat_late(const pl__remat_best *b);
 /* The caller wants no answer any more. */
 static inline bool pl__remat_stopped(const pl__remat_best *b)
 {
-    return b->opts->stop && *b->opts->stop;
+    return pl_asked(b->opts->stop);
 }
 
 /* The simulator over its grid of settings, the exact search, then the one over weights. */

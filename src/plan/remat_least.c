@@ -58,7 +58,7 @@ static void way_init(way *w, const pl__remat *m, const pl_remat_opts *opts, uint
 
 static bool is_wide(const way *w)
 {
-    if (w->opts->stop && *w->opts->stop) return false;
+    if (pl_asked(w->opts->stop)) return false;
     if (w->deadline_ns && pl_sys_now_ns() > w->deadline_ns) return false;
     return w->found > w->lo + 1 && w->found - w->lo > w->found / w->parts;
 }

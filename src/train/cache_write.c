@@ -3,6 +3,7 @@
  * The encoder is the run's only program, so it is planned and started as training is. Every output has files
  * of its own, one tensor in each, into which rows are appended as they come: nothing is gathered in memory.
  */
+#include "base/asked.h"
 #include "base/dtype.h"
 #include "base/sys.h"
 #include "io/safetensors.h"
@@ -199,7 +200,7 @@ static pl_status write_subset(writer *w, pl_subset subset, pl_progress_fn progre
     for (int i = 0; i < w->n; i++) w->sinks[i].shard = 0;
     for (int64_t done = 0; done < count;) {
         int64_t rows = count - done < r->micro ? count - done : r->micro;
-        PL_FAIL_IF(r->stop && *r->stop, PL_ERR_STOPPED, "stopped after %lld samples", (long long)done);
+        PL_FAIL_IF(pl_asked(r->stop), PL_ERR_STOPPED, "stopped after %lld samples", (long long)done);
         PL_TRY(pl_supply_rows(r, subset, r->train, done, rows));
         PL_TRY(pl_session_run(r->session, r->train));
         PL_TRY(pl_session_wait(r->session));

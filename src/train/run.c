@@ -5,6 +5,7 @@
  * program. The order of samples is a pure function of seed and position, so the run's position is one number: the
  * steps done.
  */
+#include "base/asked.h"
 #include "base/pool.h"
 #include "base/sys.h"
 #include "io/safetensors.h"
@@ -233,7 +234,7 @@ static bool is_near(const pl_run *r, const uint64_t room[3])
  * the next one. Where no plan leaves the whole margin, a plan that leaves the least does. */
 static pl_status fit_budget(pl_run *r)
 {
-    PL_FAIL_IF(r->stop && *r->stop, PL_ERR_STOPPED, "stopped before it was planned");
+    PL_FAIL_IF(pl_asked(r->stop), PL_ERR_STOPPED, "stopped before it was planned");
     if (!budget_of(r)) return PL_OK;
     pl_status rc = PL_OK;
     for (int round = 0; round < 4; round++) {

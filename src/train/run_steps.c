@@ -4,6 +4,7 @@
  * (train.updates_per_batch); the next batch is read while the device works. What
  * a step tells is read before the update takes the memory it lies in.
  */
+#include "base/asked.h"
 #include "base/dtype.h"
 #include "base/sys.h"
 #include "plimsoll_checkpoint.h"
@@ -213,7 +214,7 @@ static pl_status eval_bucket(pl_run *r, int bucket, int64_t total, pl_eval_info 
     int64_t rows = pl_supply_eval_rows(r, bucket, total);
     int64_t number = 0, ranks = pl__ranks(r); /* ranks take turns; all run the program equally often */
     for (int64_t at = 0, k; at < rows || number % ranks; at += k, number++) {
-        PL_FAIL_IF(r->stop && *r->stop, PL_ERR_STOPPED, "the evaluation was stopped");
+        PL_FAIL_IF(pl_asked(r->stop), PL_ERR_STOPPED, "the evaluation was stopped");
         k = at < rows ? rows_at_once(r->micro, rows - at) : 0;
         if (number % ranks != r->ranks.rank) continue;
         if (at == 0 || ranks > 1) PL_TRY(pl_supply_eval(r, bucket, k ? at : 0, k ? k : 1));

@@ -1,0 +1,15 @@
+/* asked.h - a flag that a signal handler, or another thread, raises to end what takes long.
+ *
+ * It orders nothing: whoever sees it leaves soon, with nothing that others wait for. */
+#ifndef PL_BASE_ASKED_H
+#define PL_BASE_ASKED_H
+
+#include <stdbool.h>
+
+/* NULL: nobody ever asks. */
+static inline bool pl_asked(const volatile int *flag)
+{
+    return flag && __atomic_load_n(flag, __ATOMIC_RELAXED) != 0;
+}
+
+#endif
