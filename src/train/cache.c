@@ -15,7 +15,7 @@ enum { FORMAT = 1, MAX_STAMP = 64 << 20, PATH = 4096 };
 /* Keys of the engine that change what the encoder reads or gives. */
 static const char engine_keys[] =
     "precision,data.source,data.path,data.fields,data.captions,data.prompts,data.embeddings,data.eval_share,"
-    "data.crop,data.max_pixels,data.min_side,data.min_bytes,data.on_bad,data.quarantine,data.cache_model,data.cache_dtype,"
+    "data.crop,data.resize,data.upscaled,data.max_pixels,data.min_side,data.min_bytes,data.on_bad,data.quarantine,data.cache_model,data.cache_dtype,"
     "data.allow_nonfinite";
 /* Of those, the ones that name files. */
 static const char file_keys[] = "data.captions,data.prompts,data.embeddings,data.cache_model";

@@ -3,7 +3,7 @@
  * Everything that outlives a step is a slot of the store or the number of steps done: moments, EMA,
  * counters, the loss scale, the plateau's memory and the key of random draws are slots, and the order
  * of samples is a function of seed and position. Sums of gradients are zero between steps and are not
- * written, so a run may go on with another number of micro-batches.
+ * written, so a run may go on with another number of micro-batches; nor are weights that nothing changes (frozen.c).
  */
 #include "train/checkpoint.h"
 
@@ -42,12 +42,12 @@ static void add_file(pl_checkpoint *c, const char *name, uint64_t bytes, uint64_
 }
 
 static pl_status save_slots(pl_run *r, const char *dir, const char *name, bool model,
-                            pl_slot_test test, pl_checkpoint *c)
+                            pl_slot_test test, bool leave, pl_checkpoint *c)
 {
     char path[PL_PATH_BYTES];
     uint64_t bytes, hash;
     PL_TRY(pl__path(path, dir, name));
-    PL_TRY(pl__slots_write(r, path, model, test, &bytes, &hash));
+    PL_TRY(pl__slots_write(r, path, model, test, leave, &bytes, &hash));
     add_file(c, name, bytes, hash);
     return PL_OK;
 }
@@ -84,11 +84,11 @@ static void fill_head(pl_run *r, pl_checkpoint *c)
     c->bytes = 0;
 }
 
-static pl_status save_files(pl_run *r, const char *dir, pl_checkpoint *c)
+static pl_status save_files(pl_run *r, const char *dir, bool leave, pl_checkpoint *c)
 {
     char path[PL_PATH_BYTES];
-    PL_TRY(save_slots(r, dir, "model.safetensors", true, pl__slot_in_model, c));
-    PL_TRY(save_slots(r, dir, "state.safetensors", false, pl__slot_in_state_file, c));
+    PL_TRY(save_slots(r, dir, "model.safetensors", true, pl__slot_in_model, leave, c));
+    PL_TRY(save_slots(r, dir, "state.safetensors", false, pl__slot_in_state_file, false, c));
     PL_TRY(pl__ranks_save_parts(r, dir, c));
     PL_TRY(save_config(r, dir, c));
     PL_TRY(pl__path(path, dir, "manifest.json"));
@@ -96,12 +96,13 @@ static pl_status save_files(pl_run *r, const char *dir, pl_checkpoint *c)
 }
 
 /* Upper bound of what is written. */
-static uint64_t bytes_needed(const pl_run *r)
+static uint64_t bytes_needed(const pl_run *r, bool leave)
 {
     uint64_t sum = 1 << 16;
     for (int i = 0; i < pl_store_count(r->store); i++) {
         const pl_slot *s = pl_store_slot(r->store, i);
         sum += 512 + strlen(s->name);
+        if (leave && r->leaving[i]) continue;
         if (pl__slot_in_model(s) || pl__slot_in_state(s)) sum += pl_type_bytes(&s->type);
     }
     return sum;
@@ -154,12 +155,14 @@ pl_status pl_checkpoint_save(pl_run *r, const char *dir, pl_checkpoint *c)
     PL_FAIL_IF(!r->session, PL_ERR_ARG, "the run is not started");
     int n = snprintf(temp, sizeof temp, "%s/.tmp-%s-%ld", parent, name, (long)getpid());
     PL_FAIL_IF(n < 0 || (size_t)n >= sizeof temp, PL_ERR_IO, "path too long: %.200s", dir);
-    uint64_t need = bytes_needed(r), room = bytes_free(parent);
+    bool leave;
+    PL_TRY(pl__frozen_leave(r, &leave));
+    uint64_t need = bytes_needed(r, leave), room = bytes_free(parent);
     if (room < need) return fail_save(dir, need, room, strerror(ENOSPC));
     PL_FAIL_IF(mkdir(temp, 0777) != 0 && errno != EEXIST, PL_ERR_IO, "cannot make folder %s: %s", temp,
                strerror(errno));
     fill_head(r, c);
-    pl_status rc = save_files(r, temp, c);
+    pl_status rc = save_files(r, temp, leave, c);
     if (rc == PL_OK) rc = move_into_place(temp, dir, parent, name);
     if (rc == PL_OK) return rc;
     room = bytes_free(parent);
@@ -204,6 +207,7 @@ pl_status pl__checkpoint_load(pl_run *r, const char *dir)
                (long long)pl__run_samples(r));
     PL_TRY(pl__path(path, dir, "model.safetensors"));
     PL_TRY(pl__slots_read(r, path, true, pl__slot_in_model, false));
+    PL_TRY(pl__frozen_check(r, path));
     PL_TRY(pl__ranks_read_state(r, dir, &c));
     r->steps_done = c.phase_step;
     r->steps_before = c.step - c.phase_step;

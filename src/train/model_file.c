@@ -221,17 +221,18 @@ static pl_type type_in(const pl_slot *s, bool model)
     return model ? pl__slot_file_type(s) : *pl_slot_type(s);
 }
 
-static pl_status declare_slots(pl_run *r, pl_st_writer *w, bool model, pl_slot_test test, int *slots,
+static pl_status declare_slots(pl_run *r, pl_st_writer *w, bool model, pl_slot_test test, bool leave, int *slots,
                                int *n)
 {
     for (int i = 0; i < pl_store_count(r->store); i++) {
         const pl_slot *s = pl_store_slot(r->store, i);
-        if (!test(s)) continue;
+        if (!test(s) || (leave && r->leaving[i])) continue;
         pl_type t = type_in(s, model);
         PL_TRY(pl_st_writer_add(w, s->name, &t));
         slots[(*n)++] = i;
     }
     if (model) PL_TRY(pl_st_writer_meta(w, "format", "pt"));
+    if (leave) PL_TRY(pl__frozen_tell(r, w));
     PL_TRY(pl_st_writer_meta(w, "plimsoll.recipe", r->recipe->name));
     return pl_st_writer_meta(w, "plimsoll.version", pl_version());
 }
@@ -247,13 +248,13 @@ static pl_status write_slots(pl_run *r, pl_st_writer *w, bool model, const int *
     return pl_st_writer_finish(w);
 }
 
-pl_status pl__slots_write(pl_run *r, const char *path, bool model, pl_slot_test test,
+pl_status pl__slots_write(pl_run *r, const char *path, bool model, pl_slot_test test, bool leave,
                           uint64_t *bytes, uint64_t *hash)
 {
     pl_st_writer *w = NULL;
     int n = 0, *slots = pl_sys_alloc((size_t)pl_store_count(r->store) * sizeof(int) + 1);
     pl_status rc = slots ? pl_st_writer_new(path, &w) : PL_ERR_MEMORY;
-    if (rc == PL_OK) rc = declare_slots(r, w, model, test, slots, &n);
+    if (rc == PL_OK) rc = declare_slots(r, w, model, test, leave, slots, &n);
     if (rc == PL_OK) rc = write_slots(r, w, model, slots, n);
     if (rc == PL_OK) pl_st_writer_sum(w, bytes, hash);
     pl_st_writer_free(w);
@@ -264,7 +265,7 @@ pl_status pl__slots_write(pl_run *r, const char *path, bool model, pl_slot_test 
 pl_status pl_run_save_model(pl_run *r, const char *path)
 {
     uint64_t bytes, hash;
-    return pl__slots_write(r, path, true, pl__slot_in_model, &bytes, &hash);
+    return pl__slots_write(r, path, true, pl__slot_in_model, false, &bytes, &hash);
 }
 
 /* ---- loading ---------------------------------------------------------------------------- */
@@ -359,8 +360,12 @@ static pl_status load_all(pl_run *r, const pl_st_reader *f, const char *path, bo
     PL_FAIL_IF(!partial && pl_st_count(f) > wanted, PL_ERR_FILE,
                "%s holds %d tensors, the %s has %d: not its %s", path, pl_st_count(f),
                model ? "model" : "run", wanted, model ? "weights" : "state");
-    for (int i = 0; i < pl_store_count(r->store); i++)
-        if (test(pl_store_slot(r->store, i))) PL_TRY(load_slot(r, f, i, path, model));
+    for (int i = 0; i < pl_store_count(r->store); i++) {
+        bool absent = false;
+        if (!test(pl_store_slot(r->store, i))) continue;
+        if (model) PL_TRY(pl__frozen_absent(r, f, i, &absent));
+        if (!absent) PL_TRY(load_slot(r, f, i, path, model));
+    }
     return PL_OK;
 }
 

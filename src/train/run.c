@@ -7,10 +7,12 @@
  */
 #include "base/pool.h"
 #include "base/sys.h"
+#include "io/safetensors.h"
 #include "plan/cost_card.h"
 #include "plimsoll_unstable.h"
 #include "rt/device.h"
 #include "rt/refit.h"
+#include "train/checkpoint.h"
 #include "train/supply.h"
 
 #include <math.h>
@@ -574,6 +576,27 @@ static pl_status open_session(pl_run *r, int n, pl_program *const *programs)
     }
 }
 
+/* Whether the checkpoint leaves weights out, which are then made as they were at the beginning. */
+static pl_status resume_lacks(pl_run *r, bool *lacks)
+{
+    char path[PL_PATH_BYTES];
+    pl_st_reader *f;
+    PL_TRY(pl__path(path, r->resume, "model.safetensors"));
+    PL_TRY(pl_st_open(path, &f));
+    *lacks = pl__frozen_left_out(f);
+    pl_st_close(f);
+    return PL_OK;
+}
+
+static pl_status load_weights(pl_run *r)
+{
+    const char *key = r->encode ? "data.cache_model" : "init_from";
+    const char *from = pl_config_is_null(r->config, key) ? NULL : pl_config_text(r->config, key);
+    if (from) PL_TRY(pl_run_load_model(r, from, r->encode));
+    if (!r->replay) PL_TRY(pl__weights_load(r));
+    return from ? pl__frozen_check(r, from) : PL_OK;
+}
+
 static pl_status start(pl_run *r)
 {
     pl_program *programs[PL_MAX_PROGRAMS];
@@ -583,10 +606,9 @@ static pl_status start(pl_run *r)
     PL_TRY(seed_random_key(r));
     PL_TRY(pl__stage_slots(r));
     PL_TRY(pl__sample_start(r));
-    const char *from = r->encode ? "data.cache_model" : "init_from";
-    if (!r->resume && !pl_config_is_null(r->config, from))
-        PL_TRY(pl_run_load_model(r, pl_config_text(r->config, from), r->encode));
-    if (!r->resume && !r->replay) PL_TRY(pl__weights_load(r));
+    bool begins = !r->resume;
+    if (r->resume) PL_TRY(resume_lacks(r, &begins));
+    if (begins) PL_TRY(load_weights(r));
     if (r->encode) PL_TRY(pl__cache_check_reader(r));
     if (!r->resume && r->take_from) PL_TRY(pl__phase_take(r));
     if (r->replay) return PL_OK;

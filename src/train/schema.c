@@ -62,6 +62,8 @@ const pl_config_entry pl_engine_schema[] = {
     {"checkpoint.interval", PL_CONFIG_DURATION, "10min", 0, 1e9, NULL,
      "Time between checkpoints, at most; 0: by steps only."},
     {"checkpoint.keep", PL_CONFIG_INT, "2", 1, 1e6, NULL, "Newest checkpoints that are kept."},
+    {"checkpoint.frozen", PL_CONFIG_BOOL, "false", 0, 0, NULL,
+     "Checkpoints hold frozen weights too, which a run that goes on otherwise makes again from seed and files."},
     {"checkpoint.best", PL_CONFIG_TEXT, "null", 0, 0, NULL,
      "Evaluation output whose best checkpoint is kept too, as RUN/best."},
     {"checkpoint.best_mode", PL_CONFIG_CHOICE, "min", 0, 0, "min|max", "What is best."},

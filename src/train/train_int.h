@@ -260,6 +260,10 @@ struct pl_run {
     int64_t update; /* of the step that is being taken, the one of its batch's updates */
     char *stage;      /* PL_STAGE_BYTES that files pass through */
     char *whole;      /* room for one slot that files order otherwise, of a card or shared by ranks; else NULL */
+    const bool *frozen, *leaving; /* by slot; NULL: not looked at yet */
+    bool *remade;                 /* by slot: was absent in a model file */
+    int n_leaving;
+    uint64_t leaving_sum;
     const char *resume; /* checkpoint that pl_run_start goes on from, else NULL */
     int64_t resume_parts; /* micro-batches of a step that it was written with */
     const volatile int *stop; /* see pl_run_set_stop; NULL */
@@ -362,9 +366,9 @@ uint64_t pl__stage_slots_bytes(const pl_run *r);
 
 typedef bool (*pl_slot_test)(const pl_slot *s);
 bool pl__slot_in_model(const pl_slot *s);
-/* The slots that pass the test; model: in PyTorch's layouts, else in ours. bytes and hash (XXH64) are
- * the file's. */
-pl_status pl__slots_write(pl_run *r, const char *path, bool model, pl_slot_test test,
+/* The slots that pass the test; model: in PyTorch's layouts, else in ours; leave: without those of r->leaving. bytes
+ * and hash (XXH64) are the file's. */
+pl_status pl__slots_write(pl_run *r, const char *path, bool model, pl_slot_test test, bool leave,
                           uint64_t *bytes, uint64_t *hash) PL_MUST_USE;
 /* partial: tensors that no slot wants are passed over. */
 pl_status pl__slots_read(pl_run *r, const char *path, bool model, pl_slot_test test,
@@ -381,6 +385,18 @@ pl_status pl__slot_read(pl_run *r, const struct pl_st_reader *f, const struct pl
                         bool model) PL_MUST_USE;
 /* weights.c: the files that the recipe's `weights` keys name, into the slots that are there. */
 pl_status pl__weights_load(pl_run *r) PL_MUST_USE;
+
+/* ---- frozen.c: weights that checkpoints leave out ---- */
+struct pl_st_writer;
+/* Before a checkpoint's model is written: into r->leaving what it leaves out; *any: there is something. */
+pl_status pl__frozen_leave(pl_run *r, bool *any) PL_MUST_USE;
+/* Into its metadata, so that readers can tell. */
+pl_status pl__frozen_tell(const pl_run *r, struct pl_st_writer *w) PL_MUST_USE;
+bool pl__frozen_left_out(const struct pl_st_reader *f);
+/* Whether a slot is not in a model file because it was left out: then it is as it was made. */
+pl_status pl__frozen_absent(pl_run *r, const struct pl_st_reader *f, int slot, bool *absent) PL_MUST_USE;
+/* Holds what was found absent against what the file at path says; every rank calls it. */
+pl_status pl__frozen_check(pl_run *r, const char *path) PL_MUST_USE;
 
 /* Samples that generate writes: those asked for, else all that the recipe has. */
 pl_status pl__generate_count(pl_run *r, pl_subset subset, int64_t asked, int64_t *out) PL_MUST_USE;
