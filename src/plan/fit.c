@@ -254,22 +254,36 @@ static pl_status is_enough(pl_fit *f, uint64_t enough, bool *yes)
     return PL_OK;
 }
 
+/* Asks for a core budget; *c becomes its plan if that has less bytes alive in truth, and *better says so. */
+static pl_status look_at(pl_fit *f, uint64_t asked, candidate **c, bool *better)
+{
+    candidate *next;
+    PL_TRY(ask_core(f, &(candidate){.asked = asked}, &next));
+    if (next) PL_TRY(measure(f, next));
+    *better = next && next->peak < (*c)->peak;
+    if (*better) *c = next;
+    return PL_OK;
+}
+
 /* The plan at the end of the way down, which has been gone. *c is NULL when there is none. Where weights are most of what
  * lies in memory, what recomputation reads of them after their update makes its true peak much larger than the core's:
- * then the best of some larger core budgets is taken. */
+ * then the best of some larger core budgets is taken and, on problems where a look takes no time, of some below it, by
+ * halves. */
 static pl_status shrink(pl_fit *f, candidate **c)
 {
-    enum { LOOKS = 4 };
+    enum { LOOKS = 4, HALVES = 4, SMALL = 1000 };
+    bool better;
     PL_TRY(ask_core(f, &(candidate){.asked = f->core_least, .alone = true}, c));
     if (!*c) return PL_OK;
     PL_TRY(measure(f, *c));
-    uint64_t least = f->core_least, all = f->core_keep_all;
-    if ((*c)->peak + f->shift <= least + least / 8 || all <= least) return PL_OK;
-    for (uint64_t i = 1; i <= LOOKS; i++) {
-        candidate *next;
-        PL_TRY(ask_core(f, &(candidate){.asked = least + (all - least) / (LOOKS + 1) * i}, &next));
-        if (next) PL_TRY(measure(f, next));
-        if (next && next->peak < (*c)->peak) *c = next;
+    uint64_t least = f->core_least, step = (f->core_keep_all - least) / (LOOKS + 1);
+    if ((*c)->peak + f->shift <= least + least / 8 || f->core_keep_all <= least) return PL_OK;
+    for (uint64_t i = 1; i <= LOOKS; i++) PL_TRY(look_at(f, least + step * i, c, &better));
+    uint64_t hi = (*c)->asked, lo = hi > least + step ? hi - step : least;
+    for (int i = 0; i < HALVES && hi > lo + 1 && f->core.n_ops <= SMALL; i++) {
+        uint64_t mid = lo + (hi - lo) / 2;
+        PL_TRY(look_at(f, mid, c, &better));
+        *(better ? &hi : &lo) = mid;
     }
     return PL_OK;
 }
