@@ -47,7 +47,7 @@ TEST_OBJ := $(TEST_SRC:%.c=$(BUILD)/%.o)
 # C++ for the simulator of tests/cudasim.
 SIM_CXX ?= $(if $(filter clang%,$(notdir $(CC))),$(subst clang,clang++,$(CC)),g++)
 SIM_SRC := $(shell grep -l '"cuda/\(launch\|merge\).h"' src/cuda/*.cu) $(wildcard tests/cudasim/*.cpp)
-SIM_C   := src/cuda/many.c src/cuda/conv.c src/cuda/conv_phase.c src/cuda/conv_product.c src/cuda/conv_split.c src/cuda/matmul.c src/cuda/matmul_ops.c src/cuda/matmul_split.c src/cuda/matmul_vector.c src/cuda/attention.c $(wildcard tests/cudasim/*.c)
+SIM_C   := src/cuda/many.c src/cuda/conv.c src/cuda/conv_phase.c src/cuda/conv_product.c src/cuda/conv_split.c src/cuda/matmul.c src/cuda/matmul_ops.c src/cuda/matmul_split.c src/cuda/matmul_tiles.c src/cuda/matmul_vector.c src/cuda/attention.c $(wildcard tests/cudasim/*.c)
 SIM_OBJ := $(SIM_SRC:%=$(BUILD)/cudasim/%.o) $(SIM_C:%=$(BUILD)/cudasim/%.o)
 SIM_FLAGS := -x c++ -std=c++17 -O1 -g -D_GNU_SOURCE -fPIC -fvisibility=hidden -ffp-contract=off \
  -fno-math-errno -fno-exceptions -fno-rtti -fno-threadsafe-statics -Wall -Wextra -Wshadow \
@@ -166,7 +166,7 @@ $(BUILD)/src/cuda/%.o: src/cuda/%.c | build/deps.ok
 	@$(CC) $(CFLAGS_ALL) -isystem $(CUDA_HOME)/include -c -o $@ $<
 
 # Library kernels on a card, without the rest of the plug-in: tests/cuda/probe_lib.c.
-PROBE_LIB := $(addprefix $(BUILD)/src/cuda/,$(addsuffix .o,lib choice codegen_cache matmul matmul_ops matmul_split matmul_vector conv conv_plan conv_graph conv_phase conv_product conv_split attention \
+PROBE_LIB := $(addprefix $(BUILD)/src/cuda/,$(addsuffix .o,lib choice codegen_cache matmul matmul_ops matmul_split matmul_tiles matmul_vector conv conv_plan conv_graph conv_phase conv_product conv_split attention \
  tail.cu split.cu vector.cu columns.cu conv_direct.cu conv_thin.cu conv_thin_mma.cu depthwise.cu attention_plain.cu attention_mma.cu attention_split.cu attention_split_bwd.cu attention_f32.cu))
 $(BUILD)/tests/cuda/%.o: tests/cuda/%.c | build/deps.ok
 	@mkdir -p $(@D)

@@ -264,16 +264,16 @@ TEST(cli_plan_csv_and_timeline)
     CHECK_RUN(cli_run("$P plan --csv tests/data/plan/A.1048576.csv --capacity 5"), 3, "capacity");
     CHECK_RUN(cli_run("$P plan --csv tests/data/plan/README.md"), 5, "line");
     CHECK_RUN(cli_run("$P plan --csv tests/data/plan/A.1048576.csv --capacity -5"), 2, "-5");
-    CHECK_INT(cli_run("$P plan cloud/tiny --memory 1GiB --timeline %s", in_dir("t.svg")).code, 0);
+    CHECK_INT(cli_run("$P plan " CLI_SMALL "--memory 1GiB --timeline %s", in_dir("t.svg")).code, 0);
     const char *svg = cli_read(in_dir("t.svg"));
     CHECK(strstr(svg, "<svg ") && strstr(svg, "peak ") && strstr(svg, "</svg>"));
-    CHECK_RUN(cli_run("$P plan cloud/tiny --timeline /proc/none/t.svg"), 1, "/proc/none/t.svg");
-    j = json_loads(cli_run("$P plan cloud/tiny --sweep 1MiB,4GiB --json").out, 0, NULL);
+    CHECK_RUN(cli_run("$P plan " CLI_SMALL "--timeline /proc/none/t.svg"), 1, "/proc/none/t.svg");
+    j = json_loads(cli_run("$P plan " CLI_SMALL "--sweep 1MiB,4GiB --json").out, 0, NULL);
     CHECK_INT(json_array_size(j), 2);
     CHECK(json_is_false(json_object_get(json_array_get(j, 0), "fits")));
     CHECK(json_is_true(json_object_get(json_array_get(j, 1), "fits")));
     json_decref(j);
-    CHECK_INT(cli_run("$P plan cloud/tiny --snapshot %s", in_dir("s.pickle")).code, 0);
+    CHECK_INT(cli_run("$P plan " CLI_SMALL "--snapshot %s", in_dir("s.pickle")).code, 0);
     CHECK(access(in_dir("s.pickle"), R_OK) == 0);
 }
 
@@ -326,17 +326,18 @@ TEST(cli_loss_blows_up)
 
 TEST(cli_budget)
 {
+#define NET CLI_SMALL "batch=8 height=32 width=32 "
     WANT_BIN();
-    cli_result r = cli_run("$P train cloud/tiny train.steps=2 eval.batches=1 --memory 1MiB --quiet");
+    cli_result r = cli_run("$P train " NET "train.steps=2 --memory 1MiB --quiet");
     CHECK_RUN(r, 3, "smallest budget");
-    r = cli_run("$P plan cloud/tiny --json --memory 1MiB");
+    r = cli_run("$P plan " NET "--json --memory 1MiB");
     CHECK_RUN(r, 3, "smallest budget");
     json_t *j = json_loads(r.out, 0, NULL);
     CHECK(j && json_is_false(json_object_get(j, "fits")));
     json_int_t least = member(j, "minimum_bytes");
     json_decref(j);
     CHECK(pl_test_allocs_counted() || least > 0);
-    r = cli_run("$P train cloud/tiny train.steps=3 eval.batches=1 --json --memory %lld",
+    r = cli_run("$P train " NET "train.steps=3 --json --memory %lld",
                 (long long)least);
     CHECK_MSG(r.code == 0, "%lld bytes were promised to be enough: %s", (long long)least, r.err);
     j = event_of(r.out, "end", 0);
@@ -344,6 +345,7 @@ TEST(cli_budget)
         CHECK_MSG(member(j, "peak_used_bytes") <= least, "peak %lld, budget %lld",
                   (long long)member(j, "peak_used_bytes"), (long long)least);
     json_decref(j);
+#undef NET
 }
 
 TEST(cli_interrupt)
@@ -363,9 +365,9 @@ TEST(cli_progress_line)
     CHECK_MSG(r.code == 0, "%s", r.err);
     CHECK_MSG(!strchr(r.err, '\033') && !strchr(r.err, '\r'), "escapes without a terminal: %s", r.err);
     CHECK(strstr(r.err, "step=2/6") && strstr(r.err, "eta=") && !r.out[0]);
-    CHECK(strchr(cli_run("FORCE_COLOR=1 $P plan cloud/tiny").out, '\033'));
-    CHECK(!strchr(cli_run("FORCE_COLOR=1 NO_COLOR=1 $P plan cloud/tiny").out, '\033'));
-    CHECK(!strchr(cli_run("$P plan cloud/tiny").out, '\033'));
+    CHECK(strchr(cli_run("FORCE_COLOR=1 $P plan " CLI_SMALL).out, '\033'));
+    CHECK(!strchr(cli_run("FORCE_COLOR=1 NO_COLOR=1 $P plan " CLI_SMALL).out, '\033'));
+    CHECK(!strchr(cli_run("$P plan " CLI_SMALL).out, '\033'));
     if (!cli_has_terminals()) SKIP("no terminals here: /dev/pts is not mounted");
     r = cli_run_terminal("exec $P train " CLI_SMALL "train.steps=40", NULL, 0);
     CHECK_MSG(r.code == 0, "%s", r.out);

@@ -653,7 +653,7 @@ TEST(cuda_group_corners)
     shared(jobs[n++].g, PL_F16, 2, 257, 8, true);
     twins(jobs[n++].g, 2, 4100, 12);
     twins(jobs[n++].g, 2, 40000, 32);  /* folds of some hundred partial results, four columns a thread */
-    twins(jobs[n++].g, 2, 760000, 3);  /* of thousands, column by column; parts that get shorter */
+    twins(jobs[n++].g, 2, 360000, 3);  /* of a thousand, column by column */
     beside(jobs[n++].g, PL_F32, 3, 50, 132);
     beside(jobs[n++].g, PL_BF16, 2, 37, 1000);
     if (pl_test_long()) {

@@ -2,10 +2,14 @@
 #include "test.h"
 
 #include "base/sys.h"
+#include "ir/graph.h"
+#include "ir/op.h"
 #include "ir/text.h"
 #include "pass/simplify.h"
 #include "plimsoll_ops.h"
+#include "ref_eval.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -232,6 +236,60 @@ TEST(gradient_of_what_is_not_reached_is_zero)
                  pl_fill_of(f.g, grad[1], &b) && a == 0 && b == 0;
     teardown(&f);
     CHECK(zeros);
+}
+
+/* y = exp(x) + exp(stop(x)), x of 3 elements, with the gradient of its sum as "dx". */
+static void build_stopped(fixture *f, pl_val (*stop)(pl_graph *, pl_val))
+{
+    pl_val x = pl_input(f->g, "x", PL_TYPE(PL_F32, 3)), grad;
+    pl_val y = pl_sum(f->g, pl_add(f->g, pl_exp(f->g, x), pl_exp(f->g, stop(f->g, x))), PL_AXES_ALL, false);
+    pl_grad(f->g, y, &x, 1, &grad);
+    pl_output(f->g, "y", y);
+    pl_output(f->g, "dx", grad);
+}
+
+static pl_val no_stop(pl_graph *g, pl_val x)
+{
+    (void)g;
+    return x;
+}
+
+/* Nodes of the op that simplifying leaves; -1 on failure. */
+static int count_left(pl_val (*stop)(pl_graph *, pl_val), const char *op)
+{
+    fixture f = setup();
+    pl_graph *out = NULL;
+    build_stopped(&f, stop);
+    int n = pl_pass_simplify(f.g, NULL, &out) == PL_OK ? 0 : -1;
+    for (uint32_t i = 1; n >= 0 && i < out->n_nodes; i++) n += strcmp(pl_node_get(out, i)->op->name, op) == 0;
+    pl_graph_free(out);
+    teardown(&f);
+    return n;
+}
+
+/* Either kind stops: dx is exp(x), not twice that. Only one of them lets simplifying see that the two exp are one. */
+TEST(gradient_stops_whether_shared_or_not)
+{
+    pl_val (*const stop[])(pl_graph *, pl_val) = {pl_stop_gradient, pl_stop_gradient_shared, no_stop};
+    const float x[3] = {0, 1, -2};
+    for (int k = 0; k < 3; k++) {
+        fixture f = setup();
+        build_stopped(&f, stop[k]);
+        float y = 0, dx[3] = {0};
+        ref_eval *e = ref_eval_new(f.g);
+        memcpy(ref_eval_input(e, "x"), x, sizeof x);
+        pl_status rc = ref_eval_run(e);
+        if (rc == PL_OK) memcpy(&y, ref_eval_get(e, ref_eval_output(e, "y")), sizeof y);
+        if (rc == PL_OK) memcpy(dx, ref_eval_get(e, ref_eval_output(e, "dx")), sizeof dx);
+        ref_eval_free(e);
+        teardown(&f);
+        CHECK_OK(rc);
+        for (int i = 0; i < 3; i++) CHECK_NEAR(dx[i], (k == 2 ? 2 : 1) * exp((double)x[i]), 1e-5);
+        CHECK_NEAR(y, 2 * (exp(0) + exp(1) + exp(-2)), 1e-5);
+    }
+    CHECK_INT(count_left(pl_stop_gradient, "exp"), 2);
+    CHECK_INT(count_left(pl_stop_gradient_shared, "exp"), 1);
+    CHECK_INT(count_left(pl_stop_gradient_shared, "stop_gradient"), 0);
 }
 
 /* Every allocation of building, differentiating, simplifying and printing fails once. */

@@ -87,13 +87,13 @@ TEST(fit_enough_ends_the_search)
     pl_fitted *t;
     CHECK_OK(open_lab(&x, training_graph(x.store, 22, 64, 32)));
     CHECK_OK(pl_fit_minimum(x.fit, 0, &least));
-    CHECK(pl_fit_knows_minimum(x.fit));
+    CHECK(pl_fit_knows_minimum(x.fit, &again) && again == least);
     most = x.keep_all->arena_bytes;
     CHECK(least < most * 3 / 5);
     CHECK_OK(open_lab(&y, training_graph(y.store, 22, 64, 32)));
     uint64_t enough = least + (most - least) / 2;
     CHECK_OK(pl_fit_minimum(y.fit, enough, &some));
-    CHECK(some > least && some <= enough && !pl_fit_knows_minimum(y.fit));
+    CHECK(some > least && some <= enough && !pl_fit_knows_minimum(y.fit, &again));
     pl_fit_work all = pl_fit_work_get(x.fit), part = pl_fit_work_get(y.fit);
     CHECK_MSG(part.asked * 2 <= all.asked, "%u looks of %u", part.asked, all.asked);
     CHECK_OK(pl_fit_minimum(y.fit, enough, &again)); /* known */

@@ -173,6 +173,24 @@ TEST(room_programs_compiled_at_once_are_the_same)
     CHECK_MSG(r.code != 0 && r.code < 128 && strstr(r.err, "attention_bwd has no kernel"), "%d %s", r.code, r.err);
 }
 
+/* Several programs cannot be compiled: the first of the step is told, whichever fails first. The discriminator's two
+ * have adam_max, the second of them alone a third avg_pool_bwd; the generator's, behind both, attention_bwd. */
+TEST(room_of_several_failures_the_first_program_is_told)
+{
+    static const char *const pair[][2] = {{"adam_max", "attention_bwd"}, {"avg_pool_bwd:3", "attention_bwd"}};
+    if (!fakes()) SKIP("build/.../fake is not built");
+    for (int i = 0; i < 2; i++) {
+        char want[64], lacks[96];
+        snprintf(want, sizeof want, "%.*s has no kernel", (int)strcspn(pair[i][0], ":"), pair[i][0]);
+        for (int late = 0; late < 2; late++) { /* the one that is named first fails last */
+            snprintf(lacks, sizeof lacks, "FAKE_LACKS=%s,%s", pair[i][late], pair[i][!late]);
+            cli_result r = train_gan("cuda", lacks, "lacking");
+            CHECK_MSG(r.code != 0 && r.code < 128 && strstr(r.err, want), "%s: %d %s", lacks, r.code, r.err);
+            CHECK_MSG(!strstr(strstr(r.err, "has no kernel") + 1, "has no kernel"), "%s: %s", lacks, r.err);
+        }
+    }
+}
+
 /* What is wrong with a configuration is told at once, but not before the card's libraries have opened. */
 TEST(room_refusals_wait_for_the_card)
 {

@@ -207,18 +207,3 @@ void pl_cg_load(pl_cg *w, int k, const char *to, const char *base)
         break;
     }
 }
-
-void pl_cg_part(pl_cg *w)
-{
-    const pl_cg_pass *p = w->p;
-    int part = pl_cg_size(w, p->part);
-    if (!p->head) {
-        pl_cg_put(w, "const I lo_ = part_ * a.s[%d], hi_ = A_ - lo_ < a.s[%d] ? A_ : lo_ + a.s[%d];\n", part, part, part);
-        return;
-    }
-    int head = pl_cg_size(w, p->head), tail = pl_cg_size(w, p->tail);
-    pl_cg_put(w, "const bool late_ = part_ >= a.s[%d];\nconst I before_ = late_ ? a.s[%d] : part_, rows_ = late_ ? a.s[%d] : "
-                 "a.s[%d];\n", head, head, tail, part);
-    pl_cg_put(w, "const I lo_ = before_ * a.s[%d] + (part_ - before_) * a.s[%d], hi_ = A_ - lo_ < rows_ ? A_ : lo_ + "
-                 "rows_;\n", part, tail);
-}

@@ -116,7 +116,8 @@ void pl_cg_beside_open(pl_cg *w, const pl_cg_stages *t)
 {
     const pl_cg_pass *p = w->p;
     int most = PL_CG_LANES * p->steps * p->tx * p->vec * 4;
-    int parts = pl_cg_divider(w, p->parts), along = pl_cg_size(w, p->walk.size[p->walk.along]);
+    int parts = pl_cg_divider(w, p->parts), part = pl_cg_size(w, p->part),
+        along = pl_cg_size(w, p->walk.size[p->walk.along]);
     for (int s = 0; s < p->n_sink; s++) {
         const pl_cg_sink *k = &p->sink[s];
         if (k->kind != PL_FORM_REDUCE || pl_cg_twin(p, s) != s) continue;
@@ -126,8 +127,9 @@ void pl_cg_beside_open(pl_cg *w, const pl_cg_stages *t)
                   pl_cg_fold(k->reduce), acc);
     }
     pl_cg_put(w, "const I lane_ = threadIdx.x / T, lead_ = p_quot((I)blockIdx.x, a.m[%d]);\n", parts);
-    pl_cg_put(w, "const I A_ = a.s[%d], part_ = (I)blockIdx.x - lead_ * (I)a.m[%d].d;\n", along, parts);
-    pl_cg_part(w);
+    pl_cg_put(w, "const I A_ = a.s[%d], lo_ = ((I)blockIdx.x - lead_ * (I)a.m[%d].d) * a.s[%d];\n",
+              along, parts, part);
+    pl_cg_put(w, "const I hi_ = A_ - lo_ < a.s[%d] ? A_ : lo_ + a.s[%d];\n", part, part);
     pl_cg_put(w, "__shared__ __align__(16) unsigned char sm_[%d];\nI r_ = lo_ + 2 * lane_;\n", t->shared > most ? t->shared : most);
     declare_early(w, t, "n");
     if (sends(t)) put_send(w, t);
@@ -151,8 +153,9 @@ void pl_cg_beside_close(pl_cg *w)
         const char *acc = pl_cg_acc(p->instr[k->src].dtype, k->reduce);
         pl_cg_put(w, "__syncthreads();\n_Pragma(\"unroll\") for (int c = 0; c < STEPS; c++) for (int j = 0; j < V; j++) "
                      "((%s *)sm_)[((lane_ * STEPS + c) * T + t_) * V + j] = cs%d[c][j];\n__syncthreads();\n", acc, s);
-        pl_cg_put(w, "for (I e_ = threadIdx.x; e_ < N_; e_ += %d)\n((%s *)a.p[%d])[(I)blockIdx.x * N_ + e_] = "
-                     "p_tree<%s, %d>((const %s *)sm_ + e_, %d);\n", p->tx * p->ty, acc,
-                  pl_cg_pointer(w, PL_CODE_WORK, 0, k->partial, 16), pl_cg_fold(k->reduce), PL_CG_LANES, acc, cols);
+        char val[96];
+        snprintf(val, sizeof val, "p_tree<%s, %d>((const %s *)sm_ + e_, %d)", pl_cg_fold(k->reduce), PL_CG_LANES, acc, cols);
+        pl_cg_put(w, "for (I e_ = threadIdx.x; e_ < N_; e_ += %d)\n", p->tx * p->ty);
+        pl_cg_put_partial(w, s, val, "(I)blockIdx.x", "e_", p->parts * (p->walk.n == 3 ? p->walk.size[0] : 1));
     }
 }

@@ -69,7 +69,7 @@ static pl_status put_body(pl_cg *w, const int *lvl, const int *dep)
         pl_cg_step(w, lvl, dep, put_index);
         pl_cg_put(w, "}\n}\n");
     }
-    if (p->reduces) pl_cg_put(w, "const I to_ = b_;\n");
+    if (p->reduces) pl_cg_put(w, "const I to_ = b_; (void)to_;\n");
     return pl_cg_totals(w);
 }
 

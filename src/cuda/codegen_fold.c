@@ -1,16 +1,17 @@
 /* codegen_fold.c - partial results of a reduction to results.
  *
- * Partial results lie as [runs before][parts][runs after]; those of one result are strewn over
- * the runs that are reduced. Y threads share X results side by side (or X times four, where the results of a row
- * of partial ones are neighbours in whole chunks, so that every sector is read for all of it): each takes every
- * Y-th partial result in order, then a tree over the Y. X and Y come from how many there are and how they lie. Each
- * reduction has blocks of its own in one kernel.
+ * Partial results lie as [runs before][parts][runs after], or in strips of a few columns (pl_cg_strips); those of one
+ * result are strewn over the runs that are reduced. Y threads share X results side by side (or X times four, where
+ * neighbours are results of other columns, so that every sector is read for all of it): each takes every Y-th partial
+ * result in order, then a tree over the Y. X and Y come from how many there are and how they lie. Each reduction has
+ * blocks of its own in one kernel.
  */
 #include "cuda/codegen_int.h"
 
 #include <string.h>
 
-enum { EACH = 8, LEAST_THREADS = 256, MOST_THREADS = 1024, MOST_OF_MOMENTS = 512 };
+enum { EACH = 8, EACH_OF_MOMENTS = 4 }; /* partial results of a thread, unless there are too many */
+enum { LEAST_THREADS = 256, MOST_THREADS = 1024, MOST_OF_MOMENTS = 512 };
 
 typedef struct axes {
     int n;
@@ -34,11 +35,18 @@ static void add_axis(axes *x, int64_t size, int64_t stride)
 /* The dims of the partial results, split into kept and folded ones. */
 static void split(const pl_cg_pass *p, const pl_cg_runs *r, uint32_t folded, axes *keep, axes *fold)
 {
-    int64_t stride = 1;
+    int64_t stride = 1, rows = p->parts;
+    int last = r->n - 1;
     memset(keep, 0, sizeof *keep);
     memset(fold, 0, sizeof *fold);
     keep->total = fold->total = 1;
-    for (int d = r->n - 1; d >= 0; d--) {
+    for (int d = 0; d < r->along; d++) rows *= r->size[d];
+    if (pl_cg_strips(r)) {
+        add_axis(keep, PL_CG_STRIP, 1);
+        add_axis(keep, r->size[last--] / PL_CG_STRIP, rows * PL_CG_STRIP);
+        stride = PL_CG_STRIP;
+    }
+    for (int d = last; d >= 0; d--) {
         int64_t size = d == r->along ? p->parts : r->size[d];
         add_axis(folded >> d & 1u ? fold : keep, size, stride);
         stride *= size;
@@ -81,7 +89,8 @@ static section section_of(const pl_cg_pass *p, const pl_cg_runs *r, int s)
     bool beside = r->n && !(k->folded >> (r->n - 1) & 1u); /* neighbours in memory belong to other results */
     x.vec = beside && r->size[r->n - 1] % 4 == 0 ? 4 : 1;
     x.tx = !beside ? 1 : 8 / x.vec;
-    for (x.ty = 8; EACH * x.ty < x.fold.total && 2 * x.ty * x.tx <= most;) x.ty *= 2;
+    int64_t each = r->moments ? EACH_OF_MOMENTS : EACH;
+    for (x.ty = 8; each * x.ty < x.fold.total && 2 * x.ty * x.tx <= most;) x.ty *= 2;
     while (x.tx < 32 && x.tx * x.ty < LEAST_THREADS) x.tx *= 2;
     x.unroll = (int)pl_cg_clamp(128 / (x.vec * one), 1, 8);
     x.blocks = pl_cg_ceil(x.keep.total, x.tx * x.vec);

@@ -57,11 +57,11 @@ static inline bool pl_cg_reduced(const pl_cg_runs *r, int i)
     return r->reduced >> i & 1u;
 }
 
-/* How columns are added up: y threads share one, parts are added up apart, `head` of `part` rows and then shorter ones
- * of `tail`; all of it from the sizes of the runs. */
+/* How columns are added up: y threads share one, parts of `part` rows are added up apart; all of it
+ * from the sizes of the runs. */
 typedef struct pl_cg_columns {
     int32_t tx, ty;
-    int64_t tiles, part, tail, head, parts;
+    int64_t tiles, part, parts;
 } pl_cg_columns;
 
 /* codegen_runs.c. lead: of pl_form_output. */
@@ -71,6 +71,10 @@ int64_t pl_cg_row_of(const pl_cg_runs *r);
 pl_cg_columns pl_cg_columns_of(const pl_cg_runs *r);
 /* Whether walk b over the same rows has the parts of walk a, which is cut where b is not. */
 bool pl_cg_same_parts(const pl_cg_runs *a, const pl_cg_runs *b);
+/* Whether partial results lie in strips, [columns / PL_CG_STRIP][runs before][parts][PL_CG_STRIP], and not as [runs
+ * before][parts][runs after]. */
+enum { PL_CG_STRIP = 8 };
+bool pl_cg_strips(const pl_cg_runs *r);
 /* Columns that a row kernel can add up beside its rows (codegen_row.c). */
 bool pl_cg_slim(int64_t inner);
 /* So many parts that blocks, where they are many, come in whole rounds of what a large card holds
@@ -107,7 +111,6 @@ typedef struct pl_cg_pass {
     int32_t resident;       /* sheet: blocks that a processor is to hold at least; 0: as the compiler likes */
     int32_t tx, ty;         /* threads; a row: tx threads each, ty rows a block */
     int64_t parts, part;    /* pieces of inner (flat) or along (sheet), and their length */
-    int64_t head, tail;     /* columns: pieces of that length, and the length of those after them; head 0: all are */
     int64_t tiles;          /* sheet: columns of blocks */
     int32_t steps;          /* row: chunks of a thread, 0: not fixed in the text */
     bool wide, direct;      /* 64-bit indices; reductions have one part */
@@ -259,9 +262,6 @@ void pl_cg_load(pl_cg *w, int k, const char *to, const char *base);
 /* Whether some used ramp needs coordinates of single elements of the inner set. */
 bool pl_cg_inner_ramps(const pl_cg_pass *p);
 
-/* Declares lo_ and hi_, the rows of part part_ of A_. */
-void pl_cg_part(pl_cg *w);
-
 /* codegen_step.c: what flat and sheet share. lvl: per instruction 0 (once a thread), 1 (once a
  * segment), 2 (every step) or -1; b<k>, the offsets of operands at the thread's start, are in
  * scope. */
@@ -271,10 +271,12 @@ void pl_cg_accumulators(pl_cg *w);
 pl_status pl_cg_find_pair(const pl_cg_pass *p, const int *dep, pl_arena *a, pl_cg_pair *out) PL_MUST_USE;
 /* U chunks. `index` declares the indices of chunk u, and z_, its place in the dense space. */
 void pl_cg_step(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w));
-/* Combines accumulators over the block and leaves them at to_: results, or partial results. Where a column has no
- * more than PL_CG_FEW_LANES threads, to_ is the place of the block's first column. */
+/* Combines accumulators over the block and leaves results, or partial results: to_ says which of a column's these
+ * are, first_ is the block's first column. */
 enum { PL_CG_FEW_LANES = 32 };
 pl_status pl_cg_totals(pl_cg *w) PL_MUST_USE;
+/* Statement: `value` as partial result `row` of sink s in column `col`; rows is how many a column has. */
+void pl_cg_put_partial(pl_cg *w, int sink, const char *value, const char *row, const char *col, int64_t rows);
 void pl_cg_put_result(pl_cg *w, int sink, const char *value, const char *index);
 
 /* The three shapes, and the fold of partial results. */

@@ -170,14 +170,6 @@ static void set_resident(pl_cg_pass *p, const int *dep)
         p->resident = n <= FOUR_BLOCKS ? 4 : n <= THREE_BLOCKS ? 3 : n <= TWO_BLOCKS ? 2 : 0;
 }
 
-static void set_parts(pl_cg_pass *p, const pl_cg_columns *c)
-{
-    p->part = c->part;
-    p->parts = c->parts;
-    p->head = c->head < c->parts ? c->head : 0;
-    p->tail = c->tail;
-}
-
 /* Rows: which thread adds which element is a function of the row's length. */
 static void lay_row(pl_cg_pass *p)
 {
@@ -194,7 +186,8 @@ static void lay_row(pl_cg_pass *p)
     if (!p->columns) return;
     pl_cg_columns c = pl_cg_columns_of(&p->walk);
     p->ty = PL_CG_LANES;
-    set_parts(p, &c);
+    p->part = c.part;
+    p->parts = c.parts;
 }
 
 static void lay_flat_sum(pl_cg_pass *p)
@@ -258,7 +251,8 @@ static void lay_sheet_sum(pl_cg_pass *p)
     p->tx = c.tx;
     p->ty = c.ty;
     p->tiles = c.tiles;
-    set_parts(p, &c);
+    p->part = c.part;
+    p->parts = c.parts;
     set_segments(p);
     if (p->vec == 4 && p->tx % 2 == 0 && inner % 8 == 0 && (has_bits(p) || light(p))) {
         p->vec = 8;

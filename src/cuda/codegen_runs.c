@@ -58,6 +58,12 @@ int64_t pl_cg_rounds(int64_t parts, int64_t others)
     return pl_cg_clamp(rounds * round / others, parts, 2 * parts);
 }
 
+/* A strip's row is a sector: it is written and read as a whole, and what a fold reads lies together. */
+bool pl_cg_strips(const pl_cg_runs *r)
+{
+    return r->n > 1 && r->along == r->n - 2 && r->size[r->n - 1] % PL_CG_STRIP == 0;
+}
+
 bool pl_cg_slim(int64_t inner)
 {
     return inner % 4 == 0 && inner >= 128 && inner <= 1024;
@@ -91,18 +97,6 @@ static int64_t long_part(const pl_cg_columns *c, int64_t len, int64_t outer, int
     return best;
 }
 
-/* The parts of the last round are shorter ones, of whole steps too: the end of a walk takes as long as its last parts do,
- * for by then most processors have none left. */
-static void shorten_last(pl_cg_columns *c, int64_t len, int64_t outer)
-{
-    enum { LAST = PL_CG_BLOCKS / 2, SHORTER = 4, LEAST = 16 };
-    int64_t last = pl_cg_clamp(LAST / (outer * c->tiles), 0, c->parts / 2), step = 4 * (int64_t)c->ty;
-    if (!last || c->part < LEAST * c->ty) return;
-    c->head = c->parts - last;
-    c->tail = (c->part / SHORTER + step / 2) / step * step;
-    c->parts = c->head + pl_cg_ceil(len - c->head * c->part, c->tail);
-}
-
 pl_cg_columns pl_cg_columns_of(const pl_cg_runs *r)
 {
     pl_cg_columns c;
@@ -121,16 +115,13 @@ pl_cg_columns pl_cg_columns_of(const pl_cg_runs *r)
     }
     c.part = pl_cg_ceil(pl_cg_ceil(len, parts), 2 * c.ty) * 2 * c.ty;
     if (c.part > (int64_t)lane_rows * c.ty) c.part = long_part(&c, len, outer, inner, lane_rows, r->moments);
-    c.parts = c.head = pl_cg_ceil(len, c.part);
-    c.tail = c.part;
-    shorten_last(&c, len, outer);
+    c.parts = pl_cg_ceil(len, c.part);
     return c;
 }
 
 bool pl_cg_same_parts(const pl_cg_runs *a, const pl_cg_runs *b)
 {
     pl_cg_columns x = pl_cg_columns_of(a), y = pl_cg_columns_of(b);
-    if (x.head < x.parts || y.head < y.parts) return false;
     if (a->n != b->n + 1 || a->along != 1 || b->along != 0 || a->moments || b->moments) return false;
     for (int i = 1; i < b->n; i++)
         if (a->size[i + 1] != b->size[i]) return false;

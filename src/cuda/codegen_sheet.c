@@ -1,7 +1,7 @@
 /* codegen_sheet.c - columns of threads: a thread keeps its chunk of the inner set and walks down
  * the along set, so that what belongs to a column (scales, shifts, sums) stays in registers.
  *
- *   block b = ((o_, part), tile) or ((part, o_), tile): rows [part * L, ...) of along, columns of one tile
+ *   block b = ((o_, part), tile): rows [part * L, ...) of along, columns of one tile
  *   thread (x, y): columns (tile * X + x) * V + 0..V-1, rows y, y + Y, y + 2Y, ...; of sums rows
  *   2y, 2y + 1, 2y + 2Y, ...: neighbours often read the same (the windows of a pool)
  *
@@ -132,16 +132,6 @@ static pl_status put_walk(pl_cg *w, const int *lvl, const int *dep)
     return PL_OK;
 }
 
-/* o_ and part_ of block bt_ of a tile: parts of one o_ after the other, unless the last ones are shorter: those come
- * last of all, so that processors have something to do until the end. */
-static void put_block(pl_cg *w)
-{
-    const pl_cg_pass *p = w->p;
-    int m = pl_cg_divider(w, p->head ? p->size[PL_CG_OUTER] : p->parts);
-    const char *slow = p->head ? "part_" : "o_", *fast = p->head ? "o_" : "part_";
-    pl_cg_put(w, "const I %s = p_quot(bt_, a.m[%d]), %s = bt_ - %s * (I)a.m[%d].d;\n", slow, m, fast, slow, m);
-}
-
 pl_status pl_cg_sheet(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
 {
     pl_cg *w = pl_cg_new(p, a);
@@ -150,17 +140,20 @@ pl_status pl_cg_sheet(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
     pl_cg_deps(p, p->vec, dep);
     find_levels(p, dep, lvl);
     w->dep = dep;
-    int tiles = pl_cg_divider(w, p->tiles);
-    int along = pl_cg_size(w, p->size[PL_CG_ALONG]), inner = pl_cg_size(w, p->size[PL_CG_INNER]);
+    int tiles = pl_cg_divider(w, p->tiles), parts = pl_cg_divider(w, p->parts);
+    int along = pl_cg_size(w, p->size[PL_CG_ALONG]), inner = pl_cg_size(w, p->size[PL_CG_INNER]),
+        part = pl_cg_size(w, p->part);
     pl_cg_head(w, PL_CG_THREADS, p->resident);
     pl_cg_put(w, "enum { V = %d };\nconst I b_ = blockIdx.x, bt_ = p_quot(b_, a.m[%d]), tile_ = "
                  "b_ - bt_ * (I)a.m[%d].d;\n", p->vec, tiles, tiles);
-    put_block(w);
+    pl_cg_put(w, "const I o_ = p_quot(bt_, a.m[%d]), part_ = bt_ - o_ * (I)a.m[%d].d;\n", parts,
+              parts);
     pl_cg_put(w, "const I A_ = a.s[%d], N_ = a.s[%d], Y_ = blockDim.y;\n", along, inner);
     pl_cg_put(w, "I e_ = (tile_ * (I)blockDim.x + (I)threadIdx.x) * V;\nconst bool on_ = e_ < "
                  "N_;\nif (!on_) %s;\n", p->reduces ? "e_ = 0" : "return");
-    pl_cg_part(w);
-    pl_cg_put(w, "I row_ = on_ ? lo_ + %s(I)threadIdx.y : hi_;\n", p->reduces ? "2 * " : "");
+    pl_cg_put(w, "const I lo_ = part_ * a.s[%d], hi_ = !on_ ? lo_ : A_ - lo_ < a.s[%d] ? A_ : "
+                 "lo_ + a.s[%d];\nI row_ = lo_ + %s(I)threadIdx.y;\n", part, part, part,
+              p->reduces ? "2 * " : "");
     pl_cg_dividers(w);
     pl_cg_pointers(w);
     pl_cg_outputs(w);
@@ -171,8 +164,8 @@ pl_status pl_cg_sheet(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
     pl_cg_accumulators(w);
     PL_TRY(put_walk(w, lvl, dep));
     if (p->reduces)
-        pl_cg_put(w, "const I to_ = (o_ * a.s[%d] + part_) * N_ + %s;\n", pl_cg_size(w, p->parts),
-                  p->ty <= PL_CG_FEW_LANES ? "tile_ * (I)blockDim.x * V" : "e_");
+        pl_cg_put(w, "const I to_ = o_ * (I)a.m[%d].d + part_, first_ = tile_ * (I)blockDim.x * V; (void)to_; (void)first_;\n",
+                  parts);
     PL_TRY(pl_cg_totals(w));
     pl_cg_put(w, "}\n");
     return pl_cg_finish(w, (uint32_t)(p->tiles * p->parts * p->size[PL_CG_OUTER]),

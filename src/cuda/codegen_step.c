@@ -301,17 +301,30 @@ void pl_cg_put_result(pl_cg *w, int s, const char *val, const char *index)
     }
 }
 
-/* Sums of sink s, and the results of those that have the same. */
-static void leave(pl_cg *w, int s, const char *val, const char *index)
+void pl_cg_put_partial(pl_cg *w, int s, const char *val, const char *row, const char *col, int64_t rows)
 {
     const pl_cg_pass *p = w->p;
     const pl_cg_sink *k = &p->sink[s];
+    const char *acc = pl_cg_acc(p->instr[k->src].dtype, k->reduce);
+    pl_cg_put(w, "((%s *)a.p[%d])[", acc, pl_cg_pointer(w, PL_CODE_WORK, 0, k->partial, 16));
+    if (pl_cg_strips(p->columns ? &p->walk : &p->runs))
+        pl_cg_put(w, "((%s) / %d * a.s[%d] + (%s)) * %d + (%s) %% %d", col, PL_CG_STRIP, pl_cg_size(w, rows), row,
+                  PL_CG_STRIP, col, PL_CG_STRIP);
+    else
+        pl_cg_put(w, "(%s) * %s + (%s)", row, p->shape == PL_CG_FLAT ? "1" : "N_", col);
+    pl_cg_put(w, "] = %s;\n", val);
+}
+
+/* Sums of sink s in column `col` of the inner set: a partial result, or the results of all that have the same. */
+static void leave(pl_cg *w, int s, const char *val, const char *col)
+{
+    const pl_cg_pass *p = w->p;
+    char index[64];
     if (!p->direct) {
-        const char *acc = pl_cg_acc(p->instr[k->src].dtype, k->reduce);
-        pl_cg_put(w, "((%s *)a.p[%d])[%s] = %s;\n", acc,
-                  pl_cg_pointer(w, PL_CODE_WORK, 0, k->partial, 16), index, val);
+        pl_cg_put_partial(w, s, val, "to_", col, p->size[PL_CG_OUTER] * p->parts);
         return;
     }
+    snprintf(index, sizeof index, p->shape == PL_CG_SHEET ? "o_ * N_ + %s" : "o_", col);
     for (int i = s; i < p->n_sink; i++)
         if (pl_cg_twin(p, i) == s && p->sink[i].kind == PL_FORM_REDUCE) pl_cg_put_result(w, i, val, index);
 }
@@ -354,12 +367,12 @@ static void one_total(pl_cg *w, int s)
                      "(int)threadIdx.y, (int)blockDim.y, (int)blockDim.x);\n", fold);
         pl_cg_put(w, "if (on_ && threadIdx.y == 0)\n"
                      "_Pragma(\"unroll\") for (int j = 0; j < V; j++) {\n");
-        leave(w, s, "t[j]", "to_ + j");
+        leave(w, s, "t[j]", "e_ + j");
     } else {
         pl_cg_put(w, "%s t1[1] = {p_within<%s>(t)};\n", acc, fold);
         pl_cg_put(w, "p_lanes<%s>(t1, sm_, (int)threadIdx.x, (int)threadIdx.x, "
                      "(int)blockDim.x, 1);\nif (threadIdx.x == 0) {\n", fold);
-        leave(w, s, "t1[0]", "to_");
+        leave(w, s, "t1[0]", "0");
     }
     pl_cg_put(w, "}\n}\n");
 }
@@ -394,7 +407,7 @@ static void put_columns(pl_cg *w, const int *at, int lo, int hi)
         pl_cg_put(w, "if (c_ < %d && tile_ * %d + c_ < N_) {\n", cols, cols);
         pl_cg_put(w, "const %s v_ = p_tree<%s, %d>((const %s *)(sm_ + %d) + c_, %d);\n", acc,
                   pl_cg_fold(k->reduce), p->ty, acc, at[s], cols);
-        leave(w, s, "v_", "to_ + c_");
+        leave(w, s, "v_", "first_ + c_");
         pl_cg_put(w, "}\n}\n");
         from = (from + cols) % threads;
     }

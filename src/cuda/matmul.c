@@ -9,19 +9,17 @@
  * A product asks for as much in the library's kernel as it takes: everything, the bias, nothing (`level`).
  * What is left over is done in a pass of its own (tail.cu).
  *
- * The algorithm depends on the problem alone. By default it is the first of the library's
- * heuristics; when algorithms are timed, the fastest of those the heuristics name, and a tail that
- * costs more in the kernel than behind it stays behind. Split sums
- * are taken only where their order is fixed and the parts are kept in the type of the
- * arithmetic. Half-precision products accumulate in f32; f32 products use TF32 units only if
+ * The algorithm depends on the problem alone. By default it is the first of the library's heuristics, or one of the next
+ * where that one's tiles do not suit the problem (matmul_tiles.h); when algorithms are timed, the fastest of those the
+ * heuristics name, and a tail that costs more in the kernel than behind it stays behind. Split sums are taken only where
+ * their order is fixed and the parts are kept in the type of the arithmetic. Half-precision products accumulate in f32; f32 products use TF32 units only if
  * pl_cuda_tf32() says so.
  *
  * Operands that a view has put at odd addresses get a second algorithm, chosen beforehand too.
  */
 #include "base/sys.h"
 #include "cuda/choice.h"
-#include "cuda/lib.h"
-#include "cuda/matmul.h"
+#include "cuda/matmul_tiles.h"
 #include "ops/tail.h"
 #include "rt/device.h"
 
@@ -335,7 +333,7 @@ static void key_of(const prepared *h, char *key, size_t cap)
 static int chosen(prepared *h, const cublasLtMatmulHeuristicResult_t *r, int n)
 {
     char key[160], value[48];
-    if (!pl_cuda_autotune() || (n < 2 && !has_tail(&h->p))) return 0;
+    if (n < 2 && !has_tail(&h->p)) return 0;
     key_of(h, key, sizeof key);
     if (!pl_cuda_choice_get(key, value, sizeof value)) {
         float ms;
@@ -358,9 +356,9 @@ static pl_status choose_anew(prepared *h)
         h->has[i] = false;
         h->work[i] = 0;
         PL_TRY(candidates(h, align[i] > least ? align[i] : least, i ? 0 : WORK_LIMIT,
-                          i || !pl_cuda_autotune() ? 1 : MAX_ALGOS, r, &n));
+                          i ? 1 : pl_cuda_autotune() ? MAX_ALGOS : PL_TILES_LOOK, r, &n));
         if (n == 0) continue;
-        if (i == 0) at = chosen(h, r, n);
+        if (i == 0) at = pl_cuda_autotune() ? chosen(h, r, n) : pl_tiles_first(&h->p, r, n);
         h->algo[i] = r[at].algo;
         h->work[i] = r[at].workspaceSize;
         h->has[i] = true;

@@ -1,8 +1,8 @@
 /* vector.cu - see vector.h.
  *
- * A block of the rows' kernel has `block / across` rows. Of columns it has `across` packs of them, a strip, and
- * `block / across` groups of threads that take terms in turn. Threads add what they have to their neighbours' in a warp
- * by shuffles, warps theirs in shared memory, blocks theirs in scratch (`add_parts`).
+ * A block of the rows' kernel has `block / across` rows: threads add what they have to their neighbours' in a warp by
+ * shuffles, warps theirs in shared memory. Of columns a block has `across` packs, a strip, and `block / across` groups of
+ * threads that take terms in turn and add theirs in shared memory. Blocks add theirs in scratch (`add_parts`).
  *
  * Both kernels ask for several packs before they use the first: what is on its way hides the latency of memory.
  */
@@ -22,24 +22,16 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static int64_t power_above(int64_t n, int64_t most)
-{
-    int64_t p = 1;
-    while (p < n && p < most) p *= 2;
-    return p;
-}
-
 /* Threads that keep a large card busy; more of them take less each. */
 static constexpr int64_t ENOUGH = 1 << 17;
-/* Bytes of a row that a block of columns reads: a line of the cache, or half of it where there are few. */
-static constexpr int64_t LINE = 128;
-
+/* Multiprocessors of such a card. The order of sums is the same on others. */
+static constexpr int64_t PROCESSORS = 132;
 /* Parts that a sum falls into: none where there are blocks enough, or the second launch would take longer than what it
  * saves. src/plan/scratch_card.c repeats it. */
 static int64_t parts_of(const pl_vector_product *v, int64_t bytes)
 {
-    constexpr int64_t LONG = 4096, PART = 1024, FEW = 128, MOST = 128, LONG_ROW = 65536, FEW_ROWS = 32;
-    int64_t strips = v->batch * pl_ceil_div(v->n * bytes, LINE / 2);
+    constexpr int64_t LONG = 4096, PART = 1024, FEW = 128, MOST = 128, LONG_ROW = 65536, FEW_ROWS = 32, STRIP = 64;
+    int64_t strips = v->batch * pl_ceil_div(v->n * bytes, STRIP);
     if (v->k <= LONG || strips >= FEW) return 1;
     if (!v->columns && (v->k <= LONG_ROW || v->batch * v->n > FEW_ROWS)) return 1;
     return least(least(pl_ceil_div(v->k, PART), pl_ceil_div(2 * FEW, strips)), MOST);
@@ -62,21 +54,31 @@ static void plan_rows(pl_vector_product *v)
     v->block = (int32_t)(across > NARROW ? across : NARROW);
 }
 
+/* A multiprocessor reads at a rate of its own, so the one with most to read decides. Strips are whole sectors of the
+ * cache, so wide that this is least; short ones cost more for each of their lines. */
+static int64_t sectors_of(int64_t sectors, int64_t copies)
+{
+    static constexpr int64_t COST[] = {0, 38, 34, 33, 32, 32, 32, 32, 32};
+    int64_t best = 1, lowest = INT64_MAX;
+    for (int64_t s = 1; s <= 8; s++) {
+        int64_t cost = pl_ceil_div(pl_ceil_div(sectors, s) * copies, PROCESSORS) * s * COST[s];
+        if (cost <= lowest) lowest = cost, best = s;
+    }
+    return best;
+}
+
 static void plan_columns(pl_vector_product *v, int64_t bytes)
 {
-    constexpr int64_t ENOUGH_BLOCKS = 128, FEW = 4;
-    int64_t most = power_above(pl_ceil_div(least(v->each, v->k), FEW), MOST_BLOCK), copies = v->batch * v->parts;
-    bool lines = pl_ceil_div(v->n * bytes, LINE) * copies >= ENOUGH_BLOCKS;
-    int64_t across = (lines ? LINE : LINE / 2) / (v->pack * bytes);
-    if (across < BLOCK / most) across = BLOCK / most; /* few terms: the block is as wide as it goes */
-    across = power_above(pl_ceil_div(v->n, v->pack), across);
-    int64_t blocks = pl_ceil_div(v->n, v->pack * across) * copies, groups = BLOCK / across;
-    int64_t widest = blocks > ENOUGH_BLOCKS ? MOST_BLOCK / 2 : MOST_BLOCK; /* several to a multiprocessor: all at once */
-    while (across * groups < widest && blocks * across * groups < ENOUGH) groups *= 2;
-    groups = least(groups, most);
-    if (across * groups < WARP) groups = WARP / across;
+    constexpr int64_t SECTOR = 32, FEW = 4, NARROW = 128;
+    int64_t packs = pl_ceil_div(v->n, v->pack), copies = v->batch * v->parts, most = pl_ceil_div(least(v->each, v->k), FEW);
+    int64_t across = sectors_of(pl_ceil_div(v->n * bytes, SECTOR), copies) * SECTOR / (v->pack * bytes);
+    if (across * most < BLOCK) across = pl_ceil_div(BLOCK, most); /* few terms: a wide strip */
+    across = least(across, packs);
+    int64_t beside = pl_ceil_div(pl_ceil_div(packs, across) * copies, PROCESSORS);
+    int64_t threads = beside < MOST_BLOCK / NARROW ? MOST_BLOCK / beside : NARROW;
+    int64_t groups = least(threads / across > 0 ? threads / across : 1, most);
     v->across = (int32_t)across;
-    v->block = (int32_t)(across * groups);
+    v->block = (int32_t)(pl_ceil_div(across * groups, WARP) * WARP);
 }
 
 bool pl_vector_plan(pl_vector_product *v)
@@ -107,16 +109,18 @@ struct shape {
     bool bias_each;
 };
 
-/* V elements, by one access where their address allows it. */
-template <class T, int V, bool WIDE> static __device__ __forceinline__ pl_pack<T, V> load(const T *p)
+/* V elements, by one access where their address allows it; zeros where they are not there. */
+template <class T, int V, bool WIDE> static __device__ __forceinline__ pl_pack<T, V> load(const T *p, bool there)
 {
-    if constexpr (WIDE) {
-        return pl_read<T, V>(p);
+    pl_pack<T, V> r;
+    if constexpr (WIDE && V > 1) {
+        uint4 bits = {0, 0, 0, 0};
+        if (there) bits = *reinterpret_cast<const uint4 *>(p);
+        memcpy(&r, &bits, sizeof r);
     } else {
-        pl_pack<T, V> r;
-        for (int i = 0; i < V; i++) r.v[i] = p[i];
-        return r;
+        for (int i = 0; i < V; i++) r.v[i] = there ? p[i] : pl_put<T>(0);
     }
+    return r;
 }
 
 template <class T>
@@ -140,8 +144,8 @@ static __device__ __forceinline__ void add_packs(const T *a, const T *x, int c, 
 #pragma unroll
     for (int u = 0; u < AHEAD; u++) {
         int64_t at = (int64_t)(ALL ? c + u * across : min(c + u * across, packs - 1)) * V;
-        p[u] = load<T, V, WIDE>(a + at);
-        q[u] = load<T, V, WIDE>(x + at);
+        p[u] = load<T, V, WIDE>(a + at, true);
+        q[u] = load<T, V, WIDE>(x + at, true);
     }
 #pragma unroll
     for (int u = 0; u < AHEAD; u++) {
@@ -188,7 +192,7 @@ static __global__ void __launch_bounds__(MOST_BLOCK) rows(shape s, const T *a, c
     if (lane == 0 && row < s.outputs) put(s, sum, row, bias, y, parts);
 }
 
-/* Terms q, q + groups, ... of V columns; ALL as above. */
+/* Terms q, q + groups, ... of V columns; ALL as above, but nothing is read beyond the last. */
 template <class T, int V, bool WIDE, bool ALL>
 static __device__ __forceinline__ void add_terms(const T *a, const T *x, int64_t n, int q, int groups, int terms, float *sum)
 {
@@ -197,16 +201,13 @@ static __device__ __forceinline__ void add_terms(const T *a, const T *x, int64_t
     T w[AHEAD];
 #pragma unroll
     for (int u = 0; u < AHEAD; u++) {
-        int at = ALL ? q + u * groups : min(q + u * groups, terms - 1);
-        p[u] = load<T, V, WIDE>(a + at * n);
-        w[u] = x[at];
+        int at = q + u * groups;
+        p[u] = load<T, V, WIDE>(a + at * n, ALL || at < terms);
+        w[u] = ALL || at < terms ? x[at] : pl_put<T>(0);
     }
 #pragma unroll
-    for (int u = 0; u < AHEAD; u++) {
-        bool there = ALL || q + u * groups < terms;
-        float by = there ? pl_get<T>(w[u]) : 0.0f;
-        for (int i = 0; i < V; i++) sum[i] = fmaf(there ? pl_get<T>(p[u].v[i]) : 0.0f, by, sum[i]);
-    }
+    for (int u = 0; u < AHEAD; u++)
+        for (int i = 0; i < V; i++) sum[i] = fmaf(pl_get<T>(p[u].v[i]), pl_get<T>(w[u]), sum[i]);
 }
 
 /* A thread's share of the terms of V columns: `group`, group + groups, ... */
@@ -221,27 +222,53 @@ static __device__ __forceinline__ void gather(const T *a, const T *x, int64_t n,
     if (q < terms) add_terms<T, V, WIDE, false>(a, x, n, q, groups, terms, sum);
 }
 
+/* How many threads share a column's sums over groups before one adds them up. */
+static __host__ __device__ __forceinline__ int sharers(int groups, int block, int width)
+{
+    constexpr int MOST = 16;
+    int n = block / width;
+    n = n < groups / 2 ? n : groups / 2;
+    return n < MOST ? n : MOST;
+}
+
+/* Sums of `width` columns in rows [0, groups) of shared memory, in two steps; the rows behind those hold the first's. */
+static __device__ __forceinline__ const float *add_groups(float *sums, int groups, int width, int *left)
+{
+    int n = sharers(groups, (int)blockDim.x, width), share = (int)threadIdx.x / width, j = (int)threadIdx.x - share * width;
+    __syncthreads();
+    *left = groups;
+    if (n < 2) return sums;
+    if (share < n) {
+        float sum = 0;
+#pragma unroll 8
+        for (int g = share; g < groups; g += n) sum += sums[g * width + j];
+        sums[(groups + share) * width + j] = sum;
+    }
+    __syncthreads();
+    *left = n;
+    return sums + groups * width;
+}
+
 template <class T, int V, bool WIDE>
 static __global__ void __launch_bounds__(MOST_BLOCK) columns(shape s, const T *a, const T *x, const T *bias, T *y, float *parts)
 {
-    PL_SHARED(float, of_group);
-    int across = s.across, at = (int)threadIdx.x & (across - 1), group = (int)threadIdx.x / across, width = across * V;
+    PL_SHARED(float, sums);
+    int across = s.across, groups = (int)blockDim.x / across, width = across * V, left;
+    int group = (int)threadIdx.x / across, at = (int)threadIdx.x - group * across;
     int64_t begin = (int64_t)blockIdx.x * width, column = begin + at * V, first = blockIdx.y * s.each;
     int64_t terms = s.k - first < s.each ? s.k - first : s.each, batch = blockIdx.z;
-    float sum[V] = {};
-    if (column < s.n)
-        gather<T, V, WIDE>(a + (batch * s.k + first) * s.n + column, x + batch * s.step + first, s.n, (int)terms, group,
-                           (int)blockDim.x / across, sum);
-    for (int d = across; d < WARP; d *= 2)
-        for (int i = 0; i < V; i++) sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], d);
-    /* What has one column now: a warp, or a group wider than one. */
-    int each = across < WARP ? WARP : across, n = (int)blockDim.x / each;
-    if ((int)threadIdx.x % each < across)
-        for (int i = 0; i < V; i++) of_group[(int)threadIdx.x / each * width + at * V + i] = sum[i];
-    __syncthreads();
+    pl_pack<float, V> sum = {};
+    if (group < groups) {
+        if (column < s.n)
+            gather<T, V, WIDE>(a + (batch * s.k + first) * s.n + column, x + batch * s.step + first, s.n, (int)terms, group,
+                               groups, sum.v);
+        for (int i = 0; i < V; i++) sums[group * width + at * V + i] = sum.v[i];
+    }
+    const float *from = add_groups(sums, groups, width, &left);
     for (int j = (int)threadIdx.x; j < width && begin + j < s.n; j += (int)blockDim.x) {
         float all = 0;
-        for (int i = 0; i < n; i++) all += of_group[i * width + j];
+#pragma unroll 8
+        for (int i = 0; i < left; i++) all += from[i * width + j];
         put(s, all, batch * s.n + begin + j, bias, y, parts);
     }
 }
@@ -272,8 +299,8 @@ template <class T, int V, bool WIDE>
 static void launch(const pl_vector_product *v, const shape &s, const T *a, const T *x, const T *bias, T *y, float *parts)
 {
     if (v->columns) {
-        int each = v->across < WARP ? WARP : v->across;
-        size_t shared = (size_t)(v->block / each * v->across * V) * sizeof(float);
+        int groups = v->block / v->across, width = v->across * V;
+        size_t shared = (size_t)((groups + sharers(groups, v->block, width)) * width) * sizeof(float);
         dim3 grid((unsigned)pl_ceil_div(v->n, v->across * V), (unsigned)v->parts, (unsigned)v->batch);
         PL_LAUNCH((columns<T, V, WIDE>), grid, (unsigned)v->block, shared, s, a, x, bias, y, parts);
     } else {

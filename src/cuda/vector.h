@@ -29,7 +29,7 @@ typedef struct pl_vector_product {
     /* Set by pl_vector_plan. */
     int64_t parts, each; /* parts of a sum, terms of one */
     int32_t pack;        /* elements that are read at once: along k in rows, along n in columns */
-    int32_t across;      /* threads side by side: of a row's terms; of columns, in packs. A power of two */
+    int32_t across;      /* threads side by side: of a row's terms, a power of two; of columns */
     int32_t block;       /* threads */
 } pl_vector_product;
 

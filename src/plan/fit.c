@@ -318,8 +318,9 @@ pl_status pl_fit_minimum(pl_fit *f, uint64_t enough, uint64_t *arena_bytes)
     return rc;
 }
 
-bool pl_fit_knows_minimum(const pl_fit *f)
+bool pl_fit_knows_minimum(const pl_fit *f, uint64_t *arena_bytes)
 {
+    if (f->knows_minimum) *arena_bytes = f->minimum;
     return f->knows_minimum;
 }
 

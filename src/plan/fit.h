@@ -39,8 +39,8 @@ uint64_t pl_fit_bound(const pl_fit *f, uint32_t *unit);
 /* The smallest arena that a plan was found for; pl_fit_solve finds one at it. Takes a while the
  * first time. A plan of at most `enough` bytes ends the search: 0 looks for the smallest, whatever it takes. */
 pl_status pl_fit_minimum(pl_fit *f, uint64_t enough, uint64_t *arena_bytes) PL_MUST_USE;
-/* Whether what pl_fit_minimum tells is the smallest and not just enough. */
-bool pl_fit_knows_minimum(const pl_fit *f);
+/* Whether the smallest one is known by now, and not just one that is enough; *arena_bytes is set then. */
+bool pl_fit_knows_minimum(const pl_fit *f, uint64_t *arena_bytes);
 /* The cheapest plan found whose arena is at most the budget. PL_ERR_FIT: below the bound the
  * message is a proof and names the unit; else it tells the minimum. PL_ERR_STOPPED once opts->stop says so, here and above. `effort` is time for search
  * after the first plan, in nanoseconds, about. */

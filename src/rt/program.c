@@ -288,16 +288,22 @@ static pl_status need_fit(pl_program *p)
     return p->fit ? PL_OK : pl_fit_new(&p->base, &p->fit);
 }
 
-/* What the search for a budget has found out: another one need not look for it. */
-static pl_status note_minimum(pl_program *p)
+/* Looks for a plan, and keeps what the search has found out: another one need not. */
+static pl_status search_plan(pl_program *p, uint64_t arena_budget, pl_fitted **out)
 {
-    p->knows_minimum = pl_fit_knows_minimum(p->fit);
-    return p->knows_minimum ? pl_fit_minimum(p->fit, 0, &p->info.minimum_bytes) : PL_OK;
+    enum { EFFORT = 240000, MOST = 500000000 }; /* of search, in nanoseconds: a unit, and in all */
+    PL_FAIL_IF(arena_budget <= p->refused, PL_ERR_FIT, "no plan found for an arena of %llu bytes; the smallest found is %llu",
+               (unsigned long long)arena_budget, (unsigned long long)p->info.minimum_bytes);
+    PL_TRY(need_fit(p));
+    uint64_t effort = (uint64_t)p->base_units->n * EFFORT;
+    pl_status rc = pl_fit_solve(p->fit, arena_budget, effort < MOST ? effort : MOST, out);
+    p->knows_minimum |= pl_fit_knows_minimum(p->fit, &p->info.minimum_bytes);
+    if (rc == PL_ERR_FIT && p->knows_minimum) p->refused = arena_budget;
+    return rc;
 }
 
 pl_status pl_program_refit(pl_program *p, uint64_t arena_budget)
 {
-    enum { EFFORT = 240000, MOST = 500000000 }; /* of search, in nanoseconds: a unit, and in all */
     uint64_t begin = pl_sys_now_ns();
     pl_fitted *fitted = NULL;
     enum pl_checkpointing how = p->opts.checkpointing;
@@ -305,10 +311,7 @@ pl_status pl_program_refit(pl_program *p, uint64_t arena_budget)
         PL_TRY(run_segments(p, &fitted));
     } else if (arena_budget && p->keep_all->arena_bytes > arena_budget &&
                how == PL_CHECKPOINT_AUTO) {
-        PL_TRY(need_fit(p));
-        uint64_t effort = (uint64_t)p->base_units->n * EFFORT;
-        PL_TRY(pl_fit_solve(p->fit, arena_budget, effort < MOST ? effort : MOST, &fitted));
-        PL_TRY(note_minimum(p));
+        PL_TRY(search_plan(p, arena_budget, &fitted));
     }
     const pl_plan *plan = fitted ? fitted->plan : p->keep_all;
     if (arena_budget && plan->arena_bytes > arena_budget) {
@@ -327,7 +330,8 @@ pl_status pl_program_refit(pl_program *p, uint64_t arena_budget)
 pl_status pl_program_least_bound(pl_program *p, uint64_t *arena_bytes)
 {
     *arena_bytes = p->plan->arena_bytes;
-    if (p->opts.checkpointing != PL_CHECKPOINT_AUTO) return PL_OK;
+    if (p->knows_minimum) *arena_bytes = p->info.minimum_bytes;
+    if (p->knows_minimum || p->opts.checkpointing != PL_CHECKPOINT_AUTO) return PL_OK;
     PL_TRY(need_fit(p));
     *arena_bytes = pl_fit_bound(p->fit, NULL);
     return PL_OK;
@@ -341,7 +345,7 @@ pl_status pl_program_find_minimum(pl_program *p, uint64_t enough, uint64_t *aren
     } else if (!p->knows_minimum && (!*least || *least > enough)) {
         PL_TRY(need_fit(p));
         PL_TRY(pl_fit_minimum(p->fit, enough, least));
-        p->knows_minimum = pl_fit_knows_minimum(p->fit);
+        p->knows_minimum = pl_fit_knows_minimum(p->fit, least);
     }
     *arena_bytes = *least;
     double ms = pl_lap(&begin);

@@ -131,7 +131,7 @@ static uint64_t arena_of(const pl_run *r, bool least)
 
 /* What the host takes for the search of smaller plans and for what they are longer: a budget that is told as the
  * smallest must do for the process that is given it. */
-static uint64_t replan_bytes(const pl_run *r)
+static uint64_t search_bytes(const pl_run *r, bool (*searched)(const pl_plan_info *p, uint64_t arena), uint64_t arena)
 {
     enum { A_NODE = 2048 }; /* the most that a recipe took: fluxflow, 1700 */
     uint64_t bytes = 0;
@@ -139,9 +139,25 @@ static uint64_t replan_bytes(const pl_run *r)
     int n = pl__run_card(r) || planned_card(r) ? 0 : pl__run_programs(r, programs);
     for (int i = 0; i < n; i++) {
         const pl_plan_info *p = pl_program_plan(programs[i]);
-        if (p->minimum_bytes && p->minimum_bytes < p->arena_bytes) bytes += (uint64_t)p->nodes * A_NODE;
+        if (searched(p, arena)) bytes += (uint64_t)p->nodes * A_NODE;
     }
     return bytes;
+}
+
+static bool has_smaller(const pl_plan_info *p, uint64_t unused)
+{
+    (void)unused;
+    return p->minimum_bytes && p->minimum_bytes < p->arena_bytes;
+}
+
+static uint64_t replan_bytes(const pl_run *r)
+{
+    return search_bytes(r, has_smaller, 0);
+}
+
+static bool is_larger(const pl_plan_info *p, uint64_t arena)
+{
+    return p->arena_bytes > arena;
 }
 
 /* Plans for what the budget leaves to the arena. A budget for which no plan is found leaves the
@@ -204,10 +220,17 @@ static pl_status look_at_room(pl_run *r, uint64_t room[3])
     return PL_OK;
 }
 
-/* Planning itself takes memory, so what is left is measured again after it. A plan that was looked for is taken only
- * with the whole margin: the part of it that a budget may shrink is for what changes between this look and
- * the next one. Where no plan leaves the whole margin, a plan that leaves the least does; and where everything kept
- * does, no other is looked for, since the search itself might take what it saves. */
+/* Whether the plan as it is leaves the least margin and lacks less of the whole one than a search for a smaller plan
+ * would take of the host. A process that is given the budget which another one told may lack some pages of it. */
+static bool is_near(const pl_run *r, const uint64_t room[3])
+{
+    uint64_t lacks = arena_of(r, false) - room[0];
+    return room[2] && lacks <= margin_of(r, false) / 6 && lacks <= search_bytes(r, is_larger, room[0]);
+}
+
+/* Planning itself takes memory, so what is left is measured again after it. A plan is taken only with
+ * the whole margin: the part of it that a budget may shrink is for what changes between this look and
+ * the next one. Where no plan leaves the whole margin, a plan that leaves the least does. */
 static pl_status fit_budget(pl_run *r)
 {
     PL_FAIL_IF(r->stop && *r->stop, PL_ERR_STOPPED, "stopped before it was planned");
@@ -216,7 +239,7 @@ static pl_status fit_budget(pl_run *r)
     for (int round = 0; round < 4; round++) {
         uint64_t room[3];
         PL_TRY(look_at_room(r, room));
-        if (arena_of(r, false) <= room[0] || (round == 0 && room[2])) break;
+        if (arena_of(r, false) <= room[0] || is_near(r, room)) break;
         rc = fit_arena(r, room[0]);
         bool tight = rc == PL_ERR_FIT;
         if (tight && !room[2]) rc = fit_arena(r, room[1]);

@@ -61,6 +61,13 @@ typedef enum cublasLtMatmulAlgoConfigAttributes_t {
     CUBLASLT_ALGO_CONFIG_STAGES_ID
 } cublasLtMatmulAlgoConfigAttributes_t;
 
+enum {
+    CUBLASLT_MATMUL_TILE_UNDEFINED,
+#define PL_TILE(rows, columns) CUBLASLT_MATMUL_TILE_##rows##x##columns,
+#include "cuda/tiles.def"
+#undef PL_TILE
+};
+
 typedef struct cublasLtContext *cublasLtHandle_t;
 typedef struct fake_desc *cublasLtMatmulDesc_t;
 typedef struct fake_layout *cublasLtMatrixLayout_t;
@@ -108,6 +115,7 @@ typedef struct pl_sim_lt {
     uint32_t refused;   /* epilogue bits that it has no kernel for */
     uint32_t unaligned; /* those of which it has none at odd addresses */
     int algos;          /* that heuristics name; the last one is the fastest */
+    uint32_t tile[4];   /* the first ones' */
     float tail_ms;      /* what an epilogue beyond the bias adds; a plain product takes 1 + its distance from the last */
     /* seen since the last reset */
     int products, last_algo, timed;

@@ -135,7 +135,8 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *
                                                     cublasLtMatmulAlgoConfigAttributes_t k, void *v, size_t bytes,
                                                     size_t *written)
 {
-    uint32_t id = k == CUBLASLT_ALGO_CONFIG_ID ? (uint32_t)a->data[0] : 0;
+    uint32_t place = (uint32_t)a->data[0], id = k == CUBLASLT_ALGO_CONFIG_ID ? place : 0;
+    if (k == CUBLASLT_ALGO_CONFIG_TILE_ID && place < 4) id = pl_sim_lt_now.tile[place];
     memcpy(v, &id, bytes);
     *written = bytes;
     return CUBLAS_STATUS_SUCCESS;

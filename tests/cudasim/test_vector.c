@@ -38,11 +38,13 @@ TEST(vector_plans_fit)
         CHECK(pl_vector_plan(&v));
         in_parts += v.parts > 1;
         int64_t bytes = (int64_t)pl_dtype_bytes(v.dtype);
-        bool good = is_power(v.across) && is_power(v.block) && v.across <= v.block && v.block >= 32 && v.block <= 1024;
+        int64_t wide = v.across * v.pack, groups = v.block / v.across, more = v.block / wide < groups / 2 ? v.block / wide : groups / 2;
+        bool good = v.across >= 1 && v.across <= v.block && v.block % 32 == 0 && v.block >= 32 && v.block <= 1024;
+        good &= v.columns || (is_power(v.across) && is_power(v.block));
         good &= v.parts >= 1 && v.parts <= 128 && v.each % 8 == 0 && (v.parts - 1) * v.each < v.k && v.parts * v.each >= v.k;
         good &= v.pack == 1 || ((v.columns ? v.n : v.k) % v.pack == 0 && v.pack * bytes == 16);
-        /* Sums of packs in shared memory, unasked for. */
-        good &= !v.columns || (int64_t)v.block / (v.across < 32 ? 32 : v.across) * v.across * v.pack * 4 <= 48 * 1024;
+        /* Sums of groups in shared memory, and what some of them add up to: as much as a block has unasked. */
+        good &= !v.columns || (groups + more) * wide * 4 <= 48 * 1024;
         CHECK_MSG(good, "%s %lld x %lld: across %d of %d, %lld parts of %lld", v.columns ? "columns" : "rows",
                   (long long)v.n, (long long)v.k, v.across, v.block, (long long)v.parts, (long long)v.each);
     }
