@@ -123,6 +123,22 @@ TEST(trades_may_change_in_a_run)
 #undef TRAIN
 }
 
+/* The smallest budget that is told, of the setting that the plan would take, does for the process that is given it. */
+TEST(trades_smallest_budget_is_enough)
+{
+    WANT_BIN();
+    if (!pl_test_long()) SKIP("long");
+    if (!pl_test_allocs_counted()) SKIP("a sanitizer takes memory of its own");
+#define CONFIG "fluxflow/tiny image=128 batch=2 model.layers=0 lpips.on=false spade.on=false gan.base=2 gan.depth=1 " \
+               "model.scales=1 data.samples=8 eval.batches=1 data.eval_samples=2 "
+    cli_result r = cli_run("$P plan " CONFIG "--json");
+    const char *least = strstr(r.out, "\"minimum_bytes\":");
+    CHECK(r.code == 0 && least);
+    r = cli_run("$P train " CONFIG "train.steps=1 --json --memory %lld", least ? atoll(least + 16) : 0);
+    CHECK_MSG(r.code == 0 && strstr(r.out, "\"trades\":[\"gan.decode=twice\"]"), "%d %s", r.code, r.err);
+#undef CONFIG
+}
+
 /* The same in a budget that makes the plan decode twice. */
 TEST(trades_train_the_same)
 {

@@ -134,7 +134,7 @@ static uint64_t arena_of(const pl_run *r, bool least)
  * smallest must do for the process that is given it. */
 static uint64_t search_bytes(const pl_run *r, bool (*searched)(const pl_plan_info *p, uint64_t arena), uint64_t arena)
 {
-    enum { A_NODE = 640 }; /* the most that a recipe took: stablesr, 535 */
+    enum { A_NODE = 2048 }; /* the most that a recipe took: fluxflow, 1700 */
     uint64_t bytes = 0;
     pl_program *programs[PL_MAX_PROGRAMS];
     int n = pl__run_card(r) || planned_card(r) ? 0 : pl__run_programs(r, programs);
