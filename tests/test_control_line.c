@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { TOKEN = 0x1234 };
@@ -256,6 +257,27 @@ TEST(control_line_last_words_arrive)
     CHECK_MSG(beats >= 3 && beats <= 4 * seconds + 2, "%d beats in %.1f s", beats, seconds);
     close(fd);
     CHECK_INT(ctl_wait(&c, NULL, 3000), 75);
+}
+
+/* One that leaves first ends when the other has left too: mpirun takes its exit code for a reason to kill the rest. */
+TEST(control_line_ends_when_all_have_left)
+{
+    pl_hub *h;
+    CHECK_OK(pl_hub_new(2, &h));
+    part p[2] = {{.rank = 0, .ranks = 2, .stay_ms = 50, .code = 143}, {.rank = 1, .ranks = 2, .stay_ms = 900, .code = 143}};
+    ctl_child c[2];
+    for (int i = 0; i < 2; i++) {
+        pl_hub_where(h, &p[i].at);
+        ctl_fork(be_rank, &p[i], &c[i]);
+    }
+    CHECK(!ctl_tend(h, 500));
+    CHECK_INT(pl_hub_left(h), 1);
+    siginfo_t ended = {0};
+    CHECK(waitid(P_PID, (id_t)c[0].pid, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid == 0);
+    CHECK_INT(ctl_wait(&c[0], h, 2000), 143);
+    CHECK_INT(pl_hub_left(h), 2);
+    CHECK_INT(ctl_wait(&c[1], h, 2000), 143);
+    pl_hub_free(h);
 }
 
 /* Rank and hub are both stopped between its hello and the welcome, for longer than it would wait for that. */

@@ -41,6 +41,7 @@ enum {
 typedef struct peer {
     int fd; /* -1: none */
     bool greeted, known, left, gone;
+    bool ended; /* it has nothing more to say, and waits for the others to leave */
     int rank, pid;
     char host[64], doing[256];
     uint64_t heard; /* on the hub's clock */
@@ -296,6 +297,10 @@ static void take_line(pl_hub *h, peer *p, const char *line)
 static void read_peer(pl_hub *h, peer *p)
 {
     ssize_t n = recv(p->fd, p->in + p->n_in, sizeof p->in - 1 - p->n_in, MSG_DONTWAIT);
+    if (n == 0 && p->left) {
+        p->ended = true;
+        return;
+    }
     if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
         lose(h, p);
         return;
@@ -372,6 +377,15 @@ static void check_arrival(pl_hub *h)
     pl_hub_fail(h, 8, text);
 }
 
+/* A rank that has left ends when its line is closed, and a launcher that sees one end with a code ends the others: none
+ * is let go before all have said their word. */
+static void let_go(pl_hub *h)
+{
+    if (!h->ended && atomic_load(&h->n_left) < h->ranks) return;
+    for (int i = 0; i < h->n_peers; i++)
+        if (h->peers[i].ended && h->peers[i].fd >= 0) drop(&h->peers[i]);
+}
+
 static bool all_gone(const pl_hub *h)
 {
     int left = 0;
@@ -396,7 +410,8 @@ bool pl_hub_tend(pl_hub *h, int milliseconds)
     struct pollfd at[MOST];
     int n = 0;
     at[n++] = (struct pollfd){.fd = h->listening, .events = POLLIN};
-    for (int i = 0; i < h->n_peers && n < MOST; i++) at[n++] = (struct pollfd){.fd = h->peers[i].fd, .events = POLLIN};
+    for (int i = 0; i < h->n_peers && n < MOST; i++)
+        at[n++] = (struct pollfd){.fd = h->peers[i].ended ? -1 : h->peers[i].fd, .events = POLLIN};
     int peers = n - 1, ready = poll(at, (nfds_t)n, milliseconds);
     advance(h);
     for (int i = 0; ready > 0 && i < peers; i++)
@@ -409,6 +424,7 @@ bool pl_hub_tend(pl_hub *h, int milliseconds)
         check_silence(h);
         check_arrival(h);
     }
+    let_go(h);
     return all_gone(h) || (h->ended && passed(h, h->ended, h->home < 0 ? LEAVE_MS : LEAVE_HOME_MS));
 }
 
