@@ -1,5 +1,6 @@
 /* test_ranks_plan.c - what is planned for ranks: what they share under a budget, what exchanges are believed to
  * take, and that a rank whose plan is other is named. */
+#include "alloc_count.h"
 #include "base/pool.h"
 #include "plan/cost_link.h"
 #include "plimsoll_ranks.h"
