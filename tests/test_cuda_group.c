@@ -4,7 +4,7 @@
 #include "base/sys.h"
 #include "cpu/group.h"
 #include "cuda/codegen_cache.h"
-#include "cuda_text.h"
+#include "cuda_group_lab.h"
 #include "graph_eval.h"
 #include "graphs.h"
 #include "pass/fuse.h"
@@ -15,302 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- a graph in two partitions, and their kernels --------------------------------------- */
-typedef struct job {
-    pl_store *store;
-    pl_graph *g;
-    pl_units *units[2]; /* fused, one node each */
-    pl_code *code[2];   /* per unit */
-    pl_arena arena;
-    const char *name;
-} job;
-
-static pl_units *fuse(const pl_graph *g, uint32_t max_nodes)
-{
-    pl_fuse_opts o = PL_FUSE_OPTS_INIT;
-    o.takes = pl_group_takes; /* the CPU runs the same groups */
-    o.max_nodes = max_nodes;
-    o.draws = false;
-    pl_units *u = NULL;
-    if (pl_fuse(g, &o, &u) != PL_OK)
-        pl_test_fail(__FILE__, __LINE__, "fuse: %s", pl_error_text());
-    return u;
-}
-
-static bool job_make(job *j, text_shop *shop)
-{
-    if (pl_graph_status(j->g) != PL_OK || pl_passes_run(&j->g, &(pl_pass_opts){.open = true}) != PL_OK) {
-        pl_test_fail(__FILE__, __LINE__, "%s: %s", j->name, pl_error_text());
-        return false;
-    }
-    for (int p = 0; p < 2; p++) {
-        j->units[p] = fuse(j->g, p ? 1 : 64);
-        if (!j->units[p]) return false;
-        j->code[p] = pl_arena_new(&j->arena, pl_code, j->units[p]->n + 1);
-        for (uint32_t i = 0; i < j->units[p]->n; i++) {
-            const pl_unit *u = &j->units[p]->unit[i];
-            if (u->kind != PL_UNIT_GROUP) continue;
-            pl_status rc = pl_code_make(j->g, u, &j->arena, &j->code[p][i]);
-            if (rc != PL_OK) {
-                pl_test_fail(__FILE__, __LINE__, "%s: %s", j->name, pl_error_text());
-                return false;
-            }
-            text_shop_add(shop, &j->code[p][i]);
-        }
-    }
-    return true;
-}
-
-static void job_free(job *j)
-{
-    for (int p = 0; p < 2; p++) pl_units_free(j->units[p]);
-    pl_arena_release(&j->arena);
-    pl_graph_free(j->g);
-    pl_store_free(j->store);
-}
-
-/* ---- running ---------------------------------------------------------------------------- */
-typedef struct memory {
-    void **at;
-    bool *own;
-    uint32_t n;
-} memory;
-
-static void *block(size_t bytes)
-{
-    void *p = NULL;
-    if (posix_memalign(&p, 64, bytes + 64)) return NULL;
-    memset(p, 0xff, bytes + 64);
-    return p;
-}
-
-static memory memory_new(const pl_graph *g)
-{
-    memory m = {pl_sys_alloc(sizeof(void *) * g->n_vals), pl_sys_alloc(g->n_vals), g->n_vals};
-    for (uint32_t n = 1; n < g->n_nodes; n++) {
-        const pl_node_rec *r = &g->nodes[n];
-        if (!(r->op->flags & PL_OP_SOURCE)) continue;
-        char name[32];
-        snprintf(name, sizeof name, "v%u", r->out);
-        m.at[r->out] = block(pl_type_bytes(pl_type_of(g, r->out)));
-        m.own[r->out] = true;
-        const pl_type *t = pl_type_of(g, r->out);
-        fill_input(7, name, t, m.at[r->out]);
-        for (int64_t i = 0; t->dtype == PL_U8 && i < pl_type_elems(t); i++) /* small indices */
-            ((uint8_t *)m.at[r->out])[i] = (uint8_t)((i * 7 + i / 3) % 4);
-    }
-    return m;
-}
-
-static void memory_free(memory *m)
-{
-    for (uint32_t v = 0; v < m->n; v++)
-        if (m->own[v]) free(m->at[v]);
-    pl_sys_free(m->at);
-    pl_sys_free(m->own);
-}
-
-static pl_status run_node(const pl_graph *g, const pl_unit *u, const memory *m, void **out)
-{
-    const void *in[64];
-    pl_type in_type[64], out_type[128];
-    pl_call c;
-    pl_node_call(g, u->nodes[0], in_type, out_type, &c);
-    for (int i = 0; i < c.n_in; i++) in[i] = m->at[pl_node_in(g, u->nodes[0])[i]];
-    c.in = in;
-    c.out = out;
-    const pl_kernel *k = pl_node_get(g, u->nodes[0])->op->cpu;
-    while (k->accepts && !k->accepts(&c)) k++;
-    return graph_eval_kernel(k, &c);
-}
-
-static pl_status run_cpu_group(const pl_graph *g, const pl_unit *u, const void *const *in,
-                               void **out)
-{
-    size_t work = 0;
-    pl_call c;
-    memset(&c, 0, sizeof c);
-    PL_TRY(pl_group_prepare(g, u, &c.prep, &work));
-    c.in = in;
-    c.out = out;
-    c.work = block(work);
-    pl_status rc = pl_group_kernel.run(&c);
-    free(c.work);
-    pl_group_kernel.release(c.prep);
-    return rc;
-}
-
-static bool near_enough(const job *j, const pl_unit *u, void *const *got, void *const *want);
-
-/* Where an output may take over an input, it gives the same bits. */
-static bool check_inplace(const job *j, int p, uint32_t at, const void *const *in,
-                          void *const *want, text_shop *shop)
-{
-    const pl_unit *u = &j->units[p]->unit[at];
-    const pl_code *c = &j->code[p][at];
-    bool ok = true;
-    for (uint32_t k = 0; ok && k < u->n_out; k++)
-        for (uint32_t i = 0; ok && i < u->n_in; i++) {
-            if (!c->inplace[k * u->n_in + i]) continue;
-            const void *from[64];
-            void *to[128], *work = block(c->work_bytes);
-            for (uint32_t m = 0; m < u->n_out; m++)
-                to[m] = block(pl_type_bytes(pl_type_of(j->g, u->out[m])));
-            size_t bytes = pl_type_bytes(pl_type_of(j->g, u->out[k]));
-            memcpy(to[k], in[i], bytes);
-            for (uint32_t m = 0; m < u->n_in; m++) from[m] = m == i ? to[k] : in[m];
-            ok = text_shop_run(shop, c, from, to, work);
-            for (uint32_t m = 0; ok && m < u->n_out; m++)
-                ok = memcmp(to[m], want[m], pl_type_bytes(pl_type_of(j->g, u->out[m]))) == 0;
-            if (!ok) pl_test_fail(__FILE__, __LINE__, "%s: not the same in place", j->name);
-            for (uint32_t m = 0; m < u->n_out; m++) free(to[m]);
-            free(work);
-        }
-    return ok;
-}
-
-/* The group again, on the simulator: what it gives must be near what the CPU gave. */
-static bool check_unit(const job *j, int p, uint32_t i, const void *const *in, void *const *want,
-                       text_shop *shop)
-{
-    const pl_unit *u = &j->units[p]->unit[i];
-    void *out[128], *work = block(j->code[p][i].work_bytes);
-    for (uint32_t k = 0; k < u->n_out; k++)
-        out[k] = block(pl_type_bytes(pl_type_of(j->g, u->out[k])));
-    bool ok = text_shop_run(shop, &j->code[p][i], in, out, work) &&
-              near_enough(j, u, out, want) && check_inplace(j, p, i, in, out, shop);
-    for (uint32_t k = 0; k < u->n_out; k++) free(out[k]);
-    free(work);
-    return ok;
-}
-
-typedef enum where { ON_CPU, ON_CUDA } where;
-
-/* ON_CPU: every group runs on the simulator too, on the same operands, and is compared. */
-static bool run_units(const job *j, int p, memory *m, text_shop *shop, where place)
-{
-    for (uint32_t i = 0; i < j->units[p]->n; i++) {
-        const pl_unit *u = &j->units[p]->unit[i];
-        const void *in[64];
-        void *out[128];
-        if (u->kind == PL_UNIT_VIEW) {
-            m->at[u->out[0]] = (char *)m->at[u->in[0]] + u->view_offset;
-            continue;
-        }
-        for (uint32_t k = 0; k < u->n_in; k++) in[k] = m->at[u->in[k]];
-        for (uint32_t k = 0; k < u->n_out; k++) {
-            out[k] = m->at[u->out[k]] = block(pl_type_bytes(pl_type_of(j->g, u->out[k])));
-            m->own[u->out[k]] = true;
-        }
-        bool ok;
-        if (u->kind == PL_UNIT_KERNEL)
-            ok = run_node(j->g, u, m, out) == PL_OK;
-        else if (place == ON_CPU)
-            ok = run_cpu_group(j->g, u, in, out) == PL_OK && check_unit(j, p, i, in, out, shop);
-        else {
-            void *work = block(j->code[p][i].work_bytes);
-            ok = text_shop_run(shop, &j->code[p][i], in, out, work);
-            free(work);
-        }
-        if (!ok) {
-            pl_test_fail(__FILE__, __LINE__, "%s, unit %u: %s", j->name, i, pl_error_text());
-            return false;
-        }
-    }
-    return true;
-}
-
-/* ---- comparing -------------------------------------------------------------------------- */
-static double tolerance(pl_dtype d)
-{
-    return d == PL_F16 ? 4e-3 : d == PL_BF16 ? 3e-2 : d == PL_F64 ? 1e-12 : d == PL_F32 ? 2e-5 : 0;
-}
-
-/* A comparison of numbers that differ in the last bit may come out either way, rarely. */
-static double share_unequal(const pl_type *t, const void *a, const void *b)
-{
-    int64_t n = pl_type_elems(t), off = 0;
-    for (int64_t i = 0; i < n; i++)
-        off += pl_elem_get(t->dtype, a, i) != pl_elem_get(t->dtype, b, i);
-    return off <= 1 + n / 200 ? 0 : (double)off / (double)n;
-}
-
-/* The largest difference in units of the largest value; NaN must meet NaN. */
-static double distance(const pl_type *t, const void *a, const void *b)
-{
-    double far = 0, size = 1e-3;
-    if (t->dtype == PL_BOOL) return share_unequal(t, a, b);
-    int64_t n = pl_type_elems(t);
-    for (int64_t i = 0; i < n; i++) {
-        double x = pl_elem_get(t->dtype, a, i), y = pl_elem_get(t->dtype, b, i);
-        if (x != x || y != y) {
-            if ((x != x) != (y != y)) return (double)INFINITY;
-            continue;
-        }
-        if (x == y) continue;
-        if (fabs(x - y) > far) far = fabs(x - y);
-        if (fabs(y) > size) size = fabs(y);
-    }
-    for (int64_t i = 0; i < n; i++) {
-        double y = fabs(pl_elem_get(t->dtype, b, i));
-        if (y > size && y < 1e30) size = y;
-    }
-    return far / size;
-}
-
-/* The same for truth values stored as bits; the last byte's spare bits are 0. */
-static double bits_unequal(int64_t n, const uint8_t *a, const uint8_t *b)
-{
-    int64_t off = 0;
-    for (int64_t i = 0; i < n; i++) off += ((a[i / 8] ^ b[i / 8]) >> i % 8) & 1;
-    if (n % 8 && a[n / 8] >> n % 8) return 1;
-    return off <= 1 + n / 200 ? 0 : (double)off / (double)n;
-}
-
-static bool near_enough(const job *j, const pl_unit *u, void *const *got, void *const *want)
-{
-    for (uint32_t k = 0; k < u->n_out; k++) {
-        const pl_type *t = pl_type_of(j->g, u->out[k]);
-        char text[96], label[128];
-        bool bits = u->bits && u->bits[u->out[k]];
-        double off = bits ? bits_unequal(pl_type_elems(t), got[k], want[k])
-                          : distance(t, got[k], want[k]);
-        if (off <= tolerance(t->dtype)) continue;
-        pl_test_fail(__FILE__, __LINE__, "%s: %s of %s is off by %g", j->name,
-                     pl_type_text(t, text, sizeof text),
-                     pl_node_label(j->g, pl_producer(j->g, u->out[k]), label, sizeof label), off);
-        return false;
-    }
-    return true;
-}
-
-/* One node each and fused: the same bits in all that effects read. */
-static bool same_bits(const job *j, text_shop *shop)
-{
-    memory one = memory_new(j->g), all = memory_new(j->g);
-    bool ok = run_units(j, 0, &all, shop, ON_CUDA) && run_units(j, 1, &one, shop, ON_CUDA);
-    for (uint32_t n = 1; ok && n < j->g->n_nodes; n++) {
-        if (!(j->g->nodes[n].op->flags & PL_OP_EFFECT)) continue;
-        uint32_t v = pl_node_in(j->g, n)[0];
-        const pl_type *t = pl_type_of(j->g, v);
-        char text[96];
-        ok = memcmp(all.at[v], one.at[v], pl_type_bytes(t)) == 0;
-        if (!ok)
-            pl_test_fail(__FILE__, __LINE__, "%s: grouping changes the bits of %s", j->name,
-                         pl_type_text(t, text, sizeof text));
-    }
-    memory_free(&one), memory_free(&all);
-    return ok;
-}
-
-static bool job_check(const job *j, text_shop *shop)
-{
-    memory cpu = memory_new(j->g);
-    bool ok = run_units(j, 0, &cpu, shop, ON_CPU) && same_bits(j, shop);
-    memory_free(&cpu);
-    return ok;
-}
 
 /* ---- pieces of networks ----------------------------------------------------------------- */
 typedef void (*piece_fn)(pl_graph *g, pl_val x, pl_val y);
@@ -447,9 +151,9 @@ static const piece pieces[] = {
 };
 enum { N_PIECES = sizeof pieces / sizeof *pieces };
 
-static job piece_job(const piece *p, pl_type t)
+static group_job piece_job(const piece *p, pl_type t)
 {
-    job j = {.store = pl_store_new(), .name = p->name};
+    group_job j = {.store = pl_store_new(), .name = p->name};
     j.g = pl_graph_new(j.store);
     p->fn(j.g, pl_input(j.g, "x", t), pl_input(j.g, "y", t));
     return j;
@@ -467,15 +171,15 @@ static pl_type shape_type(int i, pl_dtype d)
     return pl_type_make(d, rank, shapes[i]);
 }
 
-static bool check_jobs(job *jobs, int n)
+static bool check_jobs(group_job *jobs, int n)
 {
     text_shop *shop = text_shop_new();
     bool ok = true, built = false;
-    for (int i = 0; ok && i < n; i++) ok = job_make(&jobs[i], shop);
+    for (int i = 0; ok && i < n; i++) ok = group_job_make(&jobs[i], shop);
     if (ok) built = text_shop_build(shop);
-    for (int i = 0; built && ok && i < n; i++) ok = job_check(&jobs[i], shop);
+    for (int i = 0; built && ok && i < n; i++) ok = group_job_check(&jobs[i], shop);
     if (getenv("PL_TEST_COUNT")) printf("    %d kernels\n", text_shop_count(shop));
-    for (int i = 0; i < n; i++) job_free(&jobs[i]);
+    for (int i = 0; i < n; i++) group_job_free(&jobs[i]);
     text_shop_free(shop);
     return ok && built;
 }
@@ -483,7 +187,7 @@ static bool check_jobs(job *jobs, int n)
 static void check_pieces(pl_dtype d)
 {
     enum { N_SHAPES = sizeof shapes / sizeof *shapes };
-    job jobs[N_PIECES * N_SHAPES];
+    group_job jobs[N_PIECES * N_SHAPES];
     int n = 0;
     for (int s = 0; s < N_SHAPES; s++) {
         if (!pl_test_long() && (d == PL_F32 ? s != 0 && s != 7 : s != (d == PL_F16 ? 2 : 9))) continue;
@@ -635,7 +339,7 @@ static void beside(pl_graph *g, pl_dtype d, int64_t a, int64_t n, int64_t c)
 
 TEST(cuda_group_corners)
 {
-    job jobs[32];
+    group_job jobs[32];
     int n = 0;
     memset(jobs, 0, sizeof jobs);
     for (int i = 0; i < 32; i++) {
@@ -673,7 +377,7 @@ TEST(cuda_group_corners)
         shared(jobs[n++].g, PL_BF16, 3, 30, 12, true);
         shared(jobs[n++].g, PL_F32, 2, 70, 8, false);
     }
-    for (int i = n; i < 32; i++) job_free(&jobs[i]);
+    for (int i = n; i < 32; i++) group_job_free(&jobs[i]);
     check_jobs(jobs, n);
 }
 
@@ -913,7 +617,7 @@ TEST(cuda_group_cache)
 TEST(cuda_group_random_graphs)
 {
     enum { MOST = 200 };
-    static job jobs[MOST];
+    static group_job jobs[MOST];
     int n = pl_test_long() ? MOST : 12;
     memset(jobs, 0, sizeof jobs);
     for (int i = 0; i < n; i++) {
@@ -932,9 +636,9 @@ TEST(cuda_group_nvrtc_accepts)
     int count = 0;
     uint64_t begin = pl_sys_now_ns();
     for (int p = 0; p < N_PIECES; p++) {
-        job j = piece_job(&pieces[p], shape_type(p % 3, types[p % 3]));
+        group_job j = piece_job(&pieces[p], shape_type(p % 3, types[p % 3]));
         text_shop *shop = text_shop_new();
-        CHECK(job_make(&j, shop));
+        CHECK(group_job_make(&j, shop));
         for (uint32_t i = 0; i < j.units[0]->n; i++)
             for (uint32_t k = 0; k < j.code[0][i].n_kernels; k++) {
                 size_t bytes = 0;
@@ -949,7 +653,7 @@ TEST(cuda_group_nvrtc_accepts)
                 count++;
             }
         text_shop_free(shop);
-        job_free(&j);
+        group_job_free(&j);
     }
     if (getenv("PL_TEST_COUNT"))
         printf("    %d kernels, %.0f ms each\n", count,
@@ -966,7 +670,7 @@ typedef struct network {
 /* Every group of the network has kernels; NVRTC takes every step-th of them. */
 static bool check_network(const network *w, pl_dtype low, int step)
 {
-    job j = {.store = pl_store_new(), .name = w->name};
+    group_job j = {.store = pl_store_new(), .name = w->name};
     text_shop *shop = text_shop_new();
     j.g = pl_graph_new(j.store);
     pl_nn *m = pl_nn_new(j.g, true);
@@ -997,7 +701,7 @@ static bool check_network(const network *w, pl_dtype low, int step)
         printf("    %s %s: %d groups, %d kernels, %d texts\n", w->name, pl_dtype_name(low), groups,
                kernels, text_shop_count(shop));
     text_shop_free(shop);
-    job_free(&j);
+    group_job_free(&j);
     return ok;
 }
 
