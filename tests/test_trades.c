@@ -2,6 +2,7 @@
 #include "alloc_count.h"
 #include "cli_run.h"
 #include "plimsoll_train.h"
+#include "small_run.h"
 #include "test.h"
 
 #include <stdio.h>
@@ -56,6 +57,37 @@ TEST(trades_are_the_plans_choice)
     CHECK(!m.fits && m.minimum == twice.minimum);
     CHECK_OK(plan("gan.decode=once", between, &m, &taken, &ms));
     CHECK(!m.fits && m.minimum == once.minimum);
+}
+
+/* ---- what is built -------------------------------------------------------------------------- */
+static int slow_builds; /* with the setting taken */
+
+static pl_status count_builds(pl_builder *b)
+{
+    pl_nn *m = pl_builder_train(b);
+    int64_t n = pl_builder_batch(b);
+    slow_builds += strcmp(pl_config_text(pl_builder_config(b), "way"), "slow") == 0;
+    pl_val x = pl_input(m->g, "x", PL_TYPE(PL_F32, n, 4)), y = pl_input(m->g, "y", PL_TYPE(PL_F32, n, 6));
+    pl_builder_minimise(b, pl_loss_mse(m->g, pl_nn_linear(m, x, "net", 6, (pl_nn_lin){0}), y));
+    return PL_OK;
+}
+
+/* The other way is built only where the first one computes again or does not fit, and for a smallest budget. */
+TEST(trades_are_not_built_in_vain)
+{
+    static const pl_config_entry schema[] = {{"way", PL_CONFIG_CHOICE, "auto", 0, 0, "auto|fast|slow", "Which way."}, {0}};
+    static const pl_trade smaller[] = {{"way=slow", "goes slowly", "going fast"}, {NULL, NULL, NULL}};
+    static const pl_recipe recipe = {.abi = PL_RECIPE_ABI, .name = "trades-test", .about = "a layer", .schema = schema,
+                                     .build = count_builds, .data_read = small_run_noise, .smaller = smaller};
+    static const char *const budgets[] = {"memory=null", "memory=1GiB", "memory=1MB"};
+    for (int i = 0; i < 3; i++) {
+        pl_run *run = NULL;
+        slow_builds = 0;
+        CHECK_OK(small_run_open(&recipe, (const char *const[]){"batch=8", budgets[i]}, 2, &run));
+        CHECK_OK(pl_run_build(run));
+        CHECK_MSG((slow_builds > 0) == (i == 2), "%s: %d builds", budgets[i], slow_builds);
+        pl_run_free(run);
+    }
 }
 
 /* Where both fit, but not without computing again, the faster plan is taken. */
