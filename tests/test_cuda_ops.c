@@ -9,6 +9,7 @@
  */
 #include "base/dtype.h"
 #include "cudasim/sim.h"
+#include "ir/form.h"
 #include "ir/text.h"
 #include "plimsoll_ops.h"
 #include "test.h"
@@ -31,6 +32,7 @@ typedef struct inst {
     pl_graph *g;
     pl_type in_type[PL_CASE_IN], out_type[PL_MAX_OUT];
     pl_call call;
+    uint32_t node;
     int n_in;
     char label[192];
 } inst;
@@ -64,6 +66,7 @@ static bool inst_new(inst *t, const pl_op *op, const pl_case *cs, pl_dtype dtype
     uint32_t node = pl_build(t->g, op, attr, t->n_in, in, out).id;
     if (!node) return false;
     pl_node_call(t->g, node, t->in_type, t->out_type, &t->call);
+    t->node = node;
     return true;
 }
 
@@ -287,6 +290,36 @@ TEST(cuda_ops_every_case)
         for (int k = 0; op->cases[k].attr; k++) check_case(op, &op->cases[k], k);
     }
     CHECK(checked > 0);
+}
+
+/* As the device chooses (cuda/device.c): a kernel, or a group of one. Exchanges between ranks are not simulated. */
+static bool has_path(const inst *t)
+{
+    pl_role role = pl_role_of(t->g, t->node);
+    for (const pl_kernel *k = pl_cuda_kernels_of(t->op->name); k && k->run; k++)
+        if (!k->accepts || k->accepts(&t->call)) return true;
+    return role == PL_ROLE_SAME || pl_role_core(role) || pl_role_inline(role);
+}
+
+TEST(cuda_ops_every_op_has_a_path)
+{
+    static const pl_dtype dtypes[] = {PL_F32, PL_BF16, PL_F16, PL_F64, PL_I32, PL_I64, PL_U8, PL_BOOL};
+    int seen = 0;
+    for (int i = 0; i < pl_op_count(); i++) {
+        const pl_op *op = pl_op_at(i);
+        if (op->flags & (PL_OP_SOURCE | PL_OP_RANKS | PL_OP_EFFECT)) continue;
+        CHECK_MSG(op->cases && op->cases[0].attr, "%s has no cases", op->name);
+        for (int k = 0; op->cases[k].attr; k++)
+            for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
+                inst t;
+                if (inst_new(&t, op, &op->cases[k], dtypes[d], k)) {
+                    CHECK_MSG(has_path(&t), "%s", t.label);
+                    seen++;
+                }
+                inst_free(&t);
+            }
+    }
+    CHECK_MSG(seen > 1000, "%d", seen);
 }
 
 /* ---- larger shapes ---------------------------------------------------------------------- */
