@@ -462,6 +462,7 @@ TEST(cuda_ops_beyond_a_launch)
         {"avg_pool", {{"f32[5,9,9,8]"}, "kernel=[9,9], pad_lo=[4,4], pad_hi=[4,4], count_pad=false", {{0}}}},
         {"resize", {{"f32[5,5,4,8]"}, "size=[9,11], mode=linear, align_corners=false", {{0}}}},
         {"conv", {{"f32[7,5,4,64]", "f32[64,3,3,1]"}, "pad_lo=[1,1], pad_hi=[1,1], groups=64", {{0}}}},
+        {"conv", {{"f32[2,2,3,400]", "f32[400,1,2,1]"}, "groups=400", {{0}}}},
         LARGE_END};
     const int64_t items[] = {5, 400, 3000}; /* of a row, of an image, of some images */
     for (size_t i = 0; i < sizeof items / sizeof *items; i++) check_limited(list, 3, items[i]);
