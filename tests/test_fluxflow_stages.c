@@ -472,6 +472,19 @@ TEST(fluxflow_data_on_disk)
     const char *tar[] = {path[6], "data.source=tar"};
     CHECK_OK(losses("fluxflow/flow-tiny", tar, 2, got, 3));
     CHECK(got[0] > 0 && got[2] > 0);
+
+    /* Captions that cannot be found are told: no file, lines for other images, beside a tar. */
+    static const char *const why[] = {"gone.tsv", "none of its 1 lines names an image", "data.captions is for images in folders"};
+    CHECK(cli_write(in_dir("other.tsv"), "other/000000.png\ta red disc\n"));
+    for (int i = 0; i < 3; i++) {
+        snprintf(path[7], sizeof path[7], "data.captions=%s", in_dir(i ? "other.tsv" : "gone.tsv"));
+        const char *keys[] = {path[i == 2 ? 6 : 4], path[7]};
+        CHECK_INT(losses("fluxflow/flow-tiny", keys, 2, got, 1), i == 2 ? PL_ERR_CONFIG : PL_ERR_DATA);
+        CHECK_MSG(strstr(pl_error_text(), why[i]), "%s", pl_error_text());
+    }
+    const char *prefixed[] = {path[0], path[2], path[3], "data.prompt_prefix=a photo of"};
+    CHECK_INT(losses("fluxflow/flow-tiny", prefixed, 4, got, 1), PL_ERR_CONFIG);
+    CHECK(strstr(pl_error_text(), "data.prompt_prefix"));
 }
 
 /* So few pictures that a share of them has none, or that there is no evaluation. */

@@ -3,7 +3,6 @@
 #include "cli_run.h"
 #include "graphs.h"
 
-#include "base/sys.h"
 #include "ir/units.h"
 #include "plan/check_pack.h"
 #include "plan/fit.h"
@@ -161,7 +160,7 @@ static bool start_later(later *l, int ms)
     return pthread_create(&l->thread, NULL, raise_flag, l) == 0;
 }
 
-enum { SOON = 10 }; /* seconds, on a machine with other things to do; the searches are given minutes */
+enum { SOON = 10 }; /* seconds of a core; the searches are given minutes */
 
 TEST(fit_stops_when_it_is_asked)
 {
@@ -176,11 +175,11 @@ TEST(fit_stops_when_it_is_asked)
     CHECK_INT(pl_fit_work_get(x.fit).asked, 1);
     CHECK(pl_fit_minimum(x.fit, 0, &least) == PL_ERR_STOPPED);
     CHECK(pl_fit_work_get(x.fit).asked <= 2);
-    uint64_t begin = pl_sys_now_ns(); /* while one look is under way */
+    uint64_t begin = used_ns(); /* while one look is under way */
     CHECK(start_later(&l, 100));
     CHECK(pl_fit_solve(x.fit, most * 3 / 5, (uint64_t)600000 * 1000000, &t) == PL_ERR_STOPPED);
     pthread_join(l.thread, NULL);
-    CHECK(!t && pl_sys_now_ns() - begin < (uint64_t)SOON * 1000000000 * PATIENCE);
+    CHECK(!t && used_ns() - begin < (uint64_t)SOON * 1000000000 * PATIENCE);
     CHECK_MSG(strstr(pl_error_text(), "stopped"), "%s", pl_error_text());
     l.flag = 0; /* what was cut short is no answer later */
     CHECK_OK(pl_fit_solve(x.fit, most * 3 / 5, 1000000, &t));
@@ -194,7 +193,7 @@ TEST(pack_stops_when_it_is_asked)
     enum { N = 400 };
     pl_pack_buf b[N];
     later l;
-    uint64_t height, begin = pl_sys_now_ns(), rng = 5;
+    uint64_t height, begin = used_ns(), rng = 5;
     for (int i = 0; i < N; i++) {
         int64_t lo = (int64_t)((pl_test_noise(&rng) + 1) * 100);
         b[i] = (pl_pack_buf){.lo = lo, .hi = lo + 1 + (int64_t)((pl_test_noise(&rng) + 1) * 30),
@@ -207,7 +206,7 @@ TEST(pack_stops_when_it_is_asked)
     CHECK(start_later(&l, 50));
     CHECK_OK(pl_pack(b, N, &o, &height));
     pthread_join(l.thread, NULL);
-    CHECK(pl_sys_now_ns() - begin < (uint64_t)SOON * 1000000000 * PATIENCE);
+    CHECK(used_ns() - begin < (uint64_t)SOON * 1000000000 * PATIENCE);
     CHECK_OK(pl_pack_check(b, N, 64, height)); /* the best until then */
 }
 

@@ -436,6 +436,31 @@ TEST(stablesr_passes_over_small_files)
         if (k == 1) CHECK(memcmp(loss[0], loss[1], sizeof loss[0]) != 0); /* other pictures */
         if (k == 2) CHECK_MSG(strstr(pl_error_text(), "data.min_bytes"), "%s", pl_error_text());
     }
+    /* All are too small: the reason is told, though each is passed over. */
+    const char *const none[] = {SMALL_VAE, path, "batch=2", "data.min_side=384", "data.on_bad=skip"};
+    CHECK_INT(losses_of(none, 7, NULL, loss[0], NULL), PL_ERR_DATA);
+    CHECK_MSG(strstr(pl_error_text(), "data.min_side") && strstr(pl_error_text(), "63 others"), "%s", pl_error_text());
+}
+
+/* Ranges that are none, and patterns that freeze nothing, are refused; an empty one freezes nothing by intent. */
+TEST(stablesr_refuses)
+{
+    static const struct {
+        const char *key, *why;
+    } cases[] = {{"degrade.sigma=[3]", "degrade.sigma wants two numbers"},
+                 {"degrade.jpeg2=[90, 60]", "degrade.jpeg2 wants two numbers, the smaller first"},
+                 {"canny=[200, 100]", "canny: the lower threshold"},
+                 {"frozen=unett.*", "frozen=unett.*: no parameter has such a name"},
+                 {"optim.frozen=edges.*", "optim.frozen=edges.*: no parameter has such a name"},
+                 {"frozen=*", "leaves nothing to train"},
+                 {"frozen=''", NULL}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pl_run *run;
+        CHECK_OK(pl_run_open("stablesr/tiny", &cases[i].key, 1, &run));
+        CHECK_INT(pl_run_build(run), cases[i].why ? PL_ERR_CONFIG : PL_OK);
+        if (cases[i].why) CHECK_MSG(strstr(pl_error_text(), cases[i].why), "%s: %s", cases[i].key, pl_error_text());
+        pl_run_free(run);
+    }
 }
 
 enum { BATCHES = 10, PAIRS = 2, PICTURE = 64 * 64 * 3 };
@@ -572,7 +597,7 @@ TEST(stablesr_frozen_parts_keep_less)
     uint64_t arena[2], state[2];
     for (int k = 0; k < 2; k++) {
         pl_run *run;
-        const char *const o[] = {"latent=16", "image=128", k ? "frozen='nothing'" : "batch=4", "model.width=64"};
+        const char *const o[] = {"latent=16", "image=128", k ? "frozen=''" : "batch=4", "model.width=64"};
         CHECK_OK(pl_run_open("stablesr/tiny", o, 4, &run));
         CHECK_OK(pl_run_build(run));
         const pl_plan_info *p = pl_program_plan(pl_run_train_program(run));
