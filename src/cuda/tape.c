@@ -192,7 +192,7 @@ static pl_status rehearse(tape *t, uint32_t *failed)
     *failed = plan->n_launch;
     cudaError_t rc = cudaStreamSynchronize(pl_cuda_stream());
     if (rc != cudaSuccess)
-        return pl__fail_prefix(pl_cuda_failed(rc, "first run", __FILE__, __LINE__),
+        return pl__fail_prefix(pl_cuda_failed(rc, "cudaStreamSynchronize behind the first run", __FILE__, __LINE__),
                                "a kernel failed (CUDA_LAUNCH_BLOCKING=1 tells which)");
     return PL_OK;
 }
