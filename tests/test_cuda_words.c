@@ -110,6 +110,7 @@ static const struct {
     {norm_back, PL_F16, 300, 768, "p_add_hh(g", NULL},
     {norm_back, PL_BF16, 300, 128, "p_add_bb(g", NULL},
     {norm_back, PL_F32, 300, 128, NULL, "BOTH"},
+    {norm_back, PL_F16, 200, 1024, "p_add_hh(g", NULL},
     {norm_back, PL_F16, 40, 77, NULL, "BOTH"}, /* one element at a time */
     {chain, PL_F16, 50, 64, "p_mul_hh(g", NULL},
     {chain, PL_BF16, 50, 64, "p_sub_bb(g", NULL},

@@ -41,7 +41,8 @@ const char pl_cg_prelude[] =
 "    DEV_IN int same(int j, int v) const { return x[j] == v; }\n"
 "};\n"
 
-/* ---- a copy to shared memory that goes on beside, and the wait for all that this thread sent for ---- */
+/* ---- a copy to shared memory that goes on beside; the end of a group of them; the wait for all groups that this
+ * thread sent for but the last N ---- */
 "template <int B> DEV void p_send(unsigned char *to, const void *from)\n"
 "{\n"
 "#if defined(__CUDACC__) && __CUDA_ARCH__ >= 800\n"
@@ -50,10 +51,16 @@ const char pl_cg_prelude[] =
 "    *(p_vec<unsigned, B / 4> *)to = *(const p_vec<unsigned, B / 4> *)from;\n"
 "#endif\n"
 "}\n"
-"DEV void p_came()\n"
+"DEV void p_sent()\n"
 "{\n"
 "#if defined(__CUDACC__) && __CUDA_ARCH__ >= 800\n"
-"    asm volatile(\"cp.async.wait_all;\" ::: \"memory\");\n"
+"    asm volatile(\"cp.async.commit_group;\" ::: \"memory\");\n"
+"#endif\n"
+"}\n"
+"template <int N> DEV void p_came()\n"
+"{\n"
+"#if defined(__CUDACC__) && __CUDA_ARCH__ >= 800\n"
+"    asm volatile(\"cp.async.wait_group %0;\" :: \"n\"(N) : \"memory\");\n"
 "#endif\n"
 "}\n"
 
