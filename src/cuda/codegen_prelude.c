@@ -421,16 +421,17 @@ const char pl_cg_prelude[] =
 "    return v[0];\n"
 "}\n"
 /* V values of each of Y lanes, X of which stand side by side: lanes of a warp as a tree, then the warps as one.
- * Thread c < X * V gets the result of column c. Threads after the first X * Y come along for the barrier. */
-"template <class F, int X, int Y, int V, class T> DEV T p_across(T (&v)[V], void *shared)\n"
+ * Thread c < X * V of X * Y gets the result of column c. A block may do this for several such sets of threads, each with
+ * shared memory of its own; threads that are in none come along for the barrier. */
+"template <class F, int X, int Y, int V, class T> DEV T p_across(T (&v)[V], void *shared, int thread)\n"
 "{\n"
 "    T *s = (T *)shared;\n"
-"    const int thread = threadIdx.x, x = thread % 32;\n"
+"    const int x = thread % 32;\n"
 "#pragma unroll\n"
 "    for (int d = 16; d >= X; d /= 2)\n"
 "#pragma unroll\n"
 "        for (int j = 0; j < V; j++) v[j] = F::op(v[j], p_down(0xffffffffu, v[j], d));\n"
-"    if (thread < X * Y && x < X)\n"
+"    if (x < X)\n"
 "#pragma unroll\n"
 "        for (int j = 0; j < V; j++) s[(thread / 32 * X + x) * V + j] = v[j];\n"
 "    __syncthreads();\n"
