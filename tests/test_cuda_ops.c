@@ -9,6 +9,7 @@
  */
 #include "base/dtype.h"
 #include "cudasim/sim.h"
+#include "ir/form.h"
 #include "ir/text.h"
 #include "plimsoll_ops.h"
 #include "test.h"
@@ -31,6 +32,7 @@ typedef struct inst {
     pl_graph *g;
     pl_type in_type[PL_CASE_IN], out_type[PL_MAX_OUT];
     pl_call call;
+    uint32_t node;
     int n_in;
     char label[192];
 } inst;
@@ -64,6 +66,7 @@ static bool inst_new(inst *t, const pl_op *op, const pl_case *cs, pl_dtype dtype
     uint32_t node = pl_build(t->g, op, attr, t->n_in, in, out).id;
     if (!node) return false;
     pl_node_call(t->g, node, t->in_type, t->out_type, &t->call);
+    t->node = node;
     return true;
 }
 
@@ -289,6 +292,36 @@ TEST(cuda_ops_every_case)
     CHECK(checked > 0);
 }
 
+/* As the device chooses (cuda/device.c): a kernel, or a group of one. Exchanges between ranks are not simulated. */
+static bool has_path(const inst *t)
+{
+    pl_role role = pl_role_of(t->g, t->node);
+    for (const pl_kernel *k = pl_cuda_kernels_of(t->op->name); k && k->run; k++)
+        if (!k->accepts || k->accepts(&t->call)) return true;
+    return role == PL_ROLE_SAME || pl_role_core(role) || pl_role_inline(role);
+}
+
+TEST(cuda_ops_every_op_has_a_path)
+{
+    static const pl_dtype dtypes[] = {PL_F32, PL_BF16, PL_F16, PL_F64, PL_I32, PL_I64, PL_U8, PL_BOOL};
+    int seen = 0;
+    for (int i = 0; i < pl_op_count(); i++) {
+        const pl_op *op = pl_op_at(i);
+        if (op->flags & (PL_OP_SOURCE | PL_OP_RANKS | PL_OP_EFFECT)) continue;
+        CHECK_MSG(op->cases && op->cases[0].attr, "%s has no cases", op->name);
+        for (int k = 0; op->cases[k].attr; k++)
+            for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
+                inst t;
+                if (inst_new(&t, op, &op->cases[k], dtypes[d], k)) {
+                    CHECK_MSG(has_path(&t), "%s", t.label);
+                    seen++;
+                }
+                inst_free(&t);
+            }
+    }
+    CHECK_MSG(seen > 1000, "%d", seen);
+}
+
 /* ---- larger shapes ---------------------------------------------------------------------- */
 typedef struct large {
     const char *op;
@@ -429,6 +462,7 @@ TEST(cuda_ops_beyond_a_launch)
         {"avg_pool", {{"f32[5,9,9,8]"}, "kernel=[9,9], pad_lo=[4,4], pad_hi=[4,4], count_pad=false", {{0}}}},
         {"resize", {{"f32[5,5,4,8]"}, "size=[9,11], mode=linear, align_corners=false", {{0}}}},
         {"conv", {{"f32[7,5,4,64]", "f32[64,3,3,1]"}, "pad_lo=[1,1], pad_hi=[1,1], groups=64", {{0}}}},
+        {"conv", {{"f32[2,2,3,400]", "f32[400,1,2,1]"}, "groups=400", {{0}}}},
         LARGE_END};
     const int64_t items[] = {5, 400, 3000}; /* of a row, of an image, of some images */
     for (size_t i = 0; i < sizeof items / sizeof *items; i++) check_limited(list, 3, items[i]);

@@ -13,16 +13,23 @@
 
 #ifdef PL_CUDASIM
 # include "sim.h"
+# define PL_MOST_ITEMS pl_most_items()
 #else
+# define PL_MOST_ITEMS 0x7fffffff
 /* Items that 32-bit indices count. */
 static inline int64_t pl_most_items(void)
 {
-    return 0x7fffffff;
+    return PL_MOST_ITEMS;
 }
 /* Blocks along y, and along z, of every card. */
 static inline int64_t pl_grid_side(void)
 {
     return 65535;
+}
+/* Launchers say what they count with indices of that many bytes: too much for 32 bits is an error in the simulator. */
+static inline void pl_counts(int64_t n, size_t bytes)
+{
+    (void)n, (void)bytes;
 }
 #endif
 
@@ -30,7 +37,7 @@ static inline int64_t pl_grid_side(void)
 /* As launch.h's, for n of any size. */
 static __device__ __forceinline__ uint64_t pl_divmod(uint64_t n, const pl_divisor &d, uint64_t *rest)
 {
-    uint64_t q = n <= 0x7fffffff ? pl_quot((uint32_t)n, d) : n / d.d;
+    uint64_t q = n <= (uint64_t)PL_MOST_ITEMS ? pl_quot((uint32_t)n, d) : n / d.d;
     *rest = n - q * d.d;
     return q;
 }

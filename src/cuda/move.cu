@@ -154,6 +154,7 @@ static void launch_tile(const box *b, int ia, const void *x, void *y)
         t.to[t.rank++] = b->to[i];
         t.n *= (uint32_t)b->dim[i];
     }
+    pl_counts((int64_t)t.n * t.a * t.b, sizeof t.n);
     uint32_t side = (uint32_t)pl_grid_side();
     dim3 grid(t.tiles_a * (uint32_t)pl_ceil_div(t.b, TILE), t.n < side ? t.n : side);
     PL_LAUNCH((copy_tile<T, V, TILE>), grid, dim3(THREADS), 0, static_cast<const T *>(x),
@@ -219,6 +220,7 @@ static void run_box(const box *b, int64_t elem, const void *x, void *y)
         a.to[i] = i == last ? b->to[i] : b->to[i] / wide;
         a.n *= a.dim[i].d;
     }
+    pl_counts(a.n, sizeof a.n);
     PL_UNIT_TYPES(unit, PL_LAUNCH((copy_box<U>), dim3(pl_blocks(a.n, THREADS)), dim3(THREADS), 0,
                                   static_cast<const U *>(x), static_cast<U *>(y), a));
 }
@@ -376,6 +378,7 @@ template <class N> static void join(const pl_call *c, int64_t axis, int64_t wide
 {
     int64_t outer = pl_along_axis(&c->out_type[0], axis).outer;
     join_args<N> j;
+    pl_counts(row, sizeof(N));
     j.row = row;
     j.skip = 0;
     for (int k = 0; k < c->n_in; j.skip += j.begin[j.n]) {
@@ -514,6 +517,7 @@ template <class U, class N> static void launch_pad(const pl_call *c, const paddi
     if (per < 1) per = 1;
     for (int64_t at = 0; at < all && row; at += per) {
         a.n = (all - at < per ? all - at : per) * row;
+        pl_counts(a.n > all ? a.n : all, sizeof(typename N::index));
         PL_LAUNCH((pad_units<U, N>), dim3(pl_blocks(a.n, THREADS)), dim3(THREADS), 0,
                   static_cast<const U *>(c->in[0]), static_cast<U *>(c->out[0]) + at * row, value,
                   a, at);

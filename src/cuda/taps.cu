@@ -399,6 +399,7 @@ template <class T, int V, class N> static void launch_sums(const pl_call *c, con
         const T *from = static_cast<const T *>(c->in[0]) + n * g.plane * channels;
         T *to = static_cast<T *>(c->out[0]) + n * pixels * channels;
         g.n = now * pixels * (channels / V);
+        pl_counts(g.n, sizeof(N));
         if (many)
             PL_LAUNCH((sum_many<T, V, R, N>), dim3(pl_blocks(g.n, LANES)), dim3(LANES, PARTS), 0, from,
                       to, s, g);

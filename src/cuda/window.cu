@@ -152,13 +152,14 @@ static __global__ void __launch_bounds__(THREADS, 4)
     }
 }
 
-/* Calls the launch for as many images at a time as it can count; `each`: items of an image. */
+/* Calls the launch for as many images at a time as N can count; `each`: items of an image. */
 #define BY_IMAGES(images, each, n, ...)                                                        \
     do {                                                                                       \
         int64_t per_ = pl_most_items() / (each);                                                        \
         if (per_ < 1) per_ = 1;                                                                \
         for (int64_t first = 0; first < (images); first += per_) {                             \
             int64_t now_ = (images)-first < per_ ? (images)-first : per_, n = now_ * (each);   \
+            pl_counts(n, sizeof(N));                                                           \
             __VA_ARGS__;                                                                       \
         }                                                                                      \
     } while (0)

@@ -379,6 +379,11 @@ const pl_cuda_card *pl_cuda_card_get(void)
 static int64_t grid_side = PL_SIM_SIDE, most_items = PL_SIM_ITEMS;
 int64_t pl_grid_side(void) { return grid_side; }
 int64_t pl_most_items(void) { return most_items; }
+void pl_counts(int64_t n, size_t bytes)
+{
+    sim.failed = false;
+    if (bytes < sizeof n && n > most_items) fail(cudaErrorInvalidConfiguration, "%lld items in 32 bits", (long long)n);
+}
 void pl_sim_limits(int64_t side, int64_t items)
 {
     grid_side = side;

@@ -22,6 +22,7 @@ enum { PL_SIM_SIDE = 65535, PL_SIM_ITEMS = 0x7fffffff };
 void pl_sim_limits(int64_t side, int64_t items);
 int64_t pl_grid_side(void); /* cuda/limits.h */
 int64_t pl_most_items(void);
+void pl_counts(int64_t n, size_t bytes);
 /* What went wrong in the last failed launch; "" if nothing did. */
 const char *pl_sim_error(void);
 
