@@ -201,6 +201,15 @@ static void check_pieces(pl_dtype d)
     check_jobs(jobs, n);
 }
 
+/* Beside a sum of everything, one over dims of size 1: as many results as elements. */
+TEST(cuda_group_sums_over_dims_of_size_1)
+{
+    group_job jobs[2];
+    for (int i = 0; i < 2; i++)
+        jobs[i] = piece_job(&(piece){"sums", sums}, pl_type_make(i ? PL_BF16 : PL_F32, 4, (int64_t[]){4, 1, 1, 3}));
+    check_jobs(jobs, 2);
+}
+
 TEST(cuda_group_pieces_f32)
 {
     check_pieces(PL_F32);
