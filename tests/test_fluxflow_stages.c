@@ -161,7 +161,7 @@ TEST(fluxflow_resolutions)
                   "step %d: %g and %g, wanted %g", step, term(&info, "beta"), term(&info, "train_1.beta"),
                   want);
         CHECK(term(&info, "train_1.rec") > 0);
-        CHECK_MSG(fabs(info.lr - 3e-3 * (1 - want)) < 1e-8, "step %d: rate %g", step, info.lr);
+        CHECK_MSG(fabs(info.lr - 1e-3 * (1 - want)) < 1e-8, "step %d: rate %g", step, info.lr);
     }
     int64_t updates;
     CHECK_OK(pl_session_read_slot(run->session, pl_store_find(pl_run_store(run), "optim.step"), 0, &updates,
@@ -368,7 +368,7 @@ TEST(fluxflow_schedules_of_resolutions)
         CHECK_OK(pl_run_start(run));
         for (int i = 0; i < 3; i++) CHECK_OK(pl_run_step(run, &info));
         /* The third step: two steps done; or five updates before its own, where PyTorch's cosine rises again. */
-        double part = compat ? 1.25 : 0.5, want = 3e-3 * (1 + cos(3.14159265358979 * part)) / 2;
+        double part = compat ? 1.25 : 0.5, want = 1e-3 * (1 + cos(3.14159265358979 * part)) / 2;
         CHECK_MSG(fabs(info.lr - want) < 1e-6, "rate %g, wanted %g", info.lr, want);
         pl_run_free(run);
     }
