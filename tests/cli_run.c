@@ -118,7 +118,7 @@ static pid_t start(const char *command)
 
 bool cli_hangs(cli_watch *w, double wall, double used, double limit_s)
 {
-    if (used > 2 * limit_s) return true;
+    if (used > 2 * limit_s || wall > 10 * limit_s) return true;
     if (wall - w->wall <= limit_s) return false;
     bool asleep = used - w->used < 0.01 * limit_s;
     *w = (cli_watch){wall, used};

@@ -1,7 +1,8 @@
 /* cli_run.h - runs the program under test (PL_BIN) through a shell, and ends it when it hangs.
  *
  * What hangs either sleeps or turns in a circle; what is slow because the machine is busy does neither. So no limit is on
- * the clock alone: a program is ended when it used hardly any of a core for long, or more of one than any test needs.
+ * the clock alone: a program is ended when it used hardly any of a core for long, or more of one than any test needs. What asks again and again whether
+ * something came is neither, and has an hour.
  */
 #ifndef PL_TEST_CLI_RUN_H
 #define PL_TEST_CLI_RUN_H

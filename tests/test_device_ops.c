@@ -255,7 +255,8 @@ static void check_case(place *w, inst *t)
     for (int k = 0; k < t->call.n_out; k++) free(x.want[k]), free(x.first[k]);
 }
 
-/* Cases for cards alone: matrices times vectors in every dtype; and in f32 products large enough for kernels that small ones do not get (cuda/split.h). */
+/* Cases for cards alone: matrices times vectors in every dtype; and in f32 products large enough for kernels that small ones do not get (cuda/split.h),
+ * and batches of more than a side of a grid has blocks. */
 typedef struct large_case {
     const char *op;
     pl_case cs;
@@ -279,6 +280,10 @@ static const large_case large_cases[] = {
     {"conv_dx", {{"f32[2,36,29,88]", "f32[88,2,3,124]"}, "in=[38,29], dilation=[2,1], pad_lo=[0,1], pad_hi=[0,1]", {{0}}}},
     {"conv_dw", {{"f32[2,37,29,64]", "f32[2,37,29,124]"}, "kernel=[3,3], pad_lo=[1,1], pad_hi=[1,1]", {{0}}}},
     {"conv_dw", {{"f32[2,60,64,124]", "f32[2,30,32,64]"}, "kernel=[4,4], stride=[2,2], pad_lo=[1,1], pad_hi=[1,1]", {{0}}}},
+    {"matmul", {{"f32[70000,3,4]", "f32[70000,4,5]"}, "ta=false, tb=false", {{0}}}},
+    {"attention", {{"f32[16500,2,4,8]", "f32[16500,3,4,8]", "f32[16500,3,4,8]"}, "causal=false", {{0}}}},
+    {"attention_bwd", {{"f32[16500,2,4,8]", "f32[16500,3,4,8]", "f32[16500,3,4,8]", "f32[16500,2,4,8]", "f32[16500,4,2]", "f32[16500,2,4,8]"}, "causal=false", {{0}, {0}, {0}, {0}, {4, 6, false}}}},
+    {"attention", {{"f32[1,70,1,1100]", "f32[1,70,1,1100]", "f32[1,70,1,1100]"}, "causal=true", {{0}}}},
 };
 /* clang-format on */
 static const large_case *large_at(size_t i)

@@ -67,6 +67,39 @@ TEST(room_is_shown_by_devices)
     CHECK_MSG(r.code == 0 && strstr(r.out, "Fake T4") && strstr(r.out, "7.00 GiB"), "%d %s%s", r.code, r.out, r.err);
 }
 
+/* What `devices` says with a driver and this plug-in. */
+static cli_result devices_with(const char *plugin)
+{
+    return cli_run("LD_LIBRARY_PATH=%s/all PLIMSOLL_PLUGIN=%s $P devices", fakes(), plugin);
+}
+
+TEST(room_says_what_is_wrong_with_a_plugin)
+{
+    char path[4400];
+    if (!fakes()) SKIP("build/.../fake is not built");
+    snprintf(path, sizeof path, "%s/none.so", pl_test_dir());
+    cli_result r = devices_with(path);
+    CHECK_MSG(r.code == 0 && strstr(r.out, "an NVIDIA driver is here, but no CUDA plug-in: ") && strstr(r.out, "none.so is missing"),
+              "%d %s", r.code, r.out);
+    r = cli_run("echo text > %s && LD_LIBRARY_PATH=%s/all PLIMSOLL_PLUGIN=%s $P train " CLI_SMALL "device=cuda --quiet", path,
+                fakes(), path);
+    CHECK_MSG(r.code == 4 && strstr(r.err, "the CUDA plug-in cannot be loaded: ") && strstr(r.err, "LD_LIBRARY_PATH"),
+              "%d %s", r.code, r.err);
+    snprintf(path, sizeof path, "%s/all/libcuda.so.1", fakes());
+    r = devices_with(path);
+    CHECK_MSG(strstr(r.out, "is no plug-in of this program"), "%s", r.out);
+    static const char *const other[] = {"{7, \"0.0.0\"}", "{-1, \"0.0.0\"}"};
+    for (int i = 0; i < 2; i++) {
+        r = cli_run("cd %s && echo 'struct info { int abi; const char *version; void *open, *list; }; extern const struct info "
+                    "pl_cuda_plugin; const struct info pl_cuda_plugin = %s;' > o.c && cc -shared -fPIC -o o%d.so o.c",
+                    pl_test_dir(), other[i], i);
+        if (r.code != 0) SKIP("no compiler");
+        snprintf(path, sizeof path, "%s/o%d.so", pl_test_dir(), i);
+        r = devices_with(path);
+        CHECK_MSG(strstr(r.out, "build both from the same sources"), "%s", r.out);
+    }
+}
+
 /* The page of a plan says what the run trains on, however its first card is called. */
 TEST(room_card_is_named_on_the_page)
 {
