@@ -64,6 +64,14 @@ void pl_fitted_free(pl_fitted *t)
     pl_sys_free(t);
 }
 
+uint64_t pl_fitted_bytes(const pl_fitted *t)
+{
+    if (!t) return 0;
+    uint64_t bytes = sizeof *t + sizeof *t->x + t->x->mem.total + pl_graph_bytes(t->x->g);
+    bytes += sizeof *t->x->units + t->x->units->arena.total;
+    return bytes + (t->plan ? sizeof *t->plan + t->plan->mem.total : 0);
+}
+
 static bool copy_inplace(void *ctx, uint32_t unit, uint32_t k, uint32_t i)
 {
     const pl_fitted *t = ctx;
@@ -142,6 +150,18 @@ static pl_status look_at_stop(const pl_fit *f)
     return PL_OK;
 }
 
+/* Bytes of a plan's list, see pl_remat_plan. */
+static uint64_t list_bytes(const pl_remat_plan *plan)
+{
+    return sizeof *plan + (2 * (uint64_t)plan->n + 2 + plan->drop_at[plan->n]) * sizeof *plan->op;
+}
+
+/* Lists that are filled up are many: they end where memory does. */
+static bool is_full(const pl_fit *f)
+{
+    return f->base->opts->host_bytes && f->cand_bytes > f->base->opts->host_bytes;
+}
+
 /* Asks the core what `want` says. *found is NULL when it has no plan. The answer depends on the
  * question only; it is kept, and the same question is not asked twice. */
 static pl_status ask_core(pl_fit *f, const candidate *want, candidate **found)
@@ -166,7 +186,7 @@ static pl_status ask_core(pl_fit *f, const candidate *want, candidate **found)
         *found = &f->cand[i];
         return PL_OK;
     }
-    if (f->n_cand == MAX_CANDIDATES) return PL_OK;
+    if (f->n_cand == MAX_CANDIDATES || (want->from && is_full(f))) return PL_OK;
     f->n_asked++;
     pl_status rc = pl_remat_solve(&f->core, &o, &c.plan), stopped = look_at_stop(f);
     if (stopped != PL_OK) {
@@ -180,6 +200,7 @@ static pl_status ask_core(pl_fit *f, const candidate *want, candidate **found)
         *found = &f->cand[c.from - 1];
         return PL_OK;
     }
+    f->cand_bytes += list_bytes(c.plan);
     f->cand[f->n_cand] = c;
     *found = &f->cand[f->n_cand++];
     return PL_OK;
@@ -250,6 +271,7 @@ static pl_status is_enough(pl_fit *f, uint64_t enough, bool *yes)
     PL_TRY(pack_candidate(f, &f->way, enough, &t));
     *yes = t->plan->arena_bytes <= enough;
     if (*yes) f->minimum = t->plan->arena_bytes;
+    if (*yes) f->minimum_held = pl_fitted_bytes(t);
     pl_fitted_free(t);
     return PL_OK;
 }
@@ -301,9 +323,13 @@ static pl_status end_way(pl_fit *f)
     }
     PL_TRY(shrink(f, &c));
     f->minimum = f->base->keep_all->arena_bytes;
+    f->minimum_held = 0;
     if (c && c->peak < f->minimum) {
         PL_TRY(keep_fitted(f, c));
-        if (c->arena < f->minimum) f->minimum = c->arena;
+        if (c->arena < f->minimum) {
+            f->minimum = c->arena;
+            f->minimum_held = pl_fitted_bytes(f->kept);
+        }
     }
     f->knows_minimum = true;
     return PL_OK;
@@ -330,6 +356,11 @@ pl_status pl_fit_minimum(pl_fit *f, uint64_t enough, uint64_t *arena_bytes)
     pl_fitted_free(f->kept);
     f->kept = NULL;
     return rc;
+}
+
+uint64_t pl_fit_minimum_held(const pl_fit *f)
+{
+    return f->minimum_held;
 }
 
 bool pl_fit_knows_minimum(const pl_fit *f, uint64_t *arena_bytes)

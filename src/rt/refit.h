@@ -14,6 +14,13 @@ pl_status pl_program_find_minimum(pl_program *p, uint64_t enough, uint64_t *aren
 void pl_program_set_stop(pl_program *p, const volatile int *stop);
 /* No plan has a smaller arena; quickly. */
 pl_status pl_program_least_bound(pl_program *p, uint64_t *arena_bytes) PL_MUST_USE;
+/* Host memory that they may take for lists of units to choose from, about; 0: no limit. */
+void pl_program_set_search(pl_program *p, uint64_t host_bytes);
+/* Host memory of the graph and the plan that it has. */
+uint64_t pl_program_held(const pl_program *p);
+/* Host memory that the plan with the smallest arena takes more than the plan that the program has; 0 when it is the
+ * program's, or not known. */
+uint64_t pl_program_minimum_takes(const pl_program *p);
 /* Lets go of what only these need. */
 void pl_program_settle(pl_program *p);
 
