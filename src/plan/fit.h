@@ -49,6 +49,8 @@ uint64_t pl_fit_minimum_held(const pl_fit *f);
  * after the first plan, in nanoseconds, about. */
 pl_status pl_fit_solve(pl_fit *f, uint64_t arena_budget, uint64_t effort,
                        pl_fitted **out) PL_MUST_USE;
+/* Host memory that the graph of a plan for this budget will take, about; 0: none is found quickly. */
+pl_status pl_fit_takes(pl_fit *f, uint64_t arena_budget, uint64_t *bytes) PL_MUST_USE;
 /* The plan that runs the given list of units, whatever its arena; see pl_expand. */
 pl_status pl_fit_list(const pl_fit_base *base, const uint32_t *list, uint32_t n,
                       pl_fitted **out) PL_MUST_USE;

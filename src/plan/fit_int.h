@@ -16,6 +16,7 @@ typedef struct candidate {
     pl_remat_plan *plan;
     uint64_t peak;  /* true bytes alive at once; 0 = not measured yet */
     uint64_t arena; /* after packing; 0 = not packed yet */
+    bool brief;     /* packed no longer than it took to fit: the arena may be smaller */
     bool alone;     /* of the search for the minimum, the first plan there is: found again in any process */
     /* What the core was asked: its budget, effort of search, and the candidate (index + 1) that it was
      * to fill up; 0: to look for one. */

@@ -334,6 +334,17 @@ pl_status pl_program_refit(pl_program *p, uint64_t arena_budget)
     return PL_OK;
 }
 
+pl_status pl_program_refit_takes(pl_program *p, uint64_t arena_budget, uint64_t *bytes)
+{
+    uint64_t has = pl_fitted_bytes(p->fitted);
+    *bytes = 0;
+    if (p->opts.checkpointing != PL_CHECKPOINT_AUTO || p->keep_all->arena_bytes <= arena_budget) return PL_OK;
+    PL_TRY(need_fit(p));
+    PL_TRY(pl_fit_takes(p->fit, arena_budget, bytes));
+    *bytes = *bytes > has ? *bytes - has : 0;
+    return PL_OK;
+}
+
 pl_status pl_program_least_bound(pl_program *p, uint64_t *arena_bytes)
 {
     *arena_bytes = p->plan->arena_bytes;

@@ -7,6 +7,8 @@
 /* Plans again for an arena of at most this many bytes (0: no limit). PL_ERR_FIT and the old plan when
  * none is found. Buffers and labels of the old plan are gone afterwards. */
 pl_status pl_program_refit(pl_program *p, uint64_t arena_budget) PL_MUST_USE;
+/* Host memory that a plan for such an arena will take more than that of now, about and quickly. */
+pl_status pl_program_refit_takes(pl_program *p, uint64_t arena_budget, uint64_t *bytes) PL_MUST_USE;
 /* The smallest arena that a plan was found for, also in the info. One of at most `enough` bytes ends the search; 0: the
  * smallest is wanted. */
 pl_status pl_program_find_minimum(pl_program *p, uint64_t enough, uint64_t *arena_bytes) PL_MUST_USE;

@@ -189,6 +189,30 @@ uint64_t pl__run_stage_bytes(const pl_run *r)
     return most;
 }
 
+/* What plans for this arena will take of the host comes out of its room: that is foreseen, so that one search does. */
+static pl_status foresee(pl_run *r, uint64_t *arena)
+{
+    uint64_t taken = 0, bytes;
+    pl_program *programs[PL_MAX_PROGRAMS];
+    int n = on_host(r) ? pl__run_programs(r, programs) : 0;
+    for (int i = 0; i < n; i++) {
+        if (pl_program_plan(programs[i])->arena_bytes <= *arena) continue;
+        pl_program_set_stop(programs[i], r->stop);
+        PL_TRY(pl_program_refit_takes(programs[i], *arena, &bytes));
+        taken += bytes;
+    }
+    *arena -= taken < *arena ? taken : *arena;
+    return PL_OK;
+}
+
+static pl_status fit_room(pl_run *r, uint64_t room)
+{
+    uint64_t arena = room;
+    PL_TRY(foresee(r, &arena));
+    pl_status rc = fit_arena(r, arena);
+    return rc == PL_ERR_FIT && arena < room ? fit_arena(r, room) : rc;
+}
+
 /* Host memory for data, pictures and files, which pl_run_start will take; a card's budget does not count it. */
 static uint64_t reading_bytes(const pl_run *r)
 {
@@ -244,7 +268,7 @@ pl_status pl__run_fit(pl_run *r)
         uint64_t room[3];
         PL_TRY(look_at_room(r, room));
         if (arena_of(r, false) <= room[0] || is_near(r, room)) break;
-        rc = fit_arena(r, room[0]);
+        rc = round ? fit_arena(r, room[0]) : fit_room(r, room[0]);
         bool tight = rc == PL_ERR_FIT;
         if (tight && !room[2]) rc = fit_arena(r, room[1]);
         else if (tight) rc = PL_OK;
