@@ -28,6 +28,7 @@ struct pl_program {
     pl_fit *fit;       /* while budgets are tried */
     pl_fitted *fitted; /* NULL: everything is kept */
     bool knows_minimum; /* info.minimum_bytes is the smallest arena, not just small enough */
+    uint64_t minimum_held; /* host memory that its plan takes; 0: none is known */
     uint64_t refused;   /* the largest arena that a search found no plan for */
     pl_exec *exec;     /* per base unit */
     pl_call *call;     /* per base unit: types and attributes */
