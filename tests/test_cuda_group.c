@@ -201,6 +201,15 @@ static void check_pieces(pl_dtype d)
     check_jobs(jobs, n);
 }
 
+/* Beside a sum of everything, one over dims of size 1: as many results as elements. */
+TEST(cuda_group_sums_over_dims_of_size_1)
+{
+    group_job jobs[2];
+    for (int i = 0; i < 2; i++)
+        jobs[i] = piece_job(&(piece){"sums", sums}, pl_type_make(i ? PL_BF16 : PL_F32, 4, (int64_t[]){4, 1, 1, 3}));
+    check_jobs(jobs, 2);
+}
+
 TEST(cuda_group_pieces_f32)
 {
     check_pieces(PL_F32);
@@ -469,22 +478,31 @@ static void first_text(pl_graph *g, char **out)
     CHECK(*out != NULL);
 }
 
-/* Rows with sums of columns beside: the next row is on its way, and every operand that stays is among it. */
+/* Rows with sums of columns beside: the next rows are on their way, with every operand that stays; what is the same for
+ * all rows has been read. */
 TEST(cuda_group_ahead)
 {
-    pl_store *store = pl_store_new();
-    pl_graph *g = pl_graph_new(store);
-    char *text;
-    pl_val p = pl_softmax(g, pl_input(g, "x", PL_TYPE(PL_F32, 3000, 256)), -1);
-    pl_val q = pl_mul(g, p, pl_input(g, "y", PL_TYPE(PL_F32, 3000, 256)));
-    pl_output(g, "q", q);
-    pl_output(g, "sum", pl_sum(g, q, PL_AXIS(0), false));
-    first_text(g, &text);
-    CHECK_INT(count_of(text, "p_send<16>("), 4); /* two operands, before the walk and in it */
-    CHECK_INT(count_of(text, "p_came()"), 1);
-    free(text);
-    pl_graph_free(g);
-    pl_store_free(store);
+    static const struct {
+        int64_t n;
+        int sends, wait; /* of two operands: rows before the walk and in it; groups that may be left */
+    } want[] = {{256, 6, 1}, {512, 5, 1}, {768, 4, 0}};
+    for (int i = 0; i < 3; i++) {
+        pl_store *store = pl_store_new();
+        pl_graph *g = pl_graph_new(store);
+        char *text;
+        pl_val p = pl_softmax(g, pl_input(g, "x", PL_TYPE(PL_F32, 3000, want[i].n)), -1);
+        pl_val q = pl_mul(g, p, pl_input(g, "y", PL_TYPE(PL_F32, 3000, want[i].n)));
+        pl_output(g, "q", pl_mul(g, q, pl_input(g, "w", PL_TYPE(PL_F32, want[i].n))));
+        pl_output(g, "sum", pl_sum(g, q, PL_AXIS(0), false));
+        first_text(g, &text);
+        CHECK_INT(count_of(text, "p_send<16>("), want[i].sends);
+        CHECK_INT(count_of(text, want[i].wait ? "p_came<1>()" : "p_came<0>()"), 1);
+        const char *walk = strstr(text, "while (r_ < hi_)"), *w = strstr(text, "P2 + (at");
+        CHECK(walk && w && w < walk && !strstr(walk, "P2 + (at"));
+        free(text);
+        pl_graph_free(g);
+        pl_store_free(store);
+    }
 }
 
 /* Whether a pool's gradient is computed once a pair: only where its sums take products of it. */

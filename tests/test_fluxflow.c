@@ -150,12 +150,14 @@ static pl_status losses_of(const char *preset, const char *const *more, int n, a
     pl_step_info info;
     PL_TRY(pl_run_open(preset, more, n, &run));
     pl_status rc = pl_run_build(run);
+    bool again = false; /* of some program: of another the peak may be its weights */
     for (int i = 0; rc == PL_OK && room != KEEP_ALL && i < run->n_turns; i++) {
         uint64_t bytes = pl_program_plan(run->turn[i].run)->arena_bytes * 3 / 4;
         if (room == LEAST) rc = pl_program_find_minimum(run->turn[i].run, 0, &bytes);
         if (rc == PL_OK) rc = pl_program_refit(run->turn[i].run, bytes);
+        again |= rc == PL_OK && pl_program_plan(run->turn[i].run)->recompute_ratio > 0.01;
     }
-    if (rc == PL_OK && room != KEEP_ALL && pl_program_plan(run->train)->recompute_ratio == 0) rc = PL_ERR_PLAN;
+    if (rc == PL_OK && room != KEEP_ALL && !again) rc = pl__fail(PL_ERR_PLAN, __FILE__, __LINE__, "nothing is computed again");
     if (rc == PL_OK) rc = pl_run_start(run);
     for (int i = 0; rc == PL_OK && i < steps; i++) {
         rc = pl_run_step(run, &info);

@@ -141,8 +141,11 @@ static pl_status record(run_fn *run, void *ctx, cudaGraphExec_t *out)
     PL_CUDA(cudaStreamBeginCapture(pl_cuda_stream(), cudaStreamCaptureModeRelaxed));
     for (int i = 0; i < REPLAYED && rc == PL_OK; i++) rc = run(ctx);
     cudaError_t end = cudaStreamEndCapture(pl_cuda_stream(), &graph);
-    if (rc == PL_OK && end == cudaSuccess) end = cudaGraphInstantiate(out, graph, 0);
-    if (rc == PL_OK && end != cudaSuccess) rc = pl_cuda_failed(end, "cudaGraphInstantiate", __FILE__, __LINE__);
+    if (rc == PL_OK && end != cudaSuccess) rc = pl_cuda_failed(end, "cudaStreamEndCapture", __FILE__, __LINE__);
+    if (rc == PL_OK) {
+        end = cudaGraphInstantiate(out, graph, 0);
+        if (end != cudaSuccess) rc = pl_cuda_failed(end, "cudaGraphInstantiate", __FILE__, __LINE__);
+    }
     if (graph) cudaGraphDestroy(graph);
     if (rc != PL_OK) (void)cudaGetLastError();
     return rc;

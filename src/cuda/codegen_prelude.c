@@ -41,7 +41,8 @@ const char pl_cg_prelude[] =
 "    DEV_IN int same(int j, int v) const { return x[j] == v; }\n"
 "};\n"
 
-/* ---- a copy to shared memory that goes on beside, and the wait for all that this thread sent for ---- */
+/* ---- a copy to shared memory that goes on beside; the end of a group of them; the wait for all groups that this
+ * thread sent for but the last N ---- */
 "template <int B> DEV void p_send(unsigned char *to, const void *from)\n"
 "{\n"
 "#if defined(__CUDACC__) && __CUDA_ARCH__ >= 800\n"
@@ -50,10 +51,16 @@ const char pl_cg_prelude[] =
 "    *(p_vec<unsigned, B / 4> *)to = *(const p_vec<unsigned, B / 4> *)from;\n"
 "#endif\n"
 "}\n"
-"DEV void p_came()\n"
+"DEV void p_sent()\n"
 "{\n"
 "#if defined(__CUDACC__) && __CUDA_ARCH__ >= 800\n"
-"    asm volatile(\"cp.async.wait_all;\" ::: \"memory\");\n"
+"    asm volatile(\"cp.async.commit_group;\" ::: \"memory\");\n"
+"#endif\n"
+"}\n"
+"template <int N> DEV void p_came()\n"
+"{\n"
+"#if defined(__CUDACC__) && __CUDA_ARCH__ >= 800\n"
+"    asm volatile(\"cp.async.wait_group %0;\" :: \"n\"(N) : \"memory\");\n"
 "#endif\n"
 "}\n"
 
@@ -414,16 +421,17 @@ const char pl_cg_prelude[] =
 "    return v[0];\n"
 "}\n"
 /* V values of each of Y lanes, X of which stand side by side: lanes of a warp as a tree, then the warps as one.
- * Thread c < X * V gets the result of column c. Threads after the first X * Y come along for the barrier. */
-"template <class F, int X, int Y, int V, class T> DEV T p_across(T (&v)[V], void *shared)\n"
+ * Thread c < X * V of X * Y gets the result of column c. A block may do this for several such sets of threads, each with
+ * shared memory of its own; threads that are in none come along for the barrier. */
+"template <class F, int X, int Y, int V, class T> DEV T p_across(T (&v)[V], void *shared, int thread)\n"
 "{\n"
 "    T *s = (T *)shared;\n"
-"    const int thread = threadIdx.x, x = thread % 32;\n"
+"    const int x = thread % 32;\n"
 "#pragma unroll\n"
 "    for (int d = 16; d >= X; d /= 2)\n"
 "#pragma unroll\n"
 "        for (int j = 0; j < V; j++) v[j] = F::op(v[j], p_down(0xffffffffu, v[j], d));\n"
-"    if (thread < X * Y && x < X)\n"
+"    if (x < X)\n"
 "#pragma unroll\n"
 "        for (int j = 0; j < V; j++) s[(thread / 32 * X + x) * V + j] = v[j];\n"
 "    __syncthreads();\n"

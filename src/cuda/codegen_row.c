@@ -323,7 +323,7 @@ static void put_elements(pl_cg *w, const pl_cg_stages *t, int stage)
         }
         if (x->code == PL_FORM_LOAD) {
             char raw[32];
-            const char *tail = held(t, i) ? "[c]" : "";
+            const char *tail = held(t, i) || t->fixed[i] ? "[c]" : "";
             if (pl_cg_word(p, i))
                 snprintf(raw, sizeof raw, "(q%d%s >> j & 1)", i, tail);
             else if (pl_cg_bytes(p, &p->op[x->operand]))
@@ -347,7 +347,7 @@ static void put_fresh_loads(pl_cg *w, const pl_cg_stages *t, int stage)
     const pl_cg_pass *p = w->p;
     const bool *need = t->need + (size_t)stage * (size_t)p->n_instr;
     for (int i = 0; i < p->n_instr; i++)
-        if (need[i] && p->instr[i].code == PL_FORM_LOAD && !held(t, i)) {
+        if (need[i] && p->instr[i].code == PL_FORM_LOAD && !held(t, i) && !t->fixed[i]) {
             char to[24];
             snprintf(to, sizeof to, "q%d", i);
             pl_cg_row_declare(w, i, "q", "");
@@ -549,24 +549,11 @@ void pl_cg_row_bases(pl_cg *w)
     }
 }
 
-/* Registers of what pl_cg_row_stays for a row and of columns' sums. */
-static int registers(const pl_cg_stages *t)
+static void put_head(pl_cg *w)
 {
-    const pl_cg_pass *p = t->p;
-    int elems = p->steps * p->vec, n = 0;
-    for (int i = 0; i < p->n_instr; i++)
-        if (t->kept[i] || pl_cg_row_stays(t, i))
-            n += t->kept[i] ? elems : elems * (int)pl_dtype_bytes(p->instr[i].dtype) / 4;
-    for (int s = 0; s < p->n_sink; s++) n += elems * (p->sink[s].kind == PL_FORM_REDUCE && pl_cg_twin(p, s) == s);
-    return n;
-}
-
-static void put_head(pl_cg *w, const pl_cg_stages *t)
-{
-    enum { TWO_BLOCKS = 100, MUCH = 32 << 10 }; /* registers; bytes under way with which one block will do */
     const pl_cg_pass *p = w->p;
     int rows = pl_cg_size(w, p->size[PL_CG_OUTER]), n = pl_cg_size(w, p->size[PL_CG_INNER]);
-    pl_cg_head(w, p->tx * p->ty, p->columns && t->shared < MUCH && registers(t) <= TWO_BLOCKS ? 2 : 0);
+    pl_cg_head(w, p->tx * p->ty, 0);
     pl_cg_put(w, "enum { V = %d, T = %d, STEPS = %d };\n", p->vec, p->tx,
               p->steps ? p->steps : 1);
     pl_cg_put(w, "const I N_ = a.s[%d], t_ = threadIdx.x %% T;\nconst float inv_ = a.f[%d];\n", n,
@@ -593,7 +580,9 @@ pl_status pl_cg_row(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
     t.kept = pl_arena_new(a, bool, n);
     t.ahead = pl_arena_new(a, int, n);
     t.early = pl_arena_new(a, bool, n);
-    if (!w || !dep || !t.phase || !t.need || !t.kept || !t.ahead || !t.early) return PL_ERR_MEMORY;
+    t.fixed = pl_arena_new(a, bool, n);
+    t.twice = pl_arena_new(a, bool, n);
+    if (!w || !dep || !t.phase || !t.need || !t.kept || !t.ahead || !t.early || !t.fixed || !t.twice) return PL_ERR_MEMORY;
     pl_cg_deps(p, p->vec, dep);
     for (int i = 0; i < p->n_instr; i++) /* what varies in a row is an element's */
         if (dep[i] & PL_CG_DEP_I) dep[i] |= PL_CG_DEP_J;
@@ -602,7 +591,7 @@ pl_status pl_cg_row(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
                t.n);
     find_kept(&t);
     pl_cg_beside_find(&t);
-    put_head(w, &t);
+    put_head(w);
     if (p->columns) pl_cg_beside_open(w, &t);
     put_held(w, &t);
     for (int i = 0; i < p->n_instr; i++)
