@@ -227,7 +227,7 @@ test: all $(BUILD)/pl_test ## build and run every test (minutes)
 	@$(TEST_ENV) $(BUILD)/pl_test -j $(TEST_JOBS)
 
 check-all: ## both compilers, sanitizers, long tests, fuzzers, headers, ranks killed (hours; tools/check-all --list)
-	+@MAKE="$(MAKE)" PLUGIN="$(PLUGIN)" tools/check-all $(STAGES)
+	+@MAKE="$(MAKE)" tools/check-all $(STAGES)
 
 test-cuda: all $(BUILD)/pl_test ## the tests that need an NVIDIA card: every op, plans, budgets
 	@tools/test-cuda $(BUILD)

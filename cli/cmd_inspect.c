@@ -312,6 +312,10 @@ int cmd_inspect(int argc, char **argv)
               "  plimsoll inspect data photos/\n", &a);
     bool data = a.n_positional > 0 && strcmp(a.positional[0], "data") == 0;
     cli_want(&a, 1 + data, 1 + data, "inspect", data ? "the folder or .tar of a data set" : "one configuration or file");
+    if (data && a.n_overrides) {
+        cli_error("inspect data decodes what is there, without a configuration: %s is not for it", a.overrides[0]);
+        return 2;
+    }
     if (data) return inspect_data(a.positional[1], json);
     if (ends_with(a.positional[0], ".safetensors")) return inspect_file(a.positional[0]);
     int code = inspect_folder(a.positional[0]);

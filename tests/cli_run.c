@@ -4,6 +4,7 @@
 #include "test.h"
 
 #include <jansson.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -17,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A program that runs longer hangs. A busy machine is slow, a sanitizer ten times as slow. */
+/* Seconds of sleep, or half of those of a core, that no test needs: see cli_hangs. A sanitizer is ten times as slow. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { LIMIT_S = 1200 };
 #else
@@ -115,15 +116,57 @@ static pid_t start(const char *command)
     return -1;
 }
 
-/* Waits for the end; after the limit the whole group is killed. */
+bool cli_hangs(cli_watch *w, double wall, double used, double limit_s)
+{
+    if (used > 2 * limit_s || wall > 10 * limit_s) return true;
+    if (wall - w->wall <= limit_s) return false;
+    bool asleep = used - w->used < 0.01 * limit_s;
+    *w = (cli_watch){wall, used};
+    return asleep;
+}
+
+double cli_used(pid_t group)
+{
+    DIR *all = opendir("/proc");
+    long ticks = 0;
+    for (struct dirent *d; all && (d = readdir(all));) {
+        char path[PATH_MAX], text[1024];
+        int its = 0;
+        long t[4] = {0};
+        if (d->d_name[0] < '0' || d->d_name[0] > '9') continue;
+        snprintf(path, sizeof path, "/proc/%s/stat", d->d_name);
+        FILE *f = fopen(path, "r");
+        if (!f) continue; /* it ended */
+        text[fread(text, 1, sizeof text - 1, f)] = 0;
+        fclose(f);
+        const char *after = strrchr(text, ')'); /* the name may hold anything */
+        if (after && sscanf(after, ") %*c %*d %d %*d %*d %*d %*u %*u %*u %*u %*u %ld %ld %ld %ld", &its, t, t + 1, t + 2,
+                            t + 3) == 5 && its == group)
+            ticks += t[0] + t[1] + t[2] + t[3];
+    }
+    if (all) closedir(all);
+    return (double)ticks / (double)sysconf(_SC_CLK_TCK);
+}
+
+/* Whether the group of a program that began then hangs; asks once a second, since asking reads all of /proc. */
+static bool hangs(cli_watch *w, double *asked, pid_t group, double began)
+{
+    if (now() - *asked < 1) return false;
+    *asked = now();
+    return cli_hangs(w, now() - began, cli_used(group), LIMIT_S);
+}
+
+/* Waits for the end; when it hangs the whole group is killed. */
 static cli_result gather(pid_t pid, double began)
 {
     char out[PATH_MAX], err[PATH_MAX];
     paths(out, err);
     int status = 0;
     bool late = false;
+    cli_watch watch = {0};
+    double asked = began;
     while (waitpid(pid, &status, WNOHANG) == 0) {
-        late = now() - began > LIMIT_S;
+        late = hangs(&watch, &asked, pid, began);
         if (late) {
             kill(-pid, SIGKILL);
             waitpid(pid, &status, 0);
@@ -151,7 +194,9 @@ cli_result cli_run_signal(const char *command, const char *wait_for, int signal_
     paths(out, err);
     double began = now();
     pid_t pid = start(command);
-    while (now() - began < LIMIT_S && !strstr(load(err, 1), wait_for)) nap();
+    cli_watch watch = {0};
+    double asked = began;
+    while (!strstr(load(err, 1), wait_for) && !hangs(&watch, &asked, pid, began)) nap();
     kill(-pid, signal_number);
     return gather(pid, began);
 }
@@ -183,6 +228,8 @@ cli_result cli_run_terminal(const char *command, const char *wait_for, double ki
     size_t n = 0;
     int status = 0;
     bool killed = false;
+    cli_watch watch = {0};
+    double asked = began;
     fcntl(fd, F_SETFL, O_NONBLOCK);
     for (;;) {
         ssize_t k = n + 1 < sizeof text ? read(fd, text + n, sizeof text - 1 - n) : -1;
@@ -192,7 +239,7 @@ cli_result cli_run_terminal(const char *command, const char *wait_for, double ki
         if (seen > 0 && kill_after > 0 && !killed && now() - seen > kill_after)
             killed = kill(pid, SIGINT) == 0;
         if (k <= 0 && waitpid(pid, &status, WNOHANG) == pid) break;
-        if (now() - began > LIMIT_S) {
+        if (hangs(&watch, &asked, pid, began)) {
             kill(pid, SIGKILL);
             waitpid(pid, &status, 0);
             break;

@@ -1,17 +1,31 @@
-/* cli_run.h - runs the program under test (PL_BIN) through a shell, with a time limit. */
+/* cli_run.h - runs the program under test (PL_BIN) through a shell, and ends it when it hangs.
+ *
+ * What hangs either sleeps or turns in a circle; what is slow because the machine is busy does neither. So no limit is on
+ * the clock alone: a program is ended when it used hardly any of a core for long, or more of one than any test needs. What asks again and again whether
+ * something came is neither, and has an hour.
+ */
 #ifndef PL_TEST_CLI_RUN_H
 #define PL_TEST_CLI_RUN_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 typedef struct cli_result {
-    int code;          /* exit code; 128 + signal when killed; 124 after the time limit */
+    int code;          /* exit code; 128 + signal when killed; 124 when it hung */
     const char *out;   /* stdout and stderr, NUL-terminated; borrowed until the next run */
     const char *err;
     double seconds;
 } cli_result;
+
+/* Looks at a program again and again; starts as {0}. `wall` and `used`: seconds since it began, and seconds of a core. */
+typedef struct cli_watch {
+    double wall, used; /* where the present stretch began */
+} cli_watch;
+bool cli_hangs(cli_watch *w, double wall, double used, double limit_s);
+/* Seconds of a core that the processes of a group used so far, with those of their children that they waited for. */
+double cli_used(pid_t group);
 
 /* Absolute path of the program, or NULL (then the test skips). */
 const char *cli_bin(void);

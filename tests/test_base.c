@@ -3,6 +3,7 @@
 
 #include "base/arena.h"
 #include "base/dtype.h"
+#include "base/err.h"
 #include "base/pool.h"
 #include "base/rng.h"
 #include "base/str.h"
@@ -35,6 +36,16 @@ TEST(failing_allocation_is_reported)
     pl_sys_fail_nth(0);
     pl_arena_release(&a);
     CHECK(p == NULL && hit && strstr(pl_error_text(), "no "));
+}
+
+/* A failure may tell the one before it. */
+TEST(failure_of_a_failure)
+{
+    CHECK(pl__fail(PL_ERR_IO, __FILE__, __LINE__, "cannot open %s", "a") == PL_ERR_IO);
+    CHECK(pl__fail(PL_ERR_DATA, __FILE__, __LINE__, "%s", pl_error_text()) == PL_ERR_DATA);
+    CHECK(strcmp(pl_error_text(), "cannot open a") == 0);
+    CHECK(pl_fail(PL_ERR_DATA, "data: %s", pl_error_text()) == PL_ERR_DATA);
+    CHECK(strcmp(pl_error_text(), "data: cannot open a") == 0);
 }
 
 TEST(byte_sizes_parse)

@@ -310,7 +310,9 @@ static void sweep(const char *config, int budgets, int steps)
     CHECK_MSG(r.code == 0, "%s", r.err);
     long long least = member(r.out, "minimum_bytes"), keep_all = member(r.out, "keep_all_bytes");
     long long most = keep_all + member(r.out, "state_bytes") + member(r.out, "overhead_bytes");
-    CHECK(least > 0 && least < most);
+    /* looking for less takes of the host what a small network could save: then keeping all is the least */
+    CHECK_MSG(least > 0 && (least < most || (least == most && keep_all < 4 << 20)), "%s: %lld, %lld with everything kept", config,
+              least, most);
     if (asprintf(&command, "$P train %s train.steps=%d train.log_every=1 eval.batches=1 --json",
                  config, steps) < 0)
         return;

@@ -312,6 +312,8 @@ TEST(cli_bad_model_files)
     CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=1 --quiet 'model.dense=[4, 5]' init_from=%s",
                       in_dir("run/model.safetensors")), 6, "dense.1.weight");
     CHECK_RUN(cli_run("$P inspect %s", in_dir("cut.safetensors")), 6, "cut");
+    CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=1 --quiet init_from=gone.safetensors"), 6, "init_from: cannot open gone");
+    CHECK_RUN(cli_run("$P train wandistill/tiny train.steps=1 --quiet teacher.weights=gone"), 6, "teacher.weights: cannot open gone");
 }
 
 TEST(cli_loss_blows_up)

@@ -767,4 +767,19 @@ TEST(cloud_flights_samples)
     CHECK_RUN(cli_run("%s", line), 2, "NAME=CAMERA,LIDAR,NAV");
     snprintf(line, sizeof line, "$P train cloud/tiny data.flights=a=/no/x.h5,y.h5,z.h5");
     CHECK_RUN(cli_run("%s", line), 5, "/no/x.h5");
+    /* Flights that are not there; so few labels that a fifth of them is none (frames 2 and 3), and only one (frame 3). */
+    static const struct {
+        const char *keys, *why;
+        int code;
+    } cases[] = {{"data.eval_flights=b", "data.eval_flights=b: none of the 1 flights is called so, the first is a", 2},
+                 {"data.heavy_flights=b", "data.heavy_flights=b", 2},
+                 {"data.train_flights=b", "data.train_flights=b", 2},
+                 {"data.eval_flights=a", "has a label", 5},
+                 {"data.min_km=0.15 data.max_km=0.35", "12 steps", 0},
+                 {"data.min_km=0.25 data.max_km=0.35", "no frame is left for evaluation", 5}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(line, sizeof line, "$P train cloud/tiny frames=3 height=10 width=8 data.first_row=2 train.steps=12 batch=4 %s %s",
+                 list, cases[i].keys);
+        CHECK_RUN(cli_run("%s", line), cases[i].code, cases[i].why);
+    }
 }

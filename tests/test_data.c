@@ -3,6 +3,7 @@
 #include "data/images.h"
 #include "data/loader.h"
 #include "data/tar.h"
+#include "graphs.h"
 #include "images.h"
 #include "test.h"
 
@@ -260,10 +261,10 @@ TEST(data_zip_bombs)
         bomb b;
         image_png_zeros(8, 8, (size_t)128 << 20, in_profile, &b.png, &b.n);
         CHECK(b.n < 1 << 20);
-        uint64_t began = pl_sys_now_ns();
+        uint64_t began = used_ns();
         size_t growth = image_growth(defuse, &b);
         CHECK_MSG(growth < (size_t)8 << 20, "profile %d: %zu bytes", in_profile, growth);
-        CHECK((double)(pl_sys_now_ns() - began) < 5e9);
+        CHECK((double)(used_ns() - began) < 5e9);
         uint8_t got[8 * 8 * 4];
         pl_image_info info;
         pl_status rc = decode(b.png, b.n, &info, got);

@@ -82,6 +82,8 @@ TEST(data_bad_files_in_training)
     CHECK_INT(r.code, 5);
     CHECK_MSG(strstr(r.out, "40 images") && strstr(r.out, "2 bad") && strstr(r.err, "0019.jpg: the JPEG"),
               "%s%s", r.out, r.err);
+    r = cli_run("$P inspect data %s data.min_side=384", set);
+    CHECK_MSG(r.code == 2 && strstr(r.err, "data.min_side=384"), "%d %s", r.code, r.err);
     r = cli_run("$P inspect data %s --json", set);
     CHECK_INT(r.code, 5);
     CHECK_MSG(strstr(r.out, "\"bad_files\":2") && strstr(r.out, "\"kind\":\"JPEG RGB\""), "%s", r.out);

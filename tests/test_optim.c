@@ -240,6 +240,37 @@ TEST(optim_reports_norm_and_rate)
     toy_free(&t);
 }
 
+/* In a program of f64 the norm and the factor that clips are f64: what f32 would round moves the weights by 1e-8. */
+TEST(optim_clips_in_the_gradients_own_type)
+{
+    static const double w[3] = {0.1, -0.7, 1.3};
+    pl_store *s = pl_store_new();
+    pl_graph *g = pl_graph_new(s);
+    pl_nn *m = pl_nn_new(g, true);
+    m->dtype = PL_F64;
+    pl_val p = pl_nn_param(m, "w", PL_DIMS(3), pl_nn_constant(1));
+    pl_optim o = PL_OPTIM_INIT;
+    o.kind = PL_OPTIM_SGD;
+    o.lr.lr = 0.5;
+    o.weight_decay = 0;
+    o.clip_norm = 0.7;
+    o.skip_nonfinite = true;
+    pl_optim_report r;
+    pl_optim_apply(m, pl_sum(g, pl_square(g, p), PL_AXES_ALL, false), &o, &r);
+    CHECK_INT(pl_val_type(g, r.grad_norm).dtype, PL_F32); /* as reports and logs know it */
+    CHECK_OK(pl_nn_finish(m));
+    pl_nn_free(m);
+    toy t = {.store = s, .lab = lab_new(s)};
+    lab_add(t.lab, g);
+    CHECK_OK(lab_open(t.lab));
+    double *now = lab_slot(t.lab, pl_store_find(s, "w"));
+    memcpy(now, w, sizeof w);
+    CHECK_OK(lab_run(t.lab, 0));
+    double norm = 2 * sqrt(w[0] * w[0] + w[1] * w[1] + w[2] * w[2]);
+    for (int i = 0; i < 3; i++) CHECK_NEAR(now[i], w[i] - 0.5 * 2 * w[i] * 0.7 / (norm + 1e-6), 1e-15);
+    toy_free(&t);
+}
+
 /* Averages start at the weights, whatever their slots held. */
 TEST(optim_ema_follows_the_weights)
 {

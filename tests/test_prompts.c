@@ -192,5 +192,23 @@ TEST(prompts_train)
     r = cli_run("cd %s && $P train " CLI_SMALL "data.prompts=p.txt", pl_test_dir());
     CHECK_MSG(r.code == 2 && strstr(r.err, "takes no text"), "%d %s", r.code, r.err);
     r = cli_run("cd %s && $P train ./words.so data.prompts=none.txt", pl_test_dir());
-    CHECK_MSG(r.code == 5, "%d %s", r.code, r.err);
+    CHECK_MSG(r.code == 5 && strstr(r.err, "none.txt"), "%d %s", r.code, r.err);
+    r = cli_run("cd %s && head -c 100 e.safetensors > cut.safetensors", pl_test_dir());
+    r = cli_run(WORDS "data.embeddings=cut.safetensors", pl_test_dir(), "words.so");
+    CHECK_MSG(r.code == 5 && strstr(r.err, "cut.safetensors"), "%d %s", r.code, r.err);
+}
+
+/* data.fields names the array of embeddings too. */
+TEST(prompts_fields)
+{
+    char path[512];
+    float x[LINES][DIM] = {{0}};
+    if (!cli_bin()) SKIP("PL_BIN is not built");
+    if (!words_made()) SKIP("no compiler");
+    snprintf(path, sizeof path, "%s/other.safetensors", pl_test_dir());
+    CHECK(write_tensor(path, "emb", PL_TYPE(PL_F32, LINES, DIM), x) == PL_OK);
+    cli_result r = cli_run(WORDS "data.embeddings=other.safetensors", pl_test_dir(), "words.so");
+    CHECK_MSG(r.code == 5 && strstr(r.err, "data.fields"), "%d %s", r.code, r.err);
+    r = cli_run(WORDS "data.embeddings=other.safetensors data.fields=text=emb", pl_test_dir(), "words.so");
+    CHECK_MSG(r.code == 0, "%d %s", r.code, r.err);
 }

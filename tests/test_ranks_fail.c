@@ -19,7 +19,7 @@ static const char lib[] =
     "  if [ $kind = own ]; then $P train " RUN "--out $D/$out --ranks $n \"$@\" & else mpirun -n $n $P train " RUN
     "--out $D/$out \"$@\" & fi; job=$!; }\n"
     "family() { ps -eo pid=,stat=,args= | awk -v d=\"--out $D/$1 \" 'index($0, d) && $2 !~ /Z/ && !/awk/ {print $1}'; }\n"
-    "begun() { for i in $(seq 400); do grep -q '\"event\":\"step\"' $1/log.jsonl 2>/dev/null && return; sleep 0.05; done; }\n"
+    "begun() { while kill -0 $job 2>/dev/null; do grep -q '\"event\":\"step\"' $1/log.jsonl 2>/dev/null && return; sleep 0.05; done; }\n"
     "rank() { for p in $(family $1); do tr '\\0' '\\n' </proc/$p/environ 2>/dev/null | grep -qx OMPI_COMM_WORLD_RANK=$2 && echo $p; done; }\n"
     "now() { date +%s%N; }\n"
     "gone() { t0=$(now); while [ -n \"$(family $1)\" ] && [ $(($(now) - t0)) -lt 15000000000 ]; do sleep 0.02; done\n"

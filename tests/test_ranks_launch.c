@@ -111,7 +111,7 @@ TEST(ranks_launch_torchruns_signals)
     static const char *const whom[] = {"$a", "$c", "$a $b $c"};
     WANT_RANKS();
     for (int i = 0; i < 3; i++) {
-        cli_result r = cli_run(IN TORCH "keys='train.steps=1000000 --fresh'; rm -rf torch; (one 0) & a=$!; (one 1) & b=$!; (one 2) & c=$!; for i in $(seq 400); "
+        cli_result r = cli_run(IN TORCH "keys='train.steps=1000000 --fresh'; rm -rf torch; (one 0) & a=$!; (one 1) & b=$!; (one 2) & c=$!; while kill -0 $a; "
                                "do sleep 0.05; grep -q event...step torch/log.jsonl 2>/dev/null && break; done; kill -TERM %s; wait $a; echo $?; wait $b; "
                                "echo $?; wait $c; echo $?; ls torch/checkpoints/step-*/manifest.json >/dev/null", whom[i]);
         CHECK_MSG(strcmp(r.out, "75\n75\n75\n") == 0 && r.code == 0, "%s: %s: %s", whom[i], r.out, r.err);
@@ -122,7 +122,7 @@ TEST(ranks_launch_torchruns_signals)
 TEST(ranks_launch_torchruns_rank_0_is_killed)
 {
     WANT_RANKS();
-    cli_result r = cli_run(IN TORCH "keys='train.steps=1000000 --fresh'; (one 0) & a=$!; (one 1) & b=$!; (one 2) & c=$!; for i in $(seq 400); do sleep 0.05; "
+    cli_result r = cli_run(IN TORCH "keys='train.steps=1000000 --fresh'; (one 0) & a=$!; (one 1) & b=$!; (one 2) & c=$!; while kill -0 $a; do sleep 0.05; "
                            "grep -q event...step torch/log.jsonl 2>/dev/null && break; done; kill -9 $a; wait $b; echo $?; wait $c; echo $?; "
                            "for i in $(seq 100); do ps -eo args | grep -v grep | grep -q 'out torch train.steps=1000000' || break; sleep 0.1; done; echo $((i < 100))");
     CHECK_MSG(strcmp(r.out, "8\n8\n1\n") == 0 && r.seconds < 40, "%s: %s", r.out, r.err);

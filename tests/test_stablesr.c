@@ -136,7 +136,7 @@ TEST(stablesr_vae_draws_its_latent)
     pl_store_free(store);
 }
 
-/* ---- its weights, by three sets of names -------------------------------------------------- */
+/* ---- its weights, by four sets of names --------------------------------------------------- */
 static void published_name(const char *ours, char *out, size_t cap)
 {
     snprintf(out, cap, "%s", ours + strlen("vae."));
@@ -169,7 +169,17 @@ static void diffusers_name(const char *ours, char *out, size_t cap)
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) swap(out, cap, changes[i][0], changes[i][1]);
 }
 
-TEST(stablesr_vae_by_three_names)
+/* As the published folders of Stable Diffusion have them. */
+static void older_name(const char *ours, char *out, size_t cap)
+{
+    static const char *const changes[][2] = {{"attentions.0.to_q", "attentions.0.query"}, {"attentions.0.to_k", "attentions.0.key"},
+                                             {"attentions.0.to_v", "attentions.0.value"},
+                                             {"attentions.0.to_out.0", "attentions.0.proj_attn"}};
+    diffusers_name(ours, out, cap);
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) swap(out, cap, changes[i][0], changes[i][1]);
+}
+
+TEST(stablesr_vae_by_four_names)
 {
     PATH(whole, "whole.safetensors");
     PATH(file, "file.safetensors");
@@ -178,10 +188,10 @@ TEST(stablesr_vae_by_three_names)
     int off, same;
     snprintf(key, sizeof key, "vae.weights=%s", file);
     CHECK_OK(small_run_save("stablesr/tiny", (const char *const[]){"part=vae", "seed=5", SMALL_VAE}, 5, whole));
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 4; k++) {
         renamed_file o = {.of = "vae.", .parts = 1,
-                          .name = k == 0 ? published_name : k == 1 ? diffusers_name : checkpoint_name,
-                          .flat = k == 1,
+                          .name = k == 0 ? published_name : k == 1 ? diffusers_name : k == 2 ? checkpoint_name : older_name,
+                          .flat = k == 1 || k == 3,
                           .add = k == 2 ? "model.diffusion_model.out.2.bias" : NULL};
         CHECK_OK(renamed_write(whole, file, o));
         CHECK_OK(small_run_save("stablesr/tiny", (const char *const[]){"part=vae", "seed=6", key, SMALL_VAE}, 6, back));
@@ -436,6 +446,31 @@ TEST(stablesr_passes_over_small_files)
         if (k == 1) CHECK(memcmp(loss[0], loss[1], sizeof loss[0]) != 0); /* other pictures */
         if (k == 2) CHECK_MSG(strstr(pl_error_text(), "data.min_bytes"), "%s", pl_error_text());
     }
+    /* All are too small: the reason is told, though each is passed over. */
+    const char *const none[] = {SMALL_VAE, path, "batch=2", "data.min_side=384", "data.on_bad=skip"};
+    CHECK_INT(losses_of(none, 7, NULL, loss[0], NULL), PL_ERR_DATA);
+    CHECK_MSG(strstr(pl_error_text(), "data.min_side") && strstr(pl_error_text(), "63 others"), "%s", pl_error_text());
+}
+
+/* Ranges that are none, and patterns that freeze nothing, are refused; an empty one freezes nothing by intent. */
+TEST(stablesr_refuses)
+{
+    static const struct {
+        const char *key, *why;
+    } cases[] = {{"degrade.sigma=[3]", "degrade.sigma wants two numbers"},
+                 {"degrade.jpeg2=[90, 60]", "degrade.jpeg2 wants two numbers, the smaller first"},
+                 {"canny=[200, 100]", "canny: the lower threshold"},
+                 {"frozen=unett.*", "frozen=unett.*: no parameter has such a name"},
+                 {"optim.frozen=edges.*", "optim.frozen=edges.*: no parameter has such a name"},
+                 {"frozen=*", "leaves nothing to train"},
+                 {"frozen=''", NULL}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pl_run *run;
+        CHECK_OK(pl_run_open("stablesr/tiny", &cases[i].key, 1, &run));
+        CHECK_INT(pl_run_build(run), cases[i].why ? PL_ERR_CONFIG : PL_OK);
+        if (cases[i].why) CHECK_MSG(strstr(pl_error_text(), cases[i].why), "%s: %s", cases[i].key, pl_error_text());
+        pl_run_free(run);
+    }
 }
 
 enum { BATCHES = 10, PAIRS = 2, PICTURE = 64 * 64 * 3 };
@@ -572,7 +607,7 @@ TEST(stablesr_frozen_parts_keep_less)
     uint64_t arena[2], state[2];
     for (int k = 0; k < 2; k++) {
         pl_run *run;
-        const char *const o[] = {"latent=16", "image=128", k ? "frozen='nothing'" : "batch=4", "model.width=64"};
+        const char *const o[] = {"latent=16", "image=128", k ? "frozen=''" : "batch=4", "model.width=64"};
         CHECK_OK(pl_run_open("stablesr/tiny", o, 4, &run));
         CHECK_OK(pl_run_build(run));
         const pl_plan_info *p = pl_program_plan(pl_run_train_program(run));

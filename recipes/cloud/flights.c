@@ -317,15 +317,36 @@ static bool add_samples(flights *s, int flight_no, pl_subset subset, int64_t fro
     return true;
 }
 
+/* A pattern that names no flight is a mistake. */
+static pl_status check_pattern(const flights *s, const char *key, const char *pattern)
+{
+    for (int i = 0; pattern && i < s->n; i++)
+        if (pl_nn_match(pattern, s->flight[i].name)) return PL_OK;
+    if (!pattern || !s->n) return PL_OK;
+    return pl_fail(PL_ERR_CONFIG, "%s=%s: none of the %d flights is called so, the first is %s", key, pattern, s->n,
+                   s->flight[0].name);
+}
+
+/* Labelled frames of a flight that are trained on where the last of them are for evaluation: a fifth, at least one. */
+static int64_t head_of(int64_t n)
+{
+    int64_t last = n / 5 ? n / 5 : n > 1;
+    return n - last;
+}
+
 static pl_status share_out(flights *s, const pl_config *c)
 {
     const char *train = pl_config_text(c, "data.train_flights"), *heavy = NULL, *eval = NULL;
     if (!pl_config_is_null(c, "data.eval_flights")) eval = pl_config_text(c, "data.eval_flights");
     if (!pl_config_is_null(c, "data.heavy_flights")) heavy = pl_config_text(c, "data.heavy_flights");
+    pl_status rc = check_pattern(s, "data.train_flights", train);
+    if (rc == PL_OK) rc = check_pattern(s, "data.eval_flights", eval);
+    if (rc == PL_OK) rc = check_pattern(s, "data.heavy_flights", heavy);
+    if (rc != PL_OK) return rc;
     int weight = (int)lround(HALVES * pl_config_float(c, "data.heavy_factor"));
     for (int i = 0; i < s->n; i++) {
         const char *name = s->flight[i].name;
-        int64_t n = labelled(&s->flight[i]), tail = eval ? n : n - n / 5;
+        int64_t n = labelled(&s->flight[i]), tail = eval ? n : head_of(n);
         int times = heavy ? pl_nn_match(heavy, name) ? weight : HALVES : 1;
         bool ok = true;
         if (eval && pl_nn_match(eval, name)) ok = add_samples(s, i, PL_SUBSET_EVAL, 0, n, 1);
@@ -336,6 +357,9 @@ static pl_status share_out(flights *s, const pl_config *c)
     if (!s->count[PL_SUBSET_TRAIN])
         return pl_fail(PL_ERR_DATA, "data.flights: no frame of flights \"%s\" has a label (a base of %g to %g km over the sea "
                        "within half a second)", train, s->min_km, s->max_km);
+    if (!s->count[PL_SUBSET_EVAL])
+        return pl_fail(PL_ERR_DATA, "data.flights: no frame is left for evaluation: %s has no label (a base of %g to %g km over "
+                       "the sea within half a second)", eval ? eval : "all but one frame of a flight", s->min_km, s->max_km);
     return PL_OK;
 }
 

@@ -119,6 +119,11 @@ static pl_status build(pl_builder *b)
         pl_nn_fail(m, PL_ERR_CONFIG, "recon.on and gan.on are both false: nothing judges what is decoded");
         return pl_nn_finish(m);
     }
+    if (!pl_config_is_null(c, "data.prompt_prefix") && !pl_config_is_null(c, "data.embeddings")) {
+        pl_nn_fail(m, PL_ERR_CONFIG, "data.prompt_prefix is of texts that are encoded here: what data.embeddings holds "
+                                     "is to be made with it");
+        return pl_nn_finish(m);
+    }
     if (!flux_of(b, m, 0, &k)) return pl_nn_finish(m);
     for (int pass = 1; pass <= n; pass++) build_pass(b, pass);
     build_pass(b, 0);

@@ -46,7 +46,7 @@ static const pl_config_entry schema[] = {
     {"struct.out", PL_CONFIG_INT, "256", 32, 65536, NULL, "Channels of its maps."},
     {"struct.heads", PL_CONFIG_INT, "4", 1, 1024, NULL, "Its attention heads."},
     {"frozen", PL_CONFIG_TEXT, "'" SR_FROZEN "'", 0, 0, NULL,
-     "Parameters that are not trained, as a pattern; the rest is."},
+     "Parameters that are not trained, as a pattern; the rest is. An empty one freezes nothing."},
     {"vae.encode", PL_CONFIG_BOOL, "false", 0, 0, NULL,
      "Pictures come in and the frozen autoencoder encodes them; false: latents come in."},
     {"vae.weights", PL_CONFIG_TEXT, "null", 0, 0, NULL,
@@ -87,6 +87,19 @@ static void numbers(pl_builder *b, pl_nn *m, const char *key, int n, int64_t *ou
         pl_nn_fail(m, PL_ERR_CONFIG, "%s wants %d numbers, got %d", key, n, got);
     else
         memcpy(out, x, sizeof *out * (size_t)n);
+}
+
+/* Ranges of the degradation: two numbers each, the smaller first. */
+static void check_ranges(pl_builder *b, pl_nn *m)
+{
+    static const char *const keys[] = {"degrade.sigma", "degrade.sigma2", "degrade.scale", "degrade.scale2", "degrade.noise",
+                                       "degrade.noise2", "degrade.poisson", "degrade.poisson2", "degrade.jpeg", "degrade.jpeg2"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        int n;
+        const double *x = pl_config_floats(pl_builder_config(b), keys[i], &n);
+        if (n != 2 || x[0] > x[1])
+            pl_nn_fail(m, PL_ERR_CONFIG, "%s wants two numbers, the smaller first", keys[i]);
+    }
 }
 
 /* Fails unless `part` goes into `whole` of the key. */
@@ -158,6 +171,7 @@ static pl_status config_of(pl_builder *b, pl_nn *m, sr_config *k)
     if (canny[0] > canny[1])
         pl_nn_fail(m, PL_ERR_CONFIG, "canny: the lower threshold comes first, got %lld and %lld", (long long)canny[0],
                    (long long)canny[1]);
+    check_ranges(b, m);
     check_sizes(m, k, strcmp(pl_config_text(c, "part"), "full") == 0, pl_config_bool(c, "vae.encode"));
     return PL_OK;
 }
@@ -302,11 +316,14 @@ static pl_status build(pl_builder *b)
     pl_nn *m = pl_builder_train(b);
     if (config_of(b, m, &k) != PL_OK) return pl_nn_finish(m);
     pl_val loss = loss_of(b, m, &k);
-    if (full) pl_nn_set_trainable(pl_builder_store(b), pl_config_text(c, "frozen"), false);
+    const char *frozen = pl_config_text(c, "frozen");
+    if (full && *frozen && pl_nn_set_trainable(pl_builder_store(b), frozen, false) == 0)
+        pl_nn_fail(m, PL_ERR_CONFIG, "frozen=%s: no parameter has such a name; plimsoll inspect CONFIG lists them",
+                   frozen);
     if (full && pl_config_bool(c, "seed_compat"))
         pl_nn_set_trainable(pl_builder_store(b), "edge.*,fusion.*,unet.inp.*", false);
     if (full && pl_nn_count(pl_builder_store(b), NULL, true) == 0)
-        pl_nn_fail(m, PL_ERR_CONFIG, "frozen=%s leaves nothing to train", pl_config_text(c, "frozen"));
+        pl_nn_fail(m, PL_ERR_CONFIG, "frozen=%s leaves nothing to train", frozen);
     pl_builder_minimise(b, loss);
 
     m = pl_builder_eval(b);

@@ -10,11 +10,19 @@
 
 static _Thread_local char message[MESSAGE_BYTES];
 
+/* By way of a buffer of its own: an argument may be the message that is there. */
+static void record(const char *fmt, va_list ap)
+{
+    char text[MESSAGE_BYTES];
+    vsnprintf(text, sizeof text, fmt, ap);
+    memcpy(message, text, sizeof message);
+}
+
 pl_status pl__fail(pl_status code, const char *file, int line, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(message, sizeof message, fmt, ap);
+    record(fmt, ap);
     va_end(ap);
     if (getenv("PL_DEBUG") != NULL)
         fprintf(stderr, "[%s at %s:%d] %s\n", pl_status_name(code), file, line, message);
@@ -25,7 +33,7 @@ pl_status pl_fail(pl_status code, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(message, sizeof message, fmt, ap);
+    record(fmt, ap);
     va_end(ap);
     return code;
 }

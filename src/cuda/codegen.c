@@ -163,16 +163,16 @@ static bool same_walk(const pl_cg_runs *a, const pl_cg_runs *b)
            memcmp(a->size, b->size, sizeof a->size) == 0;
 }
 
-/* The pass for a reduction with these runs; made if there is none. */
+/* The pass for a reduction with these runs; made if there is none. Rows of one element, of a reduction over dims of size
+ * 1, may lie in the same runs as one row of all. */
 static pl_cg_pass *pass_for(maker *k, const pl_cg_runs *r)
 {
     int64_t row = pl_cg_row_of(r);
     bool by_row = row && row <= PL_CODE_ROW;
     for (int i = 0; i < k->n_passes; i++) {
         pl_cg_pass *p = &k->pass[i];
-        if (k->main_row[i] ? by_row && row == pl_cg_row_of(&p->runs)
-                           : p->reduces != by_row && same_walk(&p->runs, r))
-            return p;
+        bool same = p->shape != PL_CG_ROW ? !by_row : by_row && row == pl_cg_row_of(&p->runs);
+        if (same && (k->main_row[i] || same_walk(&p->runs, r))) return p;
     }
     pl_cg_pass *p = new_pass(k);
     if (!p) return NULL;

@@ -2,7 +2,8 @@
  *
  * metadata.jsonl has one object a line, keyed by "file_name" (Hugging Face's rule); a file of lines has
  * NAME<tab>CAPTION. Names are paths below the root. A line that names no image of the set is fine: the
- * image may have been removed. A line that cannot be read is an error that tells its number.
+ * image may have been removed; a file all of whose lines do is one for other images, and an error. A line that
+ * cannot be read is an error that tells its number.
  */
 #include "data/items_int.h"
 
@@ -50,13 +51,14 @@ pl_status pl__sample_json(pl_arena *mem, const char *json, size_t n, const char 
     return rc;
 }
 
-static pl_status json_line(pl_items *s, pl_item **sorted, const char *line, size_t n)
+static pl_status json_line(pl_items *s, pl_item **sorted, const char *line, size_t n, int64_t *found)
 {
     json_error_t e;
     json_t *o = json_loadb(line, n, JSON_REJECT_DUPLICATES, &e);
     const char *name = json_string_value(json_object_get(o, "file_name"));
     pl_item *i = name ? find(sorted, s->n, name) : NULL;
     pl_status rc = PL_OK;
+    *found += i != NULL;
     if (!o)
         rc = pl__fail(PL_ERR_DATA, __FILE__, __LINE__, "%s", e.text);
     else if (!name)
@@ -77,12 +79,13 @@ static pl_status json_line(pl_items *s, pl_item **sorted, const char *line, size
     return rc;
 }
 
-static pl_status tab_line(pl_items *s, pl_item **sorted, char *line)
+static pl_status tab_line(pl_items *s, pl_item **sorted, char *line, int64_t *found)
 {
     char *tab = strchr(line, '\t');
     PL_FAIL_IF(!tab, PL_ERR_DATA, "no tab between name and caption");
     *tab = 0;
     pl_item *i = find(sorted, s->n, line);
+    *found += i != NULL;
     if (i && !(i->caption = pl_arena_strdup(&s->mem, tab + 1))) return PL_ERR_MEMORY;
     return PL_OK;
 }
@@ -91,10 +94,11 @@ static pl_status read_lines(pl_items *s, pl_item **sorted, const char *path)
 {
     char *text;
     size_t len, n = strlen(path);
-    PL_TRY(pl_sys_read_file(path, MAX_TEXT, &text, &len));
+    pl_status rc = pl_sys_read_file(path, MAX_TEXT, &text, &len);
+    if (rc == PL_ERR_IO) PL_FAIL(PL_ERR_DATA, "captions: %s", pl_error_text());
+    if (rc != PL_OK) return rc;
     bool json = n > 6 && strcmp(path + n - 6, ".jsonl") == 0;
-    pl_status rc = PL_OK;
-    int64_t number = 0;
+    int64_t number = 0, found = 0;
     for (char *line = text, *next; rc == PL_OK && line < text + len; line = next) {
         char *end = memchr(line, '\n', (size_t)(text + len - line));
         next = end ? end + 1 : text + len;
@@ -103,10 +107,13 @@ static pl_status read_lines(pl_items *s, pl_item **sorted, const char *path)
         *end = 0;
         number++;
         if (end == line) continue;
-        rc = json ? json_line(s, sorted, line, (size_t)(end - line)) : tab_line(s, sorted, line);
+        rc = json ? json_line(s, sorted, line, (size_t)(end - line), &found) : tab_line(s, sorted, line, &found);
         if (rc != PL_OK) pl__fail_prefix(rc, "%s:%lld", path, (long long)number);
     }
     pl_sys_free(text);
+    PL_FAIL_IF(rc == PL_OK && !found && s->n, PL_ERR_DATA,
+               "%s: none of its %lld lines names an image below %s; there is for one \"%s\"", path, (long long)number,
+               s->root, s->item[0].name);
     return rc;
 }
 

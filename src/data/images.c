@@ -544,6 +544,16 @@ static bool known_bad(pl_image_set *s, int32_t item)
     return is;
 }
 
+/* Too many were tried: what is wrong with the last, read again as its reason may be of an earlier time. */
+static pl_status give_up(pl_image_set *s, const pl_item *i, pl_image_read *r)
+{
+    char path[4096];
+    pl_status rc = read_item(s, i, r);
+    if (rc == PL_OK) return rc;
+    PL_FAIL(PL_ERR_DATA, "%s: %s; %d others chosen in its place cannot be used either",
+            pl_item_path(s->items, i, path, sizeof path), pl_error_text(), MAX_TRIES - 1);
+}
+
 pl_status pl_image_set_read(pl_image_set *s, pl_image_read *r)
 {
     int64_t sample = r->sample, n = s->n[r->eval];
@@ -559,10 +569,7 @@ pl_status pl_image_set_read(pl_image_set *s, pl_image_read *r)
         if (s->o.on_bad == PL_BAD_FAIL)
             return pl__fail_prefix(rc, "%s", pl_item_path(s->items, i, path, sizeof path));
         note_bad(s, item);
-        PL_FAIL_IF(try == MAX_TRIES, PL_ERR_DATA,
-                   "%s and %d others chosen in its place cannot be read: plimsoll inspect data %s "
-                   "lists what is wrong", pl_item_path(s->items, i, path, sizeof path), MAX_TRIES - 1,
-                   s->items->root);
+        if (try == MAX_TRIES) return give_up(s, i, r);
         sample = (int64_t)(mix(mix((uint64_t)r->sample + ((uint64_t)r->epoch << 40)) + (uint64_t)try) %
                            (uint64_t)n);
     }

@@ -149,19 +149,26 @@ typedef struct update {
     pl_val *new_part;
 } update;
 
-static pl_val scalar(pl_graph *g, double v)
+static pl_val scalar(pl_graph *g, pl_dtype dtype, double v)
 {
-    return pl_fill(g, PL_RANK0(PL_F32), v);
+    return pl_fill(g, PL_RANK0(dtype), v);
 }
 
-/* Square root of the sum of squares of all gradients, f32. */
-static pl_val global_norm(pl_nn *m, const pl_grads *grads, bool parts)
+/* What the factor on gradients is computed in: f32, or f64 where the gradients are. */
+static pl_dtype scale_dtype(pl_graph *g, const pl_grads *grads)
+{
+    for (int i = 0; i < grads->n; i++)
+        if (pl_val_type(g, grads->grad[i]).dtype == PL_F64) return PL_F64;
+    return PL_F32;
+}
+
+/* Square root of the sum of squares of all gradients. */
+static pl_val global_norm(pl_nn *m, const pl_grads *grads, pl_dtype dtype, bool parts)
 {
     pl_graph *g = m->g;
     pl_val total = PL_NO_VAL;
     for (int i = 0; i < grads->n; i++) {
-        pl_val s =
-            pl_sum(g, pl_square(g, pl_cast(g, grads->grad[i], PL_F32)), PL_AXES_ALL, false);
+        pl_val s = pl_sum(g, pl_square(g, pl_cast(g, grads->grad[i], dtype)), PL_AXES_ALL, false);
         total = i ? pl_add(g, total, s) : s;
     }
     return pl_sqrt(g, parts ? pl__nn_over_ranks(m, total, "gradient norm") : total);
@@ -285,18 +292,20 @@ static void gradient_scale(update *u, const pl_grads *grads, pl_optim_report *r)
 {
     pl_graph *g = u->m->g;
     const pl_optim *o = u->o;
-    u->scale = scalar(g, 1);
-    if (pl_val_ok(o->loss_scale)) u->scale = pl_reciprocal(g, o->loss_scale);
+    pl_dtype dtype = scale_dtype(g, grads);
+    u->scale = scalar(g, dtype, 1);
+    if (pl_val_ok(o->loss_scale)) u->scale = pl_cast(g, pl_reciprocal(g, o->loss_scale), dtype);
     if (o->clip_norm <= 0 && !o->skip_nonfinite) return;
-    r->grad_norm = pl_mul(g, global_norm(u->m, grads, u->parts), u->scale);
+    pl_val norm = pl_mul(g, global_norm(u->m, grads, dtype, u->parts), u->scale);
+    r->grad_norm = pl_cast(g, norm, PL_F32);
     if (o->clip_norm > 0) {
-        pl_val c = pl_div(g, scalar(g, o->clip_norm), pl_shift(g, r->grad_norm, 1e-6));
-        u->scale = pl_mul(g, u->scale, pl_min(g, c, scalar(g, 1)));
+        pl_val c = pl_div(g, scalar(g, dtype, o->clip_norm), pl_shift(g, norm, 1e-6));
+        u->scale = pl_mul(g, u->scale, pl_min(g, c, scalar(g, dtype, 1)));
     }
     if (!o->skip_nonfinite) return;
-    u->keep = r->finite = pl_is_finite(g, r->grad_norm);
+    u->keep = r->finite = pl_is_finite(g, norm);
     /* 0 times a norm that is not finite is no number, and with that update ops change nothing. */
-    u->scale = pl_mul(g, u->scale, pl_shift(g, pl_scale(g, r->grad_norm, 0), 1));
+    u->scale = pl_mul(g, u->scale, pl_shift(g, pl_scale(g, norm, 0), 1));
 }
 
 /* Sums over ranks in place of this rank's gradients, in a list of its own. */

@@ -289,14 +289,17 @@ static void output_scale(pl_nn *m, const pl_loss_scale *scale, pl_val used, pl_v
     pl_output(m->g, "skipped", pl_cast(m->g, pl_not(m->g, finite), PL_F32));
 }
 
-/* Flags of slots that a section's patterns set. */
-static void mark_slots(pl_builder *b, const char *name)
+/* Flags of slots that a section's patterns set. What is to be frozen must be there: a name that is misspelt would be
+ * trained. */
+static void mark_slots(pl_builder *b, pl_nn *m, const char *name)
 {
     section s = {.c = b->config, .name = name};
     if (!pl_config_is_null(b->config, key_of(&s, "no_decay")))
         pl_nn_set_decay(b->store, pl_config_text(b->config, s.key), false);
-    if (!pl_config_is_null(b->config, key_of(&s, "frozen")))
-        pl_nn_set_trainable(b->store, pl_config_text(b->config, s.key), false);
+    if (!pl_config_is_null(b->config, key_of(&s, "frozen")) &&
+        pl_nn_set_trainable(b->store, pl_config_text(b->config, s.key), false) == 0)
+        pl_nn_fail(m, PL_ERR_CONFIG, "%s=%s: no parameter has such a name; plimsoll inspect CONFIG lists them", s.key,
+                   pl_config_text(b->config, s.key));
 }
 
 /* Two sections that train one slot would fight over it. */
@@ -359,7 +362,7 @@ void pl_builder_minimise_with(pl_builder *b, pl_nn *m, pl_val loss, const pl_gro
         pl_nn_fail(m, PL_ERR_CONFIG, "%s", pl_error_text());
         return;
     }
-    mark_slots(b, name);
+    mark_slots(b, m, name);
     o.params = group ? group->slots : NULL;
     set_pace(b, group, name, &o.lr);
     pl_output(m->g, "loss", loss);

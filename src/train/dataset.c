@@ -105,15 +105,14 @@ static pl_status find_files(pl_dataset *d, pl_subset subset, const char *input, 
     return PL_OK;
 }
 
-/* Name of an input in the files. */
-static const char *field_of(pl_dataset *d, const char *input)
+const char *pl_dataset_field(pl_arena *mem, const char *fields, const char *input)
 {
     size_t n = strlen(input);
-    for (const char *at = d->fields; *at;) {
+    for (const char *at = fields; *at;) {
         size_t len = strcspn(at, ",");
         while (*at == ' ' && len) at++, len--;
         if (len > n + 1 && memcmp(at, input, n) == 0 && at[n] == '=')
-            return pl_arena_strndup(&d->mem, at + n + 1, len - n - 1);
+            return pl_arena_strndup(mem, at + n + 1, len - n - 1);
         at += len;
         if (*at == ',') at++;
     }
@@ -150,7 +149,7 @@ static pl_status open_part(pl_dataset *d, pl_subset subset, pl_subset from, cons
     for (int i = 0; i < n; i++) {
         column *c = &p->columns[p->n];
         c->input = pl_arena_strdup(&d->mem, pl_program_input_name(prog, i));
-        c->field = c->input ? field_of(d, c->input) : NULL;
+        c->field = c->input ? pl_dataset_field(&d->mem, d->fields, c->input) : NULL;
         if (!c->field) return PL_ERR_MEMORY;
         p->n++;
         pl_type input = pl_program_input_type(prog, i);

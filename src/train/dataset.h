@@ -28,6 +28,8 @@ int64_t pl_dataset_rows(const pl_dataset *d, pl_subset subset);
 const char *pl_dataset_path(const pl_dataset *d, pl_subset subset, const char *input, int64_t row);
 pl_status pl_dataset_read(const pl_dataset *d, pl_subset subset, const int64_t *sample, int n,
                           pl_batch *batch) PL_MUST_USE;
+/* Name of an input in the files, as fields (above) have it; NULL: no memory. */
+const char *pl_dataset_field(pl_arena *mem, const char *fields, const char *input);
 /* "train" or "eval". */
 const char *pl_subset_name(pl_subset subset);
 

@@ -273,6 +273,8 @@ static pl_status open_set(pl_run *r, struct pl_images *m, int threads)
     for (int k = 0; k < pl__variant_count(r); k++) PL_TRY(find_shapes(r, k, m->shape[k], &m->n));
     PL_FAIL_IF(strcmp(source, "tar") == 0 && !pl_items_is_tar(path), PL_ERR_DATA,
                "data.source=tar: %s is no .tar and holds none", path);
+    PL_FAIL_IF(!pl_config_is_null(c, "data.captions") && pl_items_is_tar(path), PL_ERR_CONFIG,
+               "data.captions is for images in folders: those of %s have theirs beside them in the tars", path);
     pl_image_set_opts o = {
         .items = {.path = path,
                   .captions = pl_config_is_null(c, "data.captions") ? NULL : pl_config_text(c, "data.captions"),

@@ -321,7 +321,9 @@ static pl_status load_weights(pl_run *r)
 {
     const char *key = r->encode ? "data.cache_model" : "init_from";
     const char *from = pl_config_is_null(r->config, key) ? NULL : pl_config_text(r->config, key);
-    if (from) PL_TRY(pl_run_load_model(r, from, r->encode));
+    pl_status rc = from ? pl_run_load_model(r, from, r->encode) : PL_OK;
+    if (rc == PL_ERR_IO) PL_FAIL(PL_ERR_FILE, "%s: %s", key, pl_error_text());
+    PL_TRY(rc);
     if (!r->replay) PL_TRY(pl__weights_load(r));
     return from ? pl__frozen_check(r, from) : PL_OK;
 }

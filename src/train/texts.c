@@ -6,6 +6,7 @@
 #include "data/items.h"
 #include "data/prompts.h"
 #include "train/cache.h"
+#include "train/dataset.h"
 
 #include <string.h>
 
@@ -43,7 +44,11 @@ static pl_status open_rows(pl_run *r, struct pl_texts *t)
     pl_type row;
     const char *path = pl_config_text(r->config, "data.embeddings"), *name = r->recipe->images->text;
     PL_TRY(row_type(r, &row));
-    PL_TRY(pl_array_open(&path, 1, name, name, &row, &t->rows));
+    const char *field = pl_config_is_null(r->config, "data.fields")
+                            ? name
+                            : pl_dataset_field(&r->arena, pl_config_text(r->config, "data.fields"), name);
+    if (!field) return PL_ERR_MEMORY;
+    PL_TRY(pl_array_open(&path, 1, name, field, &row, &t->rows));
     PL_FAIL_IF(pl_array_rows(t->rows) != pl_prompts_count(t->prompts), PL_ERR_DATA,
                "%s has %lld rows, %s has %lld lines: one row a line", path,
                (long long)pl_array_rows(t->rows), pl_config_text(r->config, "data.prompts"),

@@ -94,8 +94,8 @@ bool pl__turn_runs(const pl_turn *t, int64_t step);
 int64_t pl__run_updates(const pl_run *r);
 /* The one that runs after t of the current update of *step, which moves on with it. */
 const pl_turn *pl__turn_next(const pl_run *r, const pl_turn *t, int64_t *step);
-/* Adds the scalars that a micro-batch of t left to the step's means. */
-void pl__turn_terms(pl_run *r, const pl_turn *t, pl_step_info *info);
+/* Adds the scalars that a micro-batch of t left, its last or (ago = 1) the one before, to the step's means. */
+void pl__turn_terms(pl_run *r, const pl_turn *t, int ago, pl_step_info *info);
 /* The program that updates. */
 pl_program *pl__turn_updater(const pl_turn *t);
 /* Of a step in the mean: every program counts as often as it runs. */

@@ -235,6 +235,7 @@ pl_status pl__weights_load(pl_run *r)
         pl_status rc = load_open(&s);
         pl_st_set_close(s.set);
         pl_arena_release(&s.mem);
+        if (rc == PL_ERR_IO) PL_FAIL(PL_ERR_FILE, "%s: %s", w->key, pl_error_text());
         PL_TRY(rc);
     }
     return PL_OK;

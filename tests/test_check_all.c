@@ -1,0 +1,77 @@
+/* What the tests and make check-all stand on: who hangs and who is only slow, and whether a stage finds its compiler. */
+#include "cli_run.h"
+#include "test.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A program that gets `share` of a core, looked at once a second: the second at which it is told to hang, -1 for never. */
+static int told_at(double share, int seconds)
+{
+    cli_watch w = {0};
+    for (int t = 1; t <= seconds; t++)
+        if (cli_hangs(&w, t, share * t, 300)) return t;
+    return -1;
+}
+
+TEST(check_all_slow_is_not_hung)
+{
+    CHECK_INT(told_at(0.05, 3000), -1); /* twenty programs on each core */
+    CHECK_INT(told_at(0.05, 11000), 3001);
+    CHECK_INT(told_at(1, 599), -1);
+    CHECK_INT(told_at(0, 11000), 301);
+    CHECK_INT(told_at(0.005, 11000), 301); /* asks now and then whether something came */
+    CHECK_INT(told_at(2, 11000), 301);
+    cli_watch w = {0};
+    for (int t = 1; t <= 900; t++) CHECK(!cli_hangs(&w, t, t < 250 ? t : 250 + 0.1 * (t - 250), 300));
+    for (int t = 901; t <= 1200; t++) CHECK(!cli_hangs(&w, t, 315, 300)); /* it slept not even one stretch */
+    bool told = false;
+    for (int t = 1201; t <= 1600; t++) told |= cli_hangs(&w, t, 315, 300);
+    CHECK(told);
+}
+
+/* A group's use counts those that it waited for, and nobody else. */
+TEST(check_all_use_of_a_group)
+{
+    int ready[2];
+    CHECK_INT(pipe(ready), 0);
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        setpgid(0, 0);
+        pid_t child = fork();
+        while (clock() < CLOCKS_PER_SEC / 5) {}
+        if (child == 0) _exit(0);
+        waitpid(child, NULL, 0);
+        _exit(write(ready[1], "", 1) == 1 && pause());
+    }
+    char c;
+    CHECK_INT(read(ready[0], &c, 1), 1);
+    double used = cli_used(pid), other = cli_used(pid + 1);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    close(ready[0]);
+    close(ready[1]);
+    CHECK_MSG(used >= 0.35 && used < 5, "used %g s of a core", used);
+    CHECK_MSG(other == 0, "another group used %g s", other);
+}
+
+/* Called by itself or by make: the stage asks make, so both find what there is. */
+TEST(check_all_cards_asks_make)
+{
+    if (access("tools/check-all", X_OK) != 0 || access("Makefile", R_OK) != 0) SKIP("no sources here");
+    char path[512];
+    snprintf(path, sizeof path, "%s/make", pl_test_dir());
+    CHECK(cli_write(path, "#!/bin/sh\ncase \"$*\" in *show*) exec make \"$@\" ;; esac\necho asked: \"$@\"\n"));
+    CHECK_INT(chmod(path, 0755), 0);
+    cli_result r = cli_run("unset PLUGIN MAKEFLAGS; NVCC=true CUDA_HOME=/nowhere MAKE=%s tools/check-all --stage cards", path);
+    CHECK_MSG(r.code == 0 && strstr(r.out, "asked: DEV=1 CUDA_ARCHS=all "), "code %d: %s%s", r.code, r.out, r.err);
+    r = cli_run("unset PLUGIN MAKEFLAGS; CUDA_HOME= MAKE=%s tools/check-all --stage cards", path);
+    CHECK_MSG(r.code == 2 && strcmp(r.out, "no nvcc here\n") == 0, "code %d: %s%s", r.code, r.out, r.err);
+}
