@@ -39,7 +39,7 @@ static pl_status run_one(pl_session *s, const pl_program *p, double *ms)
     fill_inputs(s, p);
     pl_status rc = pl_session_run(s, own(p));
     if (rc == PL_OK) rc = pl_session_wait(s);
-    if (rc == PL_OK) *ms += pl_session_device_ms(s, own(p));
+    if (rc == PL_OK) *ms += pl_session_device_ms(s, own(p), 0);
     return rc;
 }
 

@@ -164,8 +164,8 @@ static double time_ms(const pl_device *dev, const pl_launch *one)
     for (int i = 0; i < REPEAT; i++) list[i] = *one;
     if (dev->tape_new(&plan, &tape, &failed) != PL_OK) die("tape");
     for (int k = 0; k < 6; k++) {
-        if (dev->tape_run(tape, 0, false) != PL_OK || dev->tape_wait(tape) != PL_OK) die("run");
-        double ms = dev->tape_ms(tape) / REPEAT;
+        if (dev->tape_run(tape, 0, false) != PL_OK || dev->tape_wait(tape, 0) != PL_OK) die("run");
+        double ms = dev->tape_ms(tape, 0) / REPEAT;
         if (k > 0 && ms < best) best = ms;
     }
     dev->tape_free(tape);

@@ -119,8 +119,8 @@ static double replayed(const pl_device *dev, const pl_launch *list, uint32_t n)
     double least = 0;
     if (dev->tape_new(&plan, &tape, &failed) != PL_OK) die("record");
     for (int i = 0; i <= REPLAYS; i++) {
-        if (dev->tape_run(tape, 0, false) != PL_OK || dev->tape_wait(tape) != PL_OK) die("run");
-        double ms = dev->tape_ms(tape) / n;
+        if (dev->tape_run(tape, 0, false) != PL_OK || dev->tape_wait(tape, 0) != PL_OK) die("run");
+        double ms = dev->tape_ms(tape, 0) / n;
         if (i == 1 || (i > 1 && ms < least)) least = ms;
     }
     dev->tape_free(tape);

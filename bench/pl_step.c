@@ -91,7 +91,7 @@ static pl_status time_run(bench *b, pl_program *p, double *ms)
 {
     pl_status rc = pl_session_run(b->session, p);
     if (rc == PL_OK) rc = pl_session_wait(b->session);
-    if (rc == PL_OK) *ms += pl_session_device_ms(b->session, p);
+    if (rc == PL_OK) *ms += pl_session_device_ms(b->session, p, 0);
     return rc;
 }
 

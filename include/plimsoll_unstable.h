@@ -8,9 +8,13 @@
 extern "C" {
 #endif
 
-/* Milliseconds that a card worked on the program's last run, by the card's own clock; 0 where runs
- * are not timed so. Waits for the run. */
-PL_API double pl_session_device_ms(pl_session *s, const pl_program *p);
+/* A card can begin a run before what the last one told is read. ago: 0 is the program's last run, 1 the one before it.
+ * Waits for that run alone; what went wrong in it. */
+PL_API pl_status pl_session_wait_for(pl_session *s, const pl_program *p, int ago) PL_MUST_USE;
+/* As pl_session_output. NULL for ago = 1 where the device is the host, and if it has more than 64 KiB. */
+PL_API const void *pl_session_output_of(pl_session *s, const pl_program *p, const char *name, int ago, pl_type *type);
+/* Milliseconds that a card worked on that run, by the card's own clock; 0 where runs are not timed so. Waits for it. */
+PL_API double pl_session_device_ms(pl_session *s, const pl_program *p, int ago);
 
 /* One more program for a session that runs: a larger bucket, say. The arena grows to what the program needs,
  * on a card without a copy; slots keep their values, outputs of earlier runs are gone. The program is over

@@ -12,9 +12,14 @@
 #include "test.h"
 #include "workloads/workloads.h"
 
+#include <dirent.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 /* ---- pieces of networks ----------------------------------------------------------------- */
 typedef void (*piece_fn)(pl_graph *g, pl_val x, pl_val y);
@@ -473,22 +478,31 @@ static void first_text(pl_graph *g, char **out)
     CHECK(*out != NULL);
 }
 
-/* Rows with sums of columns beside: the next row is on its way, and every operand that stays is among it. */
+/* Rows with sums of columns beside: the next rows are on their way, with every operand that stays; what is the same for
+ * all rows has been read. */
 TEST(cuda_group_ahead)
 {
-    pl_store *store = pl_store_new();
-    pl_graph *g = pl_graph_new(store);
-    char *text;
-    pl_val p = pl_softmax(g, pl_input(g, "x", PL_TYPE(PL_F32, 3000, 256)), -1);
-    pl_val q = pl_mul(g, p, pl_input(g, "y", PL_TYPE(PL_F32, 3000, 256)));
-    pl_output(g, "q", q);
-    pl_output(g, "sum", pl_sum(g, q, PL_AXIS(0), false));
-    first_text(g, &text);
-    CHECK_INT(count_of(text, "p_send<16>("), 4); /* two operands, before the walk and in it */
-    CHECK_INT(count_of(text, "p_came()"), 1);
-    free(text);
-    pl_graph_free(g);
-    pl_store_free(store);
+    static const struct {
+        int64_t n;
+        int sends, wait; /* of two operands: rows before the walk and in it; groups that may be left */
+    } want[] = {{256, 6, 1}, {512, 5, 1}, {768, 4, 0}};
+    for (int i = 0; i < 3; i++) {
+        pl_store *store = pl_store_new();
+        pl_graph *g = pl_graph_new(store);
+        char *text;
+        pl_val p = pl_softmax(g, pl_input(g, "x", PL_TYPE(PL_F32, 3000, want[i].n)), -1);
+        pl_val q = pl_mul(g, p, pl_input(g, "y", PL_TYPE(PL_F32, 3000, want[i].n)));
+        pl_output(g, "q", pl_mul(g, q, pl_input(g, "w", PL_TYPE(PL_F32, want[i].n))));
+        pl_output(g, "sum", pl_sum(g, q, PL_AXIS(0), false));
+        first_text(g, &text);
+        CHECK_INT(count_of(text, "p_send<16>("), want[i].sends);
+        CHECK_INT(count_of(text, want[i].wait ? "p_came<1>()" : "p_came<0>()"), 1);
+        const char *walk = strstr(text, "while (r_ < hi_)"), *w = strstr(text, "P2 + (at");
+        CHECK(walk && w && w < walk && !strstr(walk, "P2 + (at"));
+        free(text);
+        pl_graph_free(g);
+        pl_store_free(store);
+    }
 }
 
 /* Whether a pool's gradient is computed once a pair: only where its sums take products of it. */
@@ -590,6 +604,112 @@ TEST(cuda_group_of_nothing)
     pl_store_free(store);
 }
 
+/* ---- beyond 32 bits ---------------------------------------------------------------------- */
+enum { FAR_ROWS = 2100, FAR_COLS = 6, FAR_AT = 3 };
+static const int64_t FAR_ROW = 1 << 20; /* elements: FAR_ROWS of them are more than 2^31 */
+
+/* What is read of a tensor of 2^31 elements: a few of every row. */
+static void far_apart(pl_graph *g)
+{
+    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, FAR_ROWS, FAR_ROW));
+    pl_val part = pl_slice(g, x, 1, FAR_AT, FAR_AT + FAR_COLS, 1);
+    pl_output(g, "map", pl_scale(g, part, 2));
+    pl_output(g, "rows", pl_sum(g, part, PL_AXIS(1), false));
+    pl_output(g, "cols", pl_sum(g, part, PL_AXIS(0), false));
+    pl_output(g, "all", pl_max_over(g, part, PL_AXIS(0) | PL_AXIS(1), false));
+}
+
+static float far_value(int64_t row, int64_t col)
+{
+    return (float)(row % 37 - 2 * col);
+}
+
+/* Whether a result of that many elements is one of far_apart's. */
+static bool is_far_result(const float *y, int64_t n)
+{
+    double map = 0, rows = 0, cols = 0, most = -INFINITY;
+    for (int64_t r = 0; r < FAR_ROWS; r++)
+        for (int64_t c = 0; c < FAR_COLS; c++) {
+            float v = far_value(r, c);
+            if (n == (int64_t)FAR_ROWS * FAR_COLS) map += fabs((double)(y[r * FAR_COLS + c] - 2 * v));
+            if (n == FAR_ROWS) rows += (c ? 0 : (double)y[r]) - (double)v;
+            if (n == FAR_COLS) cols += (r ? 0 : (double)y[c]) - (double)v;
+            most = fmax(most, (double)v);
+        }
+    return map == 0 && fabs(rows) < 1e-3 && fabs(cols) < 1e-3 && (n != 1 || (double)y[0] == most);
+}
+
+/* Every group of a partition, on the simulator; values that inputs name lie at x. */
+static void run_far(const group_job *j, int p, text_shop *shop, void *x)
+{
+    void *at[64] = {NULL};
+    int wide = 0;
+    CHECK(j->g->n_vals <= 64);
+    for (uint32_t i = 0; i < j->units[p]->n; i++) {
+        const pl_unit *u = &j->units[p]->unit[i];
+        const pl_code *c = &j->code[p][i];
+        const void *in[8];
+        void *out[8], *work = calloc(1, c->work_bytes + 64);
+        CHECK(u->kind == PL_UNIT_GROUP && u->n_in <= 8 && u->n_out <= 8);
+        for (uint32_t k = 0; k < c->n_kernels; k++) wide += strstr(c->kernel[k].text, "typedef p_i64 I;") != NULL;
+        for (uint32_t k = 0; k < u->n_in; k++) in[k] = at[u->in[k]] ? at[u->in[k]] : x;
+        for (uint32_t k = 0; k < u->n_out; k++)
+            out[k] = at[u->out[k]] = aligned_alloc(64, (pl_type_bytes(pl_type_of(j->g, u->out[k])) / 64 + 1) * 64);
+        CHECK(text_shop_run(shop, c, in, out, work));
+        for (uint32_t k = 0; k < u->n_out; k++) {
+            int64_t n = pl_type_elems(pl_type_of(j->g, u->out[k]));
+            bool slice = p == 1 && u->n_in == 1 && in[0] == x; /* alone it is only moved */
+            CHECK_MSG(slice || is_far_result(out[k], n), "partition %d, a result of %lld elements", p, (long long)n);
+        }
+        free(work);
+    }
+    CHECK_MSG(wide > 0, "no kernel has 64-bit indices");
+    for (int i = 0; i < 64; i++) free(at[i]);
+}
+
+TEST(cuda_group_beyond_32_bits)
+{
+    size_t bytes = (size_t)FAR_ROWS * (size_t)FAR_ROW * sizeof(float);
+    float *x = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (x == MAP_FAILED) SKIP("no room for 8 GiB of addresses");
+    for (int64_t r = 0; r < FAR_ROWS; r++)
+        for (int64_t c = 0; c < FAR_COLS; c++) x[r * FAR_ROW + FAR_AT + c] = far_value(r, c);
+    group_job j = {.name = "far", .arena = PL_ARENA_INIT};
+    text_shop *shop = text_shop_new();
+    j.store = pl_store_new();
+    j.g = pl_graph_new(j.store);
+    far_apart(j.g);
+    if (group_job_make(&j, shop) && text_shop_build(shop))
+        for (int p = 0; p < 2; p++) run_far(&j, p, shop, x);
+    text_shop_free(shop);
+    group_job_free(&j);
+    munmap(x, bytes);
+}
+
+/* A row of more elements than a division takes is refused, not computed wrong. */
+TEST(cuda_group_rows_without_end)
+{
+    pl_store *store = pl_store_new();
+    pl_graph *g = pl_graph_new(store);
+    pl_arena a = PL_ARENA_INIT;
+    pl_val x = pl_input(g, "x", PL_TYPE(PL_F16, 8, 3, 5000000001)), s = pl_input(g, "s", PL_TYPE(PL_F16, 3, 1));
+    pl_output(g, "y", pl_mul(g, pl_mul(g, x, s), pl_input(g, "z", PL_TYPE(PL_F16, 3, 5000000001))));
+    pl_fuse_opts o = PL_FUSE_OPTS_INIT;
+    pl_units *u = NULL;
+    o.takes = pl_group_takes;
+    CHECK_OK(pl_fuse(g, &o, &u));
+    for (uint32_t i = 0; i < u->n; i++) {
+        pl_code code;
+        if (u->unit[i].kind != PL_UNIT_GROUP) continue;
+        CHECK_INT(pl_code_make(g, &u->unit[i], &a, &code), PL_ERR_UNSUPPORTED);
+        CHECK_MSG(strstr(pl_error_text(), "5000000001"), "%s", pl_error_text());
+    }
+    pl_units_free(u);
+    pl_arena_release(&a);
+    pl_graph_free(g);
+    pl_store_free(store);
+}
+
 /* ---- compiled kernels on disk ------------------------------------------------------------ */
 TEST(cuda_group_cache)
 {
@@ -621,6 +741,52 @@ TEST(cuda_group_cache)
     CHECK(!pl_code_cache_read(dir, key, &len));
     pl_sys_free(file);
     CHECK(!pl_code_cache_read("", key, &len));
+    snprintf(path, sizeof path, "%s/no/such/folder", dir);
+    pl_code_cache_write(path, key, data, sizeof data);
+    CHECK(!pl_code_cache_read(path, key, &len));
+    CHECK(access(path, F_OK) != 0);
+}
+
+/* Files in the folder that are no kernel's: what writers left behind. */
+static int left_behind(const char *dir)
+{
+    int n = 0;
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d));) n += strstr(e->d_name, ".tmp-") != NULL;
+    if (d) closedir(d);
+    return n;
+}
+
+/* Processes that write the same kernel while others read it: nobody sees half of one. */
+TEST(cuda_group_cache_of_processes_at_once)
+{
+    enum { WRITERS = 4, TIMES = 60, BYTES = 40000 };
+    static char data[BYTES];
+    const char *dir = pl_test_dir();
+    pl_code_key key = pl_code_key_of("text", 4, "sm_90");
+    pid_t child[WRITERS];
+    int whole = 0, code;
+    for (size_t i = 0; i < BYTES; i++) data[i] = (char)(i * 7);
+    for (int w = 0; w < WRITERS; w++)
+        if ((child[w] = fork()) == 0) {
+            for (int i = 0; i < TIMES; i++) pl_code_cache_write(dir, key, data, BYTES);
+            _exit(0);
+        }
+    for (int ended = 0, turn = 0; ended < WRITERS; turn++) {
+        size_t len = 0;
+        char *back = pl_code_cache_read(dir, key, &len);
+        CHECK(!back || (len == BYTES && memcmp(back, data, BYTES) == 0));
+        CHECK_MSG(back || !whole, "a kernel that was there is not");
+        whole += back != NULL;
+        pl_sys_free(back);
+        pid_t who = waitpid(-1, &code, WNOHANG);
+        for (int w = 0; w < WRITERS; w++) ended += who == child[w];
+    }
+    size_t len = 0;
+    char *back = pl_code_cache_read(dir, key, &len);
+    CHECK(back && len == BYTES);
+    pl_sys_free(back);
+    CHECK_INT(left_behind(dir), 0);
 }
 
 TEST(cuda_group_random_graphs)

@@ -9,6 +9,7 @@
  */
 #include "base/dtype.h"
 #include "cudasim/sim.h"
+#include "ir/form.h"
 #include "ir/text.h"
 #include "plimsoll_ops.h"
 #include "test.h"
@@ -31,6 +32,7 @@ typedef struct inst {
     pl_graph *g;
     pl_type in_type[PL_CASE_IN], out_type[PL_MAX_OUT];
     pl_call call;
+    uint32_t node;
     int n_in;
     char label[192];
 } inst;
@@ -64,6 +66,7 @@ static bool inst_new(inst *t, const pl_op *op, const pl_case *cs, pl_dtype dtype
     uint32_t node = pl_build(t->g, op, attr, t->n_in, in, out).id;
     if (!node) return false;
     pl_node_call(t->g, node, t->in_type, t->out_type, &t->call);
+    t->node = node;
     return true;
 }
 
@@ -289,6 +292,36 @@ TEST(cuda_ops_every_case)
     CHECK(checked > 0);
 }
 
+/* As the device chooses (cuda/device.c): a kernel, or a group of one. Exchanges between ranks are not simulated. */
+static bool has_path(const inst *t)
+{
+    pl_role role = pl_role_of(t->g, t->node);
+    for (const pl_kernel *k = pl_cuda_kernels_of(t->op->name); k && k->run; k++)
+        if (!k->accepts || k->accepts(&t->call)) return true;
+    return role == PL_ROLE_SAME || pl_role_core(role) || pl_role_inline(role);
+}
+
+TEST(cuda_ops_every_op_has_a_path)
+{
+    static const pl_dtype dtypes[] = {PL_F32, PL_BF16, PL_F16, PL_F64, PL_I32, PL_I64, PL_U8, PL_BOOL};
+    int seen = 0;
+    for (int i = 0; i < pl_op_count(); i++) {
+        const pl_op *op = pl_op_at(i);
+        if (op->flags & (PL_OP_SOURCE | PL_OP_RANKS | PL_OP_EFFECT)) continue;
+        CHECK_MSG(op->cases && op->cases[0].attr, "%s has no cases", op->name);
+        for (int k = 0; op->cases[k].attr; k++)
+            for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
+                inst t;
+                if (inst_new(&t, op, &op->cases[k], dtypes[d], k)) {
+                    CHECK_MSG(has_path(&t), "%s", t.label);
+                    seen++;
+                }
+                inst_free(&t);
+            }
+    }
+    CHECK_MSG(seen > 1000, "%d", seen);
+}
+
 /* ---- larger shapes ---------------------------------------------------------------------- */
 typedef struct large {
     const char *op;
@@ -397,6 +430,71 @@ TEST(cuda_ops_large_moves)
         {"pad", {{"f32[3,64]"}, "lo=[0,32], hi=[1,16], inner=[2,0], value=1", {{0}}}},
         {"bezier", {{"f32[37,320]"}, "silu_points=true", {{-3, 3, false}}}},
         {"bezier_bwd", {{"f32[7,320]", "f32[7,64]"}, "silu_points=true", {{-3, 3, false}}}},
+        LARGE_END};
+    check_large(list);
+}
+
+/* ---- more than a launch can have -------------------------------------------------------- */
+/* A card that counts a few items in 32 bits and has a few blocks along a side: what tensors of 2^31 elements and
+ * batches of 65536 make of a real one. */
+static void check_limited(const large *list, int side, int64_t items)
+{
+    pl_sim_limits(side, items);
+    check_large(list);
+    pl_sim_limits(PL_SIM_SIDE, PL_SIM_ITEMS);
+}
+
+TEST(cuda_ops_beyond_a_launch)
+{
+    static const char *const names[] = {
+        "permute", "slice", "flip", "broadcast", "concat", "pad", "unfold", "fold", "max_pool", "max_pool_bwd",
+        "max_pool_gather", "avg_pool", "avg_pool_bwd", "adaptive_avg_pool", "adaptive_avg_pool_bwd", "resize",
+        "resize_bwd", "depthwise_per_sample", "depthwise_per_sample_dx", "depthwise_per_sample_dw"};
+    static const large list[] = {
+        {"permute", {{"f32[3,5,16,17]"}, "perm=[0,1,3,2]", {{0}}}},
+        {"concat", {{"f32[3,5,8]", "f32[3,5,32]", "f32[3,5,7]"}, "axis=2", {{0}}}},
+        {"pad", {{"f32[2,9,7,8]"}, "lo=[0,1,1,0], hi=[0,1,2,0], inner=[0,1,0,0], value=0.5", {{0}}}},
+        {"pad", {{"f32[5,64]"}, "lo=[1,0], hi=[2,0], inner=[0,0], value=1", {{0}}}},
+        {"unfold", {{"f32[5,6,5,8]"}, "kernel=[3,3], pad_lo=[1,1], pad_hi=[1,1]", {{0}}}},
+        {"fold", {{"f32[5,30,72]"}, "kernel=[3,3], pad_lo=[1,1], pad_hi=[1,1], in=[6,5]", {{0}}}},
+        {"max_pool", {{"f32[5,7,6,8]"}, "kernel=[3,3], stride=[2,2], pad_lo=[1,1], pad_hi=[1,1]", {{0}}}},
+        {"max_pool_bwd", {{"f32[5,5,4,8]", "u8[5,5,4,8]"}, "kernel=[2,2], in=[10,8]", {{0}, {0, 4, false}}}},
+        {"avg_pool", {{"f32[5,9,9,8]"}, "kernel=[9,9], pad_lo=[4,4], pad_hi=[4,4], count_pad=false", {{0}}}},
+        {"resize", {{"f32[5,5,4,8]"}, "size=[9,11], mode=linear, align_corners=false", {{0}}}},
+        {"conv", {{"f32[7,5,4,64]", "f32[64,3,3,1]"}, "pad_lo=[1,1], pad_hi=[1,1], groups=64", {{0}}}},
+        {"conv", {{"f32[2,2,3,400]", "f32[400,1,2,1]"}, "groups=400", {{0}}}},
+        LARGE_END};
+    const int64_t items[] = {5, 400, 3000}; /* of a row, of an image, of some images */
+    for (size_t i = 0; i < sizeof items / sizeof *items; i++) check_limited(list, 3, items[i]);
+    pl_sim_limits(3, 7);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const pl_op *op = pl_op_find(names[i]);
+        for (int k = 0; op->cases[k].attr; k++) check_case(op, &op->cases[k], k);
+    }
+    pl_sim_limits(PL_SIM_SIDE, PL_SIM_ITEMS);
+}
+
+void pl_sim_split(bool on);
+
+TEST(cuda_ops_attention_in_slices)
+{
+    static const large list[] = {
+        {"attention", {{"f32[3,3,2,8]", "f32[3,5,2,8]", "f32[3,5,2,8]"}, "causal=false", {{0}}}},
+        {"attention_bwd", {{"f32[3,3,2,8]", "f32[3,5,2,8]", "f32[3,5,2,8]", "f32[3,3,2,8]", "f32[3,2,3]", "f32[3,3,2,8]", "f32[3,2,3]"}, "causal=false", {{0}, {0}, {0}, {0}, {4, 6, false}}}},
+        {"attention_bwd", {{"f32[3,3,1,7]", "f32[3,3,1,7]", "f32[3,3,1,7]", "f32[3,3,1,7]", "f32[3,1,3]", "f32[3,3,1,7]"}, "causal=true", {{0}, {0}, {0}, {0}, {4, 6, false}}}},
+        LARGE_END};
+    check_limited(list, 5, PL_SIM_ITEMS);
+    pl_sim_split(true);
+    check_limited(list, 5, PL_SIM_ITEMS);
+    pl_sim_split(false);
+}
+
+/* Heads of more dims than a block's threads hold. */
+TEST(cuda_ops_attention_wide_heads)
+{
+    static const large list[] = {
+        {"attention", {{"f32[1,2,1,1100]", "f32[1,3,1,1100]", "f32[1,3,1,1100]"}, "causal=false", {{0}}}},
+        {"attention_bwd", {{"f32[1,2,1,1100]", "f32[1,3,1,1100]", "f32[1,3,1,1100]", "f32[1,2,1,1100]", "f32[1,1,2]", "f32[1,2,1,1100]"}, "causal=true", {{0}, {0}, {0}, {0}, {4, 6, false}}}},
         LARGE_END};
     check_large(list);
 }

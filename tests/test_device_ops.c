@@ -255,7 +255,8 @@ static void check_case(place *w, inst *t)
     for (int k = 0; k < t->call.n_out; k++) free(x.want[k]), free(x.first[k]);
 }
 
-/* Cases for cards alone: matrices times vectors in every dtype; and in f32 products large enough for kernels that small ones do not get (cuda/split.h). */
+/* Cases for cards alone: matrices times vectors in every dtype; and in f32 products large enough for kernels that small ones do not get (cuda/split.h),
+ * and batches of more than a side of a grid has blocks. */
 typedef struct large_case {
     const char *op;
     pl_case cs;
@@ -279,12 +280,33 @@ static const large_case large_cases[] = {
     {"conv_dx", {{"f32[2,36,29,88]", "f32[88,2,3,124]"}, "in=[38,29], dilation=[2,1], pad_lo=[0,1], pad_hi=[0,1]", {{0}}}},
     {"conv_dw", {{"f32[2,37,29,64]", "f32[2,37,29,124]"}, "kernel=[3,3], pad_lo=[1,1], pad_hi=[1,1]", {{0}}}},
     {"conv_dw", {{"f32[2,60,64,124]", "f32[2,30,32,64]"}, "kernel=[4,4], stride=[2,2], pad_lo=[1,1], pad_hi=[1,1]", {{0}}}},
+    {"matmul", {{"f32[70000,3,4]", "f32[70000,4,5]"}, "ta=false, tb=false", {{0}}}},
+    {"attention", {{"f32[16500,2,4,8]", "f32[16500,3,4,8]", "f32[16500,3,4,8]"}, "causal=false", {{0}}}},
+    {"attention_bwd", {{"f32[16500,2,4,8]", "f32[16500,3,4,8]", "f32[16500,3,4,8]", "f32[16500,2,4,8]", "f32[16500,4,2]", "f32[16500,2,4,8]"}, "causal=false", {{0}, {0}, {0}, {0}, {4, 6, false}}}},
+    {"attention", {{"f32[1,70,1,1100]", "f32[1,70,1,1100]", "f32[1,70,1,1100]"}, "causal=true", {{0}}}},
 };
 /* clang-format on */
 static const large_case *large_at(size_t i)
 {
     return i < sizeof large_cases / sizeof *large_cases ? &large_cases[i] : NULL;
 }
+
+/* Channels as the libraries' engines for 16 bits want them, in every dtype: x, w, y and what makes them of each other,
+ * a convolution and its two gradients. Dilated; in groups; padded unevenly; in three dims; all of it. */
+/* clang-format off */
+#define CONVS(x, w, y, a, size, k)                                  \
+    {"conv", {{"f32" x, "f32" w}, a, {{0}}}},                       \
+    {"conv_dx", {{"f32" y, "f32" w}, "in=" size ", " a, {{0}}}},    \
+    {"conv_dw", {{"f32" x, "f32" y}, "kernel=" k ", " a, {{0}}}},
+static const large_case even_convs[] = {
+    CONVS("[2,12,11,16]", "[32,3,3,16]", "[2,12,11,32]", "dilation=[2,2], pad_lo=[2,2], pad_hi=[2,2]", "[12,11]", "[3,3]")
+    CONVS("[2,10,9,32]", "[32,3,3,8]", "[2,10,9,32]", "groups=4, pad_lo=[1,1], pad_hi=[1,1]", "[10,9]", "[3,3]")
+    CONVS("[2,11,12,24]", "[16,3,4,24]", "[2,5,6,16]", "stride=[2,2], pad_lo=[0,1], pad_hi=[1,2]", "[11,12]", "[3,4]")
+    CONVS("[1,5,8,7,16]", "[24,3,3,3,16]", "[1,5,8,7,24]", "pad_lo=[1,1,1], pad_hi=[1,1,1]", "[5,8,7]", "[3,3,3]")
+    CONVS("[1,6,9,8,32]", "[16,2,3,3,16]", "[1,5,4,8,16]", "groups=2, stride=[1,2,1], dilation=[2,1,2], pad_lo=[1,0,2], pad_hi=[0,1,2]", "[6,9,8]", "[2,3,3]")
+};
+/* clang-format on */
+enum { EVEN_CONVS = sizeof even_convs / sizeof *even_convs };
 
 /* False: the op has nothing of this dtype. */
 static bool check_one(place *w, const pl_op *op, const pl_case *c, int index, pl_dtype dtype)
@@ -306,6 +328,9 @@ static bool check_op(place *w, const pl_op *op, pl_dtype dtype)
         any |= check_one(w, op, c, index, dtype);
     for (int i = 0; card && strcmp(op->name, "matmul") == 0 && i < VECTOR_CASES; i++)
         if (!w->why[0]) check_one(w, op, &vector_cases[i], index++, dtype);
+    for (int i = 0; i < EVEN_CONVS && !w->why[0]; i++)
+        if (strcmp(even_convs[i].op, op->name) == 0 && !check_one(w, op, &even_convs[i].cs, index++, dtype))
+            wrong(w, "%s, even channels, case %d: %s", op->name, i, pl_error_text());
     const large_case *l;
     for (size_t i = 0; card && dtype == PL_F32 && (l = large_at(i)) && !w->why[0]; i++)
         if (strcmp(l->op, op->name) == 0) check_one(w, op, &l->cs, index++, dtype);

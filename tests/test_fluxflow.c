@@ -133,7 +133,7 @@ TEST(fluxflow_reports_the_rate_of_the_autoencoder)
     CHECK_OK(pl_run_start(run));
     for (int i = 0; i < 2; i++) {
         CHECK_OK(pl_run_step(run, &info));
-        CHECK_MSG(fabs(info.lr - 3e-3) < 1e-8 && info.grad_norm > 1e-3 && info.grad_norm < 1e3, "rate %g, norm %g",
+        CHECK_MSG(fabs(info.lr - 1e-3) < 1e-8 && info.grad_norm > 1e-3 && info.grad_norm < 1e3, "rate %g, norm %g",
                   info.lr, info.grad_norm);
     }
     pl_run_free(run);
@@ -229,7 +229,7 @@ TEST(fluxflow_stays_flat)
 }
 
 /* Loss of an evaluation before and after so many steps on one thread. */
-static pl_status learn(const char *preset, const char *const *more, int n, int steps, double *before,
+static pl_status learn(const char *preset, const char *const *more, int n, int steps, int use, double *before,
                        double *after)
 {
     pl_run *run;
@@ -237,7 +237,7 @@ static pl_status learn(const char *preset, const char *const *more, int n, int s
     pl_eval_info first, last;
     int threads = pl_threads();
     PL_TRY(pl_run_open(preset, more, n, &run));
-    pl_pool_set_threads(1);
+    pl_pool_set_threads(use);
     pl_status rc = pl_run_build(run);
     if (rc == PL_OK) rc = pl_run_start(run);
     if (rc == PL_OK) rc = pl_run_eval(run, &first);
@@ -247,25 +247,28 @@ static pl_status learn(const char *preset, const char *const *more, int n, int s
     if (rc == PL_OK) {
         *before = first.value[0];
         *after = last.value[0];
-        printf("    %s: loss %.4f to %.4f in %d steps\n", preset, *before, *after, steps);
+        printf("    %s: loss %.4f to %.4f in %d steps, %d threads\n", preset, *before, *after, steps, use);
     }
     pl_run_free(run);
     return rc;
 }
 
-/* What the README states. */
+/* What the README states, however many threads: between a network and its adversary rounding is enough to end
+ * elsewhere. */
 TEST(fluxflow_learns)
 {
     if (!pl_test_long()) SKIP("long");
     double before, after;
-    CHECK_OK(learn("fluxflow/tiny", NULL, 0, 200, &before, &after));
-    CHECK(after < before / 1.25);
+    for (int threads = 1; threads <= 2; threads++) {
+        CHECK_OK(learn("fluxflow/tiny", NULL, 0, 200, threads, &before, &after));
+        CHECK_MSG(after < before / 1.2, "%g to %g with %d threads", before, after, threads);
+    }
 }
 
 TEST(fluxflow_flow_learns)
 {
     double before, after;
-    CHECK_OK(learn("fluxflow/flow-tiny", NULL, 0, 200, &before, &after));
+    CHECK_OK(learn("fluxflow/flow-tiny", NULL, 0, 200, 1, &before, &after));
     CHECK(after < before / 1.8);
 }
 

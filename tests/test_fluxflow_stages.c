@@ -161,7 +161,7 @@ TEST(fluxflow_resolutions)
                   "step %d: %g and %g, wanted %g", step, term(&info, "beta"), term(&info, "train_1.beta"),
                   want);
         CHECK(term(&info, "train_1.rec") > 0);
-        CHECK_MSG(fabs(info.lr - 3e-3 * (1 - want)) < 1e-8, "step %d: rate %g", step, info.lr);
+        CHECK_MSG(fabs(info.lr - 1e-3 * (1 - want)) < 1e-8, "step %d: rate %g", step, info.lr);
     }
     int64_t updates;
     CHECK_OK(pl_session_read_slot(run->session, pl_store_find(pl_run_store(run), "optim.step"), 0, &updates,
@@ -368,7 +368,7 @@ TEST(fluxflow_schedules_of_resolutions)
         CHECK_OK(pl_run_start(run));
         for (int i = 0; i < 3; i++) CHECK_OK(pl_run_step(run, &info));
         /* The third step: two steps done; or five updates before its own, where PyTorch's cosine rises again. */
-        double part = compat ? 1.25 : 0.5, want = 3e-3 * (1 + cos(3.14159265358979 * part)) / 2;
+        double part = compat ? 1.25 : 0.5, want = 1e-3 * (1 + cos(3.14159265358979 * part)) / 2;
         CHECK_MSG(fabs(info.lr - want) < 1e-6, "rate %g, wanted %g", info.lr, want);
         pl_run_free(run);
     }
@@ -385,6 +385,78 @@ TEST(fluxflow_seed_compat)
         CHECK_OK(losses(presets[i], keys[0], 2, mended, 1));
         CHECK_OK(losses(presets[i], keys[1], 2, kept, 1));
         CHECK_MSG(mended[0] != kept[0], "%s: %g", presets[i], kept[0]);
+    }
+}
+
+/* ---- what was mended in the flow ------------------------------------------------------------ */
+static double bezier_at(double t, double a, double b, double c, double d)
+{
+    double s = 1 / (1 + exp(-t)), r = 1 - s;
+    return r * r * r * a + 3 * r * r * s * b + 3 * r * s * s * c + s * s * s * d;
+}
+
+/* A curve has one channel of each part; the original's has five neighbours of the joined parts. */
+TEST(fluxflow_flow_curve)
+{
+    static const float value[5][2] = {{0.3f, -1}, {1, 2}, {-3, 4}, {5, 6}, {7, -8}};
+    for (int compat = 0; compat < 2; compat++) {
+        pl_store *store = pl_store_new();
+        pl_graph *g = pl_graph_new(store);
+        pl_nn *m = pl_nn_new(g, false);
+        pl_val part[5];
+        for (int i = 0; i < 5; i++) part[i] = pl_input(g, pl_nn_name(m, "part%d", i), PL_TYPE(PL_F32, 1, 1, 2));
+        pl_val y = flux_flow_curve(m, &(flux_sizes){.compat = compat}, part[0], part + 1);
+        pl_output(g, "y", y);
+        CHECK_OK(pl_nn_finish(m));
+        graph_eval *e = graph_eval_new(g, true);
+        for (int i = 0; i < 5; i++) memcpy(graph_eval_at(e, part[i]), value[i], sizeof value[i]);
+        CHECK_OK(graph_eval_run(e));
+        const float *got = graph_eval_at(e, y), *x = value[0];
+        for (int k = 0; k < 2; k++) {
+            int at = compat ? 5 * k : k, by = compat ? 1 : 2;
+            double want = bezier_at((double)x[at], (double)x[at + by], (double)x[at + 2 * by], (double)x[at + 3 * by],
+                                    (double)x[at + 4 * by]);
+            CHECK_MSG(fabs((double)got[k] - want) < 1e-5, "compat %d, channel %d: %g, wanted %g", compat, k, (double)got[k], want);
+        }
+        graph_eval_free(e);
+        pl_nn_free(m);
+        pl_graph_free(g);
+        pl_store_free(store);
+    }
+}
+
+/* Products of tokens that are turned by their places depend on how far these are apart, not on where they are, and
+ * turning changes no length. With the original's neither holds. */
+TEST(fluxflow_flow_turns)
+{
+    enum { PLACES = 4, WIDTH = 8 };
+    for (int compat = 0; compat < 2; compat++) {
+        pl_store *store = pl_store_new();
+        pl_graph *g = pl_graph_new(store);
+        pl_nn *m = pl_nn_new(g, false);
+        pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 1, PLACES, WIDTH));
+        pl_val angles = pl_nn_rope_angles(g, PL_F32, 1, (const int64_t[]){PLACES}, (const int64_t[]){WIDTH}, 10000);
+        pl_val y = flux_flow_turn(m, &(flux_sizes){.compat = compat, .flow.heads = 1}, x, angles);
+        pl_output(g, "y", y);
+        CHECK_OK(pl_nn_finish(m));
+        graph_eval *e = graph_eval_new(g, true);
+        for (int i = 0; i < PLACES * WIDTH; i++) ((float *)graph_eval_at(e, x))[i] = (float)(1 + i % WIDTH * (i % WIDTH));
+        CHECK_OK(graph_eval_run(e));
+        const float *t = graph_eval_at(e, y);
+        double apart[2] = {0, 0}, length[2] = {0, 0};
+        for (int k = 0; k < WIDTH; k++) {
+            apart[0] += (double)t[k] * (double)t[WIDTH + k];
+            apart[1] += (double)t[2 * WIDTH + k] * (double)t[3 * WIDTH + k];
+            length[0] += (double)t[k] * (double)t[k];
+            length[1] += (double)t[3 * WIDTH + k] * (double)t[3 * WIDTH + k];
+        }
+        bool same = fabs(apart[0] - apart[1]) < 1e-4 * length[0], kept = fabs(length[0] - length[1]) < 1e-4 * length[0];
+        CHECK_MSG(same == !compat && kept == !compat, "compat %d: products %g and %g, squares %g and %g", compat, apart[0], apart[1],
+                  length[0], length[1]);
+        graph_eval_free(e);
+        pl_nn_free(m);
+        pl_graph_free(g);
+        pl_store_free(store);
     }
 }
 

@@ -136,6 +136,33 @@ TEST(fit_packs_the_smallest_once)
     close_lab(&x);
 }
 
+/* A limit on what a search has in hand leaves fewer plans to choose from, never none. */
+TEST(fit_stays_within_the_memory_it_is_given)
+{
+    lab x = {.store = pl_store_new()}, y = {.store = pl_store_new()};
+    pl_fitted *a, *b;
+    uint64_t takes;
+    CHECK_OK(open_lab(&x, training_graph(x.store, 22, 64, 32)));
+    CHECK_OK(open_lab(&y, training_graph(y.store, 22, 64, 32)));
+    uint64_t budget = x.keep_all->arena_bytes * 3 / 4;
+    y.o.host_bytes = 1;
+    CHECK_OK(pl_fit_solve(x.fit, budget, 1000000, &a));
+    CHECK_OK(pl_fit_solve(y.fit, budget, 1000000, &b));
+    CHECK(a->plan->arena_bytes <= budget && b->plan->arena_bytes <= budget);
+    uint32_t many = pl_fit_work_get(x.fit).asked, few = pl_fit_work_get(y.fit).asked;
+    CHECK_MSG(few * 2 < many, "%u asked, without a limit %u", few, many);
+    CHECK(a->extra_ns <= b->extra_ns);
+    /* what a plan takes is foreseen: all but its offsets, within a fourth */
+    CHECK_OK(pl_fit_takes(x.fit, budget, &takes));
+    uint64_t held = pl_fitted_bytes(a);
+    CHECK_MSG(takes <= held && takes > held / 4 * 3 - a->plan->mem.total, "%llu foreseen, %llu held", (unsigned long long)takes,
+              (unsigned long long)held);
+    pl_fitted_free(a);
+    pl_fitted_free(b);
+    close_lab(&x);
+    close_lab(&y);
+}
+
 /* ---- stopping --------------------------------------------------------------------------- */
 typedef struct later {
     pthread_t thread;

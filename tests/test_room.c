@@ -67,6 +67,39 @@ TEST(room_is_shown_by_devices)
     CHECK_MSG(r.code == 0 && strstr(r.out, "Fake T4") && strstr(r.out, "7.00 GiB"), "%d %s%s", r.code, r.out, r.err);
 }
 
+/* What `devices` says with a driver and this plug-in. */
+static cli_result devices_with(const char *plugin)
+{
+    return cli_run("LD_LIBRARY_PATH=%s/all PLIMSOLL_PLUGIN=%s $P devices", fakes(), plugin);
+}
+
+TEST(room_says_what_is_wrong_with_a_plugin)
+{
+    char path[4400];
+    if (!fakes()) SKIP("build/.../fake is not built");
+    snprintf(path, sizeof path, "%s/none.so", pl_test_dir());
+    cli_result r = devices_with(path);
+    CHECK_MSG(r.code == 0 && strstr(r.out, "an NVIDIA driver is here, but no CUDA plug-in: ") && strstr(r.out, "none.so is missing"),
+              "%d %s", r.code, r.out);
+    r = cli_run("echo text > %s && LD_LIBRARY_PATH=%s/all PLIMSOLL_PLUGIN=%s $P train " CLI_SMALL "device=cuda --quiet", path,
+                fakes(), path);
+    CHECK_MSG(r.code == 4 && strstr(r.err, "the CUDA plug-in cannot be loaded: ") && strstr(r.err, "LD_LIBRARY_PATH"),
+              "%d %s", r.code, r.err);
+    snprintf(path, sizeof path, "%s/all/libcuda.so.1", fakes());
+    r = devices_with(path);
+    CHECK_MSG(strstr(r.out, "is no plug-in of this program"), "%s", r.out);
+    static const char *const other[] = {"{7, \"0.0.0\"}", "{-1, \"0.0.0\"}"};
+    for (int i = 0; i < 2; i++) {
+        r = cli_run("cd %s && echo 'struct info { int abi; const char *version; void *open, *list; }; extern const struct info "
+                    "pl_cuda_plugin; const struct info pl_cuda_plugin = %s;' > o.c && cc -shared -fPIC -o o%d.so o.c",
+                    pl_test_dir(), other[i], i);
+        if (r.code != 0) SKIP("no compiler");
+        snprintf(path, sizeof path, "%s/o%d.so", pl_test_dir(), i);
+        r = devices_with(path);
+        CHECK_MSG(strstr(r.out, "build both from the same sources"), "%s", r.out);
+    }
+}
+
 /* The page of a plan says what the run trains on, however its first card is called. */
 TEST(room_card_is_named_on_the_page)
 {
@@ -200,4 +233,49 @@ TEST(room_refusals_wait_for_the_card)
                            "schedule.name=one_cycle train.steps=3 device=cuda", dir, dir);
     CHECK_RUN(r, 2, "the learning-rate schedule lasts 3 steps and needs 4");
     CHECK_MSG(!strstr(r.err, "while its card is being opened"), "%s", r.err);
+}
+
+/* A number as the second step's line has it. */
+static const char *second(const char *out, const char *name)
+{
+    static char text[64];
+    char key[64];
+    snprintf(key, sizeof key, "\"%s\":", name);
+    const char *at = strstr(out, "\"step\":2,");
+    at = at ? strstr(at, key) : NULL;
+    snprintf(text, sizeof text, "%.*s", at ? (int)strcspn(at, ",}") : 0, at ? at : "");
+    return text;
+}
+
+/* heard: how many runs were begun and not heard of when one begins, of two evaluations and two steps between. */
+static void check_heard(const char *settings, const char *heard)
+{
+    static const char *const told[] = {"loss", "grad_norm", "lr"};
+    char path[4200], number[3][64];
+    const char *dir = fakes();
+    for (int card = 0; card < 2; card++) {
+        snprintf(path, sizeof path, "%s/heard", pl_test_dir());
+        unlink(path);
+        cli_result r = cli_run("FAKE_HEARD=%s LD_LIBRARY_PATH=%s/driver PLIMSOLL_PLUGIN=%s/libplimsoll_cuda.so $P train %s eval.every=0 "
+                               "eval.batches=1 train.steps=2 train.log_every=1 checkpoint.every=0 clip.norm=1 device=%s --json --out %s/%.8s-%d",
+                               path, dir, dir, settings, card ? "cuda" : "cpu", pl_test_dir(), settings, card);
+        CHECK_MSG(r.code == 0, "%d %s", r.code, r.err);
+        for (int k = 0; k < 3; k++) {
+            const char *text = second(r.out, told[k]);
+            if (!card) snprintf(number[k], sizeof number[k], "%s", text);
+            CHECK_MSG(text[0] && strcmp(text, number[k]) == 0, "%s, on the CPU %s", text, number[k]);
+        }
+    }
+    CHECK_MSG(strcmp(cli_read(path), heard) == 0, "%s: %s, not %s", settings, cli_read(path), heard);
+}
+
+/* What a run inside a step tells is read when the next has begun: only the first of a step finds the card idle. And what
+ * is told is the same as where nothing is ahead of anything. */
+TEST(room_a_card_does_not_wait_for_the_host_inside_a_step)
+{
+    if (!fakes()) SKIP("build/.../fake is not built");
+    check_heard("cloud/tiny batch=8 frames=1 height=16 width=16 accumulate=4 accumulate_coupled=true",
+                "0000" "01111" "01111" "0000");
+    check_heard("fluxflow/tiny model.scales=1 gan.depth=1 batch=2 accumulate=2 accumulate_coupled=true "
+                "'lpips.widths=[4, 4, 4, 4, 4]'", "00" "011111" "011111" "00");
 }

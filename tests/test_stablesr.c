@@ -136,7 +136,7 @@ TEST(stablesr_vae_draws_its_latent)
     pl_store_free(store);
 }
 
-/* ---- its weights, by three sets of names -------------------------------------------------- */
+/* ---- its weights, by four sets of names --------------------------------------------------- */
 static void published_name(const char *ours, char *out, size_t cap)
 {
     snprintf(out, cap, "%s", ours + strlen("vae."));
@@ -169,7 +169,17 @@ static void diffusers_name(const char *ours, char *out, size_t cap)
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) swap(out, cap, changes[i][0], changes[i][1]);
 }
 
-TEST(stablesr_vae_by_three_names)
+/* As the published folders of Stable Diffusion have them. */
+static void older_name(const char *ours, char *out, size_t cap)
+{
+    static const char *const changes[][2] = {{"attentions.0.to_q", "attentions.0.query"}, {"attentions.0.to_k", "attentions.0.key"},
+                                             {"attentions.0.to_v", "attentions.0.value"},
+                                             {"attentions.0.to_out.0", "attentions.0.proj_attn"}};
+    diffusers_name(ours, out, cap);
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) swap(out, cap, changes[i][0], changes[i][1]);
+}
+
+TEST(stablesr_vae_by_four_names)
 {
     PATH(whole, "whole.safetensors");
     PATH(file, "file.safetensors");
@@ -178,10 +188,10 @@ TEST(stablesr_vae_by_three_names)
     int off, same;
     snprintf(key, sizeof key, "vae.weights=%s", file);
     CHECK_OK(small_run_save("stablesr/tiny", (const char *const[]){"part=vae", "seed=5", SMALL_VAE}, 5, whole));
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 4; k++) {
         renamed_file o = {.of = "vae.", .parts = 1,
-                          .name = k == 0 ? published_name : k == 1 ? diffusers_name : checkpoint_name,
-                          .flat = k == 1,
+                          .name = k == 0 ? published_name : k == 1 ? diffusers_name : k == 2 ? checkpoint_name : older_name,
+                          .flat = k == 1 || k == 3,
                           .add = k == 2 ? "model.diffusion_model.out.2.bias" : NULL};
         CHECK_OK(renamed_write(whole, file, o));
         CHECK_OK(small_run_save("stablesr/tiny", (const char *const[]){"part=vae", "seed=6", key, SMALL_VAE}, 6, back));

@@ -396,8 +396,8 @@ TEST(wandistill_seed_compat_broadcasts)
     CHECK(broadcast_loss(2, &ours, &torch) == PL_ERR_CONFIG && strstr(pl_error_text(), "1 or 16"));
 }
 
-/* With the empty latent the teacher gives the same whatever the noise: the loss of two draws of the student's
- * input has one target. */
+/* The projection in front of the teacher is zero, so that it sees an empty latent whatever the noise; there is no other
+ * behind the student. */
 TEST(wandistill_seed_compat_trains)
 {
     double loss[2][2];
@@ -408,6 +408,11 @@ TEST(wandistill_seed_compat_trains)
         CHECK_OK(pl_run_build(run));
         CHECK_INT(pl_nn_count(pl_run_store(run), "project.*", false), k ? 0 : 80);
         CHECK_OK(pl_run_start(run));
+        float lift[64];
+        int slot = pl_store_find(pl_run_store(run), "lift.weight"), zeros = 0;
+        CHECK_OK(pl_session_read_slot(run->session, slot, 0, lift, sizeof lift));
+        for (int i = 0; i < 64; i++) zeros += lift[i] == 0;
+        CHECK_INT(zeros, k ? 64 : 0);
         for (int i = 0; i < 2; i++) {
             pl_step_info info;
             CHECK_OK(pl_run_step(run, &info));

@@ -82,7 +82,7 @@ static pl_val turn_halves(pl_graph *g, pl_val x, pl_val angles)
     return pl_add(g, pl_mul(g, x, pl_cos(g, a)), pl_mul(g, other, pl_sin(g, a)));
 }
 
-static pl_val rotate(pl_nn *m, const flux_sizes *c, pl_val x, pl_val angles)
+pl_val flux_flow_turn(pl_nn *m, const flux_sizes *c, pl_val x, pl_val angles)
 {
     pl_graph *g = m->g;
     pl_type t = pl_val_type(g, x);
@@ -98,9 +98,9 @@ static pl_val self_attention(pl_nn *m, const flux_sizes *c, pl_val x, pl_val ang
     int64_t d = c->flow.width;
     pl_val kv[2];
     pl_nn_push(m, "self_attn");
-    pl_val q = rotate(m, c, pl_nn_linear(m, x, "q_proj", d, xavier()), angles);
+    pl_val q = flux_flow_turn(m, c, pl_nn_linear(m, x, "q_proj", d, xavier()), angles);
     pl_split(g, pl_nn_linear(m, x, "kv_proj", 2 * d, xavier()), 2, 2, kv);
-    x = pl_nn_attend(g, q, rotate(m, c, kv[0], angles), kv[1], c->flow.heads);
+    x = pl_nn_attend(g, q, flux_flow_turn(m, c, kv[0], angles), kv[1], c->flow.heads);
     x = pl_nn_linear(m, x, "out_proj", d, xavier());
     pl_nn_pop(m);
     return x;
@@ -133,8 +133,7 @@ static pl_val pillar(pl_nn *m, pl_val x, int which)
     return x;
 }
 
-/* The curve through four points at the place x. */
-static pl_val curve(pl_nn *m, const flux_sizes *c, pl_val x, const pl_val p[4])
+pl_val flux_flow_curve(pl_nn *m, const flux_sizes *c, pl_val x, const pl_val p[4])
 {
     pl_graph *g = m->g;
     pl_type t = pl_val_type(g, x);
@@ -162,7 +161,7 @@ static void block(pl_nn *m, const flux_sizes *c, stream *s, int i)
         s->point[k] = pillar(m, i ? pl_mul(g, gate, s->point[k]) : gate, k);
     pl_val h = pl_nn_layer_norm(m, x, "norm3", affine);
     x = pl_add(g, x, pl_nn_linear(m, h, "ffn.0", c->flow.width, xavier()));
-    s->x = curve(m, c, x, s->point);
+    s->x = flux_flow_curve(m, c, x, s->point);
     pl_nn_pop(m);
     s->context = pl_add(g, s->context, pl_mean(g, s->x, PL_AXIS(1), false));
 }

@@ -10,7 +10,7 @@ model: {dim: 32, scales: 2, layers: 1, heads: 2, rgb: [16, 8]}\n\
 gan: {base: 8, depth: 2}\n\
 lpips: {widths: [8, 8, 16, 16, 16]}\n\
 loss: {kl_beta: 0.01, kl_warmup: 100, r1_interval: 4}\n\
-optim: {name: adamw, lr: 3e-3, betas: [0.9, 0.95], weight_decay: 0.01}\n\
+optim: {name: adamw, lr: 1e-3, betas: [0.9, 0.95], weight_decay: 0.01}\n\
 optim_d: {name: adamw, lr: 2e-4, betas: [0, 0.9], weight_decay: 0.001, amsgrad: true}\n\
 clip: {norm: 1}\n\
 ema: {decay: 0.99}\n\
@@ -92,6 +92,7 @@ phases:\n\
     {"pipeline-tiny", "the same in small, seconds on a CPU", "\
 extends: fluxflow/tiny\n\
 eval.batches: 2\n\
+optim.lr: 3e-3\n\
 flow: {width: 32, heads: 4, layers: 2, text: 24, sample_steps: 4}\n\
 optim_flow: {name: lion, lr: 1e-3, betas: [0.9, 0.95], weight_decay: 0.01, clip: {norm: 1}, ema: {decay: 0.99}}\n\
 phases:\n\

@@ -89,30 +89,41 @@ static const pl_rename vae_published[] = {
 };
 
 /* clang-format off */
-#define MIDDLE(part)                                                                                  \
+#define ENDS(part)                                                                                    \
     {part ".mid_block.resnets.0.**",                "vae." part ".mid.block_1.**"},                   \
     {part ".mid_block.resnets.1.**",                "vae." part ".mid.block_2.**"},                   \
     {part ".mid_block.attentions.0.group_norm.*",   "vae." part ".mid.attn_1.norm.*"},                \
-    {part ".mid_block.attentions.0.to_q.*",         "vae." part ".mid.attn_1.q.*"},                   \
-    {part ".mid_block.attentions.0.to_k.*",         "vae." part ".mid.attn_1.k.*"},                   \
-    {part ".mid_block.attentions.0.to_v.*",         "vae." part ".mid.attn_1.v.*"},                   \
-    {part ".mid_block.attentions.0.to_out.0.*",     "vae." part ".mid.attn_1.proj_out.*"},            \
     {part ".conv_norm_out.*",                       "vae." part ".norm_out.*"},                       \
     {part ".conv_in.*",                             "vae." part ".conv_in.*"},                        \
     {part ".conv_out.*",                            "vae." part ".conv_out.*"}
+#define MIDDLE(part, q, k, v, out)                                                                    \
+    {part ".mid_block.attentions.0." q ".*",        "vae." part ".mid.attn_1.q.*"},                   \
+    {part ".mid_block.attentions.0." k ".*",        "vae." part ".mid.attn_1.k.*"},                   \
+    {part ".mid_block.attentions.0." v ".*",        "vae." part ".mid.attn_1.v.*"},                   \
+    {part ".mid_block.attentions.0." out ".*",      "vae." part ".mid.attn_1.proj_out.*"}
 #define UP(theirs, ours)                                                                              \
     {"decoder.up_blocks." theirs ".resnets.*.conv_shortcut.*", "vae.decoder.up." ours ".block.*.nin_shortcut.*"}, \
     {"decoder.up_blocks." theirs ".resnets.*.*.*",             "vae.decoder.up." ours ".block.*.*.*"},            \
     {"decoder.up_blocks." theirs ".upsamplers.0.conv.*",       "vae.decoder.up." ours ".upsample.conv.*"}
+#define LEVELS                                                                                        \
+    {"encoder.down_blocks.*.resnets.*.conv_shortcut.*", "vae.encoder.down.*.block.*.nin_shortcut.*"}, \
+    {"encoder.down_blocks.*.resnets.*.*.*",             "vae.encoder.down.*.block.*.*.*"},            \
+    {"encoder.down_blocks.*.downsamplers.0.conv.*",     "vae.encoder.down.*.downsample.conv.*"},      \
+    UP("0", "3"), UP("1", "2"), UP("2", "1"), UP("3", "0"),                                           \
+    {"quant_conv.*",                                    "vae.quant_conv.*"},                          \
+    {"post_quant_conv.*",                               "vae.post_quant_conv.*"}
 static const pl_rename vae_diffusers[] = {
-    MIDDLE("encoder"),
-    MIDDLE("decoder"),
-    {"encoder.down_blocks.*.resnets.*.conv_shortcut.*", "vae.encoder.down.*.block.*.nin_shortcut.*"},
-    {"encoder.down_blocks.*.resnets.*.*.*",             "vae.encoder.down.*.block.*.*.*"},
-    {"encoder.down_blocks.*.downsamplers.0.conv.*",     "vae.encoder.down.*.downsample.conv.*"},
-    UP("0", "3"), UP("1", "2"), UP("2", "1"), UP("3", "0"),
-    {"quant_conv.*",                                    "vae.quant_conv.*"},
-    {"post_quant_conv.*",                               "vae.post_quant_conv.*"},
+    ENDS("encoder"), MIDDLE("encoder", "to_q", "to_k", "to_v", "to_out.0"),
+    ENDS("decoder"), MIDDLE("decoder", "to_q", "to_k", "to_v", "to_out.0"),
+    LEVELS,
+    {NULL, NULL},
+};
+
+/* As diffusers wrote them until 2023: the published folders of Stable Diffusion have these. */
+static const pl_rename vae_older[] = {
+    ENDS("encoder"), MIDDLE("encoder", "query", "key", "value", "proj_attn"),
+    ENDS("decoder"), MIDDLE("decoder", "query", "key", "value", "proj_attn"),
+    LEVELS,
     {NULL, NULL},
 };
 /* clang-format on */
@@ -121,6 +132,7 @@ static const pl_rename vae_diffusers[] = {
 static const pl_naming vae_namings[] = {
     {"published", NULL, vae_published, "decoder.*,post_quant_conv.*,loss.*"},
     {"diffusers", NULL, vae_diffusers, "decoder.*,post_quant_conv.*"},
+    {"older diffusers", NULL, vae_older, "decoder.*,post_quant_conv.*"},
     {"checkpoint", "first_stage_model.", vae_published, "*,!first_stage_model.*,first_stage_model.decoder.*,"
                                                     "first_stage_model.post_quant_conv.*"},
     {NULL, NULL, NULL, NULL},

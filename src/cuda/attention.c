@@ -1,5 +1,10 @@
-/* attention.c - attention and its gradient without stored probabilities: who computes what. */
+/* attention.c - attention and its gradient without stored probabilities: who computes what.
+ *
+ * Grids count heads and batches; more of them than a grid has blocks along a side are done in slices of the batch, one
+ * after the other over the same scratch.
+ */
 #include "cuda/attention.h"
+#include "cuda/limits.h"
 #include "ops/attr.h"
 
 #include <math.h>
@@ -38,6 +43,68 @@ static void bind(pl_attend *a, const pl_call *c)
     a->d_lse = c->n_in == 7 ? c->in[6] : NULL;
 }
 
+/* Batches of one slice: heads times batch, and twice the batch (attention_mma.cu), are within a side of a grid, and rows
+ * of queries or keys within 32 bits. */
+static int64_t slice_of(const pl_attend *a)
+{
+    int64_t side = pl_grid_side(), heads = a->heads > 0 ? a->heads : 1;
+    int64_t tokens = a->n > a->m ? a->n : a->m, rows = heads * (tokens > 0 ? tokens : 1);
+    int64_t most = heads > 1 ? side / heads : side / 2;
+    if (most > INT32_MAX / rows) most = INT32_MAX / rows;
+    if (most < 1) most = 1;
+    return a->batch < most ? a->batch : most;
+}
+
+/* Batches [at, at + slice) of the whole. */
+static pl_attend part_of(const pl_attend *whole, int64_t at, int64_t slice)
+{
+    pl_attend a = *whole;
+    int64_t token = a.heads * a.d * (int64_t)pl_dtype_bytes(a.dtype), rows = at * a.heads * a.n;
+    bool back = a.lse != NULL;
+    a.batch = a.batch - at < slice ? a.batch - at : slice;
+    const void **of_n[] = {&a.q, &a.o, &a.d_o}, **of_m[] = {&a.k, &a.v};
+    for (int i = 0; i < (back ? 3 : 1); i++) *of_n[i] = (const char *)*of_n[i] + at * a.n * token;
+    for (int i = 0; i < 2; i++) *of_m[i] = (const char *)*of_m[i] + at * a.m * token;
+    a.out[0] = (char *)a.out[0] + at * a.n * token;
+    if (!back) {
+        a.out[1] = (char *)a.out[1] + rows * (a.dtype == PL_F64 ? 8 : 4);
+        return a;
+    }
+    a.lse = (const char *)a.lse + rows * (int64_t)pl_dtype_bytes(a.lse_type);
+    if (a.d_lse) a.d_lse = (const char *)a.d_lse + rows * (int64_t)pl_dtype_bytes(a.d_lse_type);
+    for (int i = 1; i < 3; i++) a.out[i] = (char *)a.out[i] + at * a.m * token;
+    return a;
+}
+
+static pl_status run_slices(const pl_attend *a, pl_status (*run)(const pl_attend *))
+{
+    int64_t slice = slice_of(a);
+    for (int64_t at = 0; at < a->batch; at += slice) {
+        pl_attend part = part_of(a, at, slice);
+        PL_TRY(run(&part));
+    }
+    return PL_OK;
+}
+
+/* As a slice is asked about. */
+static pl_attend slice_call(const pl_call *c)
+{
+    pl_attend a = attend_of(c);
+    a.batch = slice_of(&a);
+    return a;
+}
+
+/* Scratch that every slice has enough of: the last one is shorter. */
+static size_t most_work(const pl_call *c, size_t (*work)(const pl_attend *))
+{
+    pl_attend a = slice_call(c);
+    int64_t rest = a.batch ? c->in_type[0].dim[0] % a.batch : 0;
+    size_t whole = work(&a);
+    a.batch = rest;
+    size_t last = rest ? work(&a) : 0;
+    return last > whole ? last : whole;
+}
+
 static bool nothing(const pl_attend *a)
 {
     return a->batch * a->heads * a->n == 0 || a->d == 0;
@@ -45,19 +112,19 @@ static bool nothing(const pl_attend *a)
 
 static bool mma_takes(const pl_call *c)
 {
-    pl_attend a = attend_of(c);
+    pl_attend a = slice_call(c);
     return pl_attend_mma_takes(&a);
 }
 
 static bool split_takes(const pl_call *c)
 {
-    pl_attend a = attend_of(c);
+    pl_attend a = slice_call(c);
     return pl_attend_split_takes(&a);
 }
 
 static bool f32_takes(const pl_call *c)
 {
-    pl_attend a = attend_of(c);
+    pl_attend a = slice_call(c);
     return pl_attend_f32_takes(&a);
 }
 
@@ -66,30 +133,27 @@ static pl_status forward(const pl_call *c, pl_status (*run)(const pl_attend *))
     pl_attend a = attend_of(c);
     if (nothing(&a)) return PL_OK;
     bind(&a, c);
-    return run(&a);
+    return run_slices(&a, run);
 }
 
 static pl_status backward_prepare(const pl_call *c, void **prep, size_t *work_bytes)
 {
     (void)prep;
-    pl_attend a = attend_of(c);
-    *work_bytes = pl_attend_work(&a);
+    *work_bytes = most_work(c, pl_attend_work);
     return PL_OK;
 }
 
 static pl_status split_prepare(const pl_call *c, void **prep, size_t *work_bytes)
 {
     (void)prep;
-    pl_attend a = attend_of(c);
-    *work_bytes = c->n_in > 3 ? pl_attend_split_bwd_work(&a) : pl_attend_split_work(&a);
+    *work_bytes = most_work(c, c->n_in > 3 ? pl_attend_split_bwd_work : pl_attend_split_work);
     return PL_OK;
 }
 
 static pl_status f32_backward_prepare(const pl_call *c, void **prep, size_t *work_bytes)
 {
     (void)prep;
-    pl_attend a = attend_of(c);
-    *work_bytes = pl_attend_f32_work(&a);
+    *work_bytes = most_work(c, pl_attend_f32_work);
     return PL_OK;
 }
 
@@ -104,7 +168,7 @@ static pl_status backward(const pl_call *c, pl_status (*run)(const pl_attend *))
         return PL_OK;
     }
     bind(&a, c);
-    return run(&a);
+    return run_slices(&a, run);
 }
 
 #define KERNEL(name)                                                                           \

@@ -1,11 +1,12 @@
 /* attention_plain.cu - attention with one block a query (forward, dq) or a key (dk, dv).
  *
  * A block walks the other side in chunks of THREADS tokens: one thread computes one score, then
- * the threads share the head's dims and add the chunk up in order. Any head size up to MAX_D, any
+ * the threads share the head's dims and add the chunk up in order. Any head size, MAX_D dims a block, any
  * type, the order of sums fixed by the sizes. Slow: for f64, for odd sizes and for checking.
  */
 #include "cuda/attention.h"
 #include "cuda/launch.h"
+#include "cuda/limits.h"
 
 #include <math.h>
 
@@ -53,7 +54,13 @@ template <typename A, bool MAX> static __device__ A over_block(A v, A *part)
     return r;
 }
 
-/* blocks: (query, head, batch) in x */
+/* Dim e of this thread. */
+static __device__ __forceinline__ int64_t dim_of(int e)
+{
+    return (int64_t)blockIdx.y * MAX_D + threadIdx.x + e * THREADS;
+}
+
+/* blocks: (query, head, batch) in x, parts of the dims in y */
 template <typename T, typename L>
 static __global__ void forward(sizes s, const T *q, const T *k, const T *v, T *o, L *lse)
 {
@@ -74,7 +81,7 @@ static __global__ void forward(sizes s, const T *q, const T *k, const T *v, T *o
         total = total * fade + over_block<acc, false>(p[threadIdx.x], part);
         int64_t end = seen - j0 < THREADS ? seen - j0 : THREADS;
         for (int e = 0; e < PER; e++) {
-            int64_t c = threadIdx.x + e * THREADS;
+            int64_t c = dim_of(e);
             if (c >= s.d) break;
             acc sum = out[e] * fade;
             for (int64_t t = 0; t < end; t++)
@@ -85,10 +92,10 @@ static __global__ void forward(sizes s, const T *q, const T *k, const T *v, T *o
         __syncthreads();
     }
     for (int e = 0; e < PER; e++) {
-        int64_t c = threadIdx.x + e * THREADS;
+        int64_t c = dim_of(e);
         if (c < s.d) o[row(s, b, i, h, s.n) + c] = pl_elem<T>::put(out[e] / total);
     }
-    if (threadIdx.x == 0) lse[(b * s.heads + h) * s.n + i] = (L)(top + log(total));
+    if (threadIdx.x == 0 && blockIdx.y == 0) lse[(b * s.heads + h) * s.n + i] = (L)(top + log(total));
 }
 
 template <typename T, typename L>
@@ -110,7 +117,7 @@ static __global__ void to_query(sizes s, const T *q, const T *k, const T *v, con
         }
         __syncthreads();
         for (int e = 0; e < PER; e++) {
-            int64_t c = threadIdx.x + e * THREADS;
+            int64_t c = dim_of(e);
             if (c >= s.d) break;
             for (int64_t t = 0; t < end; t++)
                 out[e] += ds[t] * pl_elem<T>::get(k[row(s, b, j0 + t, h, s.m) + c]);
@@ -118,7 +125,7 @@ static __global__ void to_query(sizes s, const T *q, const T *k, const T *v, con
         __syncthreads();
     }
     for (int e = 0; e < PER; e++) {
-        int64_t c = threadIdx.x + e * THREADS;
+        int64_t c = dim_of(e);
         if (c < s.d) dq[qi + c] = pl_elem<T>::put(out[e]);
     }
 }
@@ -142,7 +149,7 @@ static __global__ void to_key(sizes s, const T *q, const T *k, const T *v, const
         }
         __syncthreads();
         for (int e = 0; e < PER; e++) {
-            int64_t c = threadIdx.x + e * THREADS;
+            int64_t c = dim_of(e);
             if (c >= s.d) break;
             for (int64_t t = 0; t < end; t++) {
                 int64_t qi = row(s, b, i0 + t, h, s.n) + c;
@@ -153,7 +160,7 @@ static __global__ void to_key(sizes s, const T *q, const T *k, const T *v, const
         __syncthreads();
     }
     for (int e = 0; e < PER; e++) {
-        int64_t c = threadIdx.x + e * THREADS;
+        int64_t c = dim_of(e);
         if (c >= s.d) break;
         dk[kj + c] = pl_elem<T>::put(to_k[e]);
         dv[kj + c] = pl_elem<T>::put(to_v[e]);
@@ -192,11 +199,16 @@ static __global__ void deltas(sizes s, int64_t rows, const T *o, const T *d_o, c
 }
 
 /* ---- launches ------------------------------------------------------------------------------- */
+static dim3 grid_of(const pl_attend *a, int64_t tokens)
+{
+    return dim3((unsigned)(a->batch * a->heads * tokens), (unsigned)pl_ceil_div(a->d, MAX_D));
+}
+
 /* f64 operands keep lse and delta in f64, all others in f32: the type of their sums. */
 template <typename T> static void launch_forward(const pl_attend *a)
 {
     typedef typename pl_elem<T>::acc L;
-    unsigned blocks = (unsigned)(a->batch * a->heads * a->n);
+    dim3 blocks = grid_of(a, a->n);
     PL_LAUNCH((forward<T, L>), blocks, THREADS, 0,
             sizes_of(a), (const T *)a->q, (const T *)a->k, (const T *)a->v, (T *)a->out[0],
         (L *)a->out[1]);
@@ -216,8 +228,7 @@ template <typename T> static void launch_delta(const pl_attend *a)
 template <typename T> static void launch_backward(const pl_attend *a)
 {
     typedef typename pl_elem<T>::acc L;
-    unsigned queries = (unsigned)(a->batch * a->heads * a->n);
-    unsigned keys = (unsigned)(a->batch * a->heads * a->m);
+    dim3 queries = grid_of(a, a->n), keys = grid_of(a, a->m);
     const T *q = (const T *)a->q, *k = (const T *)a->k, *v = (const T *)a->v;
     const T *d_o = (const T *)a->d_o;
     const L *lse = (const L *)pl_attend_lse(a), *delta = (const L *)a->work;
@@ -232,8 +243,8 @@ template <typename T> static void launch_backward(const pl_attend *a)
 static pl_status check(const pl_attend *a)
 {
     int64_t most = a->n > a->m ? a->n : a->m;
-    PL_FAIL_IF(a->d > MAX_D, PL_ERR_UNSUPPORTED, "attention heads of %lld; at most %d",
-               (long long)a->d, (int)MAX_D);
+    PL_FAIL_IF(a->d / MAX_D >= pl_grid_side(), PL_ERR_UNSUPPORTED, "attention heads of %lld",
+               (long long)a->d);
     PL_FAIL_IF(a->batch * a->heads * most > INT32_MAX, PL_ERR_UNSUPPORTED,
                "attention over %lld rows", (long long)(a->batch * a->heads * most));
     return PL_OK;

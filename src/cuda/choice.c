@@ -34,12 +34,15 @@ static bool path_of(char *path, size_t cap)
     return n > 0 && (size_t)n < cap;
 }
 
-/* What the file has beyond what is known. */
+/* What the file has beyond what is known, in whole lines: a disk that was full or a process that was killed leaves a
+ * part of one, which is nobody's choice. */
 static void read_more(int fd)
 {
     char part[4096];
     ssize_t n;
     while (known < MAX_FILE && (n = pread(fd, part, sizeof part, known)) > 0) {
+        while (n > 0 && part[n - 1] != '\n') n--;
+        if (n == 0) return;
         pl_str_addn(&table, part, (size_t)n);
         known += n;
     }
@@ -90,7 +93,8 @@ static void share(const char *key, const char *value)
     if (fd >= 0) {
         flock(fd, LOCK_EX);
         read_more(fd);
-        if (!find(key) && known < MAX_FILE && write(fd, line, (size_t)n) == n) read_more(fd);
+        bool room = !find(key) && known < MAX_FILE && ftruncate(fd, known) == 0; /* the part of a line goes */
+        if (room && write(fd, line, (size_t)n) == n) read_more(fd);
         close(fd);
     }
     if (!find(key)) pl_str_addf(&table, "%s %s\n", key, value); /* it stays in memory */
@@ -137,8 +141,11 @@ static pl_status record(run_fn *run, void *ctx, cudaGraphExec_t *out)
     PL_CUDA(cudaStreamBeginCapture(pl_cuda_stream(), cudaStreamCaptureModeRelaxed));
     for (int i = 0; i < REPLAYED && rc == PL_OK; i++) rc = run(ctx);
     cudaError_t end = cudaStreamEndCapture(pl_cuda_stream(), &graph);
-    if (rc == PL_OK && end == cudaSuccess) end = cudaGraphInstantiate(out, graph, 0);
-    if (rc == PL_OK && end != cudaSuccess) rc = pl_cuda_failed(end, "cudaGraphInstantiate", __FILE__, __LINE__);
+    if (rc == PL_OK && end != cudaSuccess) rc = pl_cuda_failed(end, "cudaStreamEndCapture", __FILE__, __LINE__);
+    if (rc == PL_OK) {
+        end = cudaGraphInstantiate(out, graph, 0);
+        if (end != cudaSuccess) rc = pl_cuda_failed(end, "cudaGraphInstantiate", __FILE__, __LINE__);
+    }
     if (graph) cudaGraphDestroy(graph);
     if (rc != PL_OK) (void)cudaGetLastError();
     return rc;

@@ -1,19 +1,73 @@
 /* codegen_beside.c - sums of columns beside the rows of a row kernel.
  *
  * PL_CG_LANES warps take one row each at a time: a block has a part of the rows as a sheet's block does,
- * lane after lane in the same order, and keeps its columns' sums in registers meanwhile. Those leave room for few
- * warps, so a lane sends for its next row, into shared memory and, what does not fit there or is one value for the
- * row, into registers, before it computes the one that came.
+ * lane after lane in the same order, and keeps its columns' sums in registers meanwhile, beside what is the same for
+ * all rows. Those leave room for few warps, so a lane sends for the rows to come before it computes the one that came:
+ * for two rows into shared memory, as far as that goes, else for one, and for what does not fit there or is one value
+ * for the row into registers.
  */
 #include "cuda/codegen_row.h"
 
 #include <stdio.h>
 
 enum { EARLY_REGS = 16, SHARED_BYTES = 48 << 10 };
+enum { FIXED_REGS = 124 }; /* of rows, sums and what is the same for all rows, that leave enough for the rest */
 
 static int chunk_bytes(const pl_cg_pass *p, int i)
 {
     return p->vec * (int)pl_dtype_bytes(p->op[p->instr[i].operand].dtype);
+}
+
+/* Registers of what stays for a row and of columns' sums. */
+static int registers(const pl_cg_stages *t)
+{
+    const pl_cg_pass *p = t->p;
+    int elems = p->steps * p->vec, n = 0;
+    for (int i = 0; i < p->n_instr; i++)
+        if (t->kept[i] || pl_cg_row_stays(t, i))
+            n += t->kept[i] ? elems : elems * (int)pl_dtype_bytes(p->instr[i].dtype) / 4;
+    for (int s = 0; s < p->n_sink; s++) n += elems * (p->sink[s].kind == PL_FORM_REDUCE && pl_cg_twin(p, s) == s);
+    return n;
+}
+
+/* What is the same for all rows stays in registers, where there are enough. */
+static void find_fixed(pl_cg_stages *t)
+{
+    const pl_cg_pass *p = t->p;
+    int elems = p->steps * p->vec, n = registers(t);
+    for (int i = 0; i < p->n_instr; i++) {
+        if (!p->used[i] || p->instr[i].code != PL_FORM_LOAD) continue;
+        if (!(t->dep[i] & PL_CG_DEP_J) || t->dep[i] & PL_CG_DEP_O) continue;
+        int regs = elems * (int)pl_dtype_bytes(p->instr[i].dtype) / 4;
+        if (n + regs > FIXED_REGS) continue;
+        t->fixed[i] = true;
+        n += regs;
+    }
+}
+
+static int row_bytes(const pl_cg_pass *p, int i)
+{
+    return PL_CG_LANES * p->steps * p->tx * chunk_bytes(p, i);
+}
+
+/* Places in shared memory: a second one for each operand, as far as it goes. Those with two lie before the others, the
+ * second ones `ring` bytes after the first. */
+static void find_places(pl_cg_stages *t)
+{
+    const pl_cg_pass *p = t->p;
+    int once = 0;
+    for (int i = 0; i < p->n_instr; i++) {
+        if (!t->ahead[i] || t->shared + row_bytes(p, i) > SHARED_BYTES) continue;
+        t->twice[i] = true;
+        t->shared += row_bytes(p, i);
+        t->ahead[i] = 1 + t->ring;
+        t->ring += row_bytes(p, i);
+    }
+    for (int i = 0; i < p->n_instr; i++) {
+        if (!t->ahead[i] || t->twice[i]) continue;
+        t->ahead[i] = 1 + 2 * t->ring + once;
+        once += row_bytes(p, i);
+    }
 }
 
 /* What can come ahead: whole words as far as shared memory goes, the rest as far as registers do. */
@@ -21,49 +75,67 @@ void pl_cg_beside_find(pl_cg_stages *t)
 {
     const pl_cg_pass *p = t->p;
     int room = EARLY_REGS;
-    for (int i = 0; p->columns && i < p->n_instr; i++) {
+    if (!p->columns) return;
+    for (int i = 0; i < p->n_instr; i++) {
         if (p->used[i] && p->instr[i].code == PL_FORM_LOAD && !(t->dep[i] & PL_CG_DEP_J)) t->early[i] = true;
         if (!pl_cg_row_stays(t, i)) continue;
         const pl_cg_operand *o = &p->op[p->instr[i].operand];
-        int chunk = chunk_bytes(p, i), bytes = PL_CG_LANES * p->steps * p->tx * chunk, regs = p->steps * chunk / 4;
+        int chunk = chunk_bytes(p, i), bytes = row_bytes(p, i), regs = p->steps * chunk / 4;
         bool words = pl_cg_access_of(p, o, p->vec) == PL_CG_VECTOR && !o->bits && (chunk == 4 || chunk == 8 || chunk == 16);
         if (!words) continue;
         if (t->shared + bytes <= SHARED_BYTES) {
-            t->ahead[i] = 1 + t->shared;
+            t->ahead[i] = 1;
             t->shared += bytes;
         } else if (regs <= room) {
             t->early[i] = true;
             room -= regs;
         }
     }
+    find_places(t);
+    find_fixed(t);
 }
 
-static bool sends(const pl_cg_stages *t)
+static bool any_early(const pl_cg_stages *t)
 {
-    bool any = t->shared > 0;
+    bool any = false;
     for (int i = 0; i < t->p->n_instr; i++) any |= t->early[i];
     return any;
 }
 
-/* Sends for row r_, if there is one. */
-static void put_send(pl_cg *w, const pl_cg_stages *t)
+/* Sends for those operands of `row`, if there is one, that have two places in shared memory, or for those that have one;
+ * to the place `ring` bytes after the first. */
+static void put_send(pl_cg *w, const pl_cg_stages *t, bool twice, const char *row, const char *ring)
 {
     const pl_cg_pass *p = w->p;
-    char to[24];
-    pl_cg_put(w, "if (r_ < hi_) {\nconst I o_ = lead_ * A_ + r_;\n");
+    if (!(twice ? t->ring : t->shared - 2 * t->ring)) return;
+    pl_cg_put(w, "if (%s < hi_) {\nconst I o_ = lead_ * A_ + %s;\n", row, row);
     pl_cg_row_bases(w);
     pl_cg_row_chunks(w, true);
     for (int i = 0; i < p->n_instr; i++) {
         int k = p->instr[i].operand, chunk = chunk_bytes(p, i);
+        if (!t->ahead[i] || t->twice[i] != twice) continue;
+        pl_cg_put(w, "p_send<%d>(sm_ + %s + %d + ((lane_ * STEPS + c) * T + t_) * %d, P%d + (b%d", chunk, ring,
+                  t->ahead[i] - 1, chunk, k, k);
+        pl_cg_offset(w, k, PL_CG_INNER);
+        pl_cg_put(w, "));\n");
+    }
+    pl_cg_put(w, "}\n}\n}\np_sent();\n");
+}
+
+/* What of row r_, if there is one, comes to registers. */
+static void put_early(pl_cg *w, const pl_cg_stages *t)
+{
+    const pl_cg_pass *p = w->p;
+    char to[24];
+    if (!any_early(t)) return;
+    pl_cg_put(w, "if (r_ < hi_) {\nconst I o_ = lead_ * A_ + r_;\n");
+    pl_cg_row_bases(w);
+    pl_cg_row_chunks(w, true);
+    for (int i = 0; i < p->n_instr; i++)
         if (t->early[i] && t->dep[i] & PL_CG_DEP_J) {
             snprintf(to, sizeof to, "n%d[c]", i);
             pl_cg_row_load(w, i, to);
         }
-        if (!t->ahead[i]) continue;
-        pl_cg_put(w, "p_send<%d>(sm_ + %d + ((lane_ * STEPS + c) * T + t_) * %d, P%d + (b%d", chunk, t->ahead[i] - 1, chunk, k, k);
-        pl_cg_offset(w, k, PL_CG_INNER);
-        pl_cg_put(w, "));\n");
-    }
     pl_cg_put(w, "}\n}\n");
     for (int i = 0; i < p->n_instr; i++)
         if (t->early[i] && !(t->dep[i] & PL_CG_DEP_J)) {
@@ -71,6 +143,29 @@ static void put_send(pl_cg *w, const pl_cg_stages *t)
             pl_cg_row_one(w, i, to);
         }
     pl_cg_put(w, "}\n");
+}
+
+/* What is the same for all rows. */
+static void put_fixed(pl_cg *w, const pl_cg_stages *t)
+{
+    const pl_cg_pass *p = w->p;
+    bool any = false;
+    for (int i = 0; i < p->n_instr; i++)
+        if (t->fixed[i]) {
+            pl_cg_row_declare(w, i, "q", "[STEPS]");
+            any = true;
+        }
+    if (!any) return;
+    pl_cg_put(w, "{\nconst I o_ = 0;\n");
+    pl_cg_row_bases(w);
+    pl_cg_row_chunks(w, true);
+    for (int i = 0; i < p->n_instr; i++)
+        if (t->fixed[i]) {
+            char to[24];
+            snprintf(to, sizeof to, "q%d[c]", i);
+            pl_cg_row_load(w, i, to);
+        }
+    pl_cg_put(w, "}\n}\n}\n");
 }
 
 /* Where what is sent for comes to, if that is registers. */
@@ -95,7 +190,7 @@ static void put_take(pl_cg *w, const pl_cg_stages *t)
     declare_early(w, t, "q");
     for (int i = 0; i < p->n_instr; i++)
         if (t->early[i] && !(t->dep[i] & PL_CG_DEP_J)) pl_cg_put(w, "q%d = n%d;\n", i, i);
-    if (t->shared) pl_cg_put(w, "p_came();\n");
+    if (t->shared) pl_cg_put(w, "p_came<%d>();\n", t->ring ? 1 : 0);
     pl_cg_row_chunks(w, true);
     for (int i = 0; i < p->n_instr; i++) {
         const pl_cg_operand *o = &p->op[p->instr[i].operand];
@@ -106,7 +201,8 @@ static void put_take(pl_cg *w, const pl_cg_stages *t)
             pl_cg_put(w, "p_bytes<V>");
         else
             pl_cg_put(w, "p_vec<%s, V>", pl_cg_mem(o->dtype));
-        pl_cg_put(w, " *)(sm_ + %d + ((lane_ * STEPS + c) * T + t_) * %d);\n", t->ahead[i] - 1, chunk_bytes(p, i));
+        pl_cg_put(w, " *)(sm_ + %s + %d + ((lane_ * STEPS + c) * T + t_) * %d);\n", t->twice[i] ? "ring_" : "0", t->ahead[i] - 1,
+                  chunk_bytes(p, i));
     }
     pl_cg_put(w, "}\n}\n");
 }
@@ -131,14 +227,20 @@ void pl_cg_beside_open(pl_cg *w, const pl_cg_stages *t)
               along, parts, part);
     pl_cg_put(w, "const I hi_ = A_ - lo_ < a.s[%d] ? A_ : lo_ + a.s[%d];\n", part, part);
     pl_cg_put(w, "__shared__ __align__(16) unsigned char sm_[%d];\nI r_ = lo_ + 2 * lane_;\n", t->shared > most ? t->shared : most);
+    pl_cg_put(w, "enum { RING = %d };\nint ring_ = 0;\n", t->ring);
     declare_early(w, t, "n");
-    if (sends(t)) put_send(w, t);
-    pl_cg_put(w, "while (r_ < hi_) {\nconst I row_ = lead_ * A_ + r_, o_ = row_;\nconst bool on_ = true;\n"
-                 "r_ += r_ - lo_ & 1 ? 2 * %d - 1 : 1;\n", PL_CG_LANES);
-    if (sends(t)) {
-        put_take(w, t);
-        put_send(w, t);
-    }
+    put_early(w, t);
+    put_send(w, t, false, "r_", "0");
+    put_send(w, t, true, "r_", "0");
+    put_send(w, t, true, "r_ + 1", "RING");
+    put_fixed(w, t);
+    pl_cg_put(w, "while (r_ < hi_) {\nconst I row_ = lead_ * A_ + r_, o_ = row_, after_ = r_ + 2 * %d;\n"
+                 "const bool on_ = true;\nr_ += r_ - lo_ & 1 ? 2 * %d - 1 : 1;\n", PL_CG_LANES, PL_CG_LANES);
+    put_take(w, t);
+    put_early(w, t);
+    put_send(w, t, false, "r_", "0");
+    put_send(w, t, true, "after_", "ring_");
+    pl_cg_put(w, "ring_ = RING - ring_;\n");
     pl_cg_row_bases(w);
 }
 

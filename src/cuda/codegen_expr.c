@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 /* ---- types ------------------------------------------------------------------------------ */
 
@@ -161,35 +162,93 @@ static void put_function(pl_cg *w, const pl_form_instr *x)
     pl_cg_put(w, "))");
 }
 
-/* Whether instruction i rounds to 16 bits; then its element is g<i> beside the value v<i>. */
-static bool rounds(const pl_form_instr *x, const pl_cg_pass *p)
+/* Then its element is g<i> beside the value v<i>: of two at a time, a word of both. */
+bool pl_cg_narrows(const pl_cg_pass *p, int i)
 {
+    const pl_form_instr *x = &p->instr[i];
     if (x->code != PL_FORM_MAP || (x->dtype != PL_F16 && x->dtype != PL_BF16)) return false;
     if (x->fn == PL_SCALAR_CAST) return p->instr[x->arg[0]].dtype != x->dtype;
     return !exact(x->fn);
 }
 
+const char *pl_cg_both(const pl_cg *w)
+{
+    return w->two ? "BOTH " : "";
+}
+
+void pl_cg_value(pl_cg *w, int i)
+{
+    const char *type = pl_cg_reg(w->p->instr[i].dtype);
+    if (w->two)
+        pl_cg_put(w, "%s v%d[2];\nBOTH v%d[h_] = ", type, i, i);
+    else
+        pl_cg_put(w, "const %s v%d = ", type, i);
+    snprintf(w->ref[i], sizeof *w->ref, "v%d%s", i, w->two ? "[h_]" : "");
+}
+
+/* Whether g<i> is a word of the two elements that are being written, of dtype d. */
+static bool is_word(const pl_cg *w, int i, pl_dtype d)
+{
+    char here[24];
+    snprintf(here, sizeof here, "v%d[h_]", i);
+    return w->two && w->p->instr[i].dtype == d && pl_cg_narrows(w->p, i) && strcmp(w->ref[i], here) == 0;
+}
+
+/* The function of words that has the bits of x's floats, rounded; NULL: there is none. */
+static const char *of_words(const pl_cg *w, const pl_form_instr *x)
+{
+    bool half = x->dtype == PL_F16;
+    if (x->n_arg != 2 || !is_word(w, x->arg[0], x->dtype) || !is_word(w, x->arg[1], x->dtype)) return NULL;
+    switch (x->fn) {
+    case PL_SCALAR_ADD: return half ? "p_add_hh" : "p_add_bb";
+    case PL_SCALAR_SUB: return half ? "p_sub_hh" : "p_sub_bb";
+    case PL_SCALAR_MUL: return half ? "p_mul_hh" : "p_mul_bb";
+    default: return NULL;
+    }
+}
+
+static void round_two(pl_cg *w, int i)
+{
+    const pl_form_instr *x = &w->p->instr[i];
+    const char *kind = x->dtype == PL_F16 ? "hh" : "bb", *words = of_words(w, x);
+    if (words) {
+        pl_cg_put(w, "const unsigned g%d = %s(g%d, g%d);\n", i, words, x->arg[0], x->arg[1]);
+    } else {
+        pl_cg_put(w, "float f%d[2];\nBOTH f%d[h_] = ", i, i);
+        put_function(w, x);
+        pl_cg_put(w, ";\nconst unsigned g%d = p_f2%s(f%d[0], f%d[1]);\n", i, kind, i, i);
+    }
+    pl_cg_value(w, i);
+    pl_cg_put(w, "p_%s2f(g%d, h_);\n", kind, i);
+}
+
 void pl_cg_map(pl_cg *w, int i)
 {
     const pl_form_instr *x = &w->p->instr[i];
-    if (rounds(x, w->p)) {
-        const char *kind = x->dtype == PL_F16 ? "h" : "b";
+    bool rounds = pl_cg_narrows(w->p, i);
+    if (rounds && w->two) {
+        round_two(w, i);
+        return;
+    }
+    const char *kind = x->dtype == PL_F16 ? "h" : "b";
+    if (rounds) {
         pl_cg_put(w, "const p_u16 g%d = p_f2%s(", i, kind);
         put_function(w, x);
-        pl_cg_put(w, ");\nconst float v%d = p_%s2f(g%d);\n", i, kind, i);
-    } else {
-        pl_cg_put(w, "const %s v%d = ", pl_cg_reg(x->dtype), i);
-        put_function(w, x);
-        pl_cg_put(w, ";\n");
+        pl_cg_put(w, ");\n");
     }
-    snprintf(w->ref[i], sizeof *w->ref, "v%d", i);
+    pl_cg_value(w, i);
+    if (rounds)
+        pl_cg_put(w, "p_%s2f(g%d)", kind, i);
+    else
+        put_function(w, x);
+    pl_cg_put(w, ";\n");
 }
 
 /* Instruction i as an element in memory. */
 void pl_cg_element(pl_cg *w, pl_dtype mem, int i)
 {
     const pl_form_instr *x = &w->p->instr[i];
-    if (x->dtype == mem && w->ref[i][0] == 'v' && rounds(x, w->p))
+    if (x->dtype == mem && w->ref[i][0] == 'v' && pl_cg_narrows(w->p, i))
         pl_cg_put(w, "g%d", i);
     else
         pl_cg_to(w, mem, x->dtype, w->ref[i]);

@@ -4,7 +4,8 @@
  * result are strewn over the runs that are reduced. Y threads share X results side by side (or X times four, where
  * neighbours are results of other columns, so that every sector is read for all of it): each takes every Y-th partial
  * result in order, then a tree over the Y. X and Y come from how many there are and how they lie. Each reduction has
- * blocks of its own in one kernel.
+ * blocks of its own in one kernel, all as large as the largest: a block does several sets of X times Y threads where
+ * that makes blocks so few that a large card holds all at once.
  */
 #include "cuda/codegen_int.h"
 
@@ -74,9 +75,9 @@ static void put_place(pl_cg *w, const axes *x, const char *at, const char *name)
 typedef struct section {
     int sink, tx, ty, vec, unroll;
     axes keep, fold;
-    int64_t blocks;
+    int64_t sets; /* of tx times ty threads */
     const char *acc, *op;
-    int bytes; /* of shared memory */
+    int bytes; /* of shared memory, of a set */
 } section;
 
 static section section_of(const pl_cg_pass *p, const pl_cg_runs *r, int s)
@@ -93,7 +94,7 @@ static section section_of(const pl_cg_pass *p, const pl_cg_runs *r, int s)
     for (x.ty = 8; each * x.ty < x.fold.total && 2 * x.ty * x.tx <= most;) x.ty *= 2;
     while (x.tx < 32 && x.tx * x.ty < LEAST_THREADS) x.tx *= 2;
     x.unroll = (int)pl_cg_clamp(128 / (x.vec * one), 1, 8);
-    x.blocks = pl_cg_ceil(x.keep.total, x.tx * x.vec);
+    x.sets = pl_cg_ceil(x.keep.total, x.tx * x.vec);
     x.bytes = x.tx * x.ty / 32 * x.tx * x.vec * one;
     return x;
 }
@@ -110,24 +111,41 @@ static void put_walk(pl_cg *w, const section *x)
                  "_Pragma(\"unroll\") for (int j = 0; j < V; j++) t_[j] = %s::op(t_[j], r_[u].x[j]);\n}\n}\n", x->op);
 }
 
-/* Blocks b_ = 0.. of a section. */
+/* Set b_ of a section; set_ is which of the block's that is, thread_ the thread's place in it. */
 static void put_section(pl_cg *w, const section *x)
 {
     const pl_cg_sink *k = &w->p->sink[x->sink];
     int n_keep = pl_cg_size(w, x->keep.total), n_fold = pl_cg_size(w, x->fold.total);
-    pl_cg_put(w, "enum { X = %d, Y = %d, V = %d, U = %d };\nconst I x_ = threadIdx.x %% X, y_ = threadIdx.x / X, "
-                 "k_ = (b_ * X + x_) * V;\n", x->tx, x->ty, x->vec, x->unroll);
-    pl_cg_put(w, "const bool on_ = y_ < Y && k_ < a.s[%d];\nconst I n_ = on_ ? a.s[%d] : 0;\n", n_keep, n_fold);
+    pl_cg_put(w, "const I x_ = thread_ %% X, y_ = thread_ / X, k_ = (b_ * X + x_) * V;\n");
+    pl_cg_put(w, "const bool on_ = set_ < SETS && k_ < a.s[%d];\nconst I n_ = on_ ? a.s[%d] : 0;\n", n_keep, n_fold);
     put_place(w, &x->keep, "on_ ? k_ : 0", "base_");
     pl_cg_put(w, "%s t_[V];\n_Pragma(\"unroll\") for (int j = 0; j < V; j++) t_[j] = %s::none<%s>();\n", x->acc, x->op,
               x->acc);
     pl_cg_put(w, "const %s *const A_ = (const %s *)a.p[%d] + base_;\n", x->acc, x->acc,
               pl_cg_pointer(w, PL_CODE_WORK, 0, k->partial, 16));
     put_walk(w, x);
-    pl_cg_put(w, "const %s v_ = p_across<%s, X, Y>(t_, sm_);\nconst I to_ = b_ * X * V + (I)threadIdx.x;\n"
-                 "if ((int)threadIdx.x < X * V && to_ < a.s[%d]) {\n", x->acc, x->op, n_keep);
+    pl_cg_put(w, "const %s v_ = p_across<%s, X, Y>(t_, sm_ + set_ * %d, thread_);\nconst I to_ = b_ * X * V + thread_;\n"
+                 "if (set_ < SETS && thread_ < X * V && to_ < a.s[%d]) {\n", x->acc, x->op, x->bytes, n_keep);
     pl_cg_put_result(w, x->sink, "v_", "to_");
     pl_cg_put(w, "}\n");
+}
+
+/* Sets that a block of a section does, if it may do so many. */
+static int sets_of(const section *x, int threads, int most)
+{
+    return (int)pl_cg_clamp(threads / (x->tx * x->ty), 1, most);
+}
+
+/* The fewest sets a block with which a large card, one block a processor, holds all blocks at once; or as many as fit. */
+static int most_sets(const section *x, int n, int threads)
+{
+    int most = 1;
+    for (; most < threads / LEAST_THREADS; most *= 2) {
+        int64_t blocks = 0;
+        for (int i = 0; i < n; i++) blocks += pl_cg_ceil(x[i].sets, sets_of(&x[i], threads, most));
+        if (blocks <= PL_CG_BLOCKS / 8) break;
+    }
+    return most;
 }
 
 pl_status pl_cg_folds(const pl_cg_pass *p, const pl_cg_runs *r, pl_arena *a, pl_code_kernel *out)
@@ -136,24 +154,30 @@ pl_status pl_cg_folds(const pl_cg_pass *p, const pl_cg_runs *r, pl_arena *a, pl_
     section *x = pl_arena_new(a, section, p->n_sink + 1);
     if (!w || !x) return PL_ERR_MEMORY;
     int n = 0, bytes = 0, threads = LEAST_THREADS;
-    int64_t blocks = 0;
+    int64_t first = 0;
     for (int s = 0; s < p->n_sink; s++) {
         if (p->sink[s].kind != PL_FORM_REDUCE) continue;
         x[n] = section_of(p, r, s);
-        if (x[n].bytes > bytes) bytes = x[n].bytes;
         if (x[n].tx * x[n].ty > threads) threads = x[n].tx * x[n].ty;
         n++;
     }
+    int most = most_sets(x, n, threads);
+    for (int i = 0; i < n; i++)
+        if (x[i].bytes * (threads / (x[i].tx * x[i].ty)) > bytes) bytes = x[i].bytes * (threads / (x[i].tx * x[i].ty));
     pl_cg_head(w, threads, 1); /* all registers: what is under way needs them */
     pl_cg_put(w, "__shared__ __align__(16) unsigned char sm_[%d];\n", bytes);
     for (int i = 0; i < n; i++) {
-        pl_cg_put(w, "if ((I)blockIdx.x >= a.s[%d] && (I)blockIdx.x < a.s[%d]) {\n", pl_cg_size(w, blocks),
-                  pl_cg_size(w, blocks + x[i].blocks));
-        pl_cg_put(w, "const I b_ = (I)blockIdx.x - a.s[%d];\n", pl_cg_size(w, blocks));
+        int sets = sets_of(&x[i], threads, most);
+        int64_t next = first + pl_cg_ceil(x[i].sets, sets);
+        int lo = pl_cg_size(w, first), hi = pl_cg_size(w, next);
+        pl_cg_put(w, "if ((I)blockIdx.x >= a.s[%d] && (I)blockIdx.x < a.s[%d]) {\n", lo, hi);
+        pl_cg_put(w, "enum { X = %d, Y = %d, V = %d, U = %d, SETS = %d };\n", x[i].tx, x[i].ty, x[i].vec, x[i].unroll, sets);
+        pl_cg_put(w, "const I set_ = threadIdx.x / (X * Y), thread_ = threadIdx.x %% (X * Y);\n"
+                     "const I b_ = ((I)blockIdx.x - a.s[%d]) * SETS + set_;\n", lo);
         put_section(w, &x[i]);
         pl_cg_put(w, "}\n");
-        blocks += x[i].blocks;
+        first = next;
     }
     pl_cg_put(w, "}\n");
-    return pl_cg_finish(w, (uint32_t)blocks, (uint32_t)threads, 1, out);
+    return pl_cg_finish(w, (uint32_t)first, (uint32_t)threads, 1, out);
 }

@@ -152,6 +152,7 @@ typedef struct pl_cg {
     char (*ref)[40]; /* per instruction: how it is called where text is being written */
     char (*raw)[40]; /* of LOADs that come as bytes (pl_cg_bytes): what was loaded */
     const int *dep;  /* pl_cg_deps, where raw is used */
+    bool two;        /* elements are written two at a time: v<i>[h_] are elements i_ and i_ + 1 (pl_cg_both) */
     /* arguments by kind */
     int32_t n_p;
     struct pl_cg_counts {
@@ -200,6 +201,11 @@ void pl_cg_cast(pl_cg *w, pl_dtype to, pl_dtype from, const char *value);
 void pl_cg_from(pl_cg *w, pl_dtype d, const char *raw);
 void pl_cg_to(pl_cg *w, pl_dtype mem, pl_dtype from, const char *value);
 void pl_cg_result(pl_cg *w, pl_dtype mem, pl_dtype src, const char *value);
+/* The text of `v<i> = `, a declaration, and of what comes before a statement about element j. Sets ref[i]. */
+void pl_cg_value(pl_cg *w, int i);
+const char *pl_cg_both(const pl_cg *w);
+/* Whether instruction i rounds to 16 bits. */
+bool pl_cg_narrows(const pl_cg_pass *p, int i);
 /* Declares v<i> and sets ref[i]; coordinates that a ramp needs are in scope. */
 void pl_cg_map(pl_cg *w, int i);
 void pl_cg_ramp(pl_cg *w, int i);

@@ -367,6 +367,16 @@ static bool too_far(const pl_cg_pass *p)
     return false;
 }
 
+/* Numbers that coordinates are divided by have 32 bits: sizes of all dims but a set's first. */
+static pl_status check_dims(const pl_cg_pass *p)
+{
+    for (int set = 0; set < PL_CG_SETS; set++)
+        for (int d = p->first[set] + 1; d < p->first[set + 1]; d++)
+            PL_FAIL_IF(p->dim[d] > UINT32_MAX, PL_ERR_UNSUPPORTED,
+                       "a group over rows of %lld elements, of which 2^32 - 1 are the most", (long long)p->dim[d]);
+    return PL_OK;
+}
+
 pl_status pl_cg_lay(pl_cg_pass *p, const pl_form *f, pl_arena *a)
 {
     int run[PL_CG_RANK + 1];
@@ -396,6 +406,7 @@ pl_status pl_cg_lay(pl_cg_pass *p, const pl_form *f, pl_arena *a)
     } else {
         lay_sheet_map(p, run, dep);
     }
+    PL_TRY(check_dims(p));
     int64_t blocks = p->shape == PL_CG_ROW ? pl_cg_ceil(p->size[PL_CG_OUTER], p->ty)
                                            : p->tiles * p->parts * p->size[PL_CG_OUTER];
     PL_FAIL_IF(blocks > INT32_MAX, PL_ERR_UNSUPPORTED, "a group of %lld blocks",

@@ -2,7 +2,8 @@
  * types, reductions.
  *
  * A function p_NAME exists for each row of scalar.def and each register type that has it; f16
- * and bf16 live in registers as floats that hold a rounded value. The text uses no headers, so
+ * and bf16 live in registers as floats that hold a rounded value, and, where elements are written
+ * two at a time, beside that as words of two. The text uses no headers, so
  * NVRTC needs none at run time, and compiles as plain C++ too (the simulator), where the few
  * lines of PTX have an equivalent. With --fmad=false nothing is contracted, so a value has the
  * same bits in every group.
@@ -40,7 +41,8 @@ const char pl_cg_prelude[] =
 "    DEV_IN int same(int j, int v) const { return x[j] == v; }\n"
 "};\n"
 
-/* ---- a copy to shared memory that goes on beside, and the wait for all that this thread sent for ---- */
+/* ---- a copy to shared memory that goes on beside; the end of a group of them; the wait for all groups that this
+ * thread sent for but the last N ---- */
 "template <int B> DEV void p_send(unsigned char *to, const void *from)\n"
 "{\n"
 "#if defined(__CUDACC__) && __CUDA_ARCH__ >= 800\n"
@@ -49,10 +51,16 @@ const char pl_cg_prelude[] =
 "    *(p_vec<unsigned, B / 4> *)to = *(const p_vec<unsigned, B / 4> *)from;\n"
 "#endif\n"
 "}\n"
-"DEV void p_came()\n"
+"DEV void p_sent()\n"
 "{\n"
 "#if defined(__CUDACC__) && __CUDA_ARCH__ >= 800\n"
-"    asm volatile(\"cp.async.wait_all;\" ::: \"memory\");\n"
+"    asm volatile(\"cp.async.commit_group;\" ::: \"memory\");\n"
+"#endif\n"
+"}\n"
+"template <int N> DEV void p_came()\n"
+"{\n"
+"#if defined(__CUDACC__) && __CUDA_ARCH__ >= 800\n"
+"    asm volatile(\"cp.async.wait_group %0;\" :: \"n\"(N) : \"memory\");\n"
 "#endif\n"
 "}\n"
 
@@ -141,6 +149,36 @@ const char pl_cg_prelude[] =
 "#endif\n"
 "DEV float p_rh(float f) { return p_h2f(p_f2h(f)); }\n"
 "DEV float p_rb(float f) { return p_b2f(p_f2b(f)); }\n"
+
+/* ---- two of them in a word, the first in its low half; BOTH goes through elements i_ and i_ + 1 of a chunk ---- */
+"#define BOTH _Pragma(\"unroll\") for (int h_ = 0, j = i_; h_ < 2; h_++, j++)\n"
+"#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800\n"
+"DEV unsigned p_f2hh(float x, float y) { unsigned u; asm(\"cvt.rn.f16x2.f32 %0, %1, %2;\" : \"=r\"(u) : \"f\"(y), \"f\"(x)); return u; }\n"
+"DEV unsigned p_f2bb(float x, float y) { unsigned u; asm(\"cvt.rn.bf16x2.f32 %0, %1, %2;\" : \"=r\"(u) : \"f\"(y), \"f\"(x)); return u; }\n"
+"#else\n"
+"DEV unsigned p_f2hh(float x, float y) { return p_f2h(x) | (unsigned)p_f2h(y) << 16; }\n"
+"DEV unsigned p_f2bb(float x, float y) { return p_f2b(x) | (unsigned)p_f2b(y) << 16; }\n"
+"#endif\n"
+"DEV float p_hh2f(unsigned u, int h) { return p_h2f((p_u16)(u >> 16 * h)); }\n"
+"DEV float p_bb2f(unsigned u, int h) { return __uint_as_float(h ? u & 0xffff0000u : u << 16); }\n"
+/* Rounded once, sums and products have the bits of f32's, rounded again: f32 has two digits more than twice as many
+ * (Figueroa 1995), and what is too small to be normal is exact in f32 or comes to nothing both ways. */
+"#define FLOATS(name, kind, op) \\\n"
+"    DEV unsigned p_##name##_##kind(unsigned a, unsigned b) \\\n"
+"    { return p_f2##kind(p_##kind##2f(a, 0) op p_##kind##2f(b, 0), p_##kind##2f(a, 1) op p_##kind##2f(b, 1)); }\n"
+"#define WORDS(name, kind, type) \\\n"
+"    DEV unsigned p_##name##_##kind(unsigned a, unsigned b) \\\n"
+"    { unsigned u; asm(#name \".rn.\" #type \" %0, %1, %2;\" : \"=r\"(u) : \"r\"(a), \"r\"(b)); return u; }\n"
+"#ifdef __CUDACC__\n"
+"WORDS(add, hh, f16x2) WORDS(sub, hh, f16x2) WORDS(mul, hh, f16x2)\n"
+"#else\n"
+"FLOATS(add, hh, +) FLOATS(sub, hh, -) FLOATS(mul, hh, *)\n"
+"#endif\n"
+"#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900\n"
+"WORDS(add, bb, bf16x2) WORDS(sub, bb, bf16x2) WORDS(mul, bb, bf16x2)\n"
+"#else\n"
+"FLOATS(add, bb, +) FLOATS(sub, bb, -) FLOATS(mul, bb, *)\n"
+"#endif\n"
 
 /* ---- scalar functions, floats ---- */
 "#define ONE(name, expr) \\\n"
@@ -383,16 +421,17 @@ const char pl_cg_prelude[] =
 "    return v[0];\n"
 "}\n"
 /* V values of each of Y lanes, X of which stand side by side: lanes of a warp as a tree, then the warps as one.
- * Thread c < X * V gets the result of column c. Threads after the first X * Y come along for the barrier. */
-"template <class F, int X, int Y, int V, class T> DEV T p_across(T (&v)[V], void *shared)\n"
+ * Thread c < X * V of X * Y gets the result of column c. A block may do this for several such sets of threads, each with
+ * shared memory of its own; threads that are in none come along for the barrier. */
+"template <class F, int X, int Y, int V, class T> DEV T p_across(T (&v)[V], void *shared, int thread)\n"
 "{\n"
 "    T *s = (T *)shared;\n"
-"    const int thread = threadIdx.x, x = thread % 32;\n"
+"    const int x = thread % 32;\n"
 "#pragma unroll\n"
 "    for (int d = 16; d >= X; d /= 2)\n"
 "#pragma unroll\n"
 "        for (int j = 0; j < V; j++) v[j] = F::op(v[j], p_down(0xffffffffu, v[j], d));\n"
-"    if (thread < X * Y && x < X)\n"
+"    if (x < X)\n"
 "#pragma unroll\n"
 "        for (int j = 0; j < V; j++) s[(thread / 32 * X + x) * V + j] = v[j];\n"
 "    __syncthreads();\n"

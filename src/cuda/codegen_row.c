@@ -288,7 +288,26 @@ static void put_uniform(pl_cg *w, const pl_cg_stages *t, int stage)
     }
 }
 
-/* The values of one element that a stage wants. */
+/* Whether a stage computes with values that it has rounded to 16 bits. One by one, each is packed, and unpacked, with
+ * whatever is at hand, which makes one element wait for the other; so elements are then written two at a time. */
+static bool rounds_on_the_way(const pl_cg_stages *t, int stage)
+{
+    const pl_cg_pass *p = t->p;
+    const bool *need = t->need + (size_t)stage * (size_t)p->n_instr;
+    if (p->vec % 2 || pl_cg_inner_ramps(p)) return false;
+    for (int i = 0; i < p->n_instr; i++) {
+        int first = 0;
+        if (!need[i] || !pl_cg_narrows(p, i)) continue;
+        wanted(t, i, &first);
+        if (t->kept[i] && first < stage) continue;
+        for (int u = i + 1; u < p->n_instr; u++)
+            for (int k = 0; need[u] && k < p->instr[u].n_arg; k++)
+                if (p->instr[u].arg[k] == i) return true;
+    }
+    return false;
+}
+
+/* The values of one element, or of two, that a stage wants. */
 static void put_elements(pl_cg *w, const pl_cg_stages *t, int stage)
 {
     const pl_cg_pass *p = w->p;
@@ -304,23 +323,22 @@ static void put_elements(pl_cg *w, const pl_cg_stages *t, int stage)
         }
         if (x->code == PL_FORM_LOAD) {
             char raw[32];
-            const char *tail = held(t, i) ? "[c]" : "";
+            const char *tail = held(t, i) || t->fixed[i] ? "[c]" : "";
             if (pl_cg_word(p, i))
                 snprintf(raw, sizeof raw, "(q%d%s >> j & 1)", i, tail);
             else if (pl_cg_bytes(p, &p->op[x->operand]))
                 snprintf(raw, sizeof raw, "q%d%s.at(j)", i, tail);
             else
                 snprintf(raw, sizeof raw, "q%d%s%s", i, tail, one_a_chunk(p, i) ? "" : ".x[j]");
-            pl_cg_put(w, "const %s v%d = ", pl_cg_reg(x->dtype), i);
+            pl_cg_value(w, i);
             pl_cg_from(w, x->dtype, raw);
             pl_cg_put(w, ";\n");
-            snprintf(w->ref[i], sizeof *w->ref, "v%d", i);
         } else if (x->code == PL_FORM_RAMP) {
             pl_cg_ramp(w, i);
         } else {
             pl_cg_map(w, i);
         }
-        if (t->kept[i]) pl_cg_put(w, "k%d[c][j] = v%d;\n", i, i);
+        if (t->kept[i]) pl_cg_put(w, "%sk%d[c][j] = %s;\n", pl_cg_both(w), i, w->ref[i]);
     }
 }
 
@@ -329,7 +347,7 @@ static void put_fresh_loads(pl_cg *w, const pl_cg_stages *t, int stage)
     const pl_cg_pass *p = w->p;
     const bool *need = t->need + (size_t)stage * (size_t)p->n_instr;
     for (int i = 0; i < p->n_instr; i++)
-        if (need[i] && p->instr[i].code == PL_FORM_LOAD && !held(t, i)) {
+        if (need[i] && p->instr[i].code == PL_FORM_LOAD && !held(t, i) && !t->fixed[i]) {
             char to[24];
             snprintf(to, sizeof to, "q%d", i);
             pl_cg_row_declare(w, i, "q", "");
@@ -362,13 +380,11 @@ static void put_sum_take(pl_cg *w, int i, bool var)
     const char *v = w->ref[x->arg[0]];
     pl_dtype d = w->p->instr[x->arg[0]].dtype;
     if (var) {
-        pl_cg_put(w, "{ const %s d_ = %s - mean%d; va%d[j] += d_ * d_; }\n", pl_cg_reg(d), v, i,
-                  i);
+        pl_cg_put(w, "%s{ const %s d_ = %s - mean%d; va%d[j] += d_ * d_; }\n", pl_cg_both(w), pl_cg_reg(d), v, i, i);
         return;
     }
     pl_reduce_fn fn = x->reduce == PL_REDUCE_MOMENTS ? PL_REDUCE_SUM : x->reduce;
-    pl_cg_put(w, "ac%d[j] = %s::op(ac%d[j], (%s)%s);\n", i, pl_cg_fold(fn), i,
-              pl_cg_acc(d, fn), v);
+    pl_cg_put(w, "%sac%d[j] = %s::op(ac%d[j], (%s)%s);\n", pl_cg_both(w), i, pl_cg_fold(fn), i, pl_cg_acc(d, fn), v);
 }
 
 /* What sum i of a stage (or its variance) adds up in, and the number that its parts are told apart by. */
@@ -435,6 +451,21 @@ static void put_sums_end(pl_cg *w, const pl_cg_stages *t, int stage)
         if (sums_in(t, i, stage, &var)) put_sum_end(w, i, var);
 }
 
+/* Whether what the last stage stores in sink s is there in words of two elements. */
+static bool in_words(const pl_cg *w, const pl_cg_stages *t, int s)
+{
+    const pl_cg_sink *k = &w->p->sink[s];
+    return w->two && w->p->instr[k->src].dtype == k->dtype && pl_cg_narrows(w->p, k->src) && t->dep[k->src] & PL_CG_DEP_J &&
+           !t->kept[k->src];
+}
+
+/* The type of a chunk of what sink s stores. */
+static void put_chunk(pl_cg *w, const pl_cg_stages *t, int s)
+{
+    bool words = in_words(w, t, s);
+    pl_cg_put(w, "p_vec<%s, V%s>", words ? "unsigned" : pl_cg_mem(w->p->sink[s].dtype), words ? " / 2" : "");
+}
+
 static void put_stage(pl_cg *w, const pl_cg_stages *t, int stage)
 {
     const pl_cg_pass *p = w->p;
@@ -447,12 +478,15 @@ static void put_stage(pl_cg *w, const pl_cg_stages *t, int stage)
         }
     for (int s = 0; s < p->n_sink; s++) any |= last && p->sink[s].kind != PL_FORM_ROWS;
     if (!any) return;
+    w->two = rounds_on_the_way(t, stage);
     pl_cg_row_chunks(w, p->steps > 0);
     put_fresh_loads(w, t, stage);
     for (int s = 0; last && s < p->n_sink; s++)
-        if (p->sink[s].kind == PL_FORM_STORE)
-            pl_cg_put(w, "p_vec<%s, V> w%d;\n", pl_cg_mem(p->sink[s].dtype), s);
-    pl_cg_put(w, "_Pragma(\"unroll\") for (int j = 0; j < V; j++) {\n");
+        if (p->sink[s].kind == PL_FORM_STORE) {
+            put_chunk(w, t, s);
+            pl_cg_put(w, " w%d;\n", s);
+        }
+    pl_cg_put(w, "_Pragma(\"unroll\") for (int %s) {\n", w->two ? "i_ = 0; i_ < V; i_ += 2" : "j = 0; j < V; j++");
     if (pl_cg_inner_ramps(p))
         pl_cg_coords(w, PL_CG_INNER, 0, pl_cg_rank(p, PL_CG_INNER), "e_ + j", "x");
     put_elements(w, t, stage);
@@ -461,19 +495,26 @@ static void put_stage(pl_cg *w, const pl_cg_stages *t, int stage)
     for (int s = 0; last && s < p->n_sink; s++) {
         const pl_cg_sink *k = &p->sink[s];
         if (k->kind == PL_FORM_REDUCE && pl_cg_twin(p, s) == s)
-            pl_cg_put(w, "cs%d[c][j] = %s::op(cs%d[c][j], (%s)%s);\n", s, pl_cg_fold(k->reduce), s,
+            pl_cg_put(w, "%scs%d[c][j] = %s::op(cs%d[c][j], (%s)%s);\n", pl_cg_both(w), s, pl_cg_fold(k->reduce), s,
                       pl_cg_acc(p->instr[k->src].dtype, k->reduce), w->ref[k->src]);
         if (k->kind != PL_FORM_STORE) continue;
-        pl_cg_put(w, "w%d.x[j] = ", s);
+        if (in_words(w, t, s)) {
+            pl_cg_put(w, "w%d.x[i_ / 2] = g%d;\n", s, k->src);
+            continue;
+        }
+        pl_cg_put(w, "%sw%d.x[j] = ", pl_cg_both(w), s);
         pl_cg_element(w, k->dtype, k->src);
         pl_cg_put(w, ";\n");
     }
     pl_cg_put(w, "}\n");
     for (int s = 0; last && s < p->n_sink; s++)
-        if (p->sink[s].kind == PL_FORM_STORE)
-            pl_cg_put(w, "if (on_) *(p_vec<%s, V> *)(W%d + (row_ * N_ + e_)) = w%d;\n",
-                      pl_cg_mem(p->sink[s].dtype), s, s);
+        if (p->sink[s].kind == PL_FORM_STORE) {
+            pl_cg_put(w, "if (on_) *(");
+            put_chunk(w, t, s);
+            pl_cg_put(w, " *)(W%d + (row_ * N_ + e_)) = w%d;\n", s, s);
+        }
     pl_cg_put(w, "}\n}\n");
+    w->two = false;
     put_sums_end(w, t, stage);
 }
 
@@ -508,24 +549,11 @@ void pl_cg_row_bases(pl_cg *w)
     }
 }
 
-/* Registers of what pl_cg_row_stays for a row and of columns' sums. */
-static int registers(const pl_cg_stages *t)
+static void put_head(pl_cg *w)
 {
-    const pl_cg_pass *p = t->p;
-    int elems = p->steps * p->vec, n = 0;
-    for (int i = 0; i < p->n_instr; i++)
-        if (t->kept[i] || pl_cg_row_stays(t, i))
-            n += t->kept[i] ? elems : elems * (int)pl_dtype_bytes(p->instr[i].dtype) / 4;
-    for (int s = 0; s < p->n_sink; s++) n += elems * (p->sink[s].kind == PL_FORM_REDUCE && pl_cg_twin(p, s) == s);
-    return n;
-}
-
-static void put_head(pl_cg *w, const pl_cg_stages *t)
-{
-    enum { TWO_BLOCKS = 100, MUCH = 32 << 10 }; /* registers; bytes under way with which one block will do */
     const pl_cg_pass *p = w->p;
     int rows = pl_cg_size(w, p->size[PL_CG_OUTER]), n = pl_cg_size(w, p->size[PL_CG_INNER]);
-    pl_cg_head(w, p->tx * p->ty, p->columns && t->shared < MUCH && registers(t) <= TWO_BLOCKS ? 2 : 0);
+    pl_cg_head(w, p->tx * p->ty, 0);
     pl_cg_put(w, "enum { V = %d, T = %d, STEPS = %d };\n", p->vec, p->tx,
               p->steps ? p->steps : 1);
     pl_cg_put(w, "const I N_ = a.s[%d], t_ = threadIdx.x %% T;\nconst float inv_ = a.f[%d];\n", n,
@@ -552,7 +580,9 @@ pl_status pl_cg_row(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
     t.kept = pl_arena_new(a, bool, n);
     t.ahead = pl_arena_new(a, int, n);
     t.early = pl_arena_new(a, bool, n);
-    if (!w || !dep || !t.phase || !t.need || !t.kept || !t.ahead || !t.early) return PL_ERR_MEMORY;
+    t.fixed = pl_arena_new(a, bool, n);
+    t.twice = pl_arena_new(a, bool, n);
+    if (!w || !dep || !t.phase || !t.need || !t.kept || !t.ahead || !t.early || !t.fixed || !t.twice) return PL_ERR_MEMORY;
     pl_cg_deps(p, p->vec, dep);
     for (int i = 0; i < p->n_instr; i++) /* what varies in a row is an element's */
         if (dep[i] & PL_CG_DEP_I) dep[i] |= PL_CG_DEP_J;
@@ -561,7 +591,7 @@ pl_status pl_cg_row(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
                t.n);
     find_kept(&t);
     pl_cg_beside_find(&t);
-    put_head(w, &t);
+    put_head(w);
     if (p->columns) pl_cg_beside_open(w, &t);
     put_held(w, &t);
     for (int i = 0; i < p->n_instr; i++)

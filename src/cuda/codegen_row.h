@@ -12,8 +12,11 @@ typedef struct pl_cg_stages {
     bool *kept;     /* per instruction: in registers from its first stage on */
     bool raw;       /* chunks stay in registers */
     int *ahead;     /* per LOAD: 1 + where in shared memory its next row comes to; 0: it is read when it is wanted */
-    int shared;     /* bytes of that */
+    bool *twice;    /* per LOAD: there is a second place, for the row after that */
+    int shared;     /* bytes of all places */
+    int ring;       /* from a first place to the second */
     bool *early;    /* per LOAD: its next row comes to registers */
+    bool *fixed;    /* per LOAD: it is the same for all rows and stays in registers */
     int n;
 } pl_cg_stages;
 

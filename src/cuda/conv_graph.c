@@ -46,7 +46,10 @@ pl_status pl_dnn_set_desc(pl_dnn_desc d, cudnnBackendAttributeName_t name, pl_dn
 pl_status pl_dnn_finish(pl_dnn_desc d, const char *what)
 {
     cudnnStatus_t rc = cudnnBackendFinalize(d);
-    return rc == CUDNN_STATUS_SUCCESS ? PL_OK : pl_cuda_dnn_failed(rc, what, __FILE__, __LINE__);
+    if (rc == CUDNN_STATUS_SUCCESS) return PL_OK;
+    char text[96];
+    snprintf(text, sizeof text, "cudnnBackendFinalize of %s", what);
+    return pl_cuda_dnn_failed(rc, text, __FILE__, __LINE__);
 }
 
 static cudnnDataType_t type_of(int32_t dtype)

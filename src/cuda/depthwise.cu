@@ -10,6 +10,7 @@
  */
 #include "cuda/conv.h"
 #include "cuda/launch.h"
+#include "cuda/limits.h"
 
 static constexpr int THREADS = 256, SHARED_FLOATS = 10240, BLOCKS_WANTED = 2048;
 static constexpr int MAX_SLICES = 256, RUN = 4;
@@ -180,6 +181,21 @@ static int div_up(int64_t a, int64_t b)
     return (int)((a + b - 1) / b);
 }
 
+/* Channels that an access takes. */
+static int pack_of(const pl_conv_shape *c)
+{
+    int v = (int)(16 / pl_dtype_bytes((pl_dtype)c->dtype));
+    return c->ic % v == 0 ? v : 1;
+}
+
+/* Packs that lie side by side in a block; each takes `floats` of shared memory. */
+static int lanes_of(int packs, int floats)
+{
+    int wide = 32;
+    while (wide > 1 && (wide / 2 >= packs || floats * wide > SHARED_FLOATS)) wide /= 2;
+    return wide;
+}
+
 static bool shape_of(const pl_depthwise *d, work_shape *s)
 {
     const pl_conv_shape *c = &d->conv;
@@ -207,10 +223,13 @@ static bool shape_of(const pl_depthwise *d, work_shape *s)
     s->slices = (int)(want > most ? most : want);
     if (s->slices > MAX_SLICES) s->slices = MAX_SLICES;
     if (s->slices < 1) s->slices = 1;
-    int64_t filters = (int64_t)s->taps * (d->step_n ? s->n : 1);
-    return c->n < INT32_MAX && c->ic < INT32_MAX / 16 && pl_conv_pixels(c->in) < INT32_MAX &&
-           pl_conv_pixels(c->out) < INT32_MAX && s->taps <= SHARED_FLOATS / 8 &&
-           (c->kind != PL_CONV_DW || filters < 65536) && c->dtype != PL_F64;
+    int64_t side = pl_grid_side(), rows = (int64_t)(s->taps / s->kernel[2]) * (d->step_n ? s->n : 1);
+    if (c->ic >= INT32_MAX / 16 || s->taps > SHARED_FLOATS / 8) return false;
+    int v = pack_of(c), packs = div_up(c->ic, v);
+    /* Chunks of channels are counted along y, samples and rows of taps along z. */
+    return c->n < INT32_MAX && div_up(packs, lanes_of(packs, s->taps * v)) <= side &&
+           pl_conv_pixels(c->in) < INT32_MAX && pl_conv_pixels(c->out) < INT32_MAX &&
+           (c->kind != PL_CONV_DW || rows <= side) && c->dtype != PL_F64;
 }
 
 extern "C" size_t pl_depthwise_work(const pl_depthwise *d)
@@ -225,11 +244,10 @@ template <typename T, int V, bool BACK>
 static void launch_gather(const work_shape &s, const void *from, const void *w, const void *bias,
                           void *to)
 {
-    int packs = div_up(s.channels, V), wide = 32;
-    while (wide > 1 && (wide / 2 >= packs || s.taps * wide * V > SHARED_FLOATS)) wide /= 2;
+    int packs = div_up(s.channels, V), wide = lanes_of(packs, s.taps * V), side = (int)pl_grid_side();
     dim3 block(wide, THREADS / wide);
     int pixels = BACK ? s.px : s.py, each = (int)block.y * 4;
-    dim3 grid(div_up(pixels, each), div_up(packs, wide), s.n < 65535 ? s.n : 65535);
+    dim3 grid(div_up(pixels, each), div_up(packs, wide), s.n < side ? s.n : side);
     PL_LAUNCH((gather<T, V, BACK>), grid, block, sizeof(float) * s.taps * wide * V,
             s, (const T *)from, (const T *)w, (const T *)bias, (T *)to, each);
 }
@@ -237,8 +255,7 @@ static void launch_gather(const work_shape &s, const void *from, const void *w, 
 template <typename T, int V>
 static void launch_sums(const work_shape &s, const void *x, const void *dy, void *dw, void *work)
 {
-    int packs = div_up(s.channels, V), wide = 32, samples = s.step_n ? s.n : 1;
-    while (wide > 1 && wide / 2 >= packs) wide /= 2;
+    int packs = div_up(s.channels, V), wide = lanes_of(packs, 0), samples = s.step_n ? s.n : 1;
     dim3 block(wide, THREADS / wide), grid(s.slices, div_up(packs, wide), samples * (s.taps / s.kernel[2]));
     PL_LAUNCH((slice_sums<T, V>), grid, block, 0,
             s, (const T *)x, (const T *)dy,

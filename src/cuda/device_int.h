@@ -53,7 +53,7 @@ void pl_cuda_tape_free(void *tape);
 pl_status pl_cuda_tape_send(void *tape, int turn) PL_MUST_USE;
 pl_status pl_cuda_tape_run(void *tape, int turn, bool sent) PL_MUST_USE;
 pl_status pl_cuda_tape_turn(void *tape, int turn) PL_MUST_USE;
-pl_status pl_cuda_tape_wait(void *tape) PL_MUST_USE;
-double pl_cuda_tape_ms(void *tape);
+pl_status pl_cuda_tape_wait(void *tape, int turn) PL_MUST_USE;
+double pl_cuda_tape_ms(void *tape, int turn);
 
 #endif

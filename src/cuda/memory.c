@@ -12,17 +12,17 @@
 #include <pthread.h>
 #include <string.h>
 
-/* The driver's calls, looked up once in a process. */
+/* The driver's calls, looked up once in a process, by the names that errors tell. */
 static struct {
-    CUresult (*granularity)(size_t *, const CUmemAllocationProp *, CUmemAllocationGranularity_flags);
-    CUresult (*reserve)(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
-    CUresult (*create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
+    CUresult (*cuMemGetAllocationGranularity)(size_t *, const CUmemAllocationProp *, CUmemAllocationGranularity_flags);
+    CUresult (*cuMemAddressReserve)(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
+    CUresult (*cuMemCreate)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
                        unsigned long long);
-    CUresult (*map)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long);
-    CUresult (*access)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
-    CUresult (*unmap)(CUdeviceptr, size_t);
-    CUresult (*release)(CUmemGenericAllocationHandle);
-    CUresult (*unreserve)(CUdeviceptr, size_t);
+    CUresult (*cuMemMap)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long);
+    CUresult (*cuMemSetAccess)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
+    CUresult (*cuMemUnmap)(CUdeviceptr, size_t);
+    CUresult (*cuMemRelease)(CUmemGenericAllocationHandle);
+    CUresult (*cuMemAddressFree)(CUdeviceptr, size_t);
     size_t grain, span;
 } vm;
 static pthread_mutex_t vm_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -47,14 +47,14 @@ static pl_status look_up(void)
     struct {
         const char *name;
         void *to;
-    } want[] = {{"cuMemGetAllocationGranularity", &vm.granularity},
-                {"cuMemAddressReserve", &vm.reserve},
-                {"cuMemCreate", &vm.create},
-                {"cuMemMap", &vm.map},
-                {"cuMemSetAccess", &vm.access},
-                {"cuMemUnmap", &vm.unmap},
-                {"cuMemRelease", &vm.release},
-                {"cuMemAddressFree", &vm.unreserve}};
+    } want[] = {{"cuMemGetAllocationGranularity", &vm.cuMemGetAllocationGranularity},
+                {"cuMemAddressReserve", &vm.cuMemAddressReserve},
+                {"cuMemCreate", &vm.cuMemCreate},
+                {"cuMemMap", &vm.cuMemMap},
+                {"cuMemSetAccess", &vm.cuMemSetAccess},
+                {"cuMemUnmap", &vm.cuMemUnmap},
+                {"cuMemRelease", &vm.cuMemRelease},
+                {"cuMemAddressFree", &vm.cuMemAddressFree}};
     if (vm.grain) return PL_OK;
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         void *entry;
@@ -63,7 +63,7 @@ static pl_status look_up(void)
     }
     CUmemAllocationProp p = on_card();
     size_t grain = 0;
-    PL_CU(vm.granularity(&grain, &p, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+    PL_CU(vm.cuMemGetAllocationGranularity(&grain, &p, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
     vm.grain = grain;
     vm.span = rounded(pl_cuda_card_get()->total_bytes);
     return PL_OK;
@@ -75,14 +75,14 @@ static pl_status back(CUdeviceptr at, size_t bytes)
     CUmemAllocationProp p = on_card();
     CUmemAccessDesc access = {p.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     CUmemGenericAllocationHandle h;
-    PL_CU(vm.create(&h, bytes, &p, 0));
-    CUresult rc = vm.map(at, bytes, 0, h, 0);
-    vm.release(h); /* the mapping keeps it */
-    PL_CU(rc);
-    rc = vm.access(at, bytes, &access, 1);
-    if (rc != CUDA_SUCCESS) vm.unmap(at, bytes);
-    PL_CU(rc);
-    return PL_OK;
+    PL_CU(vm.cuMemCreate(&h, bytes, &p, 0));
+    CUresult rc = vm.cuMemMap(at, bytes, 0, h, 0);
+    vm.cuMemRelease(h); /* the mapping keeps it */
+    if (rc != CUDA_SUCCESS) return pl_cuda_driver_failed(rc, "cuMemMap", __FILE__, __LINE__);
+    rc = vm.cuMemSetAccess(at, bytes, &access, 1);
+    if (rc == CUDA_SUCCESS) return PL_OK;
+    vm.cuMemUnmap(at, bytes);
+    return pl_cuda_driver_failed(rc, "cuMemSetAccess", __FILE__, __LINE__);
 }
 
 static pl_status map_block(size_t bytes, void **out)
@@ -90,10 +90,10 @@ static pl_status map_block(size_t bytes, void **out)
     PL_TRY(look_up());
     CUdeviceptr at = 0;
     size_t span = rounded(bytes) > vm.span ? rounded(bytes) : vm.span;
-    PL_CU(vm.reserve(&at, span, 0, 0, 0));
+    PL_CU(vm.cuMemAddressReserve(&at, span, 0, 0, 0));
     pl_status rc = back(at, rounded(bytes));
     if (rc != PL_OK) {
-        vm.unreserve(at, span);
+        vm.cuMemAddressFree(at, span);
         return pl__fail_prefix(rc, "%zu bytes of %s", bytes, pl_cuda_card_get()->name);
     }
     *out = (void *)(uintptr_t)at;
@@ -142,8 +142,8 @@ void pl_cuda_free(void *p, size_t bytes)
     size_t span = rounded(bytes) > vm.span ? rounded(bytes) : vm.span;
     if (!p) return;
     cudaDeviceSynchronize(); /* nothing that runs may lose its memory */
-    vm.unmap(at, rounded(bytes));
-    vm.unreserve(at, span);
+    vm.cuMemUnmap(at, rounded(bytes));
+    vm.cuMemAddressFree(at, span);
 }
 
 pl_status pl_cuda_memory_fill(void *to, int byte, size_t bytes)

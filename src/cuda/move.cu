@@ -12,12 +12,12 @@
  * from.
  */
 #include "cuda/launch.h"
+#include "cuda/limits.h"
 
 #include "base/dtype.h"
 #include "ops/attr.h"
 
 enum { THREADS = 256 };
-static const int64_t MOST = 0x7fffffff; /* items of a launch */
 
 /* ---- boxes ------------------------------------------------------------------------------ */
 /* dim[i] steps of from[i] elements in the source and to[i] in the destination. */
@@ -154,7 +154,9 @@ static void launch_tile(const box *b, int ia, const void *x, void *y)
         t.to[t.rank++] = b->to[i];
         t.n *= (uint32_t)b->dim[i];
     }
-    dim3 grid(t.tiles_a * (uint32_t)pl_ceil_div(t.b, TILE), t.n < 65535u ? t.n : 65535u);
+    pl_counts((int64_t)t.n * t.a * t.b, sizeof t.n);
+    uint32_t side = (uint32_t)pl_grid_side();
+    dim3 grid(t.tiles_a * (uint32_t)pl_ceil_div(t.b, TILE), t.n < side ? t.n : side);
     PL_LAUNCH((copy_tile<T, V, TILE>), grid, dim3(THREADS), 0, static_cast<const T *>(x),
               static_cast<T *>(y), t);
 }
@@ -218,6 +220,7 @@ static void run_box(const box *b, int64_t elem, const void *x, void *y)
         a.to[i] = i == last ? b->to[i] : b->to[i] / wide;
         a.n *= a.dim[i].d;
     }
+    pl_counts(a.n, sizeof a.n);
     PL_UNIT_TYPES(unit, PL_LAUNCH((copy_box<U>), dim3(pl_blocks(a.n, THREADS)), dim3(THREADS), 0,
                                   static_cast<const U *>(x), static_cast<U *>(y), a));
 }
@@ -230,9 +233,9 @@ static void copy(box b, int64_t elem, const char *x, char *y)
     simplify(&b);
     for (int i = 0; i < b.rank; i++) n *= b.dim[i];
     if (n == 0) return;
-    if (n > MOST) {
+    if (n > pl_most_items()) {
         box part = b;
-        int64_t per = MOST / (n / b.dim[0]);
+        int64_t per = pl_most_items() / (n / b.dim[0]);
         if (per < 1) per = 1;
         for (int64_t at = 0; at < b.dim[0]; at += per) {
             part.dim[0] = b.dim[0] - at < per ? b.dim[0] - at : per;
@@ -340,18 +343,19 @@ static pl_status same(const pl_call *c)
 }
 
 /* ---- concat ----------------------------------------------------------------------------- */
-/* Inputs of one launch: rows of `length` units that stand side by side in rows of the output. */
+/* Inputs of one launch: rows of `length` units that stand side by side in rows of the output. N counts the units of
+ * a row. */
 enum { JOINED = 16 };
-struct join_args {
+template <class N> struct join_args {
     const void *from[JOINED];
-    uint32_t begin[JOINED + 1]; /* unit of the output's row where each begins, from `skip` on */
+    N begin[JOINED + 1]; /* unit of the output's row where each begins, from `skip` on */
     int n;
     int64_t items, row, skip; /* row: units of the output's row */
 };
 
-template <class U>
+template <class U, class N>
 static __global__ void __launch_bounds__(THREADS)
-    join_rows(U *y, const join_args j, const pl_long_divisor length)
+    join_rows(U *y, const join_args<N> j, const pl_long_divisor length)
 {
     for (int64_t i = PL_ITEM; i < j.items; i += PL_ITEMS) {
         int64_t at, o = pl_long_divmod(i, length, &at);
@@ -369,54 +373,77 @@ static int64_t run_of(const pl_call *c, int k, int64_t axis, int64_t unit)
     return v.size * v.inner * (int64_t)pl_dtype_bytes(c->in_type[k].dtype) / unit;
 }
 
-static pl_status concat(const pl_call *c)
+/* row: units of `wide` bytes of the output's row. */
+template <class N> static void join(const pl_call *c, int64_t axis, int64_t wide, int64_t row)
 {
-    int64_t axis = static_cast<const pl_concat_attr *>(c->attr)->axis;
-    int64_t outer = pl_along_axis(&c->out_type[0], axis).outer, wide = pl_widest_at(16, c->out[0]);
-    join_args j;
-    if (pl_type_elems(&c->out_type[0]) == 0) return PL_OK;
-    for (int k = 0; k < c->n_in; k++)
-        wide = pl_widest_at(pl_widest(wide, run_of(c, k, axis, 1)), c->in[k]);
-    j.row = j.skip = 0;
-    for (int k = 0; k < c->n_in; k++) j.row += run_of(c, k, axis, wide);
-    PL_FAIL_IF(j.row > MOST, PL_ERR_UNSUPPORTED, "a row of %lld pieces", (long long)j.row);
+    int64_t outer = pl_along_axis(&c->out_type[0], axis).outer;
+    join_args<N> j;
+    pl_counts(row, sizeof(N));
+    j.row = row;
+    j.skip = 0;
     for (int k = 0; k < c->n_in; j.skip += j.begin[j.n]) {
         for (j.n = 0, j.begin[0] = 0; j.n < JOINED && k < c->n_in; k++) {
             j.from[j.n] = c->in[k];
-            j.begin[j.n + 1] = j.begin[j.n] + (uint32_t)run_of(c, k, axis, wide);
+            j.begin[j.n + 1] = j.begin[j.n] + (N)run_of(c, k, axis, wide);
             j.n += run_of(c, k, axis, wide) > 0;
         }
         j.items = outer * j.begin[j.n];
         if (j.items == 0) continue;
-        PL_UNIT_TYPES(wide, PL_LAUNCH((join_rows<U>), dim3(pl_blocks(j.items, THREADS)),
+        PL_UNIT_TYPES(wide, PL_LAUNCH((join_rows<U, N>), dim3(pl_blocks(j.items, THREADS)),
                                       dim3(THREADS), 0, static_cast<U *>(c->out[0]), j,
                                       pl_long_div_by(j.begin[j.n])));
     }
+}
+
+static pl_status concat(const pl_call *c)
+{
+    int64_t axis = static_cast<const pl_concat_attr *>(c->attr)->axis, row = 0;
+    int64_t wide = pl_widest_at(16, c->out[0]);
+    if (pl_type_elems(&c->out_type[0]) == 0) return PL_OK;
+    for (int k = 0; k < c->n_in; k++)
+        wide = pl_widest_at(pl_widest(wide, run_of(c, k, axis, 1)), c->in[k]);
+    for (int k = 0; k < c->n_in; k++) row += run_of(c, k, axis, wide);
+    if (row <= pl_most_items())
+        join<uint32_t>(c, axis, wide, row);
+    else
+        join<int64_t>(c, axis, wide, row);
     PL_CUDA_LAUNCHED("concat");
     return PL_OK;
 }
 
 /* ---- pad -------------------------------------------------------------------------------- */
-/* Every dim of the output: lo units of padding, dim units that are step apart, padding. */
-struct pad_args {
-    int rank;
-    int64_t n;
-    pl_divisor out[PL_MAX_RANK], step[PL_MAX_RANK];
-    uint32_t lo[PL_MAX_RANK], dim[PL_MAX_RANK];
+/* What counts units: 32 bits, or 64 where a row or the first dim has more of them. */
+struct few {
+    typedef uint32_t index;
+    typedef pl_divisor divisor;
+    static pl_divisor by(int64_t d) { return pl_div_by(d); }
+};
+struct many {
+    typedef int64_t index;
+    typedef pl_long_divisor divisor;
+    static pl_long_divisor by(int64_t d) { return pl_long_div_by(d); }
 };
 
-template <class U> static __global__ void pad_units(const U *x, U *y, U value, const pad_args p,
-                                                    int64_t first)
+/* Every dim of the output: lo units of padding, dim units that are step apart, padding. */
+template <class N> struct pad_args {
+    int rank;
+    int64_t n;
+    typename N::divisor out[PL_MAX_RANK], step[PL_MAX_RANK];
+    typename N::index lo[PL_MAX_RANK], dim[PL_MAX_RANK];
+};
+
+template <class U, class N>
+static __global__ void pad_units(const U *x, U *y, U value, const pad_args<N> p, int64_t first)
 {
     for (int64_t i = PL_ITEM; i < p.n; i += PL_ITEMS) {
-        uint32_t rest = (uint32_t)i, at, gap;
+        typename N::index rest = (typename N::index)i, at, gap;
         int64_t from = 0, row = 1;
         bool inside = true;
         for (int k = p.rank - 1; k >= 0; k--) {
             if (k)
                 rest = pl_divmod(rest, p.out[k], &at);
             else
-                at = rest + (uint32_t)first;
+                at = rest + (typename N::index)first;
             inside &= at >= p.lo[k];
             at = pl_divmod(at >= p.lo[k] ? at - p.lo[k] : 0, p.step[k], &gap);
             inside &= gap == 0 && at < p.dim[k];
@@ -461,9 +488,16 @@ static padding padding_of(const pl_call *c)
     return p;
 }
 
-template <class U> static void launch_pad(const pl_call *c, const padding *p, int64_t wide)
+/* Units of the output along dim i. */
+static int64_t padded(const padding *p, int i, int64_t wide)
 {
-    pad_args a;
+    int64_t n = p->dim[i] ? (p->dim[i] - 1) * p->step[i] + 1 : 0;
+    return (p->lo[i] + n + p->hi[i]) / (i == p->rank - 1 ? wide : 1);
+}
+
+template <class U, class N> static void launch_pad(const pl_call *c, const padding *p, int64_t wide)
+{
+    pad_args<N> a;
     U value;
     int64_t elem = (int64_t)pl_dtype_bytes(c->in_type[0].dtype), row = 1;
     for (int64_t i = 0; i < wide; i++)
@@ -472,19 +506,19 @@ template <class U> static void launch_pad(const pl_call *c, const padding *p, in
     a.rank = p->rank;
     for (int i = 0; i < p->rank; i++) {
         int64_t by = i == p->rank - 1 ? wide : 1;
-        int64_t n = p->dim[i] ? (p->dim[i] - 1) * p->step[i] + 1 : 0;
-        a.lo[i] = (uint32_t)(p->lo[i] / by);
-        a.dim[i] = (uint32_t)(p->dim[i] / by);
-        a.out[i] = pl_div_by((p->lo[i] + n + p->hi[i]) / by);
-        a.step[i] = pl_div_by(p->step[i]);
-        if (i) row *= a.out[i].d;
+        a.lo[i] = (typename N::index)(p->lo[i] / by);
+        a.dim[i] = (typename N::index)(p->dim[i] / by);
+        a.out[i] = N::by(padded(p, i, wide));
+        a.step[i] = N::by(p->step[i]);
+        if (i) row *= padded(p, i, wide);
     }
     /* In pieces along the first dimension where a launch cannot count all of it. */
-    int64_t per = row ? MOST / row : 0, all = a.out[0].d;
+    int64_t per = row ? pl_most_items() / row : 0, all = padded(p, 0, wide);
     if (per < 1) per = 1;
     for (int64_t at = 0; at < all && row; at += per) {
         a.n = (all - at < per ? all - at : per) * row;
-        PL_LAUNCH((pad_units<U>), dim3(pl_blocks(a.n, THREADS)), dim3(THREADS), 0,
+        pl_counts(a.n > all ? a.n : all, sizeof(typename N::index));
+        PL_LAUNCH((pad_units<U, N>), dim3(pl_blocks(a.n, THREADS)), dim3(THREADS), 0,
                   static_cast<const U *>(c->in[0]), static_cast<U *>(c->out[0]) + at * row, value,
                   a, at);
     }
@@ -501,7 +535,12 @@ static pl_status pad(const pl_call *c)
         unit = pl_widest(unit, p.hi[last] * elem);
         unit = pl_widest_at(pl_widest_at(unit, c->in[0]), c->out[0]);
     }
-    PL_UNIT_TYPES(unit, launch_pad<U>(c, &p, unit / elem));
+    int64_t row = 1, all = padded(&p, 0, unit / elem);
+    for (int i = 1; i < p.rank; i++) row *= padded(&p, i, unit / elem);
+    if (row <= pl_most_items() && all <= pl_most_items())
+        PL_UNIT_TYPES(unit, launch_pad<U, few>(c, &p, unit / elem))
+    else
+        PL_UNIT_TYPES(unit, launch_pad<U, many>(c, &p, unit / elem))
     PL_CUDA_LAUNCHED("pad");
     return PL_OK;
 }

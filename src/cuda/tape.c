@@ -6,9 +6,10 @@
  * first one, a run goes launch by launch before it. Uploads go over a stream of their own:
  *
  *   upload stream:  wait for `taken`   host[turn] -> stage          record `came[turn]`
- *   stream:         wait for `came`    stage -> arena, record `taken`, graph, record `done`
+ *   stream:         wait for `came`    stage -> arena, record `taken`, graph, outputs -> mirror[turn], record `done[turn]`
  *
- * so that a batch goes up while the run before it still works.
+ * so that a batch goes up while the run before it still works, and one run can begin before the outputs of the run
+ * before it were read: the card need not wait for the host.
  */
 #include "base/sys.h"
 #include "cuda/device_int.h"
@@ -17,7 +18,7 @@
 typedef struct tape {
     const pl_tape_plan *plan;
     cudaGraphExec_t graph; /* NULL: eager, or nothing to run */
-    cudaEvent_t came[2], begun, done;
+    cudaEvent_t came[2], begun[2], done[2];
 } tape;
 
 /* Programs share the stage, so these exist once: when it may be written again, and whose inputs it
@@ -93,19 +94,12 @@ pl_status pl_cuda_run(const pl_launch *l, uint32_t n, uint64_t *ns, uint32_t *fa
 }
 
 /* ---- tapes ------------------------------------------------------------------------------ */
-static pl_status fetch_outputs(const pl_tape_plan *plan)
+static pl_status fetch_outputs(const pl_tape_plan *plan, int turn)
 {
     for (uint32_t i = 0; i < plan->n_out; i++)
-        PL_CUDA(cudaMemcpyAsync((char *)plan->mirror + plan->out[i].at, plan->out[i].device,
+        PL_CUDA(cudaMemcpyAsync((char *)plan->mirror[turn] + plan->out[i].at, plan->out[i].device,
                                 plan->out[i].bytes, cudaMemcpyDeviceToHost, pl_cuda_stream()));
     return PL_OK;
-}
-
-static pl_status run_body(const pl_tape_plan *plan)
-{
-    uint32_t failed;
-    PL_TRY(pl_cuda_enqueue(plan->launch, plan->n_launch, &failed));
-    return fetch_outputs(plan);
 }
 
 /* Relaxed: what a library does of its own on its first call is no part of the graph. */
@@ -113,7 +107,8 @@ static pl_status capture(tape *t)
 {
     cudaGraph_t graph = NULL;
     PL_CUDA(cudaStreamBeginCapture(pl_cuda_stream(), cudaStreamCaptureModeRelaxed));
-    pl_status rc = run_body(t->plan);
+    uint32_t failed;
+    pl_status rc = pl_cuda_enqueue(t->plan->launch, t->plan->n_launch, &failed);
     cudaError_t end = cudaStreamEndCapture(pl_cuda_stream(), &graph);
     if (rc == PL_OK && end != cudaSuccess)
         rc = pl_cuda_failed(end, "cudaStreamEndCapture", __FILE__, __LINE__);
@@ -139,9 +134,11 @@ static pl_status make_events(tape *t)
 {
     unsigned plain = cudaEventDisableTiming;
     if (!taken) PL_CUDA(cudaEventCreateWithFlags(&taken, plain));
-    for (int k = 0; k < 2; k++) PL_CUDA(cudaEventCreateWithFlags(&t->came[k], plain));
-    PL_CUDA(cudaEventCreate(&t->begun));
-    PL_CUDA(cudaEventCreate(&t->done));
+    for (int k = 0; k < 2; k++) {
+        PL_CUDA(cudaEventCreateWithFlags(&t->came[k], plain));
+        PL_CUDA(cudaEventCreate(&t->begun[k]));
+        PL_CUDA(cudaEventCreate(&t->done[k]));
+    }
     return PL_OK;
 }
 
@@ -195,7 +192,7 @@ static pl_status rehearse(tape *t, uint32_t *failed)
     *failed = plan->n_launch;
     cudaError_t rc = cudaStreamSynchronize(pl_cuda_stream());
     if (rc != cudaSuccess)
-        return pl__fail_prefix(pl_cuda_failed(rc, "first run", __FILE__, __LINE__),
+        return pl__fail_prefix(pl_cuda_failed(rc, "cudaStreamSynchronize behind the first run", __FILE__, __LINE__),
                                "a kernel failed (CUDA_LAUNCH_BLOCKING=1 tells which)");
     return PL_OK;
 }
@@ -210,7 +207,7 @@ static bool has_exchanges(const pl_tape_plan *plan)
 static pl_status record(tape *t, uint32_t *failed)
 {
     const pl_tape_plan *plan = t->plan;
-    bool graph = !plan->eager && plan->n_launch + plan->n_out > 0;
+    bool graph = !plan->eager && plan->n_launch > 0;
     if (!graph || has_exchanges(plan) || capture(t) != PL_OK) {
         PL_TRY(rehearse(t, failed));
         if (!graph) return PL_OK;
@@ -245,23 +242,26 @@ void pl_cuda_tape_free(void *p)
     if (stage_owner == t) stage_owner = NULL;
     cudaDeviceSynchronize();
     if (t->graph) cudaGraphExecDestroy(t->graph);
-    for (int k = 0; k < 2; k++)
+    for (int k = 0; k < 2; k++) {
         if (t->came[k]) cudaEventDestroy(t->came[k]);
-    if (t->begun) cudaEventDestroy(t->begun);
-    if (t->done) cudaEventDestroy(t->done);
+        if (t->begun[k]) cudaEventDestroy(t->begun[k]);
+        if (t->done[k]) cudaEventDestroy(t->done[k]);
+    }
     pl_sys_free(t);
 }
 
 pl_status pl_cuda_tape_run(void *p, int turn, bool sent)
 {
     tape *t = p;
+    uint32_t failed;
     PL_TRY(take_inputs(t, turn, sent));
-    PL_CUDA(cudaEventRecord(t->begun, pl_cuda_stream()));
+    PL_CUDA(cudaEventRecord(t->begun[turn], pl_cuda_stream()));
     if (t->graph)
         PL_CUDA(cudaGraphLaunch(t->graph, pl_cuda_stream()));
     else
-        PL_TRY(run_body(t->plan));
-    PL_CUDA(cudaEventRecord(t->done, pl_cuda_stream()));
+        PL_TRY(pl_cuda_enqueue(t->plan->launch, t->plan->n_launch, &failed));
+    PL_TRY(fetch_outputs(t->plan, turn));
+    PL_CUDA(cudaEventRecord(t->done[turn], pl_cuda_stream()));
     return PL_OK;
 }
 
@@ -272,17 +272,17 @@ pl_status pl_cuda_tape_turn(void *p, int turn)
     return PL_OK;
 }
 
-pl_status pl_cuda_tape_wait(void *p)
+pl_status pl_cuda_tape_wait(void *p, int turn)
 {
     const tape *t = p;
-    PL_CUDA(cudaEventSynchronize(t->done));
+    PL_CUDA(cudaEventSynchronize(t->done[turn]));
     return PL_OK;
 }
 
-double pl_cuda_tape_ms(void *p)
+double pl_cuda_tape_ms(void *p, int turn)
 {
     const tape *t = p;
     float ms = 0;
-    if (cudaEventElapsedTime(&ms, t->begun, t->done) != cudaSuccess) cudaGetLastError();
+    if (cudaEventElapsedTime(&ms, t->begun[turn], t->done[turn]) != cudaSuccess) cudaGetLastError();
     return (double)ms;
 }

@@ -15,6 +15,7 @@
  * rounding would be another pixel.
  */
 #include "cuda/launch.h"
+#include "cuda/limits.h"
 
 #include "ops/attr.h"
 #include "ops/window.h"
@@ -235,13 +236,15 @@ struct place {
     uint32_t pack;
 };
 
-static __device__ __forceinline__ place place_of(const shape &s, uint32_t item)
+/* N: 32 bits, or 64 where an image has more items. */
+template <class N> static __device__ __forceinline__ place place_of(const shape &s, N item)
 {
     place p;
-    uint32_t at = pl_divmod(item, s.packs, &p.pack), w, h, d;
+    N pack, w, h, d, at = pl_divmod(item, s.packs, &pack);
+    p.pack = (uint32_t)pack;
     at = pl_divmod(at, s.w, &w);
     at = pl_divmod(at, s.h, &h);
-    p.image = pl_divmod(at, s.d, &d) * s.plane;
+    p.image = (int64_t)pl_divmod(at, s.d, &d) * s.plane;
     p.d = (int32_t)d;
     p.h = (int32_t)h;
     p.w = (int32_t)w;
@@ -257,13 +260,13 @@ static __device__ __forceinline__ void add_tap(typename pl_elem<T>::acc *sum, co
     for (int k = 0; k < V; k++) sum[k] += w * pl_get<T>(v.v[k]);
 }
 
-template <class T, int V, class R>
+template <class T, int V, class R, class N>
 static __global__ void __launch_bounds__(THREADS)
     sum_taps(const T *__restrict__ x, T *__restrict__ y, const tables<R> s, const shape g)
 {
     int64_t c = (int64_t)g.packs.d * V;
     for (int64_t i = PL_ITEM; i < g.n; i += PL_ITEMS) {
-        place p = place_of(g, (uint32_t)i);
+        place p = place_of(g, (N)i);
         const table<R> &D = s.t[0], &H = s.t[1], &W = s.t[2];
         const T *from = x + p.pack * V;
         R sum[V] = {0};
@@ -287,7 +290,7 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 /* The same by PARTS threads an item: each takes every PARTS-th tap. */
-template <class T, int V, class R>
+template <class T, int V, class R, class N>
 static __global__ void __launch_bounds__(THREADS)
     sum_many(const T *__restrict__ x, T *__restrict__ y, const tables<R> s, const shape g)
 {
@@ -297,7 +300,7 @@ static __global__ void __launch_bounds__(THREADS)
         int64_t i = i0 + threadIdx.x;
         R sum[V] = {0};
         if (i < g.n) {
-            place p = place_of(g, (uint32_t)i);
+            place p = place_of(g, (N)i);
             const table<R> &D = s.t[0], &H = s.t[1], &W = s.t[2];
             const T *from = x + p.pack * V;
             int32_t nh = H.count[p.h], nw = W.count[p.w], n = D.count[p.d] * nh * nw;
@@ -365,7 +368,7 @@ static pl_status prepare_rules(const pl_call *c, const rules &all, void **prep, 
     return PL_OK;
 }
 
-template <class T, int V> static void launch_sums(const pl_call *c, const rules &all)
+template <class T, int V, class N> static void launch_sums(const pl_call *c, const rules &all)
 {
     typedef typename pl_elem<T>::acc R;
     uint64_t packed = (uint64_t)(uintptr_t)c->prep;
@@ -389,18 +392,19 @@ template <class T, int V> static void launch_sums(const pl_call *c, const rules 
     g.plane = pl_type_elems(x) / (x->dim[0] * channels);
     bool many = (int64_t)cap[0] * cap[1] * cap[2] >= MANY;
     /* As many images at a time as a launch can count. */
-    int64_t per = 0x7fffffff / (pixels * (channels / V));
+    int64_t per = pl_most_items() / (pixels * (channels / V));
     if (per < 1) per = 1;
     for (int64_t n = 0; n < images; n += per) {
         int64_t now = images - n < per ? images - n : per;
         const T *from = static_cast<const T *>(c->in[0]) + n * g.plane * channels;
         T *to = static_cast<T *>(c->out[0]) + n * pixels * channels;
         g.n = now * pixels * (channels / V);
+        pl_counts(g.n, sizeof(N));
         if (many)
-            PL_LAUNCH((sum_many<T, V, R>), dim3(pl_blocks(g.n, LANES)), dim3(LANES, PARTS), 0, from,
+            PL_LAUNCH((sum_many<T, V, R, N>), dim3(pl_blocks(g.n, LANES)), dim3(LANES, PARTS), 0, from,
                       to, s, g);
         else
-            PL_LAUNCH((sum_taps<T, V, R>), dim3(pl_blocks(g.n, THREADS)), dim3(THREADS), 0, from, to,
+            PL_LAUNCH((sum_taps<T, V, R, N>), dim3(pl_blocks(g.n, THREADS)), dim3(THREADS), 0, from, to,
                       s, g);
     }
 }
@@ -415,9 +419,11 @@ static pl_status run_rules(const pl_call *c, const rules &all)
 {
     const pl_type *y = &c->out_type[0];
     if (pl_type_elems(y) == 0) return PL_OK;
-    PL_FLOAT_TYPES(y->dtype, if (is_wide<T>(c, y->dim[y->rank - 1]))
-                                 launch_sums<T, 16 / sizeof(T)>(c, all);
-                   else launch_sums<T, 1>(c, all));
+    int64_t channels = y->dim[y->rank - 1], each = pl_type_elems(y) / y->dim[0];
+    PL_FLOAT_TYPES(y->dtype, const int V = 16 / sizeof(T); bool wide = is_wide<T>(c, channels);
+                   if (each / (wide ? V : 1) > pl_most_items()) launch_sums<T, 1, uint64_t>(c, all);
+                   else if (wide) launch_sums<T, V, uint32_t>(c, all);
+                   else launch_sums<T, 1, uint32_t>(c, all));
     PL_CUDA_LAUNCHED("sum of taps");
     return PL_OK;
 }

@@ -67,6 +67,12 @@ struct pl_graph {
     char error[512];
 };
 
+/* Memory that it takes. */
+static inline uint64_t pl_graph_bytes(const pl_graph *g)
+{
+    return sizeof *g + g->arena.total + g->cap_vals * sizeof *g->vals + g->cap_nodes * sizeof *g->nodes +
+           g->cap_edges * sizeof *g->edges + g->cap_scopes * sizeof *g->scopes;
+}
 static inline const pl_node_rec *pl_node_get(const pl_graph *g, uint32_t node)
 {
     return &g->nodes[node];

@@ -48,6 +48,7 @@ void pl_fit_free(pl_fit *f)
 {
     if (!f) return;
     for (uint32_t i = 0; i < f->n_cand; i++) pl_remat_plan_free(f->cand[i].plan);
+    if (f->lean.plan != f->way.plan) pl_remat_plan_free(f->lean.plan);
     pl_remat_plan_free(f->way.plan);
     pl_remat_descent_free(f->down);
     pl_fitted_free(f->kept);
@@ -62,6 +63,14 @@ void pl_fitted_free(pl_fitted *t)
     pl_plan_free(t->plan);
     pl_expansion_free(t->x);
     pl_sys_free(t);
+}
+
+uint64_t pl_fitted_bytes(const pl_fitted *t)
+{
+    if (!t) return 0;
+    uint64_t bytes = sizeof *t + sizeof *t->x + t->x->mem.total + pl_graph_bytes(t->x->g);
+    bytes += sizeof *t->x->units + t->x->units->arena.total;
+    return bytes + (t->plan ? sizeof *t->plan + t->plan->mem.total : 0);
 }
 
 static bool copy_inplace(void *ctx, uint32_t unit, uint32_t k, uint32_t i)
@@ -92,14 +101,21 @@ static pl_status expand_list(const pl_fit_base *b, const uint32_t *list, uint32_
     return PL_OK;
 }
 
+/* How long offsets are looked for, see pl_plan_opts. */
+typedef struct limits {
+    uint64_t enough, fits;
+} limits;
+static const limits no_limits = {0, 0};
+
 /* peak is given: it is measured; else the plan is made. */
-static pl_status new_fitted(const pl_fit_base *b, const uint32_t *list, uint32_t n, uint64_t enough,
+static pl_status new_fitted(const pl_fit_base *b, const uint32_t *list, uint32_t n, const limits *limit,
                             uint64_t *peak, pl_fitted **out)
 {
     pl_fitted *t = pl_sys_alloc(sizeof *t);
     if (!t) return PL_ERR_MEMORY;
     pl_status rc = expand_list(b, list, n, t);
-    t->opts.enough = enough;
+    t->opts.enough = limit->enough;
+    t->opts.fits = limit->fits;
     if (rc == PL_OK && peak) rc = pl_plan_peak(t->x->g, t->x->units, &t->opts, peak);
     if (rc == PL_OK && !peak) rc = pl_plan_make(t->x->g, t->x->units, &t->opts, &t->plan);
     if (rc != PL_OK || !out) {
@@ -112,7 +128,7 @@ static pl_status new_fitted(const pl_fit_base *b, const uint32_t *list, uint32_t
 
 pl_status pl_fit_list(const pl_fit_base *base, const uint32_t *list, uint32_t n, pl_fitted **out)
 {
-    return new_fitted(base, list, n, 0, NULL, out);
+    return new_fitted(base, list, n, &no_limits, NULL, out);
 }
 
 static pl_status list_of(pl_fit *f, const pl_remat_plan *plan, pl_arena *mem, uint32_t **out)
@@ -130,7 +146,7 @@ static pl_status measure(pl_fit *f, candidate *c)
     uint32_t *list;
     if (c->peak) return PL_OK;
     pl_status rc = list_of(f, c->plan, &mem, &list);
-    if (rc == PL_OK) rc = new_fitted(f->base, list, c->plan->n, 0, &c->peak, NULL);
+    if (rc == PL_OK) rc = new_fitted(f->base, list, c->plan->n, &no_limits, &c->peak, NULL);
     pl_arena_release(&mem);
     return rc;
 }
@@ -140,6 +156,18 @@ static pl_status look_at_stop(const pl_fit *f)
 {
     PL_FAIL_IF(pl_asked(f->base->opts->stop), PL_ERR_STOPPED, "planning was stopped");
     return PL_OK;
+}
+
+/* Bytes of a plan's list, see pl_remat_plan. */
+static uint64_t list_bytes(const pl_remat_plan *plan)
+{
+    return sizeof *plan + (2 * (uint64_t)plan->n + 2 + plan->drop_at[plan->n]) * sizeof *plan->op;
+}
+
+/* Lists that are filled up are many: they end where memory does. */
+static bool is_full(const pl_fit *f)
+{
+    return f->base->opts->host_bytes && f->cand_bytes > f->base->opts->host_bytes;
 }
 
 /* Asks the core what `want` says. *found is NULL when it has no plan. The answer depends on the
@@ -166,7 +194,7 @@ static pl_status ask_core(pl_fit *f, const candidate *want, candidate **found)
         *found = &f->cand[i];
         return PL_OK;
     }
-    if (f->n_cand == MAX_CANDIDATES) return PL_OK;
+    if (f->n_cand == MAX_CANDIDATES || (want->from && is_full(f))) return PL_OK;
     f->n_asked++;
     pl_status rc = pl_remat_solve(&f->core, &o, &c.plan), stopped = look_at_stop(f);
     if (stopped != PL_OK) {
@@ -180,20 +208,21 @@ static pl_status ask_core(pl_fit *f, const candidate *want, candidate **found)
         *found = &f->cand[c.from - 1];
         return PL_OK;
     }
+    f->cand_bytes += list_bytes(c.plan);
     f->cand[f->n_cand] = c;
     *found = &f->cand[f->n_cand++];
     return PL_OK;
 }
 
-/* The plan of a candidate, offsets and all; those are looked for until the arena is at most `enough` bytes. */
-static pl_status pack_candidate(pl_fit *f, const candidate *c, uint64_t enough, pl_fitted **out)
+/* The plan of a candidate, offsets and all. */
+static pl_status pack_candidate(pl_fit *f, const candidate *c, const limits *limit, pl_fitted **out)
 {
     pl_arena mem = PL_ARENA_INIT;
     uint32_t *list;
     pl_fitted *t = NULL;
     f->n_packed++;
     pl_status rc = list_of(f, c->plan, &mem, &list);
-    if (rc == PL_OK) rc = new_fitted(f->base, list, c->plan->n, enough, NULL, &t);
+    if (rc == PL_OK) rc = new_fitted(f->base, list, c->plan->n, limit, NULL, &t);
     pl_arena_release(&mem);
     if (rc == PL_OK) rc = pl_plan_check(t->x->g, t->x->units, &t->opts, t->plan);
     if (rc == PL_OK) rc = look_at_stop(f);
@@ -202,20 +231,40 @@ static pl_status pack_candidate(pl_fit *f, const candidate *c, uint64_t enough, 
     return rc;
 }
 
-/* Makes f->kept the plan of this candidate: the one packed last is often the next that is wanted. */
-static pl_status keep_fitted(pl_fit *f, candidate *c)
+/* Makes f->kept the plan of this candidate: the one packed last is often the next that is wanted. An arena that fits
+ * need not be small; fits = 0: the smallest is wanted. */
+static pl_status keep_fitted(pl_fit *f, candidate *c, uint64_t fits)
 {
     uint32_t which = (uint32_t)(c - f->cand) + 1;
-    if (f->kept && f->kept_of == which) return PL_OK;
+    if (f->kept && f->kept_of == which && (!c->brief || c->arena <= fits)) return PL_OK;
     pl_fitted_free(f->kept);
     f->kept = NULL;
-    PL_TRY(pack_candidate(f, c, 0, &f->kept));
+    PL_TRY(pack_candidate(f, c, &(limits){.fits = fits}, &f->kept));
     f->kept_of = which;
     c->arena = f->kept->plan->arena_bytes;
+    c->brief = c->arena <= fits;
     return PL_OK;
 }
 
+/* It is known that the candidate does not fit. */
+static bool is_over(const candidate *c, uint64_t budget)
+{
+    return c->arena > budget && !c->brief;
+}
+
 /* ---- the minimum ------------------------------------------------------------------------ */
+/* A smaller arena may need a list so long that its graph takes more than is saved. */
+static void look_if_lean(pl_fit *f)
+{
+    const pl_fit_base *b = f->base;
+    uint64_t held = pl_graph_bytes(b->g) + b->units->arena.total + b->keep_all->mem.total;
+    uint64_t bytes = f->way.plan->peak_bytes + held / (f->core.n_ops + 1) * f->way.plan->n;
+    if (f->lean.plan && bytes >= f->lean_bytes) return;
+    pl_remat_plan_free(f->lean.plan);
+    f->lean = f->way;
+    f->lean_bytes = bytes;
+}
+
 /* Of the way down, which is the same in every process, whatever was asked before: so another process that is given
  * the minimum finds its plan. */
 static pl_status go_down(pl_fit *f, bool *any)
@@ -234,8 +283,9 @@ static pl_status go_down(pl_fit *f, bool *any)
     PL_TRY(stopped);
     *any = plan != NULL;
     if (!plan) return PL_OK;
-    pl_remat_plan_free(f->way.plan);
+    if (f->way.plan != f->lean.plan) pl_remat_plan_free(f->way.plan);
     f->way = (candidate){.plan = plan, .asked = asked, .alone = true};
+    look_if_lean(f);
     return PL_OK;
 }
 
@@ -247,9 +297,10 @@ static pl_status is_enough(pl_fit *f, uint64_t enough, bool *yes)
     if (f->way.plan->peak_bytes > enough + f->shift) return PL_OK;
     PL_TRY(measure(f, &f->way));
     if (f->way.peak > enough) return PL_OK;
-    PL_TRY(pack_candidate(f, &f->way, enough, &t));
+    PL_TRY(pack_candidate(f, &f->way, &(limits){.enough = enough}, &t));
     *yes = t->plan->arena_bytes <= enough;
     if (*yes) f->minimum = t->plan->arena_bytes;
+    if (*yes) f->minimum_held = pl_fitted_bytes(t);
     pl_fitted_free(t);
     return PL_OK;
 }
@@ -295,15 +346,20 @@ static pl_status end_way(pl_fit *f)
     f->core_least = f->way.asked;
     pl_remat_descent_free(f->down);
     f->down = NULL;
+    if (f->lean.plan == f->way.plan) f->lean.plan = NULL; /* the last is the leanest */
     if (f->n_cand < MAX_CANDIDATES) {
         f->cand[f->n_cand++] = f->way;
         f->way.plan = NULL;
     }
     PL_TRY(shrink(f, &c));
     f->minimum = f->base->keep_all->arena_bytes;
+    f->minimum_held = 0;
     if (c && c->peak < f->minimum) {
-        PL_TRY(keep_fitted(f, c));
-        if (c->arena < f->minimum) f->minimum = c->arena;
+        PL_TRY(keep_fitted(f, c, 0));
+        if (c->arena < f->minimum) {
+            f->minimum = c->arena;
+            f->minimum_held = pl_fitted_bytes(f->kept);
+        }
     }
     f->knows_minimum = true;
     return PL_OK;
@@ -330,6 +386,26 @@ pl_status pl_fit_minimum(pl_fit *f, uint64_t enough, uint64_t *arena_bytes)
     pl_fitted_free(f->kept);
     f->kept = NULL;
     return rc;
+}
+
+pl_status pl_fit_lean(pl_fit *f, uint64_t *arena_bytes, uint64_t *held)
+{
+    pl_fitted *t;
+    *arena_bytes = f->minimum;
+    *held = f->minimum_held;
+    if (!f->knows_minimum || !f->lean.plan || f->lean.plan->n == f->core.n_ops) return PL_OK;
+    PL_TRY(pack_candidate(f, &f->lean, &no_limits, &t));
+    uint64_t arena = t->plan->arena_bytes, bytes = pl_fitted_bytes(t);
+    pl_fitted_free(t);
+    if (arena + bytes >= *arena_bytes + *held) return PL_OK;
+    *arena_bytes = arena;
+    *held = bytes;
+    return PL_OK;
+}
+
+uint64_t pl_fit_minimum_held(const pl_fit *f)
+{
+    return f->minimum_held;
 }
 
 bool pl_fit_knows_minimum(const pl_fit *f, uint64_t *arena_bytes)
@@ -372,7 +448,7 @@ static candidate *smallest(pl_fit *f, uint64_t budget, const bool *seen)
     candidate *best = NULL;
     for (uint32_t i = 0; i < f->n_cand; i++) {
         candidate *c = &f->cand[i];
-        if (seen[i] || !c->peak || c->peak > budget || c->arena > budget) continue;
+        if (seen[i] || !c->peak || c->peak > budget || is_over(c, budget)) continue;
         if (!best || (c->arena && !best->arena) || (!c->arena == !best->arena && c->peak < best->peak)) best = c;
     }
     return best;
@@ -463,7 +539,7 @@ static pl_status pack_cheapest(pl_fit *f, uint64_t budget, pl_fitted **out)
         }
         if (!c) return PL_OK;
         seen[c - f->cand] = true;
-        if (!c->arena || c->arena <= budget) PL_TRY(keep_fitted(f, c));
+        if (!is_over(c, budget)) PL_TRY(keep_fitted(f, c, budget));
         if (c->arena <= budget) {
             *out = f->kept;
             f->kept = NULL;
@@ -510,6 +586,27 @@ static pl_status looks_from_least(pl_fit *f, uint64_t budget, const pl_fitted *f
     PL_TRY(find_minimum(f, found ? far : 0, &least));
     *look = budget <= least + least / NEAR;
     return PL_OK;
+}
+
+pl_status pl_fit_takes(pl_fit *f, uint64_t arena_budget, uint64_t *bytes)
+{
+    pl_arena mem = PL_ARENA_INIT;
+    uint64_t bound;
+    uint32_t op, *list;
+    candidate *c = NULL;
+    *bytes = 0;
+    PL_TRY(pl_remat_bound(&f->core, &bound, &op));
+    uint64_t rung = pl_remat_rung(arena_budget + f->shift, bound, f->core_keep_all, CLOSE);
+    if (rung) PL_TRY(ask_core(f, &(candidate){.asked = rung}, &c));
+    if (!c) return PL_OK;
+    pl_fitted *t = pl_sys_alloc(sizeof *t);
+    if (!t) return PL_ERR_MEMORY;
+    pl_status rc = list_of(f, c->plan, &mem, &list);
+    if (rc == PL_OK) rc = expand_list(f->base, list, c->plan->n, t);
+    if (rc == PL_OK) *bytes = pl_fitted_bytes(t);
+    pl_fitted_free(t);
+    pl_arena_release(&mem);
+    return rc;
 }
 
 pl_status pl_fit_solve(pl_fit *f, uint64_t arena_budget, uint64_t effort, pl_fitted **out)

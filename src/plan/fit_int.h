@@ -16,6 +16,7 @@ typedef struct candidate {
     pl_remat_plan *plan;
     uint64_t peak;  /* true bytes alive at once; 0 = not measured yet */
     uint64_t arena; /* after packing; 0 = not packed yet */
+    bool brief;     /* packed no longer than it took to fit: the arena may be smaller */
     bool alone;     /* of the search for the minimum, the first plan there is: found again in any process */
     /* What the core was asked: its budget, effort of search, and the candidate (index + 1) that it was
      * to fill up; 0: to look for one. */
@@ -32,12 +33,16 @@ struct pl_fit {
     pl_remat_plan marked; /* the segments that the model marks, as a seed; n = 0: none */
     candidate cand[MAX_CANDIDATES];
     uint32_t n_cand;
+    uint64_t cand_bytes; /* host memory of their lists */
     uint64_t bound, core_keep_all, shift;
     uint32_t bound_unit;
     pl_remat_descent *down;
     candidate way;        /* the least plan of the way down so far; no candidate before the end of it */
+    candidate lean;       /* of the way down: the least plan and memory of the host together; no plan: not looked at */
+    uint64_t lean_bytes;  /* these, about */
     uint64_t core_least;  /* least budget of the core with a plan: at the end of the way */
     uint64_t minimum;     /* the least arena so far; 0 = none yet */
+    uint64_t minimum_held; /* host memory of its plan */
     bool knows_minimum;   /* and there is none below */
     pl_fitted *kept;      /* the plan packed last; NULL: none, or handed out */
     uint32_t kept_of;     /* candidate, index + 1 */

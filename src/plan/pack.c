@@ -293,39 +293,24 @@ static void give_back(pl__pack_effort *e, pl__pack_effort part)
 
 /* Which solver works next on a leaf, and on how many sixteenths of the effort that is left. An
  * answer at the goal ends the work, so it is asked for first, briefly; then a good height is
- * made sure of, in case the deadline comes early; then the goal gets its long search. Where a few
- * buffers have most of the bytes, as in small networks, the many small ones are better fitted into
- * the gaps between them than searched. */
-enum { N_STEPS = 7 };
-typedef struct step {
-    enum { AT_GOAL, PERTURB, REFIT, BISECT } what;
+ * made sure of, in case the deadline comes early; then the goal gets its long search. The two local
+ * searches get stuck in different places and take turns. */
+enum { N_STEPS = 10 };
+static const struct {
+    enum { AT_GOAL, PERTURB, EJECT, BISECT } what;
     uint32_t sixteenths;
-} step;
-static const step USUAL[N_STEPS] = {{AT_GOAL, 2},  {PERTURB, 1}, {BISECT, 2},
-                                    {AT_GOAL, 10}, {PERTURB, 4}, {BISECT, 16}};
-static const step CHUNKY[N_STEPS] = {{AT_GOAL, 2}, {REFIT, 4},   {PERTURB, 1}, {BISECT, 2},
-                                     {REFIT, 12},  {PERTURB, 4}, {AT_GOAL, 16}};
-
-/* One buffer has a third of the bytes alive at once, and the buffers are too many for the search to end. */
-static bool is_chunky(const pl__pack_leaf *leaf)
-{
-    enum { MANY = 300 };
-    int64_t most = 0;
-    for (uint32_t b = 0; b < leaf->n; b++)
-        if (leaf->size[b] > most) most = leaf->size[b];
-    return most > leaf->bound / 3 && leaf->n > MANY;
-}
+} STEPS[N_STEPS] = {{AT_GOAL, 2},  {PERTURB, 1}, {BISECT, 2}, {EJECT, 2},   {AT_GOAL, 12},
+                    {PERTURB, 5}, {EJECT, 8},   {BISECT, 8}, {PERTURB, 8}, {EJECT, 16}};
 
 static pl_status leaf_search(packing *k, pl__pack_leaf *leaf, pl__pack_effort *e)
 {
-    const step *steps = is_chunky(leaf) ? CHUNKY : USUAL;
     for (size_t i = 0; i < N_STEPS && leaf->height > leaf->goal; i++) {
-        int what = steps[i].what;
-        bool local = what == PERTURB || what == REFIT;
+        int what = STEPS[i].what;
+        bool local = what == PERTURB || what == EJECT;
         if (k->opts->off & (local ? PL_PACK_NO_PERTURB : PL_PACK_NO_EXACT)) continue;
-        pl__pack_effort part = take(e, e->left / 16 * steps[i].sixteenths);
+        pl__pack_effort part = take(e, e->left / 16 * STEPS[i].sixteenths);
         PL_TRY(what == PERTURB ? pl__pack_perturb(leaf, k->opts->seed + i, &part)
-               : what == REFIT ? pl__pack_refit(leaf, k->opts->seed + i, &part)
+               : what == EJECT ? pl__pack_eject(leaf, k->opts->seed + i, &part)
                                : pl__pack_exact(leaf, what == AT_GOAL, &part));
         give_back(e, part);
     }

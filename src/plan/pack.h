@@ -26,7 +26,7 @@ enum pl_pack_off {
     PL_PACK_NO_SPLIT = 1 << 0, /* independent time ranges, whole-range buffers at the bottom */
     PL_PACK_NO_SKYLINE = 1 << 1, /* lowest-offset-first placement under several keys */
     PL_PACK_NO_FIT = 1 << 2,     /* largest-first best fit and first fit */
-    PL_PACK_NO_PERTURB = 1 << 3, /* local search over the skyline's keys */
+    PL_PACK_NO_PERTURB = 1 << 3, /* local searches */
     PL_PACK_NO_EXACT = 1 << 4,   /* depth-first search for a given height */
 };
 

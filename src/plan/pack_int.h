@@ -4,6 +4,7 @@
 #ifndef PL_PLAN_PACK_INT_H
 #define PL_PLAN_PACK_INT_H
 
+#include "base/rng.h"
 #include "plan/pack.h"
 
 /* Effort left. One unit is about one nanosecond of work, counted, never measured. */
@@ -43,6 +44,18 @@ typedef struct pl__pack_keyed {
 } pl__pack_keyed;
 int pl__pack_by_keys(const void *a, const void *b); /* for qsort */
 
+/* Random numbers, a function of the seed. */
+typedef struct pl__pack_draws {
+    uint64_t seed, n;
+    uint32_t w[4];
+} pl__pack_draws;
+
+static inline uint32_t pl__pack_draw(pl__pack_draws *d, uint32_t below)
+{
+    if (d->n % 4 == 0) pl_rng_block(d->seed, 0, 0, d->n / 4, d->w);
+    return (uint32_t)((uint64_t)d->w[d->n++ % 4] * below >> 32);
+}
+
 /* Each of these keeps leaf->off and leaf->height the best so far and stops at leaf->goal.
  * Running out of effort is not a failure; running out of memory is. */
 
@@ -50,9 +63,9 @@ int pl__pack_by_keys(const void *a, const void *b); /* for qsort */
 pl_status pl__pack_portfolio(pl__pack_leaf *leaf, uint32_t off) PL_MUST_USE;
 /* Local search over the key of the best skyline. */
 pl_status pl__pack_perturb(pl__pack_leaf *leaf, uint64_t seed, pl__pack_effort *e) PL_MUST_USE;
-/* Local search over the order of the largest-first fit. Leaves that are too large for it stay as they
- * are. */
-pl_status pl__pack_refit(pl__pack_leaf *leaf, uint64_t seed, pl__pack_effort *e) PL_MUST_USE;
+/* Local search within a height below the best, by moving what is in the way. Leaves that are too large for it stay as
+ * they are. */
+pl_status pl__pack_eject(pl__pack_leaf *leaf, uint64_t seed, pl__pack_effort *e) PL_MUST_USE;
 /* Depth-first search: at the goal, or by bisection between the goal and the best height. Leaves
  * that are too large for its tables stay as they are. */
 pl_status pl__pack_exact(pl__pack_leaf *leaf, bool at_goal, pl__pack_effort *e) PL_MUST_USE;

@@ -250,22 +250,23 @@ static pl_status add_copies(maker *m)
 }
 
 /* ---- offsets ---------------------------------------------------------------------------- */
-/* A portfolio first; search only when it leaves more than a thousandth above the bound, and a
- * long one only when a short one did not help. The best of them counts. */
+/* A portfolio first; search only when it leaves more than a thousandth above the bound, and a long one only when the
+ * short one does not fit. The best of them counts. Depth first search, whose tables have a row for every two buffers that meet, is left out: the local searches come as close. */
 static pl_status pack(const pl_plan_opts *o, pl_pack_buf *b, pl_plan *p)
 {
     static const struct {
         uint64_t work, per_mille;
-    } round[] = {{0, 0}, {200000000, 1}, {1500000000, 1}};
+    } round[] = {{0, 0}, {100000000, 1}, {300000000, 1}};
     pl_pack_opts po = PL_PACK_OPTS_INIT;
     po.time_limit_s = o->seconds;
     po.stop = o->stop;
+    po.off = PL_PACK_NO_EXACT;
     p->arena_bytes = UINT64_MAX;
     for (int r = 0; r < 3; r++) {
         uint64_t good = p->live_bound + p->live_bound / 1000 * round[r].per_mille, height;
         if (good < o->enough) good = o->enough;
-        if (p->arena_bytes <= good) break;
-        po.seed = o->seed + (uint64_t)r; /* another search, not the same one longer */
+        if (p->arena_bytes <= good || (r == 2 && p->arena_bytes <= o->fits)) break;
+        po.seed = o->seed + (uint64_t)r;
         po.work = round[r].work;
         po.target = good;
         PL_TRY(pl_pack(b, p->n_buffers, &po, &height));

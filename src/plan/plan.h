@@ -97,7 +97,9 @@ typedef struct pl_plan_opts {
     uint64_t seed;
     double seconds; /* the clock ends the offset search, too: not the same plan everywhere; 0: its work alone does */
     uint64_t enough; /* an arena of at most this many bytes ends it */
+    uint64_t fits;   /* one of at most this many bytes is searched for less long */
     const volatile int *stop; /* ends it soon after it is no longer 0; NULL: nothing does */
+    uint64_t host_bytes; /* a fit keeps lists of no more than this to choose from, but for a few; 0: no limit */
 } pl_plan_opts;
 
 pl_status pl_plan_make(const pl_graph *g, const pl_units *units, const pl_plan_opts *o,

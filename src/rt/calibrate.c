@@ -244,7 +244,7 @@ pl_status pl_measure_new(pl_session *s, int most, pl_measure **out)
         size_t n = s->bound[i].n_launch + 1;
         m->of[i].last = pl_arena_new(&m->mem, uint64_t, n);
         m->of[i].takes = pl_arena_new(&m->mem, float, n * (size_t)most);
-        m->of[i].whole_ns = 1e6 * pl_session_device_ms(s, s->bound[i].p);
+        m->of[i].whole_ns = 1e6 * pl_session_device_ms(s, s->bound[i].p, 0);
         ok = m->of[i].last && m->of[i].takes;
     }
     pl_status rc = ok ? pl_session_profile(s, true) : PL_ERR_MEMORY;

@@ -8,10 +8,11 @@
  * through host blocks that the device gives, and a run may still be going on when the call that
  * began it returns: a tape is a program with everything that a run of it moves.
  *
- *   host[turn] --upload--> stage --copy--> arena --launches--> arena, state --download--> mirror
+ *   host[turn] --upload--> stage --copy--> arena --launches--> arena, state --download--> mirror[turn]
  *
  * The upload of one run may overlap the launches of the run before; that is why there are two
- * host blocks, used in turn, and why uploads do not go to the arena, whose bytes are in use.
+ * host blocks, used in turn, and why uploads do not go to the arena, whose bytes are in use. Outputs go to two mirrors
+ * in turn, so that those of one run can be read while the next is going on.
  */
 #ifndef PL_RT_DEVICE_H
 #define PL_RT_DEVICE_H
@@ -50,7 +51,7 @@ typedef struct pl_tape_plan {
     uint32_t n_launch, n_in, n_out;
     void *host[2]; /* inputs, from host_alloc */
     void *stage;   /* inputs, from alloc; programs share it */
-    void *mirror;  /* outputs, from host_alloc */
+    void *mirror[2]; /* outputs, from host_alloc */
     size_t in_bytes;
     bool eager; /* launch by launch, for debugging */
 } pl_tape_plan;
@@ -115,9 +116,9 @@ typedef struct pl_device {
     pl_status (*tape_run)(void *tape, int turn, bool sent);
     /* Waits until host[turn] may be written again. */
     pl_status (*tape_turn)(void *tape, int turn);
-    /* Waits until the last run's outputs are in the mirror. */
-    pl_status (*tape_wait)(void *tape);
-    double (*tape_ms)(void *tape); /* how long the device worked on the last run, waited for */
+    /* Waits until the outputs of the last run on host[turn] are in mirror[turn]. */
+    pl_status (*tape_wait)(void *tape, int turn);
+    double (*tape_ms)(void *tape, int turn); /* how long the device worked on that run, waited for */
     /* Bytes of the device's memory that this process holds. */
     uint64_t (*used_bytes)(void);
     /* Fails, saying who holds what, unless so many more bytes can be had. */
@@ -150,7 +151,7 @@ uint64_t pl_program_stage_bytes(const pl_program *p);
 /* ---- the CUDA plug-in ----------------------------------------------------------------------
  * libplimsoll_cuda.so exports `pl_cuda_plugin`. The number changes with this file, ir/ and
  * whatever else of the engine the plug-in reads. */
-enum { PL_CUDA_ABI = 4 };
+enum { PL_CUDA_ABI = 5 };
 typedef struct pl_cuda_plugin_info {
     int abi;
     const char *version; /* PL_VERSION_STRING at its build */

@@ -2,7 +2,7 @@
  *
  * Its memory is ordinary pages that nothing may touch while no function of this file runs: the
  * kernel refuses every other access, so a session that reads or writes device memory by itself
- * ends at once. Outputs reach the mirror only when somebody waits, and the mirror is noise
+ * ends at once. Outputs reach a mirror only when somebody waits for their run, and it is noise
  * until then. That is how a graphics card's session is tested where there is none.
  *
  * The table of blocks and the stage's owner exist once in a process, like a card's memory; tests use the device from one thread.
@@ -106,8 +106,9 @@ static pl_status apart_copy(void *to, const void *from, size_t bytes)
 /* ---- tapes ------------------------------------------------------------------------------ */
 typedef struct tape {
     const pl_tape_plan *plan;
-    bool waiting; /* outputs of a run are not in the mirror yet */
-    double ms;
+    bool waiting[2]; /* outputs of a run are not in this mirror yet */
+    double ms[2];
+    char *kept[2]; /* what the mirrors will hold */
 } tape;
 
 /* Whose inputs are in the stage, sent ahead; NULL: nobody's. */
@@ -120,7 +121,7 @@ static void send(tape *t, int turn)
 }
 
 /* A run on what is in the stage. */
-static pl_status play(tape *t, uint32_t *failed)
+static pl_status play(tape *t, int turn, uint32_t *failed)
 {
     const pl_tape_plan *plan = t->plan;
     uint64_t begin = pl_sys_now_ns();
@@ -129,20 +130,30 @@ static pl_status play(tape *t, uint32_t *failed)
         if (plan->in[i].bytes)
             memcpy(plan->in[i].device, (char *)plan->stage + plan->in[i].at, plan->in[i].bytes);
     pl_status rc = pl_device_cpu.run(plan->launch, plan->n_launch, NULL, failed);
-    t->ms = 1e-6 * (double)(pl_sys_now_ns() - begin);
+    t->ms[turn] = 1e-6 * (double)(pl_sys_now_ns() - begin);
     return rc;
+}
+
+static size_t kept_bytes(const pl_tape_plan *plan)
+{
+    size_t most = 0;
+    for (uint32_t i = 0; i < plan->n_out; i++)
+        if (plan->out[i].at + plan->out[i].bytes > most) most = plan->out[i].at + plan->out[i].bytes;
+    return most;
 }
 
 static pl_status apart_tape_new(const pl_tape_plan *plan, void **out, uint32_t *failed)
 {
-    tape *t = pl_sys_alloc(sizeof *t);
+    size_t bytes = kept_bytes(plan);
+    tape *t = pl_sys_alloc(sizeof *t + 2 * bytes);
     *failed = plan->n_launch;
     if (!t) return PL_ERR_MEMORY;
     t->plan = plan;
+    for (int k = 0; k < 2; k++) t->kept[k] = (char *)(t + 1) + (size_t)k * bytes;
     *out = t;
     enter();
     if (plan->in_bytes) memset(plan->stage, 0, plan->in_bytes);
-    pl_status rc = play(t, failed);
+    pl_status rc = play(t, 0, failed);
     leave();
     return rc;
 }
@@ -167,11 +178,14 @@ static pl_status apart_tape_run(void *p, int turn, bool sent)
     uint32_t failed;
     enter();
     if (!sent || stage_owner != t) send(t, turn);
-    pl_status rc = play(t, &failed);
+    pl_status rc = play(t, turn, &failed);
+    for (uint32_t i = 0; i < t->plan->n_out; i++) {
+        const pl_transfer *o = &t->plan->out[i];
+        memcpy(t->kept[turn] + o->at, o->device, o->bytes);
+        memset((char *)t->plan->mirror[turn] + o->at, 0xff, o->bytes);
+    }
     leave();
-    for (uint32_t i = 0; i < t->plan->n_out; i++)
-        memset((char *)t->plan->mirror + t->plan->out[i].at, 0xff, t->plan->out[i].bytes);
-    t->waiting = true;
+    t->waiting[turn] = true;
     return rc;
 }
 
@@ -181,23 +195,21 @@ static pl_status apart_tape_turn(void *p, int turn)
     return PL_OK;
 }
 
-static pl_status apart_tape_wait(void *p)
+static pl_status apart_tape_wait(void *p, int turn)
 {
     tape *t = p;
     const pl_tape_plan *plan = t->plan;
-    if (!t->waiting) return PL_OK;
-    enter();
+    if (!t->waiting[turn]) return PL_OK;
     for (uint32_t i = 0; i < plan->n_out; i++)
-        memcpy((char *)plan->mirror + plan->out[i].at, plan->out[i].device, plan->out[i].bytes);
-    leave();
-    t->waiting = false;
+        memcpy((char *)plan->mirror[turn] + plan->out[i].at, t->kept[turn] + plan->out[i].at, plan->out[i].bytes);
+    t->waiting[turn] = false;
     return PL_OK;
 }
 
-static double apart_tape_ms(void *p)
+static double apart_tape_ms(void *p, int turn)
 {
     const tape *t = p;
-    return t->ms;
+    return t->ms[turn];
 }
 
 /* ---- the rest is the CPU's -------------------------------------------------------------- */

@@ -1,9 +1,10 @@
 /* feed.c - inputs and outputs of programs whose device the host cannot reach into.
  *
- * Each bound program has two host blocks for its inputs, written in turn, and one mirror of its
+ * Each bound program has two host blocks for its inputs, written in turn, and two mirrors of its
  * outputs; the session has one block on the device that inputs pass through (device.h has the
- * drawing). Every run fetches the small outputs, which are what a training loop reads; a large
- * one is fetched when somebody asks for it.
+ * drawing). Every run fetches the small outputs, which are what a training loop reads, into the mirror whose turn it
+ * is: those of the last two runs can be read. A large one is fetched when somebody asks for it, behind the small
+ * ones of the first mirror.
  */
 #include "base/sys.h"
 #include "plimsoll_unstable.h"
@@ -50,24 +51,34 @@ static pl_status list_inputs(pl_session *s, pl_bound *b)
     return PL_OK;
 }
 
-static pl_status list_outputs(pl_session *s, pl_bound *b)
+/* Places for the outputs that are small, or for those that are not. */
+static uint32_t place_outputs(const pl_session *s, pl_bound *b, bool small, pl_transfer *placed)
 {
     const pl_program *p = b->p;
-    uint32_t n = p->plan->n_outputs, small = 0;
+    pl_feed *f = &b->feed;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->plan->n_outputs; i++) {
+        const pl_plan_output *o = &p->plan->outputs[i];
+        size_t bytes = pl_type_bytes(pl_type_of(p->g, pl_node_in(p->g, o->node)[0]));
+        if (small != (bytes <= SMALL_OUTPUT)) continue;
+        placed[n++] = f->out[i] = (pl_transfer){f->mirror_bytes[0], pl_session_address(s, &o->place), bytes};
+        f->mirror_bytes[0] += aligned(bytes);
+    }
+    return n;
+}
+
+static pl_status list_outputs(pl_session *s, pl_bound *b)
+{
+    uint32_t n = b->p->plan->n_outputs;
     pl_feed *f = &b->feed;
     f->out = pl_arena_new(&s->mem, pl_transfer, n + 1);
     f->fresh = pl_arena_new(&s->mem, bool, n + 1);
     pl_transfer *fetched = pl_arena_new(&s->mem, pl_transfer, n + 1);
     if (!f->out || !f->fresh || !fetched) return PL_ERR_MEMORY;
-    for (uint32_t i = 0; i < n; i++) {
-        const pl_plan_output *o = &p->plan->outputs[i];
-        size_t bytes = pl_type_bytes(pl_type_of(p->g, pl_node_in(p->g, o->node)[0]));
-        f->out[i] = (pl_transfer){f->mirror_bytes, pl_session_address(s, &o->place), bytes};
-        f->mirror_bytes += aligned(bytes);
-        if (bytes <= SMALL_OUTPUT) fetched[small++] = f->out[i];
-    }
     f->plan.out = fetched;
-    f->plan.n_out = small;
+    f->plan.n_out = place_outputs(s, b, true, fetched);
+    f->mirror_bytes[1] = f->mirror_bytes[0];
+    place_outputs(s, b, false, fetched + f->plan.n_out);
     return PL_OK;
 }
 
@@ -76,7 +87,9 @@ static pl_status make_mirror(pl_session *s, pl_bound *b)
 {
     PL_TRY(list_inputs(s, b));
     PL_TRY(list_outputs(s, b));
-    return s->dev->host_alloc(b->feed.mirror_bytes, &b->feed.plan.mirror);
+    pl_feed *f = &b->feed;
+    for (int k = 0; k < 2; k++) PL_TRY(s->dev->host_alloc(f->mirror_bytes[k], &f->plan.mirror[k]));
+    return PL_OK;
 }
 
 static pl_status make_hosts(const pl_session *s, pl_bound *b)
@@ -198,9 +211,10 @@ void pl_feed_drop(pl_session *s, pl_bound *b)
 {
     pl_feed *f = &b->feed;
     s->dev->tape_free(f->tape);
-    for (int k = 0; k < 2; k++)
+    for (int k = 0; k < 2; k++) {
         if (f->plan.host[k]) s->dev->host_free(f->plan.host[k], f->plan.in_bytes);
-    if (f->plan.mirror) s->dev->host_free(f->plan.mirror, f->mirror_bytes);
+        if (f->plan.mirror[k]) s->dev->host_free(f->plan.mirror[k], f->mirror_bytes[k]);
+    }
 }
 
 void pl_feed_release(pl_session *s)
@@ -215,21 +229,40 @@ void *pl_feed_input(const pl_bound *b, int i)
     return (char *)b->feed.plan.host[b->feed.turn] + b->feed.plan.in[i].at;
 }
 
+static bool is_small(const pl_feed *f, uint32_t i)
+{
+    return f->out[i].bytes <= SMALL_OUTPUT;
+}
+
+/* Where a run with that turn leaves an output. */
+static char *mirror_of(const pl_feed *f, uint32_t i, int turn)
+{
+    return (char *)f->plan.mirror[is_small(f, i) ? turn : 0] + f->out[i].at;
+}
+
+/* Of the run that was begun last, or of the one before it. */
+static int turn_of(const pl_feed *f, int ago)
+{
+    return f->turn ^ 1 ^ ago;
+}
+
+/* Of the last run. */
 static pl_status fetch(pl_session *s, pl_feed *f, uint32_t i)
 {
     const pl_transfer *o = &f->out[i];
-    PL_TRY(s->dev->read((char *)f->plan.mirror + o->at, o->device, o->bytes));
+    PL_TRY(s->dev->read(mirror_of(f, i, turn_of(f, 0)), o->device, o->bytes));
     f->fresh[i] = true;
     return PL_OK;
 }
 
-const void *pl_feed_output(pl_session *s, pl_bound *b, uint32_t i)
+const void *pl_feed_output(pl_session *s, pl_bound *b, uint32_t i, int ago)
 {
     pl_feed *f = &b->feed;
-    bool fetched = f->tape && f->out[i].bytes <= SMALL_OUTPUT;
-    if (fetched && s->dev->tape_wait(f->tape) != PL_OK) return NULL;
-    if (!fetched && !f->fresh[i] && fetch(s, f, i) != PL_OK) return NULL;
-    return (const char *)f->plan.mirror + f->out[i].at;
+    if (ago && !is_small(f, i)) return NULL;
+    bool fetched = f->tape && is_small(f, i);
+    if (fetched && s->dev->tape_wait(f->tape, turn_of(f, ago)) != PL_OK) return NULL;
+    if (!fetched && !ago && !f->fresh[i] && fetch(s, f, i) != PL_OK) return NULL;
+    return mirror_of(f, i, turn_of(f, ago));
 }
 
 static pl_status run_watched(pl_session *s, pl_bound *b, uint32_t *failed)
@@ -253,9 +286,9 @@ pl_status pl_feed_run(pl_session *s, pl_bound *b, uint32_t *failed)
         PL_TRY(s->dev->tape_run(f->tape, f->turn, f->sent));
     f->sent = false;
     for (uint32_t i = 0; i < b->p->plan->n_outputs; i++) f->fresh[i] = false;
+    f->turn ^= 1;
     /* What a watched run of a program with a tape leaves is fetched as a tape would. */
     for (uint32_t i = 0; watched && i < b->p->plan->n_outputs; i++) PL_TRY(fetch(s, f, i));
-    f->turn ^= 1;
     return f->tape ? s->dev->tape_turn(f->tape, f->turn) : PL_OK;
 }
 
@@ -270,13 +303,18 @@ pl_status pl_feed_send(pl_session *s, pl_bound *b)
 pl_status pl_feed_wait(pl_session *s)
 {
     for (int i = 0; i < s->n_bound; i++)
-        if (s->bound[i].feed.tape) PL_TRY(s->dev->tape_wait(s->bound[i].feed.tape));
+        PL_TRY(pl_feed_wait_for(s, &s->bound[i], 0));
     return PL_OK;
 }
 
-double pl_session_device_ms(pl_session *s, const pl_program *p)
+pl_status pl_feed_wait_for(pl_session *s, const pl_bound *b, int ago)
+{
+    return b->feed.tape ? s->dev->tape_wait(b->feed.tape, turn_of(&b->feed, ago)) : PL_OK;
+}
+
+double pl_session_device_ms(pl_session *s, const pl_program *p, int ago)
 {
     const pl_bound *b = pl_session_find(s, p);
-    bool is = b && b->feed.tape && s->dev->tape_wait(b->feed.tape) == PL_OK;
-    return is ? s->dev->tape_ms(b->feed.tape) : 0;
+    bool is = b && b->feed.tape && pl_feed_wait_for(s, b, ago) == PL_OK;
+    return is ? s->dev->tape_ms(b->feed.tape, turn_of(&b->feed, ago)) : 0;
 }

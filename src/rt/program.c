@@ -288,6 +288,12 @@ static pl_status need_fit(pl_program *p)
     return p->fit ? PL_OK : pl_fit_new(&p->base, &p->fit);
 }
 
+static void note_held(pl_program *p)
+{
+    uint64_t held = pl_fit_minimum_held(p->fit);
+    if (held) p->minimum_held = held;
+}
+
 /* Looks for a plan, and keeps what the search has found out: another one need not. */
 static pl_status search_plan(pl_program *p, uint64_t arena_budget, pl_fitted **out)
 {
@@ -298,6 +304,7 @@ static pl_status search_plan(pl_program *p, uint64_t arena_budget, pl_fitted **o
     uint64_t effort = (uint64_t)p->base_units->n * EFFORT;
     pl_status rc = pl_fit_solve(p->fit, arena_budget, effort < MOST ? effort : MOST, out);
     p->knows_minimum |= pl_fit_knows_minimum(p->fit, &p->info.minimum_bytes);
+    note_held(p);
     if (rc == PL_ERR_FIT && p->knows_minimum) p->refused = arena_budget;
     return rc;
 }
@@ -327,6 +334,17 @@ pl_status pl_program_refit(pl_program *p, uint64_t arena_budget)
     return PL_OK;
 }
 
+pl_status pl_program_refit_takes(pl_program *p, uint64_t arena_budget, uint64_t *bytes)
+{
+    uint64_t has = pl_fitted_bytes(p->fitted);
+    *bytes = 0;
+    if (p->opts.checkpointing != PL_CHECKPOINT_AUTO || p->keep_all->arena_bytes <= arena_budget) return PL_OK;
+    PL_TRY(need_fit(p));
+    PL_TRY(pl_fit_takes(p->fit, arena_budget, bytes));
+    *bytes = *bytes > has ? *bytes - has : 0;
+    return PL_OK;
+}
+
 pl_status pl_program_least_bound(pl_program *p, uint64_t *arena_bytes)
 {
     *arena_bytes = p->plan->arena_bytes;
@@ -346,6 +364,7 @@ pl_status pl_program_find_minimum(pl_program *p, uint64_t enough, uint64_t *aren
         PL_TRY(need_fit(p));
         PL_TRY(pl_fit_minimum(p->fit, enough, least));
         p->knows_minimum = pl_fit_knows_minimum(p->fit, least);
+        note_held(p);
     }
     *arena_bytes = *least;
     double ms = pl_lap(&begin);
@@ -354,9 +373,37 @@ pl_status pl_program_find_minimum(pl_program *p, uint64_t enough, uint64_t *aren
     return PL_OK;
 }
 
+pl_status pl_program_find_lean(pl_program *p, uint64_t *arena_bytes, uint64_t *takes)
+{
+    uint64_t has = pl_fitted_bytes(p->fitted), held = 0;
+    *arena_bytes = p->info.minimum_bytes;
+    *takes = pl_program_minimum_takes(p);
+    if (!p->fit) return PL_OK;
+    PL_TRY(pl_fit_lean(p->fit, arena_bytes, &held));
+    *takes = held > has ? held - has : 0;
+    return PL_OK;
+}
+
 void pl_program_set_stop(pl_program *p, const volatile int *stop)
 {
     p->plan_opts.stop = stop;
+}
+
+void pl_program_set_search(pl_program *p, uint64_t host_bytes)
+{
+    p->plan_opts.host_bytes = host_bytes;
+}
+
+uint64_t pl_program_held(const pl_program *p)
+{
+    const pl_fitted *t = p->fitted;
+    return t ? pl_fitted_bytes(t) : pl_graph_bytes(p->base_graph) + p->base_units->arena.total + p->keep_all->mem.total;
+}
+
+uint64_t pl_program_minimum_takes(const pl_program *p)
+{
+    uint64_t has = pl_fitted_bytes(p->fitted);
+    return p->minimum_held > has ? p->minimum_held - has : 0;
 }
 
 void pl_program_settle(pl_program *p)

@@ -28,6 +28,7 @@ struct pl_program {
     pl_fit *fit;       /* while budgets are tried */
     pl_fitted *fitted; /* NULL: everything is kept */
     bool knows_minimum; /* info.minimum_bytes is the smallest arena, not just small enough */
+    uint64_t minimum_held; /* host memory that its plan takes; 0: none is known */
     uint64_t refused;   /* the largest arena that a search found no plan for */
     pl_exec *exec;     /* per base unit */
     pl_call *call;     /* per base unit: types and attributes */
@@ -82,8 +83,8 @@ typedef struct pl_feed {
     void *tape;          /* NULL: launch by launch, watched */
     pl_transfer *out;    /* every output; plan.out has the small ones, which every run fetches */
     bool *fresh;         /* per output: the mirror has the last run's */
-    size_t mirror_bytes;
-    int turn;
+    size_t mirror_bytes[2]; /* large outputs are in the first alone */
+    int turn;               /* of the next run */
     bool sent; /* the next run's inputs are on their way */
 } pl_feed;
 
@@ -131,9 +132,11 @@ void pl_feed_release(pl_session *s);
 pl_status pl_feed_add(pl_session *s, pl_bound *b) PL_MUST_USE;
 void pl_feed_drop(pl_session *s, pl_bound *b);
 void *pl_feed_input(const pl_bound *b, int i);
-const void *pl_feed_output(pl_session *s, pl_bound *b, uint32_t i); /* NULL if the run failed */
+/* Of the last run, or (ago = 1) the one before it; NULL if that failed or has no such output any more. */
+const void *pl_feed_output(pl_session *s, pl_bound *b, uint32_t i, int ago);
 pl_status pl_feed_send(pl_session *s, pl_bound *b) PL_MUST_USE;
 pl_status pl_feed_run(pl_session *s, pl_bound *b, uint32_t *failed) PL_MUST_USE;
 pl_status pl_feed_wait(pl_session *s) PL_MUST_USE;
+pl_status pl_feed_wait_for(pl_session *s, const pl_bound *b, int ago) PL_MUST_USE;
 
 #endif

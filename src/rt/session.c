@@ -332,17 +332,21 @@ void *pl_session_input(pl_session *s, const pl_program *p, const char *name, pl_
     return NULL;
 }
 
-const void *pl_session_output(pl_session *s, const pl_program *p, const char *name,
-                              pl_type *type)
+const void *pl_session_output_of(pl_session *s, const pl_program *p, const char *name, int ago, pl_type *type)
 {
     for (uint32_t i = 0; i < p->plan->n_outputs; i++) {
         const pl_plan_output *o = &p->plan->outputs[i];
         if (strcmp(pl_node_name(p->g, o->node), name) != 0) continue;
         if (type) *type = *pl_type_of(p->g, pl_node_in(p->g, o->node)[0]);
-        if (s->dev->apart) return pl_feed_output(s, pl_session_find(s, p), i);
-        return pl_session_address(s, &o->place);
+        if (s->dev->apart) return pl_feed_output(s, pl_session_find(s, p), i, ago);
+        return ago ? NULL : pl_session_address(s, &o->place);
     }
     return NULL;
+}
+
+const void *pl_session_output(pl_session *s, const pl_program *p, const char *name, pl_type *type)
+{
+    return pl_session_output_of(s, p, name, 0, type);
 }
 
 /* ---- running ---------------------------------------------------------------------------- */
@@ -419,6 +423,13 @@ pl_status pl_session_run(pl_session *s, pl_program *p)
 pl_status pl_session_wait(pl_session *s)
 {
     return s->dev->apart ? pl_feed_wait(s) : PL_OK;
+}
+
+pl_status pl_session_wait_for(pl_session *s, const pl_program *p, int ago)
+{
+    const pl_bound *b = pl_session_find(s, p);
+    PL_FAIL_IF(!b, PL_ERR_ARG, "the program is not one of this session's");
+    return s->dev->apart ? pl_feed_wait_for(s, b, ago) : PL_OK;
 }
 
 uint64_t pl_session_used_bytes(const pl_session *s)

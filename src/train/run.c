@@ -1,6 +1,7 @@
 /* run.c - a run from configuration to steps; see plimsoll_train.h.
  *
- * run_open.c makes a run of a name, this file plans, builds and starts it, run_steps.c takes its steps. Everything that
+ * run_open.c makes a run of a name, this file builds and starts it, run_fit.c plans it within its budget, run_steps.c takes
+ * its steps. Everything that
  * takes memory happens in build and start; a step reads a batch straight into the program's inputs and runs the
  * program. The order of samples is a pure function of seed and position, so the run's position is one number: the
  * steps done.
@@ -21,237 +22,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The card that the run is planned for and that is not here; NULL: the device is. */
-static const pl_card *planned_card(const pl_run *r)
-{
-    const char *device = pl_config_text(r->config, "device");
-    return pl_device_profile(device) ? pl_card_find(device) : NULL;
-}
-
-/* 0 when none is given. */
-static uint64_t budget_of(const pl_run *r)
-{
-    if (!pl_config_is_null(r->config, "memory")) return (uint64_t)pl_config_size(r->config, "memory");
-    const pl_card *card = planned_card(r);
-    return card ? card->memory_bytes : 0;
-}
-
-/* The device, when its memory is not the host's: the budget is then of that memory. */
-const pl_device *pl__run_card(const pl_run *r)
-{
-    const pl_device *dev = r->train ? pl_program_device(r->train) : NULL;
-    return dev && dev->apart ? dev : NULL;
-}
-
-/* What the first runs of all programs take of a card beside what is mapped: a graph of launches grows with its nodes. */
-static uint64_t card_margin(const pl_run *r, const pl_device *card)
-{
-    pl_program *programs[PL_MAX_PROGRAMS];
-    int n = pl__run_programs(r, programs);
-    uint64_t margin = card->margin_bytes;
-    for (int i = 0; i < n; i++) margin += (uint64_t)pl_program_plan(programs[i])->nodes * card->node_bytes;
-    return margin;
-}
-
-/* Room for stacks of the team, allocator slack and the pages a first step touches, or for what the
- * first run takes on a card. Two processes with the same configuration differ by some pages, so a
- * budget that one of them named must do for the next: a given budget may shrink the margin to two
- * thirds of it. What the host takes between planning and the start comes out of the rest, so that a plan that
- * was found to fit is not refused for a page: a half remains. */
-static uint64_t margin_of(const pl_run *r, bool least)
-{
-    if (planned_card(r)) return 0;
-    uint64_t margin = ((uint64_t)12 << 20) + ((uint64_t)192 << 10) * (uint64_t)pl_pool_threads();
-    const pl_device *card = pl__run_card(r);
-    if (card) margin = card_margin(r, card);
-    if (!least) return margin;
-    return r->fitted && !card ? margin / 2 : margin / 3 * 2;
-}
-
-static uint64_t used_bytes(const pl_run *r)
-{
-    if (planned_card(r)) return planned_card(r)->overhead_bytes;
-    const pl_device *card = pl__run_card(r);
-    return card ? card->used_bytes() : pl_sys_rss_bytes();
-}
-
 /* ---- planning --------------------------------------------------------------------------- */
 void pl_run_set_compile(pl_run *r, const pl_compile_opts *o)
 {
     r->compile = *o;
-}
-
-/* The program, of those not yet asked, whose smallest arena is likely the largest: by its bound. NULL: all were. */
-static pl_program *next_asked(pl_program **programs, const uint64_t *bound, int n, bool *asked)
-{
-    int at = -1;
-    for (int i = 0; i < n; i++)
-        if (!asked[i] && (at < 0 || bound[i] > bound[at])) at = i;
-    if (at < 0) return NULL;
-    asked[at] = true;
-    return programs[at];
-}
-
-/* The largest of the programs' smallest arenas. They share one arena, so that none needs a smaller one than
- * another does: what the first ones need is small enough for the next. */
-static pl_status find_minimum(pl_run *r, uint64_t *arena)
-{
-    pl_program *programs[PL_MAX_PROGRAMS], *p;
-    uint64_t bound[PL_MAX_PROGRAMS], least;
-    bool asked[PL_MAX_PROGRAMS] = {false};
-    int n = pl__run_programs(r, programs);
-    for (int i = 0; i < n; i++) {
-        pl_program_set_stop(programs[i], r->stop);
-        PL_TRY(pl_program_least_bound(programs[i], &bound[i]));
-    }
-    *arena = 0;
-    while ((p = next_asked(programs, bound, n, asked))) {
-        if (pl_program_plan(p)->arena_bytes <= *arena) {
-            pl_program_settle(p);
-            continue;
-        }
-        PL_TRY(pl_program_find_minimum(p, *arena, &least));
-        if (least > *arena) *arena = least;
-    }
-    return PL_OK;
-}
-
-/* The largest of the programs' arenas; least: of the smallest ones found. */
-static uint64_t arena_of(const pl_run *r, bool least)
-{
-    uint64_t most = 0;
-    pl_program *programs[PL_MAX_PROGRAMS];
-    int n = pl__run_programs(r, programs);
-    for (int i = 0; i < n; i++) {
-        const pl_plan_info *p = pl_program_plan(programs[i]);
-        uint64_t arena = least && p->minimum_bytes ? p->minimum_bytes : p->arena_bytes;
-        if (arena > most) most = arena;
-    }
-    return most;
-}
-
-/* What the host takes for the search of smaller plans and for what they are longer: a budget that is told as the
- * smallest must do for the process that is given it. */
-static uint64_t search_bytes(const pl_run *r, bool (*searched)(const pl_plan_info *p, uint64_t arena), uint64_t arena)
-{
-    enum { A_NODE = 2048 }; /* the most that a recipe took: fluxflow, 1700 */
-    uint64_t bytes = 0;
-    pl_program *programs[PL_MAX_PROGRAMS];
-    int n = pl__run_card(r) || planned_card(r) ? 0 : pl__run_programs(r, programs);
-    for (int i = 0; i < n; i++) {
-        const pl_plan_info *p = pl_program_plan(programs[i]);
-        if (searched(p, arena)) bytes += (uint64_t)p->nodes * A_NODE;
-    }
-    return bytes;
-}
-
-static bool has_smaller(const pl_plan_info *p, uint64_t unused)
-{
-    (void)unused;
-    return p->minimum_bytes && p->minimum_bytes < p->arena_bytes;
-}
-
-static uint64_t replan_bytes(const pl_run *r)
-{
-    return search_bytes(r, has_smaller, 0);
-}
-
-static bool is_larger(const pl_plan_info *p, uint64_t arena)
-{
-    return p->arena_bytes > arena;
-}
-
-/* Plans for what the budget leaves to the arena. A budget for which no plan is found leaves the
- * last plans as they are: pl_run_memory_get tells that they do not fit. */
-static pl_status fit_arena(pl_run *r, uint64_t arena)
-{
-    pl_program *programs[PL_MAX_PROGRAMS];
-    int n = pl__run_programs(r, programs);
-    for (int i = 0; i < n; i++) {
-        if (pl_program_plan(programs[i])->arena_bytes <= arena) continue;
-        pl_program_set_stop(programs[i], r->stop);
-        PL_TRY(pl_program_refit(programs[i], arena ? arena : 1));
-    }
-    return PL_OK;
-}
-
-/* Bytes on the card that inputs pass through. */
-static uint64_t stage_of(const pl_run *r)
-{
-    uint64_t most = 0;
-    pl_program *programs[PL_MAX_PROGRAMS];
-    int n = pl__run_programs(r, programs);
-    for (int i = 0; i < n; i++)
-        if (pl_program_stage_bytes(programs[i]) > most) most = pl_program_stage_bytes(programs[i]);
-    return most;
-}
-
-/* Host memory for data, pictures and files, which pl_run_start will take; a card's budget does not count it. */
-static uint64_t reading_bytes(const pl_run *r)
-{
-    return pl_supply_bytes(r) + (pl__run_card(r) ? 0 : pl__sample_bytes(r) + pl__stage_slots_bytes(r));
-}
-
-/* What is left for the arena when everything else is taken off; 0 when that is nothing. */
-static uint64_t arena_room(const pl_run *r, uint64_t margin)
-{
-    uint64_t budget = budget_of(r);
-    uint64_t taken = pl_program_plan(r->train)->state_bytes + used_bytes(r) + stage_of(r) +
-                     reading_bytes(r) + margin;
-    return budget > taken ? budget - taken : 0;
-}
-
-/* Lets go of what planning alone needs: it is no part of the process that trains. */
-static void settle(pl_run *r)
-{
-    pl_program *programs[PL_MAX_PROGRAMS];
-    int n = pl__run_programs(r, programs);
-    for (int i = 0; i < n; i++) pl_program_settle(programs[i]);
-    pl_sys_trim();
-}
-
-/* Room with the whole margin and with the least, and whether the plan fits: of all ranks the least, so
- * that they make the same plan. */
-static pl_status look_at_room(pl_run *r, uint64_t room[3])
-{
-    room[0] = arena_room(r, margin_of(r, false));
-    room[1] = arena_room(r, margin_of(r, true));
-    room[2] = pl_run_memory_get(r).fits;
-    for (int i = 0; i < 3; i++) PL_TRY(pl__ranks_least(r, &room[i]));
-    return PL_OK;
-}
-
-/* Whether the plan as it is leaves the least margin and lacks less of the whole one than a search for a smaller plan
- * would take of the host. A process that is given the budget which another one told may lack some pages of it. */
-static bool is_near(const pl_run *r, const uint64_t room[3])
-{
-    uint64_t lacks = arena_of(r, false) - room[0];
-    return room[2] && lacks <= margin_of(r, false) / 6 && lacks <= search_bytes(r, is_larger, room[0]);
-}
-
-/* Planning itself takes memory, so what is left is measured again after it. A plan is taken only with
- * the whole margin: the part of it that a budget may shrink is for what changes between this look and
- * the next one. Where no plan leaves the whole margin, a plan that leaves the least does. */
-static pl_status fit_budget(pl_run *r)
-{
-    PL_FAIL_IF(pl_asked(r->stop), PL_ERR_STOPPED, "stopped before it was planned");
-    if (!budget_of(r)) return PL_OK;
-    pl_status rc = PL_OK;
-    for (int round = 0; round < 4; round++) {
-        uint64_t room[3];
-        PL_TRY(look_at_room(r, room));
-        if (arena_of(r, false) <= room[0] || is_near(r, room)) break;
-        rc = fit_arena(r, room[0]);
-        bool tight = rc == PL_ERR_FIT;
-        if (tight && !room[2]) rc = fit_arena(r, room[1]);
-        else if (tight) rc = PL_OK;
-        settle(r);
-        PL_TRY(look_at_room(r, room));
-        if (rc != PL_OK || (tight && room[2])) break;
-    }
-    if (rc != PL_ERR_FIT) return rc;
-    r->unfit = pl_arena_strdup(&r->arena, pl_error_text());
-    return r->unfit ? PL_OK : PL_ERR_MEMORY;
 }
 
 /* What an earlier build left, its slots too: one that does not accumulate has no accumulators. */
@@ -260,7 +34,7 @@ static pl_status drop_build(pl_run *r)
     pl__turns_free(r);
     r->unfit = NULL;
     r->fitted = false;
-    r->other_least = 0;
+    r->own_least = r->other_least = 0;
     if (r->parts == 0) return PL_OK;
     pl_store_free(r->store);
     r->store = pl_store_new();
@@ -313,7 +87,7 @@ static pl_status try_level(pl_run *r, int level, double best_ms, bool *better)
     PL_TRY(look_at_plan(r, better, &ms)); /* nothing is computed again yet: no plan is faster */
     *better = false;
     if (ms >= best_ms) return PL_OK;
-    PL_TRY(fit_budget(r));
+    PL_TRY(pl__run_fit(r));
     PL_TRY(look_at_plan(r, better, &ms));
     *better = *better && ms < best_ms;
     return PL_OK;
@@ -348,7 +122,7 @@ pl_status pl__run_build_parts(pl_run *r, int64_t parts)
     r->parts = parts;
     r->micro = pl_config_int(r->config, "batch") / (parts * pl__ranks(r));
     PL_TRY(build_level(r, 0));
-    PL_TRY(fit_budget(r));
+    PL_TRY(pl__run_fit(r));
     return choose_level(r);
 }
 
@@ -434,8 +208,7 @@ static pl_status find_other_minimum(pl_run *r, int level)
     pl_built own = {0};
     pl__built_swap(r, &own);
     pl_status rc = build_level(r, level);
-    if (rc == PL_OK) rc = find_minimum(r, &arena);
-    if (rc == PL_OK) arena += replan_bytes(r);
+    if (rc == PL_OK) rc = pl__run_least(r, &arena);
     if (rc == PL_OK && (!r->other_least || arena < r->other_least)) r->other_least = arena;
     pl__built_take_back(r, &own);
     return rc;
@@ -445,7 +218,8 @@ pl_status pl_run_find_minimum(pl_run *r)
 {
     uint64_t arena;
     PL_FAIL_IF(!r->train, PL_ERR_ARG, "the run is not built");
-    PL_TRY(find_minimum(r, &arena));
+    PL_TRY(pl__run_least(r, &arena));
+    r->own_least = arena;
     for (int level = 0; !r->other_least && level <= pl__trades(r); level++)
         if (level != r->level) PL_TRY(find_other_minimum(r, level));
     pl_sys_trim();
@@ -475,52 +249,6 @@ pl_run_split pl_run_split_get(const pl_run *r)
 double pl_run_predicted_ms(const pl_run *r)
 {
     return pl__turns_ms(r, r->turn, r->n_turns);
-}
-
-pl_run_memory pl_run_memory_get(const pl_run *r)
-{
-    pl_run_memory m = {0};
-    if (r->session) {
-        m.arena = pl_session_arena_bytes(r->session);
-        m.state = pl_session_state_bytes(r->session);
-    } else if (r->train) {
-        m.arena = arena_of(r, false);
-        m.state = pl_program_plan(r->train)->state_bytes;
-    }
-    uint64_t used = used_bytes(r), mapped = r->session ? m.arena + m.state : 0;
-    uint64_t base = used > mapped ? used - mapped : 0, planned = m.arena + m.state;
-    if (!r->session) base += stage_of(r) + reading_bytes(r);
-    m.overhead = base + margin_of(r, false);
-    uint64_t least = r->train ? arena_of(r, true) + replan_bytes(r) : 0;
-    if (least > m.arena) least = m.arena;
-    if (r->other_least && r->other_least < least) least = r->other_least;
-    m.minimum = m.state + m.overhead + least;
-    m.budget = budget_of(r);
-    if (m.budget && m.budget < planned + m.overhead &&
-        m.budget >= planned + base + margin_of(r, true))
-        m.overhead = m.budget - planned;
-    m.total = planned + m.overhead;
-    m.fits = m.budget == 0 || m.total <= m.budget;
-    return m;
-}
-
-/* A driver takes its time to answer, and nothing is allocated between steps: it is asked now and then. */
-uint64_t pl_run_used_bytes(pl_run *r)
-{
-    enum { OFTEN = 200000000 }; /* ns */
-    uint64_t now = pl_sys_now_ns();
-    if (pl__run_card(r) && r->used_asked && now - r->used_asked < OFTEN) return r->used;
-    r->used = used_bytes(r);
-    r->used_asked = now;
-    if (r->used > r->most_used) r->most_used = r->used;
-    return r->used;
-}
-
-uint64_t pl_run_peak_used_bytes(pl_run *r)
-{
-    r->used_asked = 0;
-    pl_run_used_bytes(r);
-    return pl__run_card(r) ? r->most_used : pl_sys_peak_rss_bytes();
 }
 
 int64_t pl_run_parameters(const pl_run *r, bool trainable_only)
@@ -564,7 +292,7 @@ static pl_status open_session(pl_run *r, int n, pl_program *const *programs)
         PL_TRY(check_fits(r));
         pl_run_memory m = pl_run_memory_get(r);
         for (int i = 0; i < n; i++) pl_program_settle(programs[i]);
-        if (card) PL_TRY(card->room(m.arena + m.state + stage_of(r)));
+        if (card) PL_TRY(card->room(m.arena + m.state + pl__run_stage_bytes(r)));
         PL_TRY(pl_session_new(r->store, n, programs, &r->session));
         uint64_t used = card ? card->used_bytes() : 0;
         if (!m.budget || used <= m.budget) return PL_OK;
@@ -573,7 +301,7 @@ static pl_status open_session(pl_run *r, int n, pl_program *const *programs)
         PL_FAIL_IF(attempt, PL_ERR_FIT,
                    "the card's driver says that this process holds %llu bytes, the budget is %llu",
                    (unsigned long long)used, (unsigned long long)m.budget);
-        PL_TRY(fit_budget(r));
+        PL_TRY(pl__run_fit(r));
     }
 }
 

@@ -1,8 +1,8 @@
 /* run_steps.c - the steps and evaluations of a run.
  *
  * A step is its turns, each a program run once for every micro-batch, all of it as often as the batch is trained on
- * (train.updates_per_batch); the next batch is read while the device works. What
- * a step tells is read before the update takes the memory it lies in.
+ * (train.updates_per_batch); the next batch is read while the device works. What a run tells is read before the next
+ * takes the memory it lies in, or, on a card, from its mirror while the next is going on.
  */
 #include "base/asked.h"
 #include "base/dtype.h"
@@ -16,10 +16,10 @@
 #include <string.h>
 
 /* NaN if there is no such output. */
-static double scalar_output(pl_run *r, pl_program *p, const char *name)
+static double scalar_output(pl_run *r, pl_program *p, const char *name, int ago)
 {
     pl_type t;
-    const void *x = pl_session_output(r->session, p, name, &t);
+    const void *x = pl_session_output_of(r->session, p, name, ago, &t);
     return x ? pl_elem_get(t.dtype, x, 0) : (double)NAN;
 }
 
@@ -79,42 +79,73 @@ static void read_ahead(pl_run *r, const pl_turn *t, int64_t part)
                pl_session_send(r->session, p) == PL_OK;
 }
 
-/* How long a card that was started at `began` and worked for device_ms stood still because the host was
- * reading from `from` to `to`. */
-static double waited_ms(uint64_t began, uint64_t from, uint64_t to, double device_ms)
+/* A run that has begun, and what it tells is not read yet. On a card the next run begins before that, so that the card
+ * never waits for the host inside a step; where the device is the host there is no such time. */
+typedef struct begun {
+    const pl_turn *turn;
+    pl_program *program; /* NULL: none */
+    uint64_t start;      /* when a card could begin it: it is sent, and the run before it has ended */
+    uint64_t read[2], ahead[2]; /* from when to when its own and the next batch were read */
+} begun;
+
+/* How much of the time from t[0] to t[1] is after `end`. */
+static double after_ms(const uint64_t t[2], double end)
 {
-    double read = 1e-6 * (double)(to - from), beyond = 1e-6 * (double)(to - began) - device_ms;
-    return beyond < 0 ? 0 : beyond < read ? beyond : read;
+    double from = (double)t[0] > end ? (double)t[0] : end;
+    return (double)t[1] > from ? 1e-6 * ((double)t[1] - from) : 0;
 }
 
-static pl_status micro_step(pl_run *r, const pl_turn *t, int64_t part, pl_step_info *info)
+/* What the training program's update tells. */
+static void read_update(pl_run *r, int ago, pl_step_info *info)
 {
-    uint64_t t0 = pl_sys_now_ns();
-    if (!r->ahead) PL_TRY(read_part(r, t->run, r->steps_done, part));
-    r->ahead = false;
-    uint64_t began = pl_sys_now_ns();
-    info->data_ms += 1e-6 * (double)(began - t0);
-    PL_TRY(pl_session_run(r->session, t->run));
-    uint64_t from = pl_sys_now_ns();
-    read_ahead(r, t, part);
-    uint64_t to = pl_sys_now_ns();
-    PL_TRY(pl_session_wait(r->session));
-    pl__turn_terms(r, t, info);
-    double device_ms = pl_session_device_ms(r->session, t->run);
+    info->lr = scalar_output(r, updater(r), "lr", ago);
+    info->grad_norm = scalar_output(r, updater(r), "grad_norm", ago);
+    info->loss_scale = scalar_output(r, updater(r), "loss_scale", ago);
+    info->skipped = scalar_output(r, updater(r), "skipped", ago) > 0;
+}
+
+/* Waits for a run and reads what it tells. next: the run begun since, or none. A card stands still for want of data
+ * where reading went on when the run had ended. */
+static pl_status hear(pl_run *r, const begun *b, begun *next, pl_step_info *info)
+{
+    if (!b->program) return PL_OK;
+    int ago = next->program == b->program;
+    PL_TRY(pl_session_wait_for(r->session, b->program, ago));
+    if (b->program == b->turn->run) pl__turn_terms(r, b->turn, ago, info);
+    if (b->program == updater(r)) read_update(r, ago, info);
+    double device_ms = pl_session_device_ms(r->session, b->program, ago);
     info->device_ms += device_ms;
-    if (pl__run_card(r)) info->data_ms += waited_ms(began, from, to, device_ms);
+    if (!pl__run_card(r)) return PL_OK;
+    double end = (double)b->start + 1e6 * device_ms;
+    info->data_ms += after_ms(b->ahead, end) + after_ms(next->read, end);
+    next->start = pl_sys_now_ns();
     return PL_OK;
+}
+
+/* Begins a run behind `last`, which it takes the place of. part: of the batch; -1: the run reads none. */
+static pl_status begin(pl_run *r, const pl_turn *t, int64_t part, begun *last, pl_step_info *info)
+{
+    begun next = {.turn = t, .program = part < 0 ? t->apply : t->run, .read[0] = pl_sys_now_ns()};
+    if (part >= 0 && !r->ahead) PL_TRY(read_part(r, t->run, r->steps_done, part));
+    next.read[1] = next.start = pl_sys_now_ns();
+    if (part >= 0) r->ahead = false;
+    if (!last->program) info->data_ms += after_ms(next.read, 0);
+    PL_TRY(pl_session_run(r->session, next.program));
+    PL_TRY(hear(r, last, &next, info));
+    next.ahead[0] = pl_sys_now_ns();
+    if (part >= 0) read_ahead(r, t, part);
+    next.ahead[1] = pl_sys_now_ns();
+    *last = next;
+    if (pl__run_card(r)) return PL_OK;
+    *last = (begun){0};
+    return hear(r, &next, last, info);
 }
 
 /* All micro-batches of one program, and its update. */
-static pl_status take_turn(pl_run *r, const pl_turn *t, pl_step_info *info)
+static pl_status take_turn(pl_run *r, const pl_turn *t, begun *last, pl_step_info *info)
 {
-    for (int64_t part = 0; part < r->parts; part++) PL_TRY(micro_step(r, t, part, info));
-    if (!t->apply) return PL_OK;
-    PL_TRY(pl_session_run(r->session, t->apply));
-    PL_TRY(pl_session_wait(r->session));
-    info->device_ms += pl_session_device_ms(r->session, t->apply);
-    return PL_OK;
+    for (int64_t part = 0; part < r->parts; part++) PL_TRY(begin(r, t, part, last, info));
+    return t->apply ? begin(r, t, -1, last, info) : PL_OK;
 }
 
 void pl_run_trace_nan(pl_run *r, bool on)
@@ -138,15 +169,6 @@ static pl_status trace_numbers(pl_run *r, const pl_step_info *info, pl_status rc
             found ? found : "none of this step's own, look at its inputs");
 }
 
-/* What the training program's update tells, before a later program takes the arena. */
-static void read_update(pl_run *r, pl_step_info *info)
-{
-    info->lr = scalar_output(r, updater(r), "lr");
-    info->grad_norm = scalar_output(r, updater(r), "grad_norm");
-    info->loss_scale = scalar_output(r, updater(r), "loss_scale");
-    info->skipped = scalar_output(r, updater(r), "skipped") > 0;
-}
-
 /* Of all micro-batches; NaN if the training program has no such output. Its terms were read before the update took
  * the arena. */
 static double nonfinite_outputs(const pl_run *r, const pl_step_info *info)
@@ -159,15 +181,15 @@ static double nonfinite_outputs(const pl_run *r, const pl_step_info *info)
 /* All programs of the step once. Losses and terms are of this update alone. */
 static pl_status take_update(pl_run *r, pl_step_info *info)
 {
+    begun last = {0}, none = {0};
     info->n_terms = 0;
     info->loss = 0;
     if (r->trace_nan) pl_session_watch(r->session, true);
     for (int i = 0; i < r->n_turns; i++) {
         if (!pl__turn_runs(&r->turn[i], r->steps_done)) continue;
-        PL_TRY(take_turn(r, &r->turn[i], info));
-        if (r->turn[i].run == r->train) read_update(r, info);
+        PL_TRY(take_turn(r, &r->turn[i], &last, info));
     }
-    return PL_OK;
+    return hear(r, &last, &none, info);
 }
 
 /* Were its numbers finite, on all ranks? */
@@ -224,7 +246,7 @@ static pl_status eval_bucket(pl_run *r, int bucket, int64_t total, pl_eval_info 
         if (pl__run_card(r) && left) PL_TRY(pl_supply_eval(r, bucket, at + k, rows_at_once(r->micro, left)));
         PL_TRY(pl_session_wait(r->session));
         for (int i = 0; i < info->n; i++)
-            info->value[i] += scalar_output(r, p, info->name[i]) * ((double)k / (double)total);
+            info->value[i] += scalar_output(r, p, info->name[i], 0) * ((double)k / (double)total);
         if (!pl__run_card(r) && left) PL_TRY(pl_supply_eval(r, bucket, at + k, rows_at_once(r->micro, left)));
     }
     return PL_OK;

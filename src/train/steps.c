@@ -7,6 +7,7 @@
  */
 #include "base/dtype.h"
 #include "ir/graph.h"
+#include "plimsoll_unstable.h"
 #include "rt/device.h"
 #include "train/train_int.h"
 
@@ -55,12 +56,12 @@ static void add_term(pl_run *r, const char *name, double value, pl_step_info *in
     info->term[i] += value / (double)r->parts;
 }
 
-void pl__turn_terms(pl_run *r, const pl_turn *t, pl_step_info *info)
+void pl__turn_terms(pl_run *r, const pl_turn *t, int ago, pl_step_info *info)
 {
     for (int i = 0; i < t->n_terms; i++) {
         pl_type type;
         const char *output = pl_program_output_name(t->run, t->term[i].output);
-        const void *x = pl_session_output(r->session, t->run, output, &type);
+        const void *x = pl_session_output_of(r->session, t->run, output, ago, &type);
         if (!x || type.rank != 0) continue;
         double v = pl_elem_get(type.dtype, x, 0);
         add_term(r, t->term[i].name, v, info);

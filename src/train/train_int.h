@@ -94,8 +94,8 @@ bool pl__turn_runs(const pl_turn *t, int64_t step);
 int64_t pl__run_updates(const pl_run *r);
 /* The one that runs after t of the current update of *step, which moves on with it. */
 const pl_turn *pl__turn_next(const pl_run *r, const pl_turn *t, int64_t *step);
-/* Adds the scalars that a micro-batch of t left to the step's means. */
-void pl__turn_terms(pl_run *r, const pl_turn *t, pl_step_info *info);
+/* Adds the scalars that a micro-batch of t left, its last or (ago = 1) the one before, to the step's means. */
+void pl__turn_terms(pl_run *r, const pl_turn *t, int ago, pl_step_info *info);
 /* The program that updates. */
 pl_program *pl__turn_updater(const pl_turn *t);
 /* Of a step in the mean: every program counts as often as it runs. */
@@ -142,6 +142,12 @@ void pl__probe_release(pl_builder *b);
 pl_status pl__run_build_auto(pl_run *r) PL_MUST_USE;
 /* Builds, compiles and fits for a given number of micro-batches; again if need be. */
 pl_status pl__run_build_parts(pl_run *r, int64_t parts) PL_MUST_USE;
+/* run_fit.c: plans what is built for its budget. Where no plan is found it stays as it is: pl_run_memory_get tells so. */
+pl_status pl__run_fit(pl_run *r) PL_MUST_USE;
+/* The largest of the programs' smallest arenas, with what the host takes more for their plans. */
+pl_status pl__run_least(pl_run *r, uint64_t *bytes) PL_MUST_USE;
+/* Bytes on the card that inputs pass through. */
+uint64_t pl__run_stage_bytes(const pl_run *r);
 
 /* ---- trades.c: settings of pl_recipe.smaller that the plan may take ---- */
 /* How many there are to take; with level k the first k of them are. */
@@ -243,6 +249,8 @@ struct pl_run {
     int level;           /* of pl_recipe.smaller the entries taken */
     pl_config *traded;   /* the configuration with them; NULL: as it is */
     double without_ms;   /* a step at level 0, where something was taken; 0: that does not fit */
+    uint64_t plan_peak;   /* the most that the process was seen to have while it planned; 0: that is not the host's */
+    uint64_t own_least;   /* the smallest arena, with what the host takes for it; 0: not looked for */
     uint64_t other_least; /* the smallest arena of other levels, with what the host takes for it; 0: not known */
     bool fitted;       /* the plans fit the budget as it was when they were made */
     void *data;                /* what the recipe's data_read gets, when data_open */

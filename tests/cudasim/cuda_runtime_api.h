@@ -6,6 +6,8 @@
 #ifndef PL_CUDASIM_RUNTIME_API_H
 #define PL_CUDASIM_RUNTIME_API_H
 
+#define PL_CUDASIM 1
+
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>

@@ -12,6 +12,7 @@
 #include "cudasim.h"
 
 #include "cuda/cuda.h"
+#include "sim.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -316,7 +317,8 @@ static void run_block()
 
 static bool launch_ok(dim3 g, dim3 b, size_t shared)
 {
-    if (!g.x || !g.y || !g.z || g.x > 0x7fffffffu || g.y > 65535u || g.z > 65535u)
+    unsigned side = (unsigned)pl_grid_side();
+    if (!g.x || !g.y || !g.z || g.x > 0x7fffffffu || g.y > side || g.z > side)
         fail(cudaErrorInvalidConfiguration, "a grid of (%u,%u,%u)", g.x, g.y, g.z);
     else if (!b.x || !b.y || !b.z || b.z > 64 || b.x * b.y * b.z > MAX_THREADS)
         fail(cudaErrorInvalidConfiguration, "a block of (%u,%u,%u)", b.x, b.y, b.z);
@@ -372,6 +374,20 @@ const pl_cuda_card *pl_cuda_card_get(void)
     static const pl_cuda_card card = {
         0, 4, 90, MAX_SHARED, (size_t)50 << 20, (size_t)8 << 30, "simulator"};
     return &card;
+}
+
+static int64_t grid_side = PL_SIM_SIDE, most_items = PL_SIM_ITEMS;
+int64_t pl_grid_side(void) { return grid_side; }
+int64_t pl_most_items(void) { return most_items; }
+void pl_counts(int64_t n, size_t bytes)
+{
+    sim.failed = false;
+    if (bytes < sizeof n && n > most_items) fail(cudaErrorInvalidConfiguration, "%lld items in 32 bits", (long long)n);
+}
+void pl_sim_limits(int64_t side, int64_t items)
+{
+    grid_side = side;
+    most_items = items;
 }
 
 cudaStream_t pl_cuda_stream(void) { return nullptr; }

@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 /* The file under test for this file alone: the simulator's library has choices of its own. */
@@ -109,6 +110,41 @@ TEST(cuda_choices_of_processes_at_once)
         snprintf(key, sizeof key, "k%d.%d", i / KEYS + 1, i % KEYS);
         CHECK_MSG(choice_get(key, value, sizeof value) && atoi(value) == i % KEYS, "%s is lost", key);
     }
+    forget();
+}
+
+/* The file was cut off within a line: that choice is made again, the others stay. */
+TEST(cuda_choices_of_a_file_that_was_cut_off)
+{
+    char path[4096], value[16] = "9 0.5", *text = NULL;
+    size_t len = 0;
+    forget();
+    CHECK(path_of(path, sizeof path));
+    CHECK_OK(pl_sys_write_file(path, "a 1\nb 23", 8));
+    CHECK(choice_get("a", value, sizeof value) && atoi(value) == 1);
+    CHECK(!choice_get("b", value, sizeof value));
+    snprintf(value, sizeof value, "9 0.5");
+    choice_put("b", value, sizeof value);
+    CHECK(strcmp(value, "9 0.5") == 0);
+    for (int fresh = 0; fresh < 2; fresh++) {
+        CHECK(choice_get("b", value, sizeof value) && strcmp(value, "9 0.5") == 0);
+        CHECK(choice_get("a", value, sizeof value) && atoi(value) == 1);
+        forget();
+    }
+    CHECK_OK(pl_sys_read_file(path, 1 << 20, &text, &len));
+    CHECK_MSG(strcmp(text, "a 1\nb 9 0.5\n") == 0, "%s", text);
+    pl_sys_free(text);
+    /* bytes of anything else: every choice can be made and is remembered */
+    CHECK_OK(pl_sys_write_file(path, "\0\n\377 \n\0\0", 7));
+    choice_put("c", value, sizeof value);
+    CHECK_INT(atoi(value), 1);
+    /* a file that cannot be opened */
+    forget();
+    CHECK(unlink(path) == 0 && mkdir(path, 0777) == 0);
+    snprintf(value, sizeof value, "5");
+    choice_put("d", value, sizeof value);
+    CHECK(choice_get("d", value, sizeof value) && atoi(value) == 5);
+    CHECK(rmdir(path) == 0);
     forget();
 }
 

@@ -1,7 +1,8 @@
 /* plugin.c - a CUDA plug-in without CUDA: the device "apart" with the real cuda/watch.c over a card whose
  * memory the test names in FAKE_FREE_MIB (of 16 GiB), and whose libraries take FAKE_LOADED bytes when the
  * first tape is made and keep them; it lacks the kernels that FAKE_LACKS names (lacked()). What the program does about
- * a card that others fill, or that holds more than was planned, is thereby tested on any machine.
+ * a card that others fill, or that holds more than was planned, is thereby tested on any machine. Into the file
+ * FAKE_HEARD goes, when a run begins, how many have not been waited for: where it is 0 a card would stand still.
  */
 #include "cuda/device_int.h"
 #include "ir/graph.h"
@@ -50,6 +51,37 @@ static pl_status tape_new(const pl_tape_plan *plan, void **out, uint32_t *failed
     const char *bytes = getenv("FAKE_LOADED");
     if (bytes) loaded = (uint64_t)atoll(bytes);
     return apart->tape_new(plan, out, failed);
+}
+
+/* The runs that were begun since somebody last waited for one or for a later one. */
+static struct {
+    void *tape;
+    int turn;
+} unheard[10];
+static int n_unheard;
+
+static pl_status tape_run(void *tape, int turn, bool sent)
+{
+    const char *path = getenv("FAKE_HEARD");
+    FILE *f = path ? fopen(path, "a") : NULL;
+    if (f) {
+        fputc('0' + n_unheard, f);
+        fclose(f);
+    }
+    if (n_unheard < 9) {
+        unheard[n_unheard].tape = tape;
+        unheard[n_unheard++].turn = turn;
+    }
+    return apart->tape_run(tape, turn, sent);
+}
+
+static pl_status tape_wait(void *tape, int turn)
+{
+    int at = n_unheard;
+    while (at > 0 && (unheard[at - 1].tape != tape || unheard[at - 1].turn != turn)) at--;
+    memmove(unheard, unheard + at, (size_t)(n_unheard - at) * sizeof unheard[0]);
+    n_unheard -= at;
+    return apart->tape_wait(tape, turn);
 }
 
 /* Programs of a run are compiled in several threads, and each asks for the device. */
@@ -107,6 +139,8 @@ static pl_status open_once(void)
     device.room = pl_cuda_room;
     device.used_bytes = used;
     device.tape_new = tape_new;
+    device.tape_run = tape_run;
+    device.tape_wait = tape_wait;
     device.prepare = prepare;
     device.ready = ready;
     return PL_OK;

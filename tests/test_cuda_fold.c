@@ -1,0 +1,89 @@
+/* test_cuda_fold.c - the kernel that folds partial results, where a block does several sets of threads: only sums of
+ * large tensors come to that, so the kernel runs alone, on partial results of whole numbers, whose sums are exact. */
+#include "base/arena.h"
+#include "base/sys.h"
+#include "cuda_text.h"
+#include "pass/fuse.h"
+#include "plimsoll_ops.h"
+#include "test.h"
+
+#include <string.h>
+
+enum { IMAGES = 20, PIXELS = 281600, CHANNELS = 64, STRIP = 8 };
+
+/* Channels' sums of each picture, two kinds, and of all pictures. */
+static void three_sums(pl_graph *g)
+{
+    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, IMAGES, PIXELS, CHANNELS));
+    pl_output(g, "each", pl_sum(g, pl_square(g, x), PL_AXIS(1), false));
+    pl_output(g, "more", pl_sum(g, pl_abs(g, x), PL_AXIS(1), false));
+    pl_output(g, "all", pl_sum(g, pl_exp(g, x), PL_AXIS(0) | PL_AXIS(1), false));
+}
+
+/* Partial result r of a column, of n: strips of columns, each with all its rows. */
+static float *partial(float *of, int64_t n, int64_t r, int64_t column)
+{
+    return &of[(column / STRIP * n + r) * STRIP + column % STRIP];
+}
+
+/* Results [sets][CHANNELS], each of n / sets partial results, that differ from the sums. */
+static int count_wrong(float *of, int64_t n, const float *result, int64_t sets)
+{
+    int wrong = 0;
+    for (int64_t c = 0; c < CHANNELS; c++)
+        for (int64_t i = 0; i < sets; i++) {
+            double sum = 0;
+            for (int64_t r = 0; r < n / sets; r++) sum += (double)*partial(of, n, i * (n / sets) + r, c);
+            wrong += (double)result[i * CHANNELS + c] != sum;
+        }
+    return wrong;
+}
+
+static void check_fold(const pl_code *code, text_shop *shop)
+{
+    int64_t n = (int64_t)code->work_bytes / 3 / (4 * CHANNELS);
+    pl_code fold = *code;
+    fold.kernel = &code->kernel[1];
+    fold.n_kernels = 1;
+    float *work = pl_sys_alloc(code->work_bytes), *out = pl_sys_alloc(4 * (2 * IMAGES + 1) * CHANNELS);
+    float *more = out + IMAGES * CHANNELS, *all = more + IMAGES * CHANNELS;
+    CHECK_INT(n % IMAGES, 0);
+    for (int64_t i = 0; i < 3 * n * CHANNELS; i++) work[i] = (float)(i * 7919 % 101 - 40);
+    CHECK(text_shop_run(shop, &fold, NULL, (void *const[]){out, more, all}, work));
+    CHECK_INT(count_wrong(work, n, out, IMAGES), 0);
+    CHECK_INT(count_wrong(work + n * CHANNELS, n, more, IMAGES), 0);
+    CHECK_INT(count_wrong(work + 2 * n * CHANNELS, n, all, 1), 0);
+    pl_sys_free(work);
+    pl_sys_free(out);
+}
+
+TEST(cuda_fold_sets)
+{
+    pl_store *store = pl_store_new();
+    pl_graph *g = pl_graph_new(store);
+    pl_fuse_opts o = PL_FUSE_OPTS_CUDA(NULL);
+    pl_arena a = PL_ARENA_INIT;
+    pl_units *u = NULL;
+    text_shop *shop = text_shop_new();
+    pl_code code;
+    int groups = 0;
+    three_sums(g);
+    CHECK_OK(pl_graph_status(g));
+    CHECK_OK(pl_fuse(g, &o, &u));
+    for (uint32_t i = 0; i < u->n; i++)
+        if (u->unit[i].kind == PL_UNIT_GROUP) {
+            CHECK_OK(pl_code_make(g, &u->unit[i], &a, &code));
+            groups++;
+        }
+    CHECK_INT(groups, 1);
+    CHECK_INT(code.n_kernels, 2);
+    CHECK(strstr(code.kernel[1].text, "SETS = 2") != NULL);
+    CHECK(code.kernel[1].grid <= 132);
+    text_shop_add(shop, &code);
+    if (text_shop_build(shop)) check_fold(&code, shop);
+    text_shop_free(shop);
+    pl_arena_release(&a);
+    pl_units_free(u);
+    pl_graph_free(g);
+    pl_store_free(store);
+}
