@@ -200,7 +200,8 @@ uint64_t pl__run_stage_bytes(const pl_run *r)
     return most;
 }
 
-/* What plans for this arena will take of the host comes out of its room: that is foreseen, so that one search does. */
+/* What plans for this arena will take of the host comes out of its room: that is foreseen, so that one search does. The
+ * part of the margin that is_near lets a plan lack is not taken off. */
 static pl_status foresee(pl_run *r, uint64_t *arena)
 {
     uint64_t taken = 0, bytes;
@@ -212,6 +213,8 @@ static pl_status foresee(pl_run *r, uint64_t *arena)
         PL_TRY(pl_program_refit_takes(programs[i], *arena, &bytes));
         taken += bytes;
     }
+    uint64_t spare = margin_of(r, false) / 16;
+    taken -= taken < spare ? taken : spare;
     *arena -= taken < *arena ? taken : *arena;
     return PL_OK;
 }
