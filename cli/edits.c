@@ -215,8 +215,8 @@ int plan_edits(const cli_args *a, const char *memory, const pl_run_memory *need,
     offer_checkpointing(&f);
     offer_smaller(&f, pl_run_recipe(run));
     offer_micro_batches(&f);
-    offer_batch(&f);
     offer_precision(&f);
+    offer_batch(&f); /* plans several: the process then holds some pages more, which count for what comes after */
     if (f.n < PLAN_EDITS) offer_optimiser(&f);
     if (f.n < PLAN_EDITS) offer_resolution(&f);
     qsort(f.found, (size_t)f.n, sizeof *f.found, by_worth);

@@ -249,6 +249,35 @@ TEST(dnn_conv_with_few_channels_matches_loops)
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) CHECK(try_kinds(&list[i]));
 }
 
+/* Kernels of 1 with a stride, channels that are no whole vectors: what lies behind the workspace stays as it is. */
+TEST(dnn_conv_stays_in_its_workspace)
+{
+    enum { BEHIND = 8192 };
+    static const int64_t channels[][2] = {{13, 3}, {24, 40}, {16, 17}, {33, 16}};
+    for (int i = 0; i < 12; i++) {
+        pl_dnn_conv_desc c = {.dtype = PL_F32, .n_spatial = 1, .n = 3, .ic = channels[i / 3][0], .oc = channels[i / 3][1],
+                              .groups = 1, .in = {148}, .out = {74}, .kernel = {1}, .stride = {2}, .dilation = {1}};
+        size_t bytes[3] = {(size_t)(3 * 148 * c.ic) * 4, (size_t)(c.ic * c.oc) * 4, (size_t)(3 * 74 * c.oc) * 4}, work_bytes;
+        int which[3][3] = {{0, 1, 2}, {2, 1, 0}, {0, 2, 1}}; /* x w > y, dy w > dx, x dy > dw */
+        const int *m = which[i % 3];
+        char *t[3];
+        for (int k = 0; k < 3; k++) t[k] = calloc(1, (bytes[k] + 63) / 64 * 64);
+        pl_dnn *d;
+        CHECK_OK(pl_dnn_conv_prepare((pl_dnn_conv_kind)(i % 3), &c, &d, &work_bytes));
+        unsigned char *work = aligned_alloc(64, (work_bytes + 63) / 64 * 64 + BEHIND);
+        memset(work, 0x5a, work_bytes + BEHIND);
+        CHECK_OK(pl_dnn_run(d, (const void *const[]){t[m[0]], t[m[1]]}, (void *const[]){t[m[2]]}, work));
+        size_t past = 0;
+        for (size_t at = 0; at < BEHIND; at++)
+            if (work[work_bytes + at] != 0x5a) past = at + 1;
+        CHECK_MSG(!past, "kind %d, %lld to %lld channels (%s): %zu bytes past its %zu", i % 3, (long long)c.ic, (long long)c.oc,
+                  pl_dnn_impl(d), past, work_bytes);
+        pl_dnn_free(d);
+        free(work);
+        for (int k = 0; k < 3; k++) free(t[k]);
+    }
+}
+
 TEST(dnn_conv_1d_and_3d_match_loops)
 {
     const conv list[] = {

@@ -159,6 +159,24 @@ TEST(pack_fits_many_small_buffers_between_few_large_ones)
     }
 }
 
+/* A step of a network under a tight budget, its scratch and all: where placements from the bottom up and the search over
+ * their ranks leave a twentieth, the gap is closed by moving what is in the way. The effort is that of a plan. */
+TEST(pack_moves_what_is_in_the_way)
+{
+    pl_pack_csv c = PL_PACK_CSV_INIT;
+    CHECK_OK(pl_pack_csv_read(DATA "plan_lgt_tiny_64.csv", &c));
+    pl_pack_opts o = PL_PACK_OPTS_INIT;
+    uint64_t height = 0, bound = 0;
+    CHECK_OK(pl_pack_bound(c.bufs, c.n, o.align, &bound));
+    o.off = PL_PACK_NO_EXACT;
+    o.work = 400000000;
+    o.time_limit_s = 0;
+    CHECK_OK(pl_pack(c.bufs, c.n, &o, &height));
+    CHECK_OK(pl_pack_check(c.bufs, c.n, o.align, height));
+    CHECK_MSG(height <= bound + bound / 33, "height %llu, bound %llu", (unsigned long long)height, (unsigned long long)bound);
+    pl_pack_csv_release(&c);
+}
+
 TEST(pack_is_optimal_on_tiny_problems)
 {
     static const uint32_t offs[] = {0, PL_PACK_NO_SPLIT | PL_PACK_NO_SKYLINE | PL_PACK_NO_FIT |

@@ -1,4 +1,5 @@
 /* test_plan_fit.c - plans for budgets, seen from the planner: what its searches find, and how much they look. */
+#include "alloc_count.h"
 #include "cli_run.h"
 #include "graphs.h"
 
@@ -136,6 +137,33 @@ TEST(fit_packs_the_smallest_once)
     close_lab(&x);
 }
 
+/* A limit on what a search has in hand leaves fewer plans to choose from, never none. */
+TEST(fit_stays_within_the_memory_it_is_given)
+{
+    lab x = {.store = pl_store_new()}, y = {.store = pl_store_new()};
+    pl_fitted *a, *b;
+    uint64_t takes;
+    CHECK_OK(open_lab(&x, training_graph(x.store, 22, 64, 32)));
+    CHECK_OK(open_lab(&y, training_graph(y.store, 22, 64, 32)));
+    uint64_t budget = x.keep_all->arena_bytes * 3 / 4;
+    y.o.host_bytes = 1;
+    CHECK_OK(pl_fit_solve(x.fit, budget, 1000000, &a));
+    CHECK_OK(pl_fit_solve(y.fit, budget, 1000000, &b));
+    CHECK(a->plan->arena_bytes <= budget && b->plan->arena_bytes <= budget);
+    uint32_t many = pl_fit_work_get(x.fit).asked, few = pl_fit_work_get(y.fit).asked;
+    CHECK_MSG(few * 2 < many, "%u asked, without a limit %u", few, many);
+    CHECK(a->extra_ns <= b->extra_ns);
+    /* what a plan takes is foreseen: all but its offsets, within a fourth */
+    CHECK_OK(pl_fit_takes(x.fit, budget, &takes));
+    uint64_t held = pl_fitted_bytes(a);
+    CHECK_MSG(takes <= held && takes > held / 4 * 3 - a->plan->mem.total, "%llu foreseen, %llu held", (unsigned long long)takes,
+              (unsigned long long)held);
+    pl_fitted_free(a);
+    pl_fitted_free(b);
+    close_lab(&x);
+    close_lab(&y);
+}
+
 /* ---- stopping --------------------------------------------------------------------------- */
 typedef struct later {
     pthread_t thread;
@@ -211,10 +239,11 @@ TEST(pack_stops_when_it_is_asked)
 
 /* A signal while a plan is looked for: nothing was trained, so nothing is waited for. When it comes too early the program
  * does not listen yet, too late and it has a plan: one of some moments is right, told by what it used of a core so that
- * neither other work nor a sanitizer moves them away. */
+ * other work does not move them away. */
 TEST(cli_signal_ends_planning)
 {
     WANT_BIN();
+    if (!pl_test_allocs_counted()) SKIP("a sanitizer's moments are others");
     cli_result r = cli_run("$P plan lgt/tiny batch=64 --json");
     const char *least = strstr(r.out, "\"minimum_bytes\":");
     CHECK_MSG(r.code == 0 && least, "%d %s", r.code, r.err);

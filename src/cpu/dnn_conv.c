@@ -139,6 +139,15 @@ static pl_status conv_op(dnnl_convolution_desc_t *op, pl_dnn_conv_kind kind, con
     return pl_dnn_check(s, "describe a convolution");
 }
 
+/* Kernels of 1 with a stride gather the pixels that they read first, and where channels are no whole vectors oneDNN's own
+ * for weights writes past the end of the scratchpad that it asked for. */
+static bool gathers_too_far(pl_dnn_conv_kind kind, const conv *c)
+{
+    bool strided = false;
+    for (int i = 0; i < c->n_spatial; i++) strided |= c->stride[i] > 1;
+    return kind == PL_DNN_CONV_BWD_WEIGHTS && strided && taps(c) == 1 && (c->ic % 16 || c->oc % 16);
+}
+
 /* Kernels that oneDNN ranks too high:
  *   few channels on both sides (or in a group, for weights): 8 lanes waste fewer than 16;
  *   brdgmm, depthwise forward: 15 to 45 % behind the jit kernel;
@@ -150,6 +159,7 @@ static const char *avoid(pl_dnn_conv_kind kind, const conv *c)
     const bool fwd = kind == PL_DNN_CONV_FWD, to_w = kind == PL_DNN_CONV_BWD_WEIGHTS;
     int64_t pixels = 1;
     for (int i = 0; i < c->n_spatial; i++) pixels *= c->out[i];
+    if (gathers_too_far(kind, c)) return "1x1";
     if (c->dtype != PL_F32) return NULL;
     const bool deep_w = to_w && c->n_spatial == 3; /* the next one there is a product that allocates */
     if (!deep_w && ic <= 8 && oc <= 8 && (c->groups == 1 || (to_w && ic > 1))) return "avx512";

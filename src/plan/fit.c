@@ -48,6 +48,7 @@ void pl_fit_free(pl_fit *f)
 {
     if (!f) return;
     for (uint32_t i = 0; i < f->n_cand; i++) pl_remat_plan_free(f->cand[i].plan);
+    if (f->lean.plan != f->way.plan) pl_remat_plan_free(f->lean.plan);
     pl_remat_plan_free(f->way.plan);
     pl_remat_descent_free(f->down);
     pl_fitted_free(f->kept);
@@ -252,6 +253,18 @@ static bool is_over(const candidate *c, uint64_t budget)
 }
 
 /* ---- the minimum ------------------------------------------------------------------------ */
+/* A smaller arena may need a list so long that its graph takes more than is saved. */
+static void look_if_lean(pl_fit *f)
+{
+    const pl_fit_base *b = f->base;
+    uint64_t held = pl_graph_bytes(b->g) + b->units->arena.total + b->keep_all->mem.total;
+    uint64_t bytes = f->way.plan->peak_bytes + held / (f->core.n_ops + 1) * f->way.plan->n;
+    if (f->lean.plan && bytes >= f->lean_bytes) return;
+    pl_remat_plan_free(f->lean.plan);
+    f->lean = f->way;
+    f->lean_bytes = bytes;
+}
+
 /* Of the way down, which is the same in every process, whatever was asked before: so another process that is given
  * the minimum finds its plan. */
 static pl_status go_down(pl_fit *f, bool *any)
@@ -270,8 +283,9 @@ static pl_status go_down(pl_fit *f, bool *any)
     PL_TRY(stopped);
     *any = plan != NULL;
     if (!plan) return PL_OK;
-    pl_remat_plan_free(f->way.plan);
+    if (f->way.plan != f->lean.plan) pl_remat_plan_free(f->way.plan);
     f->way = (candidate){.plan = plan, .asked = asked, .alone = true};
+    look_if_lean(f);
     return PL_OK;
 }
 
@@ -332,6 +346,7 @@ static pl_status end_way(pl_fit *f)
     f->core_least = f->way.asked;
     pl_remat_descent_free(f->down);
     f->down = NULL;
+    if (f->lean.plan == f->way.plan) f->lean.plan = NULL; /* the last is the leanest */
     if (f->n_cand < MAX_CANDIDATES) {
         f->cand[f->n_cand++] = f->way;
         f->way.plan = NULL;
@@ -371,6 +386,21 @@ pl_status pl_fit_minimum(pl_fit *f, uint64_t enough, uint64_t *arena_bytes)
     pl_fitted_free(f->kept);
     f->kept = NULL;
     return rc;
+}
+
+pl_status pl_fit_lean(pl_fit *f, uint64_t *arena_bytes, uint64_t *held)
+{
+    pl_fitted *t;
+    *arena_bytes = f->minimum;
+    *held = f->minimum_held;
+    if (!f->knows_minimum || !f->lean.plan || f->lean.plan->n == f->core.n_ops) return PL_OK;
+    PL_TRY(pack_candidate(f, &f->lean, &no_limits, &t));
+    uint64_t arena = t->plan->arena_bytes, bytes = pl_fitted_bytes(t);
+    pl_fitted_free(t);
+    if (arena + bytes >= *arena_bytes + *held) return PL_OK;
+    *arena_bytes = arena;
+    *held = bytes;
+    return PL_OK;
 }
 
 uint64_t pl_fit_minimum_held(const pl_fit *f)

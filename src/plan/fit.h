@@ -44,6 +44,8 @@ bool pl_fit_knows_minimum(const pl_fit *f, uint64_t *arena_bytes);
 /* Host memory that the plan with the least arena so far takes; 0: that is the one that keeps everything, or none is
  * known. */
 uint64_t pl_fit_minimum_held(const pl_fit *f);
+/* The plan whose arena and host memory are least together, when the minimum is known. */
+pl_status pl_fit_lean(pl_fit *f, uint64_t *arena_bytes, uint64_t *held) PL_MUST_USE;
 /* The cheapest plan found whose arena is at most the budget. PL_ERR_FIT: below the bound the
  * message is a proof and names the unit; else it tells the minimum. PL_ERR_STOPPED once opts->stop says so, here and above. `effort` is time for search
  * after the first plan, in nanoseconds, about. */

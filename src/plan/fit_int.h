@@ -38,6 +38,8 @@ struct pl_fit {
     uint32_t bound_unit;
     pl_remat_descent *down;
     candidate way;        /* the least plan of the way down so far; no candidate before the end of it */
+    candidate lean;       /* of the way down: the least plan and memory of the host together; no plan: not looked at */
+    uint64_t lean_bytes;  /* these, about */
     uint64_t core_least;  /* least budget of the core with a plan: at the end of the way */
     uint64_t minimum;     /* the least arena so far; 0 = none yet */
     uint64_t minimum_held; /* host memory of its plan */

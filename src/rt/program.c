@@ -373,6 +373,17 @@ pl_status pl_program_find_minimum(pl_program *p, uint64_t enough, uint64_t *aren
     return PL_OK;
 }
 
+pl_status pl_program_find_lean(pl_program *p, uint64_t *arena_bytes, uint64_t *takes)
+{
+    uint64_t has = pl_fitted_bytes(p->fitted), held = 0;
+    *arena_bytes = p->info.minimum_bytes;
+    *takes = pl_program_minimum_takes(p);
+    if (!p->fit) return PL_OK;
+    PL_TRY(pl_fit_lean(p->fit, arena_bytes, &held));
+    *takes = held > has ? held - has : 0;
+    return PL_OK;
+}
+
 void pl_program_set_stop(pl_program *p, const volatile int *stop)
 {
     p->plan_opts.stop = stop;

@@ -12,7 +12,10 @@ pl_status pl_program_refit_takes(pl_program *p, uint64_t arena_budget, uint64_t 
 /* The smallest arena that a plan was found for, also in the info. One of at most `enough` bytes ends the search; 0: the
  * smallest is wanted. */
 pl_status pl_program_find_minimum(pl_program *p, uint64_t enough, uint64_t *arena_bytes) PL_MUST_USE;
-/* The two above return PL_ERR_STOPPED soon after *stop is no longer 0; it is borrowed. NULL: nothing stops them. */
+/* After it: the arena of the plan that takes least of the host, arena and all, and what it takes more for graph and plan
+ * than that of now. */
+pl_status pl_program_find_lean(pl_program *p, uint64_t *arena_bytes, uint64_t *takes) PL_MUST_USE;
+/* These return PL_ERR_STOPPED soon after *stop is no longer 0; it is borrowed. NULL: nothing stops them. */
 void pl_program_set_stop(pl_program *p, const volatile int *stop);
 /* No plan has a smaller arena; quickly. */
 pl_status pl_program_least_bound(pl_program *p, uint64_t *arena_bytes) PL_MUST_USE;

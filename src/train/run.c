@@ -34,7 +34,7 @@ static pl_status drop_build(pl_run *r)
     pl__turns_free(r);
     r->unfit = NULL;
     r->fitted = false;
-    r->other_least = 0;
+    r->own_least = r->other_least = 0;
     if (r->parts == 0) return PL_OK;
     pl_store_free(r->store);
     r->store = pl_store_new();
@@ -219,6 +219,7 @@ pl_status pl_run_find_minimum(pl_run *r)
     uint64_t arena;
     PL_FAIL_IF(!r->train, PL_ERR_ARG, "the run is not built");
     PL_TRY(pl__run_least(r, &arena));
+    r->own_least = arena;
     for (int level = 0; !r->other_least && level <= pl__trades(r); level++)
         if (level != r->level) PL_TRY(find_other_minimum(r, level));
     pl_sys_trim();

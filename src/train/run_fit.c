@@ -128,11 +128,21 @@ static pl_program *next_asked(pl_program **programs, const uint64_t *bound, int 
     return programs[at];
 }
 
+/* The program with the largest arena may have a plan with a larger one that takes less with its graph. */
+static pl_status trade_for_lean(const pl_run *r, pl_program *p, uint64_t *bytes)
+{
+    uint64_t arena, takes;
+    PL_TRY(pl_program_find_lean(p, &arena, &takes));
+    uint64_t total = arena + takes + replan_bytes(r) - pl_program_minimum_takes(p);
+    if (total < *bytes) *bytes = total;
+    return PL_OK;
+}
+
 /* The programs share one arena, so that none needs a smaller one than another does: what the first ones need is small
  * enough for the next. */
 pl_status pl__run_least(pl_run *r, uint64_t *bytes)
 {
-    pl_program *programs[PL_MAX_PROGRAMS], *p;
+    pl_program *programs[PL_MAX_PROGRAMS], *p, *largest = NULL;
     uint64_t bound[PL_MAX_PROGRAMS], arena = 0, least;
     bool asked[PL_MAX_PROGRAMS] = {false};
     int n = pl__run_programs(r, programs);
@@ -147,10 +157,11 @@ pl_status pl__run_least(pl_run *r, uint64_t *bytes)
         }
         PL_TRY(pl_program_find_minimum(p, arena, &least));
         note_peak(r);
+        if (least > arena) largest = p;
         if (least > arena) arena = least;
     }
     *bytes = arena + replan_bytes(r);
-    return PL_OK;
+    return on_host(r) && largest ? trade_for_lean(r, largest, bytes) : PL_OK;
 }
 
 /* Half of what the process may still take is for the lists that a search chooses from. */
@@ -189,7 +200,8 @@ uint64_t pl__run_stage_bytes(const pl_run *r)
     return most;
 }
 
-/* What plans for this arena will take of the host comes out of its room: that is foreseen, so that one search does. */
+/* What plans for this arena will take of the host comes out of its room: that is foreseen, so that one search does. The
+ * part of the margin that is_near lets a plan lack is not taken off. */
 static pl_status foresee(pl_run *r, uint64_t *arena)
 {
     uint64_t taken = 0, bytes;
@@ -201,6 +213,8 @@ static pl_status foresee(pl_run *r, uint64_t *arena)
         PL_TRY(pl_program_refit_takes(programs[i], *arena, &bytes));
         taken += bytes;
     }
+    uint64_t spare = margin_of(r, false) / 16;
+    taken -= taken < spare ? taken : spare;
     *arena -= taken < *arena ? taken : *arena;
     return PL_OK;
 }
@@ -298,6 +312,7 @@ pl_run_memory pl_run_memory_get(const pl_run *r)
     m.overhead = base + margin_of(r, false);
     uint64_t least = r->train ? arena_of(r, true) + replan_bytes(r) : 0;
     if (least > m.arena) least = m.arena;
+    if (r->own_least && r->own_least < least) least = r->own_least;
     if (r->other_least && r->other_least < least) least = r->other_least;
     m.minimum = m.state + m.overhead + least;
     if (m.minimum < r->plan_peak) m.minimum = r->plan_peak;

@@ -251,6 +251,7 @@ struct pl_run {
     pl_config *traded;   /* the configuration with them; NULL: as it is */
     double without_ms;   /* a step at level 0, where something was taken; 0: that does not fit */
     uint64_t plan_peak;   /* the most that the process was seen to have while it planned; 0: that is not the host's */
+    uint64_t own_least;   /* the smallest arena, with what the host takes for it; 0: not looked for */
     uint64_t other_least; /* the smallest arena of other levels, with what the host takes for it; 0: not known */
     bool fitted;       /* the plans fit the budget as it was when they were made */
     void *data;                /* what the recipe's data_read gets, when data_open */
