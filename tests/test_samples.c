@@ -29,16 +29,16 @@ static pl_val layer(pl_nn *m, pl_val x)
     return pl_nn_linear(m, x, "fc", 2, (pl_nn_lin){0});
 }
 
-/* One called as a picture is, and one of every other kind. */
+/* One called as a picture is, and others of every kind; not in the order that files have. */
 static void build_arrays(pl_builder *b, pl_graph *g, pl_val x, pl_val noise)
 {
     pl_val number = pl_reshape(g, pl_slice(g, pl_slice(g, pl_slice(g, x, 3, 0, 1, 1), 2, 0, 1, 1), 1, 0, 1, 1),
                                PL_DIMS(pl_builder_batch(b)));
+    pl_builder_array(b, "odd", pl_cast(g, pl_slice(g, noise, 2, 0, 3, 1), PL_BOOL));
     pl_builder_array(b, "number", pl_cast(g, number, PL_I64));
     pl_builder_array(b, "last", x);
     pl_builder_array(b, "noise", noise);
     pl_builder_array(b, "half", pl_cast(g, noise, PL_BF16));
-    pl_builder_array(b, "odd", pl_cast(g, pl_slice(g, noise, 2, 0, 3, 1), PL_BOOL));
     if (broken(b, "rows")) pl_builder_array(b, "short", pl_slice(g, x, 0, 0, 1, 1));
     if (broken(b, "rank")) pl_builder_array(b, "mean", pl_mean(g, x, PL_AXES_ALL, false));
     if (broken(b, "twice")) pl_builder_array(b, "noise", noise);
