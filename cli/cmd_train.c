@@ -188,6 +188,14 @@ static pl_status show_picture(void *ctx, const pl_sheet *g)
     return rc == PL_OK ? emit_picture(t, step, g->name, path) : rc;
 }
 
+static pl_status keep_arrays(trainer *t, int64_t step)
+{
+    char path[4400];
+    if (!pl_run_sample_arrays(t->run)) return PL_OK;
+    pl_status rc = monitor_arrays(&t->monitor, step, path, sizeof path);
+    return rc == PL_OK ? emit_arrays(t, step, path) : rc;
+}
+
 static pl_status skip_picture(void *ctx, const pl_sheet *g)
 {
     (void)ctx, (void)g;
@@ -200,6 +208,7 @@ static pl_status make_pictures(trainer *t, int64_t step)
     if (!(t->folder.path || t->shown_by_0) || !pl_run_sample_program(t->run) || t->pictured == step) return PL_OK;
     t->pictured = step;
     pl_status rc = pl_run_sample(t->run, t->shown_by_0 ? skip_picture : show_picture, t);
+    if (rc == PL_OK && !t->shown_by_0) rc = keep_arrays(t, step);
     return rc == PL_OK && !t->shown_by_0 ? monitor_pictures_end(&t->monitor, step) : rc;
 }
 

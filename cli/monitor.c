@@ -141,17 +141,30 @@ pl_status monitor_eval(monitor *m, int64_t step, const pl_eval_info *e)
 }
 
 /* ---- pictures --------------------------------------------------------------------------- */
+static pl_status make_folder(monitor *m, char *path, size_t cap)
+{
+    snprintf(path, cap, "%s/samples", m->dir);
+    return mkdir(path, 0777) != 0 && errno != EEXIST ? fail_write(m, "samples") : PL_OK;
+}
+
 pl_status monitor_picture(monitor *m, int64_t step, const pl_sheet *g, char *path, size_t cap)
 {
     char tag[128];
-    snprintf(path, cap, "%s/samples", m->dir);
-    if (mkdir(path, 0777) != 0 && errno != EEXIST) return fail_write(m, "samples");
+    pl_status rc = make_folder(m, path, cap);
+    if (rc != PL_OK) return rc;
     snprintf(path, cap, "%s/samples/%08lld-%s.png", m->dir, (long long)step, g->name);
-    pl_status rc = pl_png_save(path, g->width, g->height, g->channels, g->pixels);
+    rc = pl_png_save(path, g->width, g->height, g->channels, g->pixels);
     if (rc != PL_OK) return rc;
     snprintf(tag, sizeof tag, "samples/%s", g->name);
     pl_events_image(m->events, tag, g->width, g->height, g->channels, g->pixels);
     return PL_OK;
+}
+
+pl_status monitor_arrays(monitor *m, int64_t step, char *path, size_t cap)
+{
+    pl_status rc = make_folder(m, path, cap);
+    snprintf(path, cap, "%s/samples/%08lld.safetensors", m->dir, (long long)step);
+    return rc == PL_OK ? pl_run_sample_save(m->run, path) : rc;
 }
 
 pl_status monitor_pictures_end(monitor *m, int64_t step)

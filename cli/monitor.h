@@ -34,6 +34,8 @@ void monitor_close(monitor *m);
 pl_status monitor_step(monitor *m, const pl_step_info *s);
 /* A picture of the recipe's sampling program: a file and TensorBoard. path (cap bytes) gets the file's. */
 pl_status monitor_picture(monitor *m, int64_t step, const pl_sheet *g, char *path, size_t cap);
+/* The arrays of the same, if it has any: a file. */
+pl_status monitor_arrays(monitor *m, int64_t step, char *path, size_t cap);
 /* All of a step's are there. */
 pl_status monitor_pictures_end(monitor *m, int64_t step);
 pl_status monitor_eval(monitor *m, int64_t step, const pl_eval_info *e);

@@ -117,7 +117,7 @@ static void picture_members(const trainer *t, pl_json *j, const void *what)
     const picture_event *p = what;
     pl_json_int(j, "step", p->step);
     put_phase(t, j);
-    pl_json_string(j, "name", p->name);
+    if (p->name) pl_json_string(j, "name", p->name);
     pl_json_string(j, "path", p->path);
 }
 
@@ -161,6 +161,11 @@ pl_status emit_checkpoint(trainer *t, int64_t step)
 pl_status emit_picture(trainer *t, int64_t step, const char *name, const char *path)
 {
     return emit(t, "sample", picture_members, &(picture_event){step, name, path});
+}
+
+pl_status emit_arrays(trainer *t, int64_t step, const char *path)
+{
+    return emit(t, "arrays", picture_members, &(picture_event){step, NULL, path});
 }
 
 pl_status emit_end(trainer *t, int64_t steps)

@@ -70,7 +70,7 @@ int train_phases(trainer *t); /* returns the exit code */
 /* ---- train_events.c: one object a line, and lines for people ---- */
 typedef struct picture_event {
     int64_t step;
-    const char *name, *path;
+    const char *name, *path; /* name NULL: arrays */
 } picture_event;
 typedef struct eval_event {
     int64_t step;
@@ -82,6 +82,7 @@ pl_status emit_step(trainer *t, const pl_step_info *s);
 pl_status emit_eval(trainer *t, int64_t step, const pl_eval_info *e);
 pl_status emit_checkpoint(trainer *t, int64_t step);
 pl_status emit_picture(trainer *t, int64_t step, const char *name, const char *path);
+pl_status emit_arrays(trainer *t, int64_t step, const char *path);
 pl_status emit_end(trainer *t, int64_t steps);
 void clear_bar(const trainer *t);
 void show_bar(trainer *t, const pl_step_info *s);

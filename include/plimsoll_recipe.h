@@ -44,6 +44,9 @@ PL_API pl_nn *pl_builder_sample(pl_builder *b);
 /* A picture of it for each sample: [batch,H,W,C] or [batch,C,H,W], C 3 or 1; low is black, high is white.
  * (where both could be meant, the first). sample.count of them are put side by side. */
 PL_API void pl_builder_picture(pl_builder *b, const char *name, pl_val v, float low, float high);
+/* An array of it, the samples first, of any type: sample.count rows go into a safetensors file beside the pictures,
+ * under this name. */
+PL_API void pl_builder_array(pl_builder *b, const char *name, pl_val v);
 
 /* An output of the training program named "nonfinite" stops the run when it is above 0: for models
  * that hide a blow-up from their loss (nan_to_num). A loss that is not finite always does.

@@ -224,6 +224,10 @@ typedef struct pl_sheet {
     const uint8_t *pixels;
 } pl_sheet;
 PL_API pl_status pl_run_sample(pl_run *r, pl_status (*each)(void *ctx, const pl_sheet *g), void *ctx) PL_MUST_USE;
+/* The arrays that the program names (pl_builder_array), as pl_run_sample left them, into one safetensors file: a row a
+ * sample, sample.count of them. The file appears whole. */
+PL_API bool pl_run_sample_arrays(const pl_run *r); /* whether there are any */
+PL_API pl_status pl_run_sample_save(pl_run *r, const char *path) PL_MUST_USE;
 PL_API const pl_program *pl_run_sample_program(const pl_run *r); /* NULL if there is none */
 /* Feeds an evaluation metric to the plateau schedule; true when the learning rate was lowered. */
 PL_API bool pl_run_plateau(pl_run *r, double metric);

@@ -3,6 +3,7 @@
 #include "base/sys.h"
 #include "cli_run.h"
 #include "graph_eval.h"
+#include "io/safetensors.h"
 #include "plimsoll_train.h"
 #include "test.h"
 #include "train/supply.h"
@@ -409,7 +410,91 @@ TEST(lgt_draws_pictures)
     WANT_BIN();
     CHECK_RUN(cli_run("$P train lgt/tiny ode.steps=1 ode.eval_steps=2 train.steps=2 sample.every=2 --out %s/run",
                       pl_test_dir()), 0, "");
-    CHECK_MSG(access(in_dir("run/samples/00000002-transferred.png"), R_OK) == 0 &&
+    CHECK_MSG(access(in_dir("run/samples/00000002.safetensors"), R_OK) == 0 &&
+                  access(in_dir("run/samples/00000002-transferred.png"), R_OK) == 0 &&
                   access(in_dir("run/samples/00000002-source.png"), R_OK) == 0 &&
                   access(in_dir("run/samples/00000002-style.png"), R_OK) == 0, "no pictures");
+    /* From the model alone, before a step is taken, to the same numbers; without warmth, to others. */
+    const char *from = "$P train lgt/tiny ode.steps=1 ode.eval_steps=2 train.steps=1 sample.every=1 init_from=";
+    CHECK_RUN(cli_run("P=$P; d=%s; %s$d/run/model.safetensors --quiet --out $d/again && %s$d/run/model.safetensors "
+                      "infer.temperature=0 --quiet --out $d/cold", pl_test_dir(), from, from), 0, "");
+    CHECK(cli_same("run/samples/00000002.safetensors", "again/samples/00000000.safetensors"));
+    CHECK(!cli_same("run/samples/00000002.safetensors", "cold/samples/00000000.safetensors"));
+    CHECK(!cli_same("run/samples/00000002.safetensors", "again/samples/00000001.safetensors"));
+}
+
+enum { ROWS = 5 };
+
+/* A tensor of ROWS latents or numbers of the file. */
+static pl_status read_tensor(const char *path, const char *name, void *to, size_t bytes)
+{
+    pl_st_reader *f = NULL;
+    pl_status rc = pl_st_open(path, &f);
+    const pl_st_tensor *t = rc == PL_OK ? pl_st_find(f, name) : NULL;
+    if (rc == PL_OK) rc = t && t->dim[0] == ROWS ? pl_st_read(f, t, to, bytes) : PL_ERR_FILE;
+    pl_st_close(f);
+    return rc;
+}
+
+static pl_status no_picture(void *ctx, const pl_sheet *g)
+{
+    (void)ctx, (void)g;
+    return PL_OK;
+}
+
+/* How far the latents that are written lie from those that came in, at most, when the network says 1 everywhere; -1: the
+ * sources, their examples or their styles are not the evaluation's. */
+static pl_status way_of(const char *const *more, int n, double *way)
+{
+    const char *keys[8] = {"sample.every=1", "sample.count=5", "batch=2", "ode.eval_steps=4", "ode.steps=1"};
+    static float got[ROWS][4][SIDE][SIDE], source[ROWS][4][SIDE][SIDE], style[ROWS][4][SIDE][SIDE];
+    int64_t id[ROWS];
+    float one[4] = {1, 1, 1, 1};
+    pl_run *run;
+    for (int i = 0; i < n; i++) keys[5 + i] = more[i];
+    pl_status rc = start(keys, 5 + n, &run);
+    int slot = rc == PL_OK ? pl_store_find(pl_run_store(run), "model.out.2.bias") : -1;
+    if (rc == PL_OK) rc = pl_session_write_slot(run->session, slot, 0, one, sizeof one);
+    if (rc == PL_OK) rc = pl_run_sample(run, no_picture, NULL);
+    if (rc == PL_OK) rc = pl_run_sample_save(run, in_dir("a.safetensors"));
+    if (rc == PL_OK) rc = read_tensor(in_dir("a.safetensors"), "latent", got, sizeof got);
+    if (rc == PL_OK) rc = read_tensor(in_dir("a.safetensors"), "source", source, sizeof source);
+    if (rc == PL_OK) rc = read_tensor(in_dir("a.safetensors"), "style", style, sizeof style);
+    if (rc == PL_OK) rc = read_tensor(in_dir("a.safetensors"), "style_id", id, sizeof id);
+    *way = 0;
+    for (int r = 0; r < ROWS && rc == PL_OK; r++) {
+        if (r % 2 == 0) rc = pl_supply_eval(run, 0, r, 2);
+        const float *src = pl_session_input(run->session, run->eval, "src", NULL);
+        const float *ref = pl_session_input(run->session, run->eval, "style_ref", NULL);
+        const int64_t *wanted = pl_session_input(run->session, run->eval, "style", NULL);
+        bool same = id[r] == wanted[r % 2];
+        for (int k = 0; k < NUMBERS; k++) {
+            int c = k % 4, x = k / 4 % SIDE, y = k / 4 / SIDE;
+            same = same && source[r][c][y][x] == src[r % 2 * NUMBERS + k] && style[r][c][y][x] == ref[r % 2 * NUMBERS + k];
+            *way = fmax(*way, fabs((double)got[r][c][y][x] - (double)source[r][c][y][x]));
+        }
+        if (!same) {
+            *way = -1;
+            break;
+        }
+    }
+    pl_run_free(run);
+    return rc;
+}
+
+/* The file has what the evaluation has, channels first; there and back is where it began, but for warmth. */
+TEST(lgt_writes_latents)
+{
+    static const char *const cold[] = {"infer.temperature=0"}, *const warm[] = {"infer.temperature=0.1"};
+    static const char *const plus[] = {"infer={temperature: 0, cfg_scale: 2, repulsion: 0.7}", "model.plus=true"};
+    static const char *const apart[] = {"infer.temperature=0", "device=apart"};
+    double way;
+    CHECK_OK(way_of(cold, 1, &way));
+    CHECK_MSG(way >= 0 && way < 1e-5, "%g", way);
+    CHECK_OK(way_of(apart, 2, &way));
+    CHECK_MSG(way >= 0 && way < 1e-5, "%g", way);
+    CHECK_OK(way_of(plus, 2, &way));
+    CHECK_MSG(way >= 0 && way < 1e-5, "%g", way);
+    CHECK_OK(way_of(warm, 1, &way));
+    CHECK_MSG(way > 0.1 && way < 1, "%g", way);
 }

@@ -343,6 +343,7 @@ static void picture_reconstruction(flux *k)
     pl_nn *m = k->m;
     pl_val real = real_input(k), mu, logvar;
     pl_val packed = flux_compressor(m, &k->s, real, pl_fill(m->g, latent_type(k), 0), &mu, &logvar);
+    pl_builder_array(k->b, "encoded", mu);
     pl_builder_picture(k->b, "real", real, -1, 1);
     pl_builder_picture(k->b, "reconstructed", flux_expander(m, &k->s, packed), -1, 1);
 }
@@ -355,6 +356,7 @@ static void picture_flow(flux *k)
     bool vae = pl_config_bool(k->c, "vae.on"), frozen = m->frozen;
     pl_val x = flux_flow_sample(m, &k->s, pl_draw_normal(k->b, m, "sample_noise", tokens), text_input(k),
                                 (int)pl_config_int(k->c, "flow.sample_steps"));
+    pl_builder_array(k->b, "latent", x);
     m->frozen = !vae;
     pl_builder_picture(k->b, "made", flux_expander(m, &k->s, flux_packed(m, &k->s, x)), -1, 1);
     m->frozen = frozen;

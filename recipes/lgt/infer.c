@@ -156,6 +156,12 @@ static pl_val colours(pl_graph *g, pl_val x)
     return pl_concat(g, 3, colour, 3);
 }
 
+/* [B,4,S,S], as the authors' autoencoder reads them. */
+static pl_val as_torch(pl_graph *g, pl_val x)
+{
+    return pl_permute(g, x, (const int[]){0, 3, 1, 2});
+}
+
 pl_status lgt_build_sample(pl_builder *b)
 {
     journey j;
@@ -166,5 +172,9 @@ pl_status lgt_build_sample(pl_builder *b)
     pl_builder_picture(b, "source", colours(g, src), -1, 1);
     pl_builder_picture(b, "style", colours(g, ref), -1, 1);
     pl_builder_picture(b, "transferred", colours(g, x), -1, 1);
+    pl_builder_array(b, "source", as_torch(g, src));
+    pl_builder_array(b, "style", as_torch(g, ref));
+    pl_builder_array(b, "latent", as_torch(g, x));
+    pl_builder_array(b, "style_id", j.wanted);
     return PL_OK;
 }

@@ -136,6 +136,7 @@ pl_status pl_folder_clear(pl_folder *f)
     int64_t step;
     PL_TRY(pl__path(path, f->path, "samples"));
     pl__remove_matching(path, "[0-9]*.png");
+    pl__remove_matching(path, "[0-9]*.safetensors*"); /* and what a killed writer left */
     rmdir(path);
     PL_TRY(pl__path(path, f->path, "phases"));
     while (remove_one(path, "*")) {}

@@ -1,4 +1,4 @@
-/* samples.c - pictures of how training goes: a program without gradients, part of the plan like the others.
+/* samples.c - pictures and arrays of how training goes: a program without gradients, part of the plan like the others.
  *
  * It reads what evaluations read, a micro-batch at a time, and draws from a key of its own, {seed, run}: the
  * same noise every time, so that pictures of different steps can be compared, and nothing that it does
@@ -7,15 +7,22 @@
  *
  *     sample.count 5, three columns     0 1 2
  *                                       3 4 .
+ *
+ * Arrays are kept as they are, a row a sample, behind the grids in the same memory. They are the outputs of the
+ * program whose names begin with PL_SAMPLE_ARRAY, so that one may be called as a picture is.
  */
 #include "base/dtype.h"
 #include "base/sys.h"
+#include "io/safetensors.h"
 #include "ir/graph.h"
 #include "nn/nn.h"
 #include "train/supply.h"
 
 #include <math.h>
 #include <string.h>
+
+/* WRITER_BYTES: what a safetensors writer takes, its buffer of 64 KiB and a header. */
+enum { ARRAY_ALIGN = 64, WRITER_BYTES = 1 << 17 };
 
 /* ---- building --------------------------------------------------------------------------- */
 pl_nn *pl_builder_sample(pl_builder *b)
@@ -67,6 +74,21 @@ void pl_builder_picture(pl_builder *b, const char *name, pl_val v, float low, fl
     pl_output(m->g, name, v);
 }
 
+void pl_builder_array(pl_builder *b, const char *name, pl_val v)
+{
+    pl_nn *m = b->sample.m;
+    if (!m || !pl_val_ok(v)) return;
+    pl_type t = pl_val_type(m->g, v);
+    char text[96];
+    if (t.rank < 1 || t.dim[0] != b->batch) {
+        pl_nn_fail(m, PL_ERR_SHAPE, "array \"%s\" is %s; its first dimension has to be the %lld samples of a run", name,
+                   pl_type_text(&t, text, sizeof text), (long long)b->batch);
+        return;
+    }
+    b->n_arrays++;
+    pl_output(m->g, pl_nn_name(m, PL_SAMPLE_ARRAY "%s", name), v);
+}
+
 /* Nothing that it does may be seen by training. */
 static pl_status check_state(const pl_graph *g)
 {
@@ -86,8 +108,8 @@ pl_status pl__sample_finish(pl_builder *b, const pl_recipe *recipe)
         return PL_OK;
     }
     PL_TRY(pl_nn_finish(b->sample.m));
-    PL_FAIL_IF(b->n_pictures == 0, PL_ERR_GRAPH,
-               "recipe %s: the sampling program has no picture: call pl_builder_picture", recipe->name);
+    PL_FAIL_IF(b->n_pictures + b->n_arrays == 0, PL_ERR_GRAPH, "recipe %s: the sampling program has no picture and no "
+               "array: call pl_builder_picture or pl_builder_array", recipe->name);
     return check_state(b->sample.g);
 }
 
@@ -124,8 +146,44 @@ static size_t grid_bytes(const pl_run *r, const pl_picture_out *p)
     return (size_t)g.width * (size_t)g.height * (size_t)g.channels;
 }
 
+/* Output i of the program as an array of all samples; false: it is none. */
+static bool array_at(const pl_run *r, int i, const char **name, pl_type *t)
+{
+    const size_t skip = sizeof PL_SAMPLE_ARRAY - 1;
+    const char *output = pl_program_output_name(r->sample, i);
+    if (strncmp(output, PL_SAMPLE_ARRAY, skip) != 0) return false;
+    *name = output + skip;
+    *t = pl_program_output_type(r->sample, i);
+    t->dim[0] = pl_config_int(r->config, "sample.count");
+    return true;
+}
+
+/* Room of an array, in which the next one is aligned. */
+static size_t array_bytes(const pl_type *t)
+{
+    return (pl_type_bytes(t) + ARRAY_ALIGN - 1) / ARRAY_ALIGN * ARRAY_ALIGN;
+}
+
+static size_t arrays_bytes(const pl_run *r)
+{
+    size_t sum = 0;
+    const char *name;
+    pl_type t;
+    for (int i = 0; r->sample && i < pl_program_output_count(r->sample); i++)
+        if (array_at(r, i, &name, &t)) sum += array_bytes(&t);
+    return sum;
+}
+
+/* Where arrays begin, behind the grids. */
+static size_t grids_bytes(const pl_run *r)
+{
+    size_t sum = 0;
+    for (int i = 0; i < r->n_pictures; i++) sum += grid_bytes(r, &r->picture[i]);
+    return (sum + ARRAY_ALIGN - 1) / ARRAY_ALIGN * ARRAY_ALIGN;
+}
+
 /* The grids, and what their writers need: for one at a time rows and file, each with room to grow, once for the
- * PNG file and once for the event; and the event's record, which gathers all. */
+ * PNG file and once for the event; and the event's record, which gathers all. The arrays, and the buffers of theirs. */
 uint64_t pl__sample_bytes(const pl_run *r)
 {
     uint64_t sum = 0, most = 0;
@@ -134,13 +192,12 @@ uint64_t pl__sample_bytes(const pl_run *r)
         sum += bytes;
         if (bytes > most) most = bytes;
     }
-    return 3 * sum + 10 * most;
+    uint64_t arrays = arrays_bytes(r);
+    return 3 * sum + 10 * most + arrays + (arrays ? ARRAY_ALIGN + WRITER_BYTES : 0);
 }
 
 pl_status pl__sample_start(pl_run *r)
 {
-    size_t sum = 0;
-    for (int i = 0; i < r->n_pictures; i++) sum += grid_bytes(r, &r->picture[i]);
     if (!r->sample) return PL_OK;
     for (int i = 0; i < pl_program_input_count(r->sample); i++) {
         const char *name = pl_program_input_name(r->sample, i);
@@ -152,7 +209,7 @@ pl_status pl__sample_start(pl_run *r)
                    r->recipe->name, name);
     }
     pl_sys_free(r->grids);
-    r->grids = pl_sys_alloc(sum);
+    r->grids = pl_sys_alloc(grids_bytes(r) + arrays_bytes(r));
     return r->grids ? PL_OK : PL_ERR_MEMORY;
 }
 
@@ -184,9 +241,9 @@ static pl_status run_once(pl_run *r, int64_t first, int64_t rows)
     int64_t size = pl_supply_size(r, PL_SUBSET_EVAL);
     if (pl_program_input_count(r->sample) > (key != NULL)) {
         if (size > 0 && rows > size) rows = size;
-        int64_t others = pl_supply_size(r, PL_SUBSET_TRAIN);
+        int64_t others = pl_supply_size(r, PL_SUBSET_TRAIN), at = others > 0 ? first % others : first;
         if (pl_supply_lacks(r, PL_SUBSET_EVAL))
-            PL_TRY(pl_supply_rows(r, PL_SUBSET_TRAIN, r->sample, 0, rows < others ? rows : others));
+            PL_TRY(pl_supply_rows(r, PL_SUBSET_TRAIN, r->sample, at, rows < others - at ? rows : others - at));
         else PL_TRY(pl_supply_eval_into(r, r->sample, size > 0 ? first % size : first, rows));
     }
     if (key) {
@@ -195,6 +252,21 @@ static pl_status run_once(pl_run *r, int64_t first, int64_t rows)
     }
     PL_TRY(pl_session_run(r->session, r->sample));
     return pl_session_wait(r->session);
+}
+
+/* The first `rows` rows of every array of the run to places `at` and following. */
+static void put_rows(pl_run *r, int64_t at, int64_t rows)
+{
+    char *to = (char *)r->grids + grids_bytes(r);
+    const char *name;
+    pl_type t;
+    for (int i = 0; i < pl_program_output_count(r->sample); i++) {
+        if (!array_at(r, i, &name, &t)) continue;
+        const void *x = pl_session_output(r->session, r->sample, pl_program_output_name(r->sample, i), NULL);
+        size_t row = pl_type_bytes(&t) / (size_t)t.dim[0];
+        if (x) memcpy(to + (size_t)at * row, x, (size_t)rows * row);
+        to += array_bytes(&t);
+    }
 }
 
 pl_status pl_run_sample(pl_run *r, pl_status (*each)(void *ctx, const pl_sheet *g), void *ctx)
@@ -214,6 +286,7 @@ pl_status pl_run_sample(pl_run *r, pl_status (*each)(void *ctx, const pl_sheet *
             for (int64_t k = 0; x && k < rows; k++) put_picture(p, t.dtype, x, k, at + k, &g, to);
             to += grid_bytes(r, p);
         }
+        put_rows(r, at, rows);
     }
     const uint8_t *pixels = r->grids;
     for (int i = 0; i < r->n_pictures; i++) {
@@ -223,6 +296,42 @@ pl_status pl_run_sample(pl_run *r, pl_status (*each)(void *ctx, const pl_sheet *
         pixels += grid_bytes(r, &r->picture[i]);
     }
     return PL_OK;
+}
+
+bool pl_run_sample_arrays(const pl_run *r)
+{
+    return arrays_bytes(r) > 0;
+}
+
+static pl_status write_arrays(pl_run *r, pl_st_writer *w)
+{
+    const char *name;
+    pl_type t;
+    int n = 0, outputs = pl_program_output_count(r->sample);
+    for (int i = 0; i < outputs; i++)
+        if (array_at(r, i, &name, &t) && ++n) PL_TRY(pl_st_writer_add(w, name, &t));
+    PL_TRY(pl_st_writer_begin(w));
+    for (int k = 0; k < n; k++) { /* the file has an order of its own */
+        int place = 0, wanted = pl_st_writer_order(w, k);
+        const char *from = (char *)r->grids + grids_bytes(r);
+        for (int i = 0; i < outputs && place <= wanted; i++) {
+            if (!array_at(r, i, &name, &t)) continue;
+            if (place++ == wanted) PL_TRY(pl_st_writer_write(w, wanted, from, pl_type_bytes(&t)));
+            from += array_bytes(&t);
+        }
+    }
+    return pl_st_writer_finish(w);
+}
+
+pl_status pl_run_sample_save(pl_run *r, const char *path)
+{
+    PL_FAIL_IF(!r->grids || !pl_run_sample_arrays(r), PL_ERR_ARG, "%.300s: the run is not started, or recipe %s names "
+               "no arrays", path, r->recipe->name);
+    pl_st_writer *w;
+    PL_TRY(pl_st_writer_new(path, &w));
+    pl_status rc = write_arrays(r, w);
+    pl_st_writer_free(w);
+    return rc;
 }
 
 const pl_program *pl_run_sample_program(const pl_run *r)

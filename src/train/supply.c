@@ -389,9 +389,9 @@ pl_status pl_supply_rows(pl_run *r, pl_subset subset, pl_program *p, int64_t fir
 static pl_status read_eval(pl_run *r, int bucket, pl_program *p, int64_t first, int64_t rows)
 {
     pl_fold f;
-    int64_t begin = folded(r, &f) ? f.begin : 0;
+    int64_t begin = folded(r, &f) ? f.begin : 0, size = pl_supply_size(r, PL_SUBSET_EVAL);
     for (int64_t i = 0; i < r->micro; i++) {
-        int64_t at = begin + first + i % rows;
+        int64_t at = begin + (size > 0 ? (first + i % rows) % size : first + i % rows);
         r->supply->samples[i] = r->n_variants ? pl__images_eval_at(r, bucket, at) : at;
         r->supply->passes[i] = 0;
     }

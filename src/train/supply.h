@@ -29,7 +29,8 @@ int64_t pl_supply_eval_rows(const pl_run *r, int bucket, int64_t total);
 /* Of those, numbers first to first + rows - 1, again and again until the batch is full, into the inputs of
  * the bucket's evaluation program. */
 pl_status pl_supply_eval(pl_run *r, int bucket, int64_t first, int64_t rows) PL_MUST_USE;
-/* The same, without buckets or of the first, into the inputs of another program that has some of them. */
+/* The same, without buckets or of the first, into the inputs of another program that has some of them; past the
+ * last sample comes the first. */
 pl_status pl_supply_eval_into(pl_run *r, pl_program *p, int64_t first, int64_t rows) PL_MUST_USE;
 /* Samples first to first + rows - 1 of a subset as they stand in it, the last of them until the batch is
  * full. Without buckets. */

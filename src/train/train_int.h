@@ -39,6 +39,7 @@ typedef struct pl_picture_out {
     float low, high;
 } pl_picture_out;
 #define PL_SAMPLE_KEY "sample.key" /* its input {seed, run} */
+#define PL_SAMPLE_ARRAY "sample.array." /* before the names of its arrays */
 
 struct pl_builder {
     const pl_config *config;
@@ -50,7 +51,7 @@ struct pl_builder {
     const pl_spread *spread;   /* of each turn; NULL: one rank */
     pl_draft eval, sample; /* sample: once it is asked for */
     pl_picture_out picture[PL_MAX_PICTURES];
-    int n_pictures;
+    int n_pictures, n_arrays;
     bool probe;  /* built to be looked at: no update, goals instead */
     bool replay; /* draws are inputs; gradients are outputs */
     bool f64;    /* parameters made by the layers are f64 */
@@ -239,7 +240,7 @@ struct pl_run {
     pl_program *sample; /* with buckets: of the first; NULL */
     pl_picture_out picture[PL_MAX_PICTURES];
     int n_pictures;
-    uint8_t *grids; /* of all pictures, one after the other */
+    uint8_t *grids; /* of all pictures, one after the other, and its arrays behind them */
     pl_variant *variants; /* of every bucket; NULL: the programs above are the only ones */
     int n_variants, now;  /* now: the variant that the programs above are of */
     const char *coupled;       /* why accumulate: auto does not split the batch; NULL */
