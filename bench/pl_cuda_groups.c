@@ -1,6 +1,7 @@
 /* pl_cuda_groups.c - how fast fused groups move memory on a card, beside a plain copy.
  *
- *   pl_cuda_groups [MiB]          times the usual groups on tensors of that size (256)
+ *   pl_cuda_groups [MiB [WIDTH]]  times the usual groups on tensors of that size (256), with rows of WIDTH
+ *                                 in place of the usual ones
  *   pl_cuda_groups --text NAME    prints the kernels of one of them; needs no card
  *   pl_cuda_groups --time MiB CONFIG [key=value ...]
  *                                 times those of a network's groups that move so much or more, one
@@ -32,9 +33,21 @@
 /* ---- groups ----------------------------------------------------------------------------- */
 typedef void (*make_fn)(pl_graph *g, pl_dtype d, int64_t elems);
 
+static int64_t rows_of; /* 0: the usual */
+
+static int64_t width(int64_t usual)
+{
+    return rows_of ? rows_of : usual;
+}
+
 static pl_val input(pl_graph *g, const char *name, pl_dtype d, int64_t elems, int64_t cols)
 {
-    return pl_input(g, name, PL_TYPE(d, elems / cols, cols));
+    return pl_input(g, name, PL_TYPE(d, elems / width(cols), width(cols)));
+}
+
+static pl_val row(pl_graph *g, const char *name, pl_dtype d, int64_t cols)
+{
+    return pl_input(g, name, PL_TYPE(d, width(cols)));
 }
 
 static pl_val f32(pl_graph *g, pl_val x)
@@ -60,13 +73,13 @@ static void silu(pl_graph *g, pl_dtype d, int64_t n)
 
 static void bias_relu(pl_graph *g, pl_dtype d, int64_t n)
 {
-    pl_val x = input(g, "x", d, n, 256), b = pl_input(g, "b", PL_TYPE(d, 256));
+    pl_val x = input(g, "x", d, n, 256), b = row(g, "b", d, 256);
     pl_output(g, "y", pl_relu(g, pl_add(g, x, b)));
 }
 
 static void batch_norm(pl_graph *g, pl_dtype d, int64_t n)
 {
-    pl_val x = input(g, "x", d, n, 256), w = pl_input(g, "w", PL_TYPE(PL_F32, 256)), mean, var;
+    pl_val x = input(g, "x", d, n, 256), w = row(g, "w", PL_F32, 256), mean, var;
     pl_moments(g, x, PL_AXIS(0), true, &mean, &var);
     pl_val z = pl_mul(g, pl_sub(g, f32(g, x), mean), pl_rsqrt(g, pl_shift(g, var, 1e-5)));
     pl_output(g, "y", pl_cast(g, pl_leaky_relu(g, pl_mul(g, z, w), 0.1), d));
@@ -76,13 +89,11 @@ static void batch_norm(pl_graph *g, pl_dtype d, int64_t n)
 static void batch_norm_back(pl_graph *g, pl_dtype d, int64_t n)
 {
     pl_val x = f32(g, input(g, "x", d, n, 256)), dy = f32(g, input(g, "dy", d, n, 256));
-    pl_type row = PL_TYPE(PL_F32, 256);
-    pl_val mean = pl_input(g, "mean", row), rstd = pl_input(g, "rstd", row),
-           w = pl_input(g, "w", row);
+    pl_val mean = row(g, "mean", PL_F32, 256), rstd = row(g, "rstd", PL_F32, 256), w = row(g, "w", PL_F32, 256);
     pl_val scale = pl_mul(g, w, rstd), z = pl_mul(g, pl_sub(g, x, mean), rstd);
     dy = pl_select(g, pl_gt(g, z, pl_full_like(g, z, 0)), dy, pl_scale(g, dy, 0.1));
     pl_val db = pl_sum(g, dy, PL_AXIS(0), false), dw = pl_sum(g, pl_mul(g, dy, z), PL_AXIS(0), false);
-    double inv = 256.0 / (double)n;
+    double inv = (double)width(256) / (double)n;
     pl_val dx = pl_sub(g, dy, pl_add(g, pl_scale(g, db, inv), pl_mul(g, z, pl_scale(g, dw, inv))));
     pl_output(g, "dx", pl_cast(g, pl_mul(g, dx, scale), d));
     pl_output(g, "dw", dw);
@@ -96,8 +107,8 @@ static void softmax(pl_graph *g, pl_dtype d, int64_t n)
 
 static void layer_norm(pl_graph *g, pl_dtype d, int64_t n)
 {
-    pl_val x = input(g, "x", d, n / 768 * 768, 768), mean, var;
-    pl_val w = pl_input(g, "w", PL_TYPE(PL_F32, 768)), b = pl_input(g, "b", PL_TYPE(PL_F32, 768));
+    pl_val x = input(g, "x", d, n, 768), mean, var;
+    pl_val w = row(g, "w", PL_F32, 768), b = row(g, "b", PL_F32, 768);
     pl_moments(g, x, PL_AXIS(-1), true, &mean, &var);
     pl_val z = pl_mul(g, pl_sub(g, f32(g, x), mean), pl_rsqrt(g, pl_shift(g, var, 1e-5)));
     pl_output(g, "y", pl_cast(g, pl_add(g, pl_mul(g, z, w), b), d));
@@ -105,8 +116,8 @@ static void layer_norm(pl_graph *g, pl_dtype d, int64_t n)
 
 static void layer_norm_back(pl_graph *g, pl_dtype d, int64_t n)
 {
-    pl_val x = input(g, "x", d, n / 768 * 768, 768), dy = input(g, "dy", d, n / 768 * 768, 768);
-    pl_val w = pl_input(g, "w", PL_TYPE(PL_F32, 768)), b = pl_input(g, "b", PL_TYPE(PL_F32, 768));
+    pl_val x = input(g, "x", d, n, 768), dy = input(g, "dy", d, n, 768);
+    pl_val w = row(g, "w", PL_F32, 768), b = row(g, "b", PL_F32, 768);
     pl_val mean, var, grad[3];
     pl_moments(g, x, PL_AXIS(-1), true, &mean, &var);
     pl_val z = pl_mul(g, pl_sub(g, f32(g, x), mean), pl_rsqrt(g, pl_shift(g, var, 1e-5)));
@@ -137,10 +148,10 @@ static const struct {
     {"bias_relu", bias_relu},
     {"batch_norm", batch_norm},
     {"batch_norm_back", batch_norm_back},
-    {"softmax_1024", softmax},
-    {"layer_norm_768", layer_norm},
+    {"softmax", softmax},
+    {"layer_norm", layer_norm},
     {"layer_norm_back", layer_norm_back},
-    {"column_sum_512", column_sum},
+    {"column_sum", column_sum},
     {"sum_of_squares", whole_sum},
 };
 enum { N_CASES = sizeof cases / sizeof *cases, REPEAT = 50 };
@@ -450,6 +461,11 @@ int main(int argc, char **argv)
         return 0;
     }
     int64_t mib = argc > 1 ? atoll(argv[1]) : 256;
+    rows_of = argc > 2 ? atoll(argv[2]) : 0;
+    if (mib < 1 || rows_of < 0 || rows_of > PL_CODE_ROW) {
+        fprintf(stderr, "pl_cuda_groups: %s MiB, rows of %s: 1 MiB or more, rows of 1 to %d\n", argv[1], argc > 2 ? argv[2] : "the usual", PL_CODE_ROW);
+        return 2;
+    }
     const pl_device *dev;
     if (pl_device_find("cuda", &dev) != PL_OK) die("cuda");
     double copy = copy_rate(dev, (size_t)mib << 20);
@@ -463,8 +479,7 @@ int main(int argc, char **argv)
             pl_units *u = units_of(at, d, (mib << 20) / (int64_t)pl_dtype_bytes(d), dev->fuse, &g,
                                    &store);
             for (uint32_t i = 0; i < u->n; i++)
-                if (u->unit[i].kind == PL_UNIT_GROUP)
-                    time_unit(dev, g, &u->unit[i], cases[at].name, d, copy);
+                if (u->unit[i].kind == PL_UNIT_GROUP) time_unit(dev, g, &u->unit[i], cases[at].name, d, copy);
             pl_units_free(u);
             pl_graph_free(g);
             pl_store_free(store);

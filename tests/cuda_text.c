@@ -77,7 +77,7 @@ bool nvrtc_accepts(const char *text, int arch, size_t *cubin_bytes)
 }
 
 /* ---- the simulator ---------------------------------------------------------------------- */
-typedef void (*launch_fn)(const void *args, unsigned grid, unsigned x, unsigned y);
+typedef void (*launch_fn)(const void *args, unsigned grid, unsigned x, unsigned y, unsigned shared);
 
 typedef struct entry {
     const char *text;
@@ -145,7 +145,7 @@ static bool write_source(const text_shop *s, const char *path, size_t prelude)
         fprintf(f, "#define " PL_CODE_ENTRY " kernel_%d\nnamespace n%d {\n%s}\n", i, i,
                 s->e[i].text + prelude);
         fprintf(f, "#undef " PL_CODE_ENTRY "\nPL_SIM_API void run_%d(const void *a, unsigned g, unsigned x, "
-                   "unsigned y)\n{ pl_sim_call(dim3(g), dim3(x, y), 0, n%d::kernel_%d, "
+                   "unsigned y, unsigned s)\n{ pl_sim_call(dim3(g), dim3(x, y), s, n%d::kernel_%d, "
                    "*static_cast<const n%d::p_args *>(a)); }\n", i, i, i, i);
     }
     return fclose(f) == 0;
@@ -209,7 +209,7 @@ bool text_shop_run(text_shop *s, const pl_code *code, const void *const *in, voi
             pl_test_fail(__FILE__, __LINE__, "a pointer is aligned less than the text wants");
             return false;
         }
-        s->e[find(s, k)].fn(args, k->grid, k->block_x, k->block_y);
+        s->e[find(s, k)].fn(args, k->grid, k->block_x, k->block_y, k->shared);
         if (cudaGetLastError() != 0) {
             pl_test_fail(__FILE__, __LINE__, "kernel %u: %s", i, pl_sim_error());
             return false;

@@ -353,10 +353,10 @@ static void beside(pl_graph *g, pl_dtype d, int64_t a, int64_t n, int64_t c)
 
 TEST(cuda_group_corners)
 {
-    group_job jobs[32];
+    group_job jobs[40];
     int n = 0;
     memset(jobs, 0, sizeof jobs);
-    for (int i = 0; i < 32; i++) {
+    for (int i = 0; i < 40; i++) {
         jobs[i].store = pl_store_new();
         jobs[i].g = pl_graph_new(jobs[i].store);
         jobs[i].name = "corner";
@@ -374,6 +374,7 @@ TEST(cuda_group_corners)
     twins(jobs[n++].g, 2, 360000, 3);  /* of a thousand, column by column */
     beside(jobs[n++].g, PL_F32, 3, 50, 132);
     beside(jobs[n++].g, PL_BF16, 2, 37, 1000);
+    beside(jobs[n++].g, PL_F16, 2, 37, 1100); /* a row is the block's, lanes take turns */
     if (pl_test_long()) {
         pooled(jobs[n++].g, PL_F32, 3, 5, 12);
         pooled(jobs[n++].g, PL_BF16, 2, 300, 6);
@@ -387,11 +388,14 @@ TEST(cuda_group_corners)
         tall(jobs[n++].g, 3, 4099, 4);
         beside(jobs[n++].g, PL_BF16, 2, 320, 256);
         beside(jobs[n++].g, PL_F16, 1, 71, 1024);
+        beside(jobs[n++].g, PL_F32, 2, 300, 2048);
+        beside(jobs[n++].g, PL_BF16, 1, 71, 4096);
+        beside(jobs[n++].g, PL_F16, 3, 50, 8000);
         indexed(jobs[n++].g, PL_F32, 3, 259, 4);
         shared(jobs[n++].g, PL_BF16, 3, 30, 12, true);
         shared(jobs[n++].g, PL_F32, 2, 70, 8, false);
     }
-    for (int i = n; i < 32; i++) group_job_free(&jobs[i]);
+    for (int i = n; i < 40; i++) group_job_free(&jobs[i]);
     check_jobs(jobs, n);
 }
 
@@ -420,8 +424,9 @@ TEST(cuda_group_one_walk)
     } want[] = {{two_sums, 3, 4097, 2},
                 {two_sums, 3, 4095, 4},
                 {rows_and_columns, 300, 256, 2},
-                {rows_and_columns, 300, 2048, 3}};
-    for (int i = 0; i < 4; i++) {
+                {rows_and_columns, 300, 2048, 2},
+                {rows_and_columns, 300, 8196, 3}};
+    for (int i = 0; i < 5; i++) {
         pl_store *store = pl_store_new();
         pl_graph *g = pl_graph_new(store);
         want[i].make(g, want[i].a, want[i].b);
@@ -497,12 +502,64 @@ TEST(cuda_group_ahead)
         first_text(g, &text);
         CHECK_INT(count_of(text, "p_send<16>("), want[i].sends);
         CHECK_INT(count_of(text, want[i].wait ? "p_came<1>()" : "p_came<0>()"), 1);
-        const char *walk = strstr(text, "while (r_ < hi_)"), *w = strstr(text, "P2 + (at");
+        const char *walk = strstr(text, "while (r_ "), *w = strstr(text, "P2 + (at");
         CHECK(walk && w && w < walk && !strstr(walk, "P2 + (at"));
         free(text);
         pl_graph_free(g);
         pl_store_free(store);
     }
+}
+
+/* Rows with sums of columns beside, of every length: one walk, whole warps, and shared memory that every card has, beside
+ * what the text has of its own. */
+TEST(cuda_group_rows_of_every_length)
+{
+    static const int64_t lengths[] = {128, 132, 192, 320, 384, 500, 576, 768, 1000, 1024, 1028, 1152, 1280, 1408,
+                                      1536, 2048, 2560, 3072, 4096, 5000, 6144, 8192};
+    static const pl_dtype types[] = {PL_F32, PL_F16};
+    bool large = false, small = false;
+    for (size_t i = 0; i < 2 * sizeof lengths / sizeof *lengths; i++) {
+        pl_store *store = pl_store_new();
+        pl_graph *g = pl_graph_new(store);
+        int64_t n = lengths[i / 2], rows = (32 << 20) / n;
+        pl_fuse_opts o = PL_FUSE_OPTS_CUDA(NULL);
+        pl_units *u = NULL;
+        pl_arena a = PL_ARENA_INIT;
+        pl_code code;
+        pl_val x = pl_input(g, "x", PL_TYPE(types[i % 2], rows, n)), dy = pl_input(g, "dy", PL_TYPE(types[i % 2], rows, n));
+        pl_val w = pl_input(g, "w", PL_TYPE(PL_F32, n)), rstd, z = norm(g, x, PL_AXIS(-1), &rstd), grad[2];
+        pl_grad(g, pl_sum(g, pl_mul(g, pl_mul(g, z, w), f32(g, dy)), PL_AXES_ALL, false), (pl_val[]){x, w}, 2, grad);
+        pl_output(g, "dx", grad[0]);
+        pl_output(g, "dw", grad[1]);
+        CHECK_OK(pl_passes_run(&g, &(pl_pass_opts){.open = true}));
+        CHECK_OK(pl_fuse(g, &o, &u));
+        uint32_t groups = 0, at = 0;
+        for (uint32_t j = 0; j < u->n; j++)
+            if (u->unit[j].kind == PL_UNIT_GROUP) {
+                groups++;
+                at = j;
+            }
+        CHECK_MSG(groups == 1, "rows of %lld: %u groups", (long long)n, groups);
+        CHECK_OK(pl_code_make(g, &u->unit[at], &a, &code));
+        CHECK_MSG(code.n_kernels == 2, "rows of %lld: %u kernels", (long long)n, code.n_kernels);
+        const pl_code_kernel *k = &code.kernel[0];
+        const char *own = strstr(k->text, "unsigned char sm_["), *meets = strstr(k->text, "p_meet<T>(lane_)");
+        int bytes = own ? atoi(own + strlen("unsigned char sm_[")) : 0;
+        large |= k->shared > 0;
+        small |= !k->shared;
+        CHECK_MSG(k->block_x % 32 == 0 && k->block_x <= 256, "rows of %lld: %u threads", (long long)n, k->block_x);
+        CHECK_MSG((k->shared > 0) == !own && bytes <= 48 << 10 && k->shared <= 64 << 10, "rows of %lld: %d and %u bytes",
+                  (long long)n, bytes, k->shared);
+        CHECK_MSG(!meets || n > 1024, "rows of %lld meet", (long long)n);
+        size_t cubin = 0;
+        if (nvrtc_here() && (pl_test_long() || n == 2048 || n == 500))
+            CHECK_MSG(nvrtc_accepts(k->text, i % 2 ? 75 : 90, &cubin), "rows of %lld", (long long)n);
+        pl_arena_release(&a);
+        pl_units_free(u);
+        pl_graph_free(g);
+        pl_store_free(store);
+    }
+    CHECK(large && small);
 }
 
 /* Whether a pool's gradient is computed once a pair: only where its sums take products of it. */

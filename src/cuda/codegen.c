@@ -197,7 +197,7 @@ static bool takes_bits(const pl_cg_pass *p)
  * columns. */
 static int64_t row_registers(const maker *k, int64_t row, int sums)
 {
-    int64_t elems = pl_cg_ceil(row, 128) * 4, bytes = 0;
+    int64_t elems = pl_cg_ceil(row, 4 * pl_cg_row_threads(row)) * 4, bytes = 0;
     for (int i = 0; i < k->n_instr; i++) {
         const pl_form_instr *x = &k->instr[i];
         if (x->code != PL_FORM_LOAD) continue;
@@ -220,7 +220,7 @@ static void choose_walk(maker *k)
         if (o->kind != PL_FORM_REDUCE || o->reduce == PL_REDUCE_MOMENTS) continue;
         pl_cg_runs r = pl_cg_runs_of(f, o->mask, o->lead, o->reduce == PL_REDUCE_MOMENTS);
         bool columns = r.along == r.n - 2 && r.size[r.n - 1] == row && r.n <= 3;
-        if (columns && pl_cg_slim(row) && r.n > p->walk.n) p->walk = r;
+        if (columns && pl_cg_takes_columns(row) && r.n > p->walk.n) p->walk = r;
     }
 }
 

@@ -38,6 +38,7 @@ typedef struct pl_code_kernel {
     const char *text;
     size_t len;
     uint32_t grid, block_x, block_y;
+    uint32_t shared;     /* bytes of shared memory beside what the text has */
     const uint8_t *args; /* pointers are zero */
     uint32_t arg_bytes, n_patches;
     const pl_code_patch *patch;

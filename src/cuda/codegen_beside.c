@@ -1,7 +1,8 @@
 /* codegen_beside.c - sums of columns beside the rows of a row kernel.
  *
- * PL_CG_LANES warps take one row each at a time: a block has a part of the rows as a sheet's block does,
- * lane after lane in the same order, and keeps its columns' sums in registers meanwhile, beside what is the same for
+ * A block has a part of the rows as a sheet's block does, and adds up each column as the sheet's lanes do: every lane in
+ * the same order, then the lanes. Lanes that share a warp go on together to the last row of them all; those of several
+ * warps have a barrier each. Sums of columns stay in registers meanwhile, beside what is the same for
  * all rows. Those leave room for few warps, so a lane sends for the rows to come before it computes the one that came:
  * for two rows into shared memory, as far as that goes, else for one, and for what does not fit there or is one value
  * for the row into registers.
@@ -10,12 +11,21 @@
 
 #include <stdio.h>
 
-enum { EARLY_REGS = 16, SHARED_BYTES = 48 << 10 };
+enum { EARLY_REGS = 16 };
+enum { ALONE_ELEMS = 16 }; /* a thread with more of a row than this has registers for one block a processor */
+enum { SHARED_BYTES = 48 << 10, ALONE_BYTES = 64 << 10 };
 enum { FIXED_REGS = 124 }; /* of rows, sums and what is the same for all rows, that leave enough for the rest */
 
 static int chunk_bytes(const pl_cg_pass *p, int i)
 {
     return p->vec * (int)pl_dtype_bytes(p->op[p->instr[i].operand].dtype);
+}
+
+static int sums_of(const pl_cg_pass *p)
+{
+    int n = 0;
+    for (int s = 0; s < p->n_sink; s++) n += p->sink[s].kind == PL_FORM_REDUCE && pl_cg_twin(p, s) == s;
+    return n;
 }
 
 /* Registers of what stays for a row and of columns' sums. */
@@ -26,8 +36,7 @@ static int registers(const pl_cg_stages *t)
     for (int i = 0; i < p->n_instr; i++)
         if (t->kept[i] || pl_cg_row_stays(t, i))
             n += t->kept[i] ? elems : elems * (int)pl_dtype_bytes(p->instr[i].dtype) / 4;
-    for (int s = 0; s < p->n_sink; s++) n += elems * (p->sink[s].kind == PL_FORM_REDUCE && pl_cg_twin(p, s) == s);
-    return n;
+    return n + elems * sums_of(p);
 }
 
 /* What is the same for all rows stays in registers, where there are enough. */
@@ -47,7 +56,22 @@ static void find_fixed(pl_cg_stages *t)
 
 static int row_bytes(const pl_cg_pass *p, int i)
 {
-    return PL_CG_LANES * p->steps * p->tx * chunk_bytes(p, i);
+    return p->ty * p->steps * p->tx * chunk_bytes(p, i);
+}
+
+/* Shared memory for parts of rows' sums (codegen_row.c), at most. */
+static int row_sums_bytes(const pl_cg_pass *p)
+{
+    int n = 0;
+    for (int i = 0; i < p->n_instr; i++) n += p->used[i] && p->instr[i].code == PL_FORM_ROW;
+    return p->tx > 32 ? 2 * n * p->ty * (p->tx / 32 * 8 + 8) : 0;
+}
+
+/* Shared memory of a block: what every card gives any kernel; where registers leave room for one block alone, what every
+ * card can give a processor. */
+static int most_shared(const pl_cg_pass *p)
+{
+    return (p->steps * p->vec > ALONE_ELEMS ? ALONE_BYTES : SHARED_BYTES) - row_sums_bytes(p);
 }
 
 /* Places in shared memory: a second one for each operand, as far as it goes. Those with two lie before the others, the
@@ -57,7 +81,7 @@ static void find_places(pl_cg_stages *t)
     const pl_cg_pass *p = t->p;
     int once = 0;
     for (int i = 0; i < p->n_instr; i++) {
-        if (!t->ahead[i] || t->shared + row_bytes(p, i) > SHARED_BYTES) continue;
+        if (!t->ahead[i] || t->shared + row_bytes(p, i) > most_shared(p)) continue;
         t->twice[i] = true;
         t->shared += row_bytes(p, i);
         t->ahead[i] = 1 + t->ring;
@@ -83,7 +107,7 @@ void pl_cg_beside_find(pl_cg_stages *t)
         int chunk = chunk_bytes(p, i), bytes = row_bytes(p, i), regs = p->steps * chunk / 4;
         bool words = pl_cg_access_of(p, o, p->vec) == PL_CG_VECTOR && !o->bits && (chunk == 4 || chunk == 8 || chunk == 16);
         if (!words) continue;
-        if (t->shared + bytes <= SHARED_BYTES) {
+        if (t->shared + bytes <= most_shared(p)) {
             t->ahead[i] = 1;
             t->shared += bytes;
         } else if (regs <= room) {
@@ -207,13 +231,23 @@ static void put_take(pl_cg *w, const pl_cg_stages *t)
     pl_cg_put(w, "}\n}\n");
 }
 
-/* Opens the walk of a lane over the rows of the block's part. */
-void pl_cg_beside_open(pl_cg *w, const pl_cg_stages *t)
+/* Shared memory of a block: for rows to come, and in the end for the lanes' sums. */
+static int shared_bytes(const pl_cg_stages *t)
+{
+    const pl_cg_pass *p = t->p;
+    int sums = p->ty > 1 ? p->ty * p->steps * p->tx * p->vec * 4 : 16;
+    return t->shared > sums ? t->shared : sums;
+}
+
+int pl_cg_beside_large(const pl_cg_stages *t)
+{
+    int bytes = t->p->columns ? shared_bytes(t) : 0;
+    return bytes + row_sums_bytes(t->p) > SHARED_BYTES ? bytes : 0;
+}
+
+static void declare_sums(pl_cg *w)
 {
     const pl_cg_pass *p = w->p;
-    int most = PL_CG_LANES * p->steps * p->tx * p->vec * 4;
-    int parts = pl_cg_divider(w, p->parts), part = pl_cg_size(w, p->part),
-        along = pl_cg_size(w, p->walk.size[p->walk.along]);
     for (int s = 0; s < p->n_sink; s++) {
         const pl_cg_sink *k = &p->sink[s];
         if (k->kind != PL_FORM_REDUCE || pl_cg_twin(p, s) != s) continue;
@@ -222,20 +256,47 @@ void pl_cg_beside_open(pl_cg *w, const pl_cg_stages *t)
                      "for (int j = 0; j < V; j++) cs%d[c][j] = %s::none<%s>();\n", acc, s, s,
                   pl_cg_fold(k->reduce), acc);
     }
-    pl_cg_put(w, "const I lane_ = threadIdx.x / T, lead_ = p_quot((I)blockIdx.x, a.m[%d]);\n", parts);
+}
+
+/* The barrier of a row's threads. */
+void pl_cg_row_meet(pl_cg *w)
+{
+    if (w->p->tx <= 32) return;
+    if (w->p->ty > 1)
+        pl_cg_put(w, "p_meet<T>(lane_);\n");
+    else
+        pl_cg_put(w, "__syncthreads();\n");
+}
+
+/* Opens the walk of a lane over the rows of the block's part. */
+void pl_cg_beside_open(pl_cg *w, const pl_cg_stages *t)
+{
+    const pl_cg_pass *p = w->p;
+    int parts = pl_cg_divider(w, p->parts), part = pl_cg_size(w, p->part),
+        along = pl_cg_size(w, p->walk.size[p->walk.along]);
+    declare_sums(w);
+    pl_cg_put(w, "const I lane_ = %s, lead_ = p_quot((I)blockIdx.x, a.m[%d]);\n", p->ty > 1 ? "threadIdx.x / T" : "0", parts);
     pl_cg_put(w, "const I A_ = a.s[%d], lo_ = ((I)blockIdx.x - lead_ * (I)a.m[%d].d) * a.s[%d];\n",
               along, parts, part);
     pl_cg_put(w, "const I hi_ = A_ - lo_ < a.s[%d] ? A_ : lo_ + a.s[%d];\n", part, part);
-    pl_cg_put(w, "__shared__ __align__(16) unsigned char sm_[%d];\nI r_ = lo_ + 2 * lane_;\n", t->shared > most ? t->shared : most);
-    pl_cg_put(w, "enum { RING = %d };\nint ring_ = 0;\n", t->ring);
+    if (pl_cg_beside_large(t))
+        pl_cg_put(w, "P_LARGE(sm_);\n");
+    else
+        pl_cg_put(w, "__shared__ __align__(16) unsigned char sm_[%d];\n", shared_bytes(t));
+    pl_cg_put(w, "enum { RING = %d };\n", t->ring);
+    put_fixed(w, t);
+    pl_cg_put(w, "int ring_ = 0;\nI r_ = lo_ + 2 * lane_;\n");
     declare_early(w, t, "n");
     put_early(w, t);
     put_send(w, t, false, "r_", "0");
     put_send(w, t, true, "r_", "0");
     put_send(w, t, true, "r_ + 1", "RING");
-    put_fixed(w, t);
-    pl_cg_put(w, "while (r_ < hi_) {\nconst I row_ = lead_ * A_ + r_, o_ = row_, after_ = r_ + 2 * %d;\n"
-                 "const bool on_ = true;\nr_ += r_ - lo_ & 1 ? 2 * %d - 1 : 1;\n", PL_CG_LANES, PL_CG_LANES);
+    if (p->tx < 32)
+        pl_cg_put(w, "while (r_ - 2 * (lane_ %% (32 / T)) < hi_) {\nconst bool on_ = r_ < hi_;\n");
+    else
+        pl_cg_put(w, "while (r_ < hi_) {\nconst bool on_ = true;\n");
+    pl_cg_put(w, "const I row_ = lead_ * A_ + (on_ ? r_ : lo_), o_ = row_, after_ = r_ + 2 * %d;\n"
+                 "r_ += r_ - lo_ & 1 ? 2 * %d - 1 : 1;\n", p->ty, p->ty);
     put_take(w, t);
     put_early(w, t);
     put_send(w, t, false, "r_", "0");
@@ -245,19 +306,41 @@ void pl_cg_beside_open(pl_cg *w, const pl_cg_stages *t)
 }
 
 /* The lanes' sums into one, a thread for each column; a tree, as p_lanes has it. */
+static void put_lanes(pl_cg *w, int s, int64_t rows)
+{
+    const pl_cg_pass *p = w->p;
+    const pl_cg_sink *k = &p->sink[s];
+    const char *acc = pl_cg_acc(p->instr[k->src].dtype, k->reduce);
+    int cols = p->steps * p->tx * p->vec;
+    pl_cg_put(w, "__syncthreads();\n_Pragma(\"unroll\") for (int c = 0; c < STEPS; c++) for (int j = 0; j < V; j++) "
+                 "((%s *)sm_)[((lane_ * STEPS + c) * T + t_) * V + j] = cs%d[c][j];\n__syncthreads();\n", acc, s);
+    char val[96];
+    snprintf(val, sizeof val, "p_tree<%s, %d>((const %s *)sm_ + e_, %d)", pl_cg_fold(k->reduce), p->ty, acc, cols);
+    pl_cg_put(w, "for (I e_ = threadIdx.x; e_ < N_; e_ += %d)\n", p->tx * p->ty);
+    pl_cg_put_partial(w, s, val, "(I)blockIdx.x", "e_", rows);
+}
+
+/* The sums that each thread has of its columns. */
+static void put_own(pl_cg *w, int s, int64_t rows)
+{
+    const pl_cg_pass *p = w->p;
+    char val[24];
+    snprintf(val, sizeof val, "cs%d[c][j]", s);
+    pl_cg_row_chunks(w, true);
+    pl_cg_put(w, "%s{\n_Pragma(\"unroll\") for (int j = 0; j < V; j++)\n", pl_cg_row_inside(p));
+    pl_cg_put_partial(w, s, val, "(I)blockIdx.x", "(e_ + j)", rows);
+    pl_cg_put(w, "}\n}\n}\n");
+}
+
 void pl_cg_beside_close(pl_cg *w)
 {
     const pl_cg_pass *p = w->p;
-    int cols = p->steps * p->tx * p->vec;
+    int64_t rows = p->parts * (p->walk.n == 3 ? p->walk.size[0] : 1);
     for (int s = 0; s < p->n_sink; s++) {
-        const pl_cg_sink *k = &p->sink[s];
-        if (k->kind != PL_FORM_REDUCE || pl_cg_twin(p, s) != s) continue;
-        const char *acc = pl_cg_acc(p->instr[k->src].dtype, k->reduce);
-        pl_cg_put(w, "__syncthreads();\n_Pragma(\"unroll\") for (int c = 0; c < STEPS; c++) for (int j = 0; j < V; j++) "
-                     "((%s *)sm_)[((lane_ * STEPS + c) * T + t_) * V + j] = cs%d[c][j];\n__syncthreads();\n", acc, s);
-        char val[96];
-        snprintf(val, sizeof val, "p_tree<%s, %d>((const %s *)sm_ + e_, %d)", pl_cg_fold(k->reduce), PL_CG_LANES, acc, cols);
-        pl_cg_put(w, "for (I e_ = threadIdx.x; e_ < N_; e_ += %d)\n", p->tx * p->ty);
-        pl_cg_put_partial(w, s, val, "(I)blockIdx.x", "e_", p->parts * (p->walk.n == 3 ? p->walk.size[0] : 1));
+        if (p->sink[s].kind != PL_FORM_REDUCE || pl_cg_twin(p, s) != s) continue;
+        if (p->ty > 1)
+            put_lanes(w, s, rows);
+        else
+            put_own(w, s, rows);
     }
 }

@@ -75,8 +75,10 @@ bool pl_cg_same_parts(const pl_cg_runs *a, const pl_cg_runs *b);
  * before][parts][runs after]. */
 enum { PL_CG_STRIP = 8 };
 bool pl_cg_strips(const pl_cg_runs *r);
-/* Columns that a row kernel can add up beside its rows (codegen_row.c). */
-bool pl_cg_slim(int64_t inner);
+/* Columns that a row kernel can add up beside its rows (codegen_beside.c). */
+bool pl_cg_takes_columns(int64_t inner);
+/* codegen_lay.c: threads that share a row of n. */
+int32_t pl_cg_row_threads(int64_t n);
 /* So many parts that blocks, where they are many, come in whole rounds of what a large card holds
  * at once: eight for each of 132 processors. A number of this file, not of the card that runs. */
 int64_t pl_cg_rounds(int64_t parts, int64_t others);
@@ -290,7 +292,5 @@ pl_status pl_cg_flat(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out) PL_M
 pl_status pl_cg_sheet(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out) PL_MUST_USE;
 pl_status pl_cg_row(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out) PL_MUST_USE;
 pl_status pl_cg_folds(const pl_cg_pass *p, const pl_cg_runs *r, pl_arena *a, pl_code_kernel *out) PL_MUST_USE;
-/* Of a row kernel that adds up columns beside: lanes, as a sheet of such columns has. */
-enum { PL_CG_LANES = 8 };
 
 #endif

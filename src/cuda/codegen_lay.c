@@ -5,6 +5,7 @@
  */
 #include "cuda/codegen_int.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { LANE_CHUNKS = 64 }; /* of a thread of a flat sum, at most */
@@ -170,22 +171,48 @@ static void set_resident(pl_cg_pass *p, const int *dep)
         p->resident = n <= FOUR_BLOCKS ? 4 : n <= THREE_BLOCKS ? 3 : n <= TWO_BLOCKS ? 2 : 0;
 }
 
-/* Rows: which thread adds which element is a function of the row's length. */
+/* Whole warps whose threads have about six chunks each, few of them idle in the last. */
+static int32_t warps_of(int64_t chunks)
+{
+    enum { BEST = 6, MOST = 8 };
+    static const int32_t WARPS[] = {2, 3, 4, 6, 8, 12, 16, 24, 32};
+    int32_t best = 32;
+    double most = 0;
+    for (int i = 0; i < (int)(sizeof WARPS / sizeof *WARPS); i++) {
+        int64_t steps = pl_cg_ceil(chunks, 32 * WARPS[i]);
+        double good = (double)chunks / (double)(32 * WARPS[i] * steps) - 0.02 * fabs((double)(steps - BEST));
+        if (steps > MOST || good <= most) continue;
+        most = good;
+        best = WARPS[i];
+    }
+    return best;
+}
+
+/* A thread with several chunks has more to do between shuffles; four threads at least, to read whole sectors, and of
+ * four at most as many chunks as are a line. */
+int32_t pl_cg_row_threads(int64_t n)
+{
+    enum { CHUNKS = 6, SECTOR = 4, LINE = 16 };
+    int64_t chunks = n / (n % 4 == 0 ? 4 : 1), each = n % 4 == 0 ? CHUNKS : 1;
+    int32_t t = 1;
+    if (chunks > 256) return 32 * warps_of(chunks);
+    while (t < 32 && t < chunks && (t < SECTOR || (t == SECTOR && chunks > LINE) || each * t < chunks)) t *= 2;
+    return t;
+}
+
+/* Rows: which thread adds which element is a function of the row's length. With columns beside, a block has the
+ * lanes of a sheet of such columns. */
 static void lay_row(pl_cg_pass *p)
 {
     int64_t n = p->size[PL_CG_INNER];
     p->vec = n % 4 == 0 ? 4 : 1;
-    int64_t chunks = n / p->vec;
-    int t = 1;
-    while (t < 32 && t < chunks) t *= 2;
-    if (chunks > 256) t = chunks <= 1024 ? 128 : chunks <= 2048 ? 256 : chunks <= 4096 ? 512 : 1024;
-    p->tx = t;
-    p->ty = t >= 128 ? 1 : 128 / t;
-    int64_t steps = pl_cg_ceil(chunks, t);
+    p->tx = pl_cg_row_threads(n);
+    p->ty = p->tx > 32 ? 1 : 128 / p->tx;
+    int64_t steps = pl_cg_ceil(n / p->vec, p->tx);
     p->steps = steps <= 8 ? (int32_t)steps : 0;
     if (!p->columns) return;
     pl_cg_columns c = pl_cg_columns_of(&p->walk);
-    p->ty = PL_CG_LANES;
+    p->ty = c.ty;
     p->part = c.part;
     p->parts = c.parts;
 }

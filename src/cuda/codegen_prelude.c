@@ -17,8 +17,10 @@ const char pl_cg_prelude[] =
 "#ifdef __CUDACC__\n"
 "#define GRID_CONST __grid_constant__\n"
 "typedef unsigned long long p_size;\n"
+"#define P_LARGE(name) extern __shared__ __align__(16) unsigned char name[]\n"
 "#else\n"
 "#define GRID_CONST\n"
+"#define P_LARGE(name) unsigned char *const name = (unsigned char *)pl_sim_shared()\n"
 "typedef unsigned long p_size;\n"
 "#endif\n"
 "typedef unsigned short p_u16; typedef unsigned char p_u8; typedef long long p_i64;\n"
@@ -61,6 +63,16 @@ const char pl_cg_prelude[] =
 "{\n"
 "#if defined(__CUDACC__) && __CUDA_ARCH__ >= 800\n"
 "    asm volatile(\"cp.async.wait_group %0;\" :: \"n\"(N) : \"memory\");\n"
+"#endif\n"
+"}\n"
+
+/* ---- a barrier for set `which` of T threads; 0 is the block's ---- */
+"template <int T> DEV void p_meet(int which)\n"
+"{\n"
+"#ifdef __CUDACC__\n"
+"    asm volatile(\"bar.sync %0, %1;\" :: \"r\"(which + 1), \"n\"(T) : \"memory\");\n"
+"#else\n"
+"    pl_sim_meet(which * T, T);\n"
 "#endif\n"
 "}\n"
 

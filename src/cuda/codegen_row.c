@@ -164,8 +164,9 @@ static void find_kept(pl_cg_stages *t)
         room -= regs;
         refresh(t);
     }
-    /* The compiler does not see that a conversion from f16 is one it has made. */
-    for (int i = 0; i < p->n_instr && t->raw; i++) {
+    /* The compiler does not see that a conversion from f16 is one it has made. Beside columns' sums registers are worth
+     * more than conversions. */
+    for (int i = 0; i < p->n_instr && t->raw && !p->columns; i++) {
         int first = 0;
         if (!p->used[i] || p->instr[i].code != PL_FORM_LOAD || p->instr[i].dtype != PL_F16) continue;
         if (!(t->dep[i] & PL_CG_DEP_J) || wanted(t, i, &first) < 2 || elems > room) continue;
@@ -213,16 +214,29 @@ void pl_cg_row_load(pl_cg *w, int i, const char *to)
     pl_cg_load(w, k, to, base);
 }
 
+/* Some threads have no chunk in the last step. */
+static bool ragged(const pl_cg_pass *p)
+{
+    return p->steps && p->size[PL_CG_INNER] != (int64_t)p->steps * p->tx * p->vec;
+}
+
+const char *pl_cg_row_inside(const pl_cg_pass *p)
+{
+    return ragged(p) && p->columns ? "if (in_) " : "";
+}
+
+/* Few warps, as with columns beside, would wait at the branch; many do better without what is for nothing. */
 void pl_cg_row_chunks(pl_cg *w, bool fixed)
 {
-    if (fixed)
-        pl_cg_put(w, "_Pragma(\"unroll\") for (int c = 0; c < STEPS; c++) {\n");
+    if (!fixed)
+        pl_cg_put(w, "_Pragma(\"unroll 4\") for (I c = 0; c < steps_; c++) {\nconst I e_ = ((I)c * T + t_) * V;\n"
+                     "if (e_ < N_) {\n");
+    else if (ragged(w->p) && w->p->columns)
+        pl_cg_put(w, "_Pragma(\"unroll\") for (int c = 0; c < STEPS; c++) {\nconst I at_ = ((I)c * T + t_) * V;\n"
+                     "const bool in_ = c < STEPS - 1 || at_ < N_;\nconst I e_ = in_ ? at_ : 0;\n{\n");
     else
-        pl_cg_put(w, "_Pragma(\"unroll 4\") for (I c = 0; c < steps_; c++) {\n");
-    pl_cg_put(w, "const I e_ = ((I)c * T + t_) * V;\n%s{\n",
-              fixed && w->p->size[PL_CG_INNER] == (int64_t)w->p->steps * w->p->tx * w->p->vec
-                  ? ""
-                  : "if (e_ < N_) ");
+        pl_cg_put(w, "_Pragma(\"unroll\") for (int c = 0; c < STEPS; c++) {\nconst I e_ = ((I)c * T + t_) * V;\n%s{\n",
+                  ragged(w->p) ? "if (c < STEPS - 1 || e_ < N_) " : "");
     pl_cg_coords(w, PL_CG_INNER, 0, pl_cg_rank(w->p, PL_CG_INNER), "e_", "i");
 }
 
@@ -380,11 +394,11 @@ static void put_sum_take(pl_cg *w, int i, bool var)
     const char *v = w->ref[x->arg[0]];
     pl_dtype d = w->p->instr[x->arg[0]].dtype;
     if (var) {
-        pl_cg_put(w, "%s{ const %s d_ = %s - mean%d; va%d[j] += d_ * d_; }\n", pl_cg_both(w), pl_cg_reg(d), v, i, i);
+        pl_cg_put(w, "%s%s{ const %s d_ = %s - mean%d; va%d[j] += d_ * d_; }\n", pl_cg_both(w), pl_cg_row_inside(w->p), pl_cg_reg(d), v, i, i);
         return;
     }
     pl_reduce_fn fn = x->reduce == PL_REDUCE_MOMENTS ? PL_REDUCE_SUM : x->reduce;
-    pl_cg_put(w, "%sac%d[j] = %s::op(ac%d[j], (%s)%s);\n", pl_cg_both(w), i, pl_cg_fold(fn), i, pl_cg_acc(d, fn), v);
+    pl_cg_put(w, "%s%sac%d[j] = %s::op(ac%d[j], (%s)%s);\n", pl_cg_both(w), pl_cg_row_inside(w->p), i, pl_cg_fold(fn), i, pl_cg_acc(d, fn), v);
 }
 
 /* What sum i of a stage (or its variance) adds up in, and the number that its parts are told apart by. */
@@ -409,8 +423,8 @@ static void put_sum_part(pl_cg *w, int i, bool var)
     pl_cg_put(w, "const %s p%d = p_row<%s, %s>(p_within<%s>(%s%d));\n", type, k, fold, p->tx > 32 ? "32" : "T", fold,
               var ? "va" : "ac", i);
     if (p->tx > 32)
-        pl_cg_put(w, "__shared__ __align__(16) %s x%d[T / 32];\n"
-                     "if (threadIdx.x %% 32 == 0) x%d[threadIdx.x / 32] = p%d;\n", type, k, k, k);
+        pl_cg_put(w, "__shared__ __align__(16) %s x%d[%d * T / 32];\n"
+                     "if (threadIdx.x %% 32 == 0) x%d[threadIdx.x / 32] = p%d;\n", type, k, p->ty, k, k);
 }
 
 /* The row's result, rounded to its dtype, as v<i>; a variance is v<i+1>. */
@@ -423,7 +437,7 @@ static void put_sum_end(pl_cg *w, int i, bool var)
     int k = var ? i + 1 : i;
     char total[96], raw[24];
     if (p->tx > 32)
-        snprintf(total, sizeof total, "p_tree<%s, T / 32>(x%d, 1)", sum_fold(p, i), k);
+        snprintf(total, sizeof total, "p_tree<%s, T / 32>(x%d%s, 1)", sum_fold(p, i), k, p->ty > 1 ? " + lane_ * (T / 32)" : "");
     else
         snprintf(total, sizeof total, "p%d", k);
     snprintf(raw, sizeof raw, moments && !var ? "mean%d" : "tot%d", k);
@@ -446,9 +460,21 @@ static void put_sums_end(pl_cg *w, const pl_cg_stages *t, int stage)
             put_sum_part(w, i, var);
             any = true;
         }
-    if (any && w->p->tx > 32) pl_cg_put(w, "__syncthreads();\n");
+    if (any) pl_cg_row_meet(w);
     for (int i = 0; i < w->p->n_instr; i++)
         if (sums_in(t, i, stage, &var)) put_sum_end(w, i, var);
+}
+
+static int stages_with_sums(const pl_cg_stages *t)
+{
+    int n = 0;
+    bool var = false;
+    for (int stage = 0; stage < t->n; stage++) {
+        bool any = false;
+        for (int i = 0; i < t->p->n_instr; i++) any |= sums_in(t, i, stage, &var);
+        n += any;
+    }
+    return n;
 }
 
 /* Whether what the last stage stores in sink s is there in words of two elements. */
@@ -495,7 +521,7 @@ static void put_stage(pl_cg *w, const pl_cg_stages *t, int stage)
     for (int s = 0; last && s < p->n_sink; s++) {
         const pl_cg_sink *k = &p->sink[s];
         if (k->kind == PL_FORM_REDUCE && pl_cg_twin(p, s) == s)
-            pl_cg_put(w, "%scs%d[c][j] = %s::op(cs%d[c][j], (%s)%s);\n", pl_cg_both(w), s, pl_cg_fold(k->reduce), s,
+            pl_cg_put(w, "%s%sif (on_) cs%d[c][j] = %s::op(cs%d[c][j], (%s)%s);\n", pl_cg_both(w), pl_cg_row_inside(p), s, pl_cg_fold(k->reduce), s,
                       pl_cg_acc(p->instr[k->src].dtype, k->reduce), w->ref[k->src]);
         if (k->kind != PL_FORM_STORE) continue;
         if (in_words(w, t, s)) {
@@ -509,7 +535,7 @@ static void put_stage(pl_cg *w, const pl_cg_stages *t, int stage)
     pl_cg_put(w, "}\n");
     for (int s = 0; last && s < p->n_sink; s++)
         if (p->sink[s].kind == PL_FORM_STORE) {
-            pl_cg_put(w, "if (on_) *(");
+            pl_cg_put(w, "%sif (on_) *(", pl_cg_row_inside(p));
             put_chunk(w, t, s);
             pl_cg_put(w, " *)(W%d + (row_ * N_ + e_)) = w%d;\n", s, s);
         }
@@ -598,6 +624,7 @@ pl_status pl_cg_row(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
         if (t.kept[i]) pl_cg_put(w, "%s k%d[STEPS][V];\n", pl_cg_reg(p->instr[i].dtype), i);
     for (int s = 0; s < t.n; s++) put_stage(w, &t, s);
     put_rows(w);
+    if (p->columns && stages_with_sums(&t) == 1) pl_cg_row_meet(w); /* the next row's parts come where this row's are read */
     int64_t blocks = (p->size[PL_CG_OUTER] + p->ty - 1) / p->ty;
     if (p->columns) {
         pl_cg_put(w, "}\n");
@@ -605,5 +632,7 @@ pl_status pl_cg_row(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
         blocks = p->walk.n == 3 ? p->walk.size[0] * p->parts : p->parts;
     }
     pl_cg_put(w, "}\n");
-    return pl_cg_finish(w, (uint32_t)blocks, (uint32_t)(p->tx * p->ty), 1, out);
+    PL_TRY(pl_cg_finish(w, (uint32_t)blocks, (uint32_t)(p->tx * p->ty), 1, out));
+    out->shared = (uint32_t)pl_cg_beside_large(&t);
+    return PL_OK;
 }

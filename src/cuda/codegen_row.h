@@ -27,8 +27,10 @@ void pl_cg_row_declare(pl_cg *w, int i, const char *to, const char *tail);
 /* Statements that bring LOAD i into `to`: its chunk at e_, or its one element of the row. */
 void pl_cg_row_load(pl_cg *w, int i, const char *to);
 void pl_cg_row_one(pl_cg *w, int i, const char *to);
-/* Opens the loop over a thread's chunks; two brackets close it. */
+/* Opens the loop over a thread's chunks; two brackets close it. Threads that have none in the last step may go along with
+ * the row's first: what they do must not count. inside: "if (in_) " where that is so, else nothing. */
 void pl_cg_row_chunks(pl_cg *w, bool fixed);
+const char *pl_cg_row_inside(const pl_cg_pass *p);
 /* Declares where the operands of row o_ begin. */
 void pl_cg_row_bases(pl_cg *w);
 
@@ -37,5 +39,9 @@ void pl_cg_row_bases(pl_cg *w);
 void pl_cg_beside_find(pl_cg_stages *t);
 void pl_cg_beside_open(pl_cg *w, const pl_cg_stages *t);
 void pl_cg_beside_close(pl_cg *w);
+/* A barrier for the threads of a row that is more than a warp's. */
+void pl_cg_row_meet(pl_cg *w);
+/* Bytes of shared memory that a launch must give; 0 where the text has its own. */
+int pl_cg_beside_large(const pl_cg_stages *t);
 
 #endif

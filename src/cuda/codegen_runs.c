@@ -9,8 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { LANE_ROWS = 64, MOMENT_ROWS = 128, CUT_ROWS = 4096 };
-enum { BESIDE = 2 }; /* blocks of a row kernel that adds up columns beside which a processor holds */
+enum { LANE_ROWS = 64, LONG_LANE_ROWS = 128, CUT_ROWS = 4096 };
 
 pl_cg_runs pl_cg_runs_of(const pl_form *f, uint32_t mask, int64_t lead, bool moments)
 {
@@ -64,9 +63,33 @@ bool pl_cg_strips(const pl_cg_runs *r)
     return r->n > 1 && r->along == r->n - 2 && r->size[r->n - 1] % PL_CG_STRIP == 0;
 }
 
-bool pl_cg_slim(int64_t inner)
+bool pl_cg_takes_columns(int64_t inner)
 {
-    return inner % 4 == 0 && inner >= 128 && inner <= 1024;
+    return inner % 4 == 0 && inner >= 128 && inner <= 8192;
+}
+
+/* Columns of rows that are more than a warp's. */
+static bool broad(const pl_cg_runs *r, int64_t inner)
+{
+    return !r->moments && pl_cg_takes_columns(inner) && pl_cg_row_threads(inner) > 32;
+}
+
+/* Lanes of such columns: rows that a block of a row kernel has room for. */
+static int32_t broad_lanes(int64_t inner)
+{
+    int32_t threads = pl_cg_row_threads(inner), lanes = 1;
+    while (2 * lanes * threads <= PL_CG_THREADS) lanes *= 2;
+    return lanes;
+}
+
+/* Blocks of a row kernel that adds up columns beside which a processor holds, by the registers of its threads. */
+static int beside_held(int64_t inner)
+{
+    static const int WARPS[] = {24, 24, 24, 16, 16, 12, 11, 9, 9}; /* by chunks of a thread */
+    int64_t threads = pl_cg_row_threads(inner), steps = pl_cg_ceil(inner, 4 * threads);
+    int64_t block = threads > 32 ? threads * broad_lanes(inner) : threads * 8;
+    if (threads == 32) return 2; /* or one, twice as long */
+    return (int)pl_cg_clamp(32 * WARPS[pl_cg_clamp(steps, 0, 8)] / block, 1, 8);
 }
 
 /* How full the rounds are in which a large card takes so many blocks, `held` of them on each processor at once. */
@@ -76,19 +99,20 @@ static double fullness(int64_t blocks, int held)
     return (double)blocks / (double)(pl_cg_ceil(blocks, round) * round);
 }
 
-/* The length of a part where columns are long: what a lane adds up is limited, rounds are to be full whether a
+/* The length of a part where columns are long, of at most `pairs` pairs of rows a lane: rounds are to be full whether a
  * processor holds three blocks, four or eight, and whole steps of two pairs of rows are better than others. */
-static int64_t long_part(const pl_cg_columns *c, int64_t len, int64_t outer, int64_t inner, int lane_rows, bool moments)
+static int64_t long_part(const pl_cg_columns *c, int64_t len, int64_t outer, int64_t inner, int64_t pairs, bool moments)
 {
     const int64_t two = 2 * (int64_t)c->ty;
     int64_t best = 0;
-    double most = -1;
-    for (int m = lane_rows / 2; m >= lane_rows / 6; m--) {
+    double most = -HUGE_VAL;
+    for (int64_t m = pairs; m >= 1 && m >= pairs / 3; m--) {
         int64_t parts = pl_cg_ceil(len, two * m), blocks = parts * outer * c->tiles;
         double full = fullness(blocks, 8);
         if (!moments) full = fmin(full, fmin(fullness(blocks, 3), fullness(blocks, 4)));
-        if (!moments && pl_cg_slim(inner)) full = fmin(full, fullness(parts * outer, BESIDE));
+        if (!moments && pl_cg_takes_columns(inner)) full = fmin(full, fullness(parts * outer, beside_held(inner)));
         full -= m % 2 ? 0.02 : 0;
+        if (c->ty < 8) full -= 4 / (double)(two * m); /* partial results are long beside few rows */
         if (full > most + 0.01) {
             most = full;
             best = two * m;
@@ -101,20 +125,24 @@ pl_cg_columns pl_cg_columns_of(const pl_cg_runs *r)
 {
     pl_cg_columns c;
     int64_t outer = 1, inner = 1, len = r->size[r->along];
-    int lane_rows = r->moments ? MOMENT_ROWS : LANE_ROWS;
     for (int i = 0; i < r->along; i++) outer *= r->size[i];
     for (int i = r->along + 1; i < r->n; i++) inner *= r->size[i];
+    int lane_rows = r->moments || broad(r, inner) ? LONG_LANE_ROWS : LANE_ROWS;
     int vec = inner % 4 == 0 ? 4 : 1;
     c.tx = (int32_t)pl_cg_clamp(inner / vec, 1, vec == 4 ? 32 : 64);
+    if (broad(r, inner)) c.tx = PL_CG_THREADS / broad_lanes(inner);
     c.ty = PL_CG_THREADS / c.tx;
     c.tiles = pl_cg_ceil(inner, (int64_t)c.tx * vec);
     int64_t parts = pl_cg_clamp(PL_CG_BLOCKS / (c.tiles * outer), 1, pl_cg_ceil(len, 8 * (int64_t)c.ty));
-    if (!r->moments && pl_cg_slim(inner)) {
-        int64_t once = PL_CG_BLOCKS / 8 * BESIDE / outer;
+    if (!r->moments && pl_cg_takes_columns(inner)) {
+        int64_t once = PL_CG_BLOCKS / 8 * beside_held(inner) / outer;
         if (parts < once) parts = pl_cg_clamp(once, parts, pl_cg_ceil(len, 4 * (int64_t)c.ty));
     }
     c.part = pl_cg_ceil(pl_cg_ceil(len, parts), 2 * c.ty) * 2 * c.ty;
-    if (c.part > (int64_t)lane_rows * c.ty) c.part = long_part(&c, len, outer, inner, lane_rows, r->moments);
+    if (c.part > (int64_t)lane_rows * c.ty)
+        c.part = long_part(&c, len, outer, inner, lane_rows / 2, r->moments);
+    else if (broad(r, inner))
+        c.part = long_part(&c, len, outer, inner, c.part / (2 * c.ty), false);
     c.parts = pl_cg_ceil(len, c.part);
     return c;
 }

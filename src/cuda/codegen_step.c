@@ -403,8 +403,8 @@ static void put_columns(pl_cg *w, const int *at, int lo, int hi)
         const pl_cg_sink *k = &p->sink[s];
         if (!adds_up(p, s)) continue;
         const char *acc = pl_cg_acc(p->instr[k->src].dtype, k->reduce);
-        pl_cg_put(w, "{\nconst int c_ = x_ < %d ? x_ + %d : x_ - %d;\n", from, threads - from, from);
-        pl_cg_put(w, "if (c_ < %d && tile_ * %d + c_ < N_) {\n", cols, cols);
+        pl_cg_put(w, "for (int c_ = x_ < %d ? x_ + %d : x_ - %d; c_ < %d; c_ += %d) {\n", from, threads - from, from, cols, threads);
+        pl_cg_put(w, "if (tile_ * %d + c_ < N_) {\n", cols);
         pl_cg_put(w, "const %s v_ = p_tree<%s, %d>((const %s *)(sm_ + %d) + c_, %d);\n", acc,
                   pl_cg_fold(k->reduce), p->ty, acc, at[s], cols);
         leave(w, s, "v_", "first_ + c_");

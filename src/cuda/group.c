@@ -52,7 +52,7 @@ static pl_status keep(group *k, const pl_code *made)
     if (!k->code.kernel || !k->module || (made->inplace && !k->code.inplace)) return PL_ERR_MEMORY;
     for (uint32_t i = 0; i < made->n_kernels; i++) {
         PL_TRY(keep_kernel(k, &made->kernel[i], &k->code.kernel[i]));
-        PL_TRY(pl_cuda_module_make(made->kernel[i].text, made->kernel[i].len, &k->module[i]));
+        PL_TRY(pl_cuda_module_make(made->kernel[i].text, made->kernel[i].len, made->kernel[i].shared, &k->module[i]));
     }
     return PL_OK;
 }
@@ -99,6 +99,7 @@ static pl_status launch(const group *k, uint32_t i, const pl_call *c)
                                  .val.programmaticStreamSerializationAllowed = 1};
     cudaLaunchConfig_t how = {.gridDim = {x->grid, 1, 1},
                               .blockDim = {x->block_x, x->block_y, 1},
+                              .dynamicSmemBytes = x->shared,
                               .stream = pl_cuda_stream(),
                               .attrs = &early,
                               .numAttrs = i > 0 && pl_cuda_card_get()->arch >= OVERLAP_ARCH};

@@ -27,6 +27,7 @@ struct pl_cuda_module {
     pl_cuda_module *next, *chain; /* in order of making; in its bucket */
     char *text;                   /* NULL once compiled */
     size_t len;
+    uint32_t shared;
     pl_code_key key;
     void *image; /* NULL once loaded */
     size_t image_bytes;
@@ -170,7 +171,7 @@ static pl_cuda_module *new_module(const char *text, size_t len, pl_code_key key)
     return m;
 }
 
-static pl_status find_or_add(const char *text, size_t len, pl_cuda_module **out)
+static pl_status find_or_add(const char *text, size_t len, uint32_t shared, pl_cuda_module **out)
 {
     if (!self.target[0]) PL_TRY(find_target());
     pl_code_key key = pl_code_key_of(text, len, self.with);
@@ -191,14 +192,15 @@ static pl_status find_or_add(const char *text, size_t len, pl_cuda_module **out)
         self.pending++;
         start_thread();
     }
+    if (shared > m->shared) m->shared = shared;
     *out = m;
     return PL_OK;
 }
 
-pl_status pl_cuda_module_make(const char *text, size_t len, pl_cuda_module **out)
+pl_status pl_cuda_module_make(const char *text, size_t len, uint32_t shared, pl_cuda_module **out)
 {
     pthread_mutex_lock(&self.lock);
-    pl_status rc = find_or_add(text, len, out);
+    pl_status rc = find_or_add(text, len, shared, out);
     pthread_mutex_unlock(&self.lock);
     return rc;
 }
@@ -210,6 +212,8 @@ static pl_status load(pl_cuda_module *m)
     struct cudaFuncAttributes attr;
     PL_CUDA(cudaLibraryLoadData(&lib, m->image, NULL, NULL, 0, NULL, NULL, 0));
     PL_CUDA(cudaLibraryGetKernel(&m->kernel, lib, PL_CODE_ENTRY));
+    if (m->shared)
+        PL_CUDA(cudaFuncSetAttribute((const void *)m->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)m->shared));
     if (cudaFuncGetAttributes(&attr, (const void *)m->kernel) != cudaSuccess) cudaGetLastError();
     pl_sys_free(m->image);
     m->image = NULL;

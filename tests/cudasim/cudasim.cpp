@@ -85,7 +85,7 @@ static void *stack_start(char *stack, size_t size, void (*entry)())
 
 /* ---- state ------------------------------------------------------------------------------ */
 enum { MAX_THREADS = 1024, MAX_SHARED = 227 * 1024, STACK = 256 * 1024 };
-enum { RUNS, AT_BARRIER, AT_WARP, GONE };
+enum { RUNS, AT_BARRIER, AT_WARP, AT_MEETING, GONE };
 
 struct fiber {
     void *sp, *fake;
@@ -96,6 +96,7 @@ struct lane {
     int state, fiber;
     int site;      /* AT_BARRIER */
     unsigned mask; /* AT_WARP */
+    int first, count; /* AT_MEETING */
     int kind;
     unsigned came; /* lanes of its last collective */
     int phase;
@@ -242,6 +243,20 @@ extern "C" int pl_sim_barrier(int vote, int site)
     release_barrier();
     to_scheduler();
     return sim.vote_sum;
+}
+
+extern "C" void pl_sim_meet(int first, int count)
+{
+    lane *l = &sim.lanes[sim.current];
+    l->state = AT_MEETING;
+    l->first = first;
+    l->count = count;
+    bool all = sim.current >= first && sim.current < first + count && first + count <= sim.n_threads;
+    if (!all) fail_in_block("a thread outside the set that meets");
+    for (int t = first; all && t < first + count; t++)
+        all = sim.lanes[t].state == AT_MEETING && sim.lanes[t].first == first && sim.lanes[t].count == count;
+    for (int i = 0; all && i < count; i++) make_ready(first + (sim.reverse ? count - 1 - i : i));
+    to_scheduler();
 }
 
 /* Lets a collective of this warp go for which all lanes have come that have not ended. */

@@ -46,6 +46,8 @@ PL_SIM_API void *pl_sim_shared(void);
 /* All threads of the block wait here; returns how many gave a true `vote`. site: the line of the
  * barrier, which must be the same for all. */
 PL_SIM_API int pl_sim_barrier(int vote, int site);
+/* Threads [first, first + count) of the block wait here for each other. */
+PL_SIM_API void pl_sim_meet(int first, int count);
 /* Leaves 8 bytes with the lanes of mask and waits for them; then those of lane i are slots[i], valid
  * until the caller's next collective. `kind` tells collectives apart. */
 PL_SIM_API const uint64_t *pl_sim_warp(unsigned mask, uint64_t value, int kind);

@@ -55,6 +55,40 @@ TEST(cudasim_barriers_and_shuffles)
     }
 }
 
+/* Two sets of threads that meet apart, one more often than the other. */
+static __global__ void sets(int *out)
+{
+    __shared__ int part[128];
+    int t = (int)threadIdx.x, which = t / 64;
+    for (int i = 0; i <= which; i++) {
+        part[t] = t + i;
+        pl_sim_meet(which * 64, 64);
+        out[t] = part[which * 64 + (t + 17) % 64];
+        pl_sim_meet(which * 64, 64);
+    }
+}
+
+static __global__ void stray(int *out)
+{
+    pl_sim_meet(32, 32);
+    out[threadIdx.x] = 1;
+}
+
+TEST(cudasim_sets_of_threads_meet)
+{
+    int out[128];
+    for (int reverse = 0; reverse < 2; reverse++) {
+        pl_sim_reverse(reverse);
+        PL_LAUNCH(sets, dim3(1), dim3(128), 0, out);
+        pl_sim_reverse(false);
+        CHECK_INT(cudaGetLastError(), cudaSuccess);
+        for (int t = 0; t < 128; t++) CHECK_INT(out[t], t / 64 * 64 + (t + 17) % 64 + t / 64);
+    }
+    PL_LAUNCH(stray, dim3(1), dim3(64), 0, out);
+    CHECK(cudaGetLastError() != cudaSuccess);
+    CHECK(strstr(pl_sim_error(), "outside the set"));
+}
+
 static __global__ void warps(int *out)
 {
     int t = (int)threadIdx.x;
