@@ -183,7 +183,7 @@ int main(int argc, char **argv)
     if (!order) return 1;
     n = 0;
     for (pl_test_case *t = all_tests; t; t = t->next)
-        if (!only || strstr(t->name, only)) order[n++] = t;
+        if (!only || (only[0] == '=' ? !strcmp(t->name, only + 1) : strstr(t->name, only) != NULL)) order[n++] = t;
     qsort(order, (size_t)n, sizeof *order, by_place);
     n_chosen = n;
     if (!list) begin_cache();
