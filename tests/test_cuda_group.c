@@ -351,6 +351,23 @@ static void beside(pl_graph *g, pl_dtype d, int64_t a, int64_t n, int64_t c)
     pl_output(g, "zy", pl_cast(g, z, d));
 }
 
+/* Rows whose values are used, and sums of their columns. */
+static void rows_and_columns(pl_graph *g, int64_t n, int64_t c)
+{
+    pl_val p = pl_softmax(g, pl_input(g, "x", PL_TYPE(PL_F32, n, c)), -1);
+    pl_output(g, "p", p);
+    pl_output(g, "sum", pl_sum(g, p, PL_AXIS(0), false));
+}
+
+/* One sum a row. */
+static void centred(pl_graph *g, int64_t n, int64_t c)
+{
+    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, n, c));
+    pl_val y = pl_sub(g, x, pl_scale(g, pl_sum(g, x, PL_AXIS(1), true), 1.0 / (double)c));
+    pl_output(g, "y", y);
+    pl_output(g, "sum", pl_sum(g, y, PL_AXIS(0), false));
+}
+
 TEST(cuda_group_corners)
 {
     group_job jobs[40];
@@ -374,7 +391,7 @@ TEST(cuda_group_corners)
     twins(jobs[n++].g, 2, 360000, 3);  /* of a thousand, column by column */
     beside(jobs[n++].g, PL_F32, 3, 50, 132);
     beside(jobs[n++].g, PL_BF16, 2, 37, 1000);
-    beside(jobs[n++].g, PL_F16, 2, 37, 1100); /* a row is the block's, lanes take turns */
+    centred(jobs[n++].g, 8450, 1028); /* a row is several warps' */
     if (pl_test_long()) {
         pooled(jobs[n++].g, PL_F32, 3, 5, 12);
         pooled(jobs[n++].g, PL_BF16, 2, 300, 6);
@@ -390,7 +407,10 @@ TEST(cuda_group_corners)
         beside(jobs[n++].g, PL_F16, 1, 71, 1024);
         beside(jobs[n++].g, PL_F32, 2, 300, 2048);
         beside(jobs[n++].g, PL_BF16, 1, 71, 4096);
-        beside(jobs[n++].g, PL_F16, 3, 50, 8000);
+        beside(jobs[n++].g, PL_F16, 2, 4230, 1152);
+        beside(jobs[n++].g, PL_BF16, 1, 8500, 2048);
+        rows_and_columns(jobs[n++].g, 8450, 1280);
+        rows_and_columns(jobs[n++].g, 8450, 5000);
         indexed(jobs[n++].g, PL_F32, 3, 259, 4);
         shared(jobs[n++].g, PL_BF16, 3, 30, 12, true);
         shared(jobs[n++].g, PL_F32, 2, 70, 8, false);
@@ -408,13 +428,6 @@ static void two_sums(pl_graph *g, int64_t n, int64_t rows)
     pl_output(g, "all", pl_sum(g, pl_exp(g, x), PL_AXIS(0) | PL_AXIS(1), false));
 }
 
-static void rows_and_columns(pl_graph *g, int64_t n, int64_t c)
-{
-    pl_val p = pl_softmax(g, pl_input(g, "x", PL_TYPE(PL_F32, n, c)), -1);
-    pl_output(g, "p", p);
-    pl_output(g, "sum", pl_sum(g, p, PL_AXIS(0), false));
-}
-
 TEST(cuda_group_one_walk)
 {
     static const struct {
@@ -424,9 +437,10 @@ TEST(cuda_group_one_walk)
     } want[] = {{two_sums, 3, 4097, 2},
                 {two_sums, 3, 4095, 4},
                 {rows_and_columns, 300, 256, 2},
-                {rows_and_columns, 300, 2048, 2},
-                {rows_and_columns, 300, 8196, 3}};
-    for (int i = 0; i < 5; i++) {
+                {rows_and_columns, 300, 2048, 3}, /* too few rows for long ones */
+                {rows_and_columns, 9000, 2048, 2},
+                {rows_and_columns, 9000, 8196, 3}};
+    for (int i = 0; i < 6; i++) {
         pl_store *store = pl_store_new();
         pl_graph *g = pl_graph_new(store);
         want[i].make(g, want[i].a, want[i].b);
@@ -521,7 +535,7 @@ TEST(cuda_group_rows_of_every_length)
     for (size_t i = 0; i < 2 * sizeof lengths / sizeof *lengths; i++) {
         pl_store *store = pl_store_new();
         pl_graph *g = pl_graph_new(store);
-        int64_t n = lengths[i / 2], rows = (32 << 20) / n;
+        int64_t n = lengths[i / 2], rows = (128 << 20) / n;
         pl_fuse_opts o = PL_FUSE_OPTS_CUDA(NULL);
         pl_units *u = NULL;
         pl_arena a = PL_ARENA_INIT;
@@ -560,6 +574,25 @@ TEST(cuda_group_rows_of_every_length)
         pl_store_free(store);
     }
     CHECK(large && small);
+}
+
+/* Warps of a row meet after each of its sums, and before the next row's first would come where this row's only one is
+ * read. */
+TEST(cuda_group_rows_meet)
+{
+    void (*const make[])(pl_graph *g, int64_t n, int64_t c) = {centred, rows_and_columns};
+    for (int i = 0; i < 2; i++) {
+        pl_store *store = pl_store_new();
+        pl_graph *g = pl_graph_new(store);
+        char *text;
+        make[i](g, 9000, 2048);
+        CHECK_OK(pl_passes_run(&g, &(pl_pass_opts){.open = true}));
+        first_text(g, &text);
+        CHECK_INT(count_of(text, "p_meet<T>(lane_);"), 2);
+        free(text);
+        pl_graph_free(g);
+        pl_store_free(store);
+    }
 }
 
 /* Whether a pool's gradient is computed once a pair: only where its sums take products of it. */

@@ -220,7 +220,7 @@ static void choose_walk(maker *k)
         if (o->kind != PL_FORM_REDUCE || o->reduce == PL_REDUCE_MOMENTS) continue;
         pl_cg_runs r = pl_cg_runs_of(f, o->mask, o->lead, o->reduce == PL_REDUCE_MOMENTS);
         bool columns = r.along == r.n - 2 && r.size[r.n - 1] == row && r.n <= 3;
-        if (columns && pl_cg_takes_columns(row) && r.n > p->walk.n) p->walk = r;
+        if (columns && pl_cg_takes_columns(&r) && r.n > p->walk.n) p->walk = r;
     }
 }
 

@@ -75,8 +75,8 @@ bool pl_cg_same_parts(const pl_cg_runs *a, const pl_cg_runs *b);
  * before][parts][runs after]. */
 enum { PL_CG_STRIP = 8 };
 bool pl_cg_strips(const pl_cg_runs *r);
-/* Columns that a row kernel can add up beside its rows (codegen_beside.c). */
-bool pl_cg_takes_columns(int64_t inner);
+/* Whether a row kernel adds up such columns beside its rows (codegen_beside.c). */
+bool pl_cg_takes_columns(const pl_cg_runs *r);
 /* codegen_lay.c: threads that share a row of n. */
 int32_t pl_cg_row_threads(int64_t n);
 /* So many parts that blocks, where they are many, come in whole rounds of what a large card holds

@@ -10,6 +10,7 @@
 #include <string.h>
 
 enum { LANE_ROWS = 64, LONG_LANE_ROWS = 128, CUT_ROWS = 4096 };
+enum { BESIDE = 2 }; /* blocks a processor that are enough for a row kernel with sums of columns beside */
 
 pl_cg_runs pl_cg_runs_of(const pl_form *f, uint32_t mask, int64_t lead, bool moments)
 {
@@ -63,15 +64,34 @@ bool pl_cg_strips(const pl_cg_runs *r)
     return r->n > 1 && r->along == r->n - 2 && r->size[r->n - 1] % PL_CG_STRIP == 0;
 }
 
-bool pl_cg_takes_columns(int64_t inner)
+/* The dims before the run that threads walk, and those after it. */
+static int64_t outer_of(const pl_cg_runs *r)
 {
-    return inner % 4 == 0 && inner >= 128 && inner <= 8192;
+    int64_t n = 1;
+    for (int i = 0; i < r->along; i++) n *= r->size[i];
+    return n;
 }
 
-/* Columns of rows that are more than a warp's. */
-static bool broad(const pl_cg_runs *r, int64_t inner)
+static int64_t inner_of(const pl_cg_runs *r)
 {
-    return !r->moments && pl_cg_takes_columns(inner) && pl_cg_row_threads(inner) > 32;
+    int64_t n = 1;
+    for (int i = r->along + 1; i < r->n; i++) n *= r->size[i];
+    return n;
+}
+
+/* A part of long rows is a block's, so there must be many rows for few partial results. */
+bool pl_cg_takes_columns(const pl_cg_runs *r)
+{
+    enum { ROWS = 64 * PL_CG_BLOCKS / 8 };
+    int64_t inner = inner_of(r);
+    if (r->moments || inner % 4 || inner < 128 || inner > 8192) return false;
+    return pl_cg_row_threads(inner) <= 32 || outer_of(r) * r->size[r->along] >= ROWS;
+}
+
+/* Whether rows with such columns are more than a warp's. */
+static bool broad(const pl_cg_runs *r)
+{
+    return pl_cg_takes_columns(r) && pl_cg_row_threads(inner_of(r)) > 32;
 }
 
 /* Lanes of such columns: rows that a block of a row kernel has room for. */
@@ -101,16 +121,16 @@ static double fullness(int64_t blocks, int held)
 
 /* The length of a part where columns are long, of at most `pairs` pairs of rows a lane: rounds are to be full whether a
  * processor holds three blocks, four or eight, and whole steps of two pairs of rows are better than others. */
-static int64_t long_part(const pl_cg_columns *c, int64_t len, int64_t outer, int64_t inner, int64_t pairs, bool moments)
+static int64_t long_part(const pl_cg_columns *c, const pl_cg_runs *r, int64_t pairs)
 {
-    const int64_t two = 2 * (int64_t)c->ty;
+    const int64_t two = 2 * (int64_t)c->ty, len = r->size[r->along], outer = outer_of(r);
     int64_t best = 0;
     double most = -HUGE_VAL;
     for (int64_t m = pairs; m >= 1 && m >= pairs / 3; m--) {
         int64_t parts = pl_cg_ceil(len, two * m), blocks = parts * outer * c->tiles;
         double full = fullness(blocks, 8);
-        if (!moments) full = fmin(full, fmin(fullness(blocks, 3), fullness(blocks, 4)));
-        if (!moments && pl_cg_takes_columns(inner)) full = fmin(full, fullness(parts * outer, beside_held(inner)));
+        if (!r->moments) full = fmin(full, fmin(fullness(blocks, 3), fullness(blocks, 4)));
+        if (pl_cg_takes_columns(r)) full = fmin(full, fullness(parts * outer, beside_held(inner_of(r))));
         full -= m % 2 ? 0.02 : 0;
         if (c->ty < 8) full -= 4 / (double)(two * m); /* partial results are long beside few rows */
         if (full > most + 0.01) {
@@ -124,25 +144,24 @@ static int64_t long_part(const pl_cg_columns *c, int64_t len, int64_t outer, int
 pl_cg_columns pl_cg_columns_of(const pl_cg_runs *r)
 {
     pl_cg_columns c;
-    int64_t outer = 1, inner = 1, len = r->size[r->along];
-    for (int i = 0; i < r->along; i++) outer *= r->size[i];
-    for (int i = r->along + 1; i < r->n; i++) inner *= r->size[i];
-    int lane_rows = r->moments || broad(r, inner) ? LONG_LANE_ROWS : LANE_ROWS;
+    int64_t outer = outer_of(r), inner = inner_of(r), len = r->size[r->along];
+    int lane_rows = r->moments || broad(r) ? LONG_LANE_ROWS : LANE_ROWS;
     int vec = inner % 4 == 0 ? 4 : 1;
     c.tx = (int32_t)pl_cg_clamp(inner / vec, 1, vec == 4 ? 32 : 64);
-    if (broad(r, inner)) c.tx = PL_CG_THREADS / broad_lanes(inner);
+    if (broad(r)) c.tx = PL_CG_THREADS / broad_lanes(inner);
     c.ty = PL_CG_THREADS / c.tx;
     c.tiles = pl_cg_ceil(inner, (int64_t)c.tx * vec);
-    int64_t parts = pl_cg_clamp(PL_CG_BLOCKS / (c.tiles * outer), 1, pl_cg_ceil(len, 8 * (int64_t)c.ty));
-    if (!r->moments && pl_cg_takes_columns(inner)) {
-        int64_t once = PL_CG_BLOCKS / 8 * beside_held(inner) / outer;
-        if (parts < once) parts = pl_cg_clamp(once, parts, pl_cg_ceil(len, 4 * (int64_t)c.ty));
+    int64_t few = c.ty < 8 ? 8 : c.ty; /* rows for which a part does not pay, in fours and eights */
+    int64_t parts = pl_cg_clamp(PL_CG_BLOCKS / (c.tiles * outer), 1, pl_cg_ceil(len, 8 * few));
+    if (pl_cg_takes_columns(r)) {
+        int64_t once = PL_CG_BLOCKS / 8 * BESIDE / outer;
+        if (parts < once) parts = pl_cg_clamp(once, parts, pl_cg_ceil(len, 4 * few));
     }
     c.part = pl_cg_ceil(pl_cg_ceil(len, parts), 2 * c.ty) * 2 * c.ty;
     if (c.part > (int64_t)lane_rows * c.ty)
-        c.part = long_part(&c, len, outer, inner, lane_rows / 2, r->moments);
-    else if (broad(r, inner))
-        c.part = long_part(&c, len, outer, inner, c.part / (2 * c.ty), false);
+        c.part = long_part(&c, r, lane_rows / 2);
+    else if (broad(r) && outer * pl_cg_ceil(len, c.part) > PL_CG_BLOCKS / 8)
+        c.part = long_part(&c, r, c.part / (2 * c.ty));
     c.parts = pl_cg_ceil(len, c.part);
     return c;
 }
