@@ -76,6 +76,28 @@ bool nvrtc_accepts(const char *text, int arch, size_t *cubin_bytes)
     return ok;
 }
 
+int nvrtc_stack_bytes(const char *text, int arch)
+{
+    const nvrtc_api *n = nvrtc();
+    char target[32];
+    snprintf(target, sizeof target, "-arch=sm_%d", arch);
+    const char *opts[] = {target, "--fmad=false", "-std=c++17", "-w", "--ptxas-options=-v"};
+    void *prog = NULL;
+    int stack = -1;
+    if (!n || n->create(&prog, text, "group.cu", 0, NULL, NULL)) return -1;
+    size_t bytes = 0;
+    if (n->compile(prog, 5, opts) == 0 && n->log_size(prog, &bytes) == 0) {
+        char *log = pl_sys_alloc(bytes + 1);
+        n->log(prog, log);
+        const char *at = strstr(log, " bytes stack frame");
+        while (at && at > log && at[-1] >= '0' && at[-1] <= '9') at--;
+        if (at) stack = atoi(at);
+        pl_sys_free(log);
+    }
+    n->destroy(&prog);
+    return stack;
+}
+
 /* ---- the simulator ---------------------------------------------------------------------- */
 typedef void (*launch_fn)(const void *args, unsigned grid, unsigned x, unsigned y, unsigned shared);
 

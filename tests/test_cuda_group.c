@@ -474,8 +474,8 @@ static int count_of(const char *text, const char *what)
     return n;
 }
 
-/* The text of the first kernel of a graph's one group. */
-static void first_text(pl_graph *g, char **out)
+/* The text of the first kernel of a graph's one group; all of it, what all kernels begin with too. */
+static void whole_text(pl_graph *g, char **out)
 {
     pl_fuse_opts o = PL_FUSE_OPTS_CUDA(NULL);
     pl_units *u = NULL;
@@ -490,11 +490,20 @@ static void first_text(pl_graph *g, char **out)
         CHECK_OK(pl_code_make(g, &u->unit[k], &a, &code));
         size_t bytes = 0;
         for (int arch = 75; nvrtc_here() && arch <= 90; arch += 15) CHECK(nvrtc_accepts(code.kernel[0].text, arch, &bytes));
-        *out = strdup(strstr(code.kernel[0].text, "extern \"C\""));
+        *out = strdup(code.kernel[0].text);
     }
     pl_arena_release(&a);
     pl_units_free(u);
     CHECK(*out != NULL);
+}
+
+/* The kernel alone. */
+static void first_text(pl_graph *g, char **out)
+{
+    char *all;
+    whole_text(g, &all);
+    *out = strdup(strstr(all, "extern \"C\""));
+    free(all);
 }
 
 /* Rows with sums of columns beside: the next rows are on their way, with every operand that stays; what is the same for
@@ -574,6 +583,41 @@ TEST(cuda_group_rows_of_every_length)
         pl_store_free(store);
     }
     CHECK(large && small);
+}
+
+/* A long expression of rows. */
+static void much_to_do(pl_graph *g, int64_t n, int64_t c)
+{
+    pl_val v = pl_input(g, "x", PL_TYPE(PL_F32, n, c));
+    for (int i = 0; i < 7; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "w%d", i);
+        pl_val w = pl_input(g, name, PL_TYPE(PL_F32, c));
+        v = pl_add(g, pl_mul(g, pl_tanh(g, pl_scale(g, v, 0.7)), w), pl_square(g, pl_sub(g, v, w)));
+    }
+    v = pl_sub(g, v, pl_scale(g, pl_sum(g, v, PL_AXIS(1), true), 1.0 / (double)c));
+    pl_output(g, "y", pl_mul(g, v, pl_rsqrt(g, pl_sum(g, pl_square(g, v), PL_AXIS(1), true))));
+}
+
+/* What threads keep in memory for want of registers is the card's memory, for every thread that it can hold, and in no
+ * plan. */
+TEST(cuda_group_rows_need_registers_only)
+{
+    static const int64_t lengths[] = {1536, 1024, 1408, 16384, 8192, 12000};
+    if (!nvrtc_here()) SKIP("no libnvrtc");
+    for (int i = 0; i < 6; i += pl_test_long() ? 1 : 3) {
+        pl_store *store = pl_store_new();
+        pl_graph *g = pl_graph_new(store);
+        char *text;
+        much_to_do(g, 64, lengths[i]);
+        CHECK_OK(pl_passes_run(&g, &(pl_pass_opts){.open = true}));
+        whole_text(g, &text);
+        int stack = nvrtc_stack_bytes(text, 90);
+        CHECK_MSG(stack >= 0 && stack <= 16, "rows of %lld: %d bytes a thread", (long long)lengths[i], stack);
+        free(text);
+        pl_graph_free(g);
+        pl_store_free(store);
+    }
 }
 
 /* Warps of a row meet after each of its sums, and before the next row's first would come where this row's only one is

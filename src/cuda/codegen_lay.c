@@ -171,12 +171,13 @@ static void set_resident(pl_cg_pass *p, const int *dep)
         p->resident = n <= FOUR_BLOCKS ? 4 : n <= THREE_BLOCKS ? 3 : n <= TWO_BLOCKS ? 2 : 0;
 }
 
-/* Whole warps whose threads have about six chunks each, few of them idle in the last. */
+/* Whole warps whose threads have about six chunks each, few of them idle in the last. More than eight have so few
+ * registers each that there are as many as can be. */
 static int32_t warps_of(int64_t chunks)
 {
     enum { BEST = 6, MOST = 8 };
-    static const int32_t WARPS[] = {2, 3, 4, 6, 8, 12, 16, 24, 32};
-    int32_t best = 32;
+    static const int32_t WARPS[] = {2, 3, 4, 6, 8};
+    int32_t best = chunks <= 4096 ? 16 : 32;
     double most = 0;
     for (int i = 0; i < (int)(sizeof WARPS / sizeof *WARPS); i++) {
         int64_t steps = pl_cg_ceil(chunks, 32 * WARPS[i]);

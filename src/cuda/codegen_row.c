@@ -149,12 +149,13 @@ static void find_kept(pl_cg_stages *t)
 {
     const pl_cg_pass *p = t->p;
     int elems = p->steps * p->vec, raw = 0, room = KEEP_REGS;
+    int most = p->tx <= 256 ? RAW_REGS : p->tx <= 512 ? RAW_REGS / 2 : RAW_REGS / 8; /* of 255, 128 and 64 in all */
     for (int i = 0; i < p->n_instr; i++)
         if (p->used[i] && p->instr[i].code == PL_FORM_LOAD && t->dep[i] & PL_CG_DEP_J &&
             t->dep[i] & PL_CG_DEP_O)
             raw += elems * (int)pl_dtype_bytes(p->instr[i].dtype) / 4;
-    t->raw = p->steps > 0 && raw <= RAW_REGS;
-    if (p->steps == 0 || raw + elems > RAW_REGS + 32) return;
+    t->raw = p->steps > 0 && raw <= most;
+    if (p->steps == 0 || raw + elems > most + 32) return;
     for (int i = 0; i < p->n_instr; i++) {
         int first = 0;
         if (!p->used[i] || p->instr[i].code != PL_FORM_MAP || !(t->dep[i] & PL_CG_DEP_J)) continue;
@@ -225,7 +226,24 @@ const char *pl_cg_row_inside(const pl_cg_pass *p)
     return ragged(p) && p->columns ? "if (in_) " : "";
 }
 
-/* Few warps, as with columns beside, would wait at the branch; many do better without what is for nothing. */
+/* Much to do for a row: left alone, the compiler does all steps at once, for which there are not registers enough. */
+static bool much(const pl_cg_pass *p)
+{
+    enum { MOST = 1024 };
+    int n = 0;
+    for (int i = 0; i < p->n_instr; i++) n += p->used[i];
+    return !p->columns && n * p->steps * p->vec > MOST;
+}
+
+/* Before a step of a row whose steps are fixed: a branch that keeps it apart from the others, one for the last alone, or
+ * none. Threads of large blocks have few registers. */
+static const char *apart(const pl_cg_pass *p)
+{
+    if (much(p) || (ragged(p) && p->tx > PL_CG_THREADS)) return "if (e_ < N_) ";
+    return ragged(p) ? "if (c < STEPS - 1 || e_ < N_) " : "";
+}
+
+/* Few warps, as with columns beside, would wait at a branch; many do better without what is for nothing. */
 void pl_cg_row_chunks(pl_cg *w, bool fixed)
 {
     if (!fixed)
@@ -236,7 +254,7 @@ void pl_cg_row_chunks(pl_cg *w, bool fixed)
                      "const bool in_ = c < STEPS - 1 || at_ < N_;\nconst I e_ = in_ ? at_ : 0;\n{\n");
     else
         pl_cg_put(w, "_Pragma(\"unroll\") for (int c = 0; c < STEPS; c++) {\nconst I e_ = ((I)c * T + t_) * V;\n%s{\n",
-                  ragged(w->p) ? "if (c < STEPS - 1 || e_ < N_) " : "");
+                  apart(w->p));
     pl_cg_coords(w, PL_CG_INNER, 0, pl_cg_rank(w->p, PL_CG_INNER), "e_", "i");
 }
 
