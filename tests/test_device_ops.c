@@ -414,7 +414,7 @@ static bool start(worker *w, int first, int step)
         close(fd[0]);
         close(fd[1]);
         setenv("PL_DEVICE_OPS", text, 1);
-        execl(self, self, "-k", "device_ops", (char *)NULL);
+        execl(self, self, "-k", "=device_ops", (char *)NULL);
         _exit(127);
     }
     close(fd[1]);
