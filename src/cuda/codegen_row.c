@@ -226,13 +226,13 @@ const char *pl_cg_row_inside(const pl_cg_pass *p)
     return ragged(p) && p->columns ? "if (in_) " : "";
 }
 
-/* Much to do for a row: left alone, the compiler does all steps at once, for which there are not registers enough. */
+/* Much to do for a long row: left alone, the compiler does all steps at once, for which there are not registers enough. */
 static bool much(const pl_cg_pass *p)
 {
-    enum { MOST = 1024 };
+    enum { MOST = 768 };
     int n = 0;
     for (int i = 0; i < p->n_instr; i++) n += p->used[i];
-    return !p->columns && n * p->steps * p->vec > MOST;
+    return p->tx > 32 && !p->columns && n * p->steps * p->vec > MOST;
 }
 
 /* Before a step of a row whose steps are fixed: a branch that keeps it apart from the others, one for the last alone, or
