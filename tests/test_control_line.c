@@ -55,9 +55,9 @@ static int play_hub(part *p, ctl_child *c)
     ctl_fork(be_rank, p, c);
     int fd = accept(listening, NULL, NULL);
     close(listening);
-    if (fd < 0 || !ctl_hear(fd, "\n", 2000)[0]) return -1;
+    if (fd < 0 || !ctl_hear(fd, "\n", 20000)[0]) return -1;
     ctl_say(fd, "welcome 1234\n");
-    return ctl_hear(fd, "here\n", 2000)[0] ? fd : -1;
+    return ctl_hear(fd, "here\n", 20000)[0] ? fd : -1;
 }
 
 /* ---- both ends -------------------------------------------------------------------------- */
@@ -225,7 +225,7 @@ TEST(control_line_hub_is_silent)
     part p = {.stay_ms = 20000, .limit = 1.2};
     ctl_child c;
     int fd = play_hub(&p, &c);
-    CHECK(fd >= 0 && ctl_hear(fd, "limit 1.200\n", 2000)[0]);
+    CHECK(fd >= 0 && ctl_hear(fd, "limit 1.200\n", 20000)[0]);
     kill(c.pid, SIGSTOP);
     usleep(1700000);
     kill(c.pid, SIGCONT);
@@ -250,7 +250,7 @@ TEST(control_line_last_words_arrive)
     usleep(900000);
     for (uint64_t end = pl_sys_now_ns() + 700000000u; pl_sys_now_ns() < end;) /* until after its end, without a pause */
         ctl_say(fd, "beat\nbeat\nbeat\nbeat\nbeat\nbeat\nbeat\nbeat\n");
-    const char *text = ctl_hear(fd, "bye 75\n", 4000);
+    const char *text = ctl_hear(fd, "bye 75\n", 20000);
     CHECK(text[0]);
     for (const char *b = text; (b = strstr(b, "beat training at step 7, all_reduce gradients 0 (exchange 41)\n")); b++) beats++;
     double seconds = 1e-9 * (double)(pl_sys_now_ns() - began);
@@ -289,13 +289,13 @@ TEST(control_line_a_pause_in_the_greeting)
     if (!pl_test_long()) SKIP("long");
     ctl_fork(be_rank, &p, &c);
     int fd = accept(listening, NULL, NULL);
-    CHECK(ctl_hear(fd, "hello 0 1234", 3000)[0]);
+    CHECK(ctl_hear(fd, "hello 0 1234", 20000)[0]);
     kill(c.pid, SIGSTOP);
     usleep(11000000);
     kill(c.pid, SIGCONT);
     usleep(300000);
     ctl_say(fd, "welcome 1234\n");
-    CHECK(ctl_hear(fd, "bye 0\n", 3000)[0]);
+    CHECK(ctl_hear(fd, "bye 0\n", 20000)[0]);
     close(fd);
     CHECK_INT(ctl_wait(&c, NULL, 3000), 0);
     close(listening);
@@ -323,9 +323,9 @@ TEST(control_line_passes_strangers)
         ctl_say(wrong, answers[i]);
         if (!answers[i][0]) close(wrong);
         int fd = accept(hub, NULL, NULL);
-        CHECK(ctl_hear(fd, "hello 0 1234", 3000)[0]);
+        CHECK(ctl_hear(fd, "hello 0 1234", 20000)[0]);
         ctl_say(fd, "welcome 1234\n");
-        CHECK(ctl_hear(fd, "bye 0\n", 3000)[0]);
+        CHECK(ctl_hear(fd, "bye 0\n", 20000)[0]);
         close(fd);
         CHECK_INT(ctl_wait(&c, NULL, 3000), 0);
         if (answers[i][0]) close(wrong);
