@@ -1,4 +1,4 @@
-/* codegen_row.h - what the two files of row kernels share: codegen_row.c and codegen_beside.c. */
+/* codegen_row.h - what the files of row kernels share: codegen_row.c, codegen_stages.c and codegen_beside.c. */
 #ifndef PL_CUDA_CODEGEN_ROW_H
 #define PL_CUDA_CODEGEN_ROW_H
 
@@ -19,6 +19,14 @@ typedef struct pl_cg_stages {
     bool *fixed;    /* per LOAD: it is the same for all rows and stays in registers */
     int n;
 } pl_cg_stages;
+
+/* Whether i is a sum of the row's, and whether its variance is wanted too. */
+bool pl_cg_row_sum(const pl_cg_pass *p, int i);
+bool pl_cg_row_var(const pl_cg_pass *p, int i);
+/* The schedule, but for what comes ahead. dep: of pl_cg_deps, with an element's bit for what varies in a row. */
+pl_status pl_cg_stages_make(const pl_cg_pass *p, const int *dep, pl_arena *a, pl_cg_stages *out) PL_MUST_USE;
+/* Stages that want i; *first is the first. */
+int pl_cg_wanted(const pl_cg_stages *t, int i, int *first);
 
 /* LOADs whose chunks are kept for all stages of a row. */
 bool pl_cg_row_stays(const pl_cg_stages *t, int i);
