@@ -300,3 +300,66 @@ bool group_job_check(const group_job *j, text_shop *shop)
     memory_free(&cpu);
     return ok;
 }
+
+/* ---- texts ------------------------------------------------------------------------------ */
+int text_count(const char *text, const char *what)
+{
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, what)); at += strlen(what)) n++;
+    return n;
+}
+
+void group_text(pl_graph *g, char **out)
+{
+    pl_fuse_opts o = PL_FUSE_OPTS_CUDA(NULL);
+    pl_units *u = NULL;
+    pl_arena a = PL_ARENA_INIT;
+    *out = NULL;
+    CHECK_OK(pl_graph_status(g));
+    CHECK_OK(pl_fuse(g, &o, &u));
+    for (uint32_t k = 0; k < u->n; k++) {
+        pl_code code;
+        if (u->unit[k].kind != PL_UNIT_GROUP) continue;
+        CHECK_MSG(*out == NULL, "more than one group");
+        CHECK_OK(pl_code_make(g, &u->unit[k], &a, &code));
+        size_t bytes = 0;
+        for (int arch = 75; nvrtc_here() && arch <= 90; arch += 15) CHECK(nvrtc_accepts(code.kernel[0].text, arch, &bytes));
+        *out = strdup(code.kernel[0].text);
+    }
+    pl_arena_release(&a);
+    pl_units_free(u);
+    CHECK(*out != NULL);
+}
+
+void group_text_alone(pl_graph *g, char **out)
+{
+    char *all;
+    group_text(g, &all);
+    *out = strdup(strstr(all, "extern \"C\""));
+    free(all);
+}
+
+uint32_t group_kernels(void (*make)(pl_graph *g, int64_t a, int64_t b), int64_t a, int64_t b)
+{
+    pl_store *store = pl_store_new();
+    pl_graph *g = pl_graph_new(store);
+    pl_fuse_opts o = PL_FUSE_OPTS_CUDA(NULL);
+    pl_units *u = NULL;
+    pl_arena mem = PL_ARENA_INIT;
+    uint32_t kernels = 0, groups = 0;
+    make(g, a, b);
+    bool ok = pl_passes_run(&g, &(pl_pass_opts){.open = true}) == PL_OK && pl_fuse(g, &o, &u) == PL_OK;
+    for (uint32_t k = 0; ok && k < u->n; k++) {
+        pl_code code;
+        if (u->unit[k].kind != PL_UNIT_GROUP) continue;
+        ok = pl_code_make(g, &u->unit[k], &mem, &code) == PL_OK;
+        kernels += ok ? code.n_kernels : 0;
+        groups++;
+    }
+    if (!ok || groups != 1) pl_test_fail(__FILE__, __LINE__, "%u groups; %s", groups, pl_error_text());
+    pl_arena_release(&mem);
+    pl_units_free(u);
+    pl_graph_free(g);
+    pl_store_free(store);
+    return kernels;
+}

@@ -351,23 +351,6 @@ static void beside(pl_graph *g, pl_dtype d, int64_t a, int64_t n, int64_t c)
     pl_output(g, "zy", pl_cast(g, z, d));
 }
 
-/* Rows whose values are used, and sums of their columns. */
-static void rows_and_columns(pl_graph *g, int64_t n, int64_t c)
-{
-    pl_val p = pl_softmax(g, pl_input(g, "x", PL_TYPE(PL_F32, n, c)), -1);
-    pl_output(g, "p", p);
-    pl_output(g, "sum", pl_sum(g, p, PL_AXIS(0), false));
-}
-
-/* One sum a row. */
-static void centred(pl_graph *g, int64_t n, int64_t c)
-{
-    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, n, c));
-    pl_val y = pl_sub(g, x, pl_scale(g, pl_sum(g, x, PL_AXIS(1), true), 1.0 / (double)c));
-    pl_output(g, "y", y);
-    pl_output(g, "sum", pl_sum(g, y, PL_AXIS(0), false));
-}
-
 TEST(cuda_group_corners)
 {
     group_job jobs[40];
@@ -391,7 +374,6 @@ TEST(cuda_group_corners)
     twins(jobs[n++].g, 2, 360000, 3);  /* of a thousand, column by column */
     beside(jobs[n++].g, PL_F32, 3, 50, 132);
     beside(jobs[n++].g, PL_BF16, 2, 37, 1000);
-    centred(jobs[n++].g, 8450, 1028); /* a row is several warps' */
     if (pl_test_long()) {
         pooled(jobs[n++].g, PL_F32, 3, 5, 12);
         pooled(jobs[n++].g, PL_BF16, 2, 300, 6);
@@ -409,8 +391,6 @@ TEST(cuda_group_corners)
         beside(jobs[n++].g, PL_BF16, 1, 71, 4096);
         beside(jobs[n++].g, PL_F16, 2, 4230, 1152);
         beside(jobs[n++].g, PL_BF16, 1, 8500, 2048);
-        rows_and_columns(jobs[n++].g, 8450, 1280);
-        rows_and_columns(jobs[n++].g, 8450, 5000);
         indexed(jobs[n++].g, PL_F32, 3, 259, 4);
         shared(jobs[n++].g, PL_BF16, 3, 30, 12, true);
         shared(jobs[n++].g, PL_F32, 2, 70, 8, false);
@@ -419,8 +399,8 @@ TEST(cuda_group_corners)
     check_jobs(jobs, n);
 }
 
-/* What a group reads it reads once: sums over other dims are one walk with a fold for each, and
- * columns of rows that are used are added up beside. */
+/* What a group reads it reads once: sums over other dims are one walk with a fold for each. Columns of rows that are used:
+ * test_cuda_rows.c. */
 static void two_sums(pl_graph *g, int64_t n, int64_t rows)
 {
     pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, n, rows, 12));
@@ -430,213 +410,8 @@ static void two_sums(pl_graph *g, int64_t n, int64_t rows)
 
 TEST(cuda_group_one_walk)
 {
-    static const struct {
-        void (*make)(pl_graph *g, int64_t a, int64_t b);
-        int64_t a, b;
-        uint32_t kernels;
-    } want[] = {{two_sums, 3, 4097, 2},
-                {two_sums, 3, 4095, 4},
-                {rows_and_columns, 300, 256, 2},
-                {rows_and_columns, 300, 2048, 3}, /* too few rows for long ones */
-                {rows_and_columns, 9000, 2048, 2},
-                {rows_and_columns, 9000, 8196, 3}};
-    for (int i = 0; i < 6; i++) {
-        pl_store *store = pl_store_new();
-        pl_graph *g = pl_graph_new(store);
-        want[i].make(g, want[i].a, want[i].b);
-        pl_fuse_opts o = PL_FUSE_OPTS_CUDA(NULL);
-        pl_units *u = NULL;
-        pl_arena a = PL_ARENA_INIT;
-        CHECK_OK(pl_graph_status(g));
-        CHECK_OK(pl_passes_run(&g, &(pl_pass_opts){.open = true}));
-        CHECK_OK(pl_fuse(g, &o, &u));
-        uint32_t kernels = 0, groups = 0;
-        for (uint32_t k = 0; k < u->n; k++) {
-            pl_code code;
-            if (u->unit[k].kind != PL_UNIT_GROUP) continue;
-            CHECK_OK(pl_code_make(g, &u->unit[k], &a, &code));
-            kernels += code.n_kernels;
-            groups++;
-        }
-        CHECK_INT(groups, 1);
-        CHECK_INT(kernels, want[i].kernels);
-        pl_arena_release(&a);
-        pl_units_free(u);
-        pl_graph_free(g);
-        pl_store_free(store);
-    }
-}
-
-static int count_of(const char *text, const char *what)
-{
-    int n = 0;
-    for (const char *at = text; (at = strstr(at, what)); at += strlen(what)) n++;
-    return n;
-}
-
-/* The text of the first kernel of a graph's one group; all of it, what all kernels begin with too. */
-static void whole_text(pl_graph *g, char **out)
-{
-    pl_fuse_opts o = PL_FUSE_OPTS_CUDA(NULL);
-    pl_units *u = NULL;
-    pl_arena a = PL_ARENA_INIT;
-    *out = NULL;
-    CHECK_OK(pl_graph_status(g));
-    CHECK_OK(pl_fuse(g, &o, &u));
-    for (uint32_t k = 0; k < u->n; k++) {
-        pl_code code;
-        if (u->unit[k].kind != PL_UNIT_GROUP) continue;
-        CHECK_MSG(*out == NULL, "more than one group");
-        CHECK_OK(pl_code_make(g, &u->unit[k], &a, &code));
-        size_t bytes = 0;
-        for (int arch = 75; nvrtc_here() && arch <= 90; arch += 15) CHECK(nvrtc_accepts(code.kernel[0].text, arch, &bytes));
-        *out = strdup(code.kernel[0].text);
-    }
-    pl_arena_release(&a);
-    pl_units_free(u);
-    CHECK(*out != NULL);
-}
-
-/* The kernel alone. */
-static void first_text(pl_graph *g, char **out)
-{
-    char *all;
-    whole_text(g, &all);
-    *out = strdup(strstr(all, "extern \"C\""));
-    free(all);
-}
-
-/* Rows with sums of columns beside: the next rows are on their way, with every operand that stays; what is the same for
- * all rows has been read. */
-TEST(cuda_group_ahead)
-{
-    static const struct {
-        int64_t n;
-        int sends, wait; /* of two operands: rows before the walk and in it; groups that may be left */
-    } want[] = {{256, 6, 1}, {512, 5, 1}, {768, 4, 0}};
-    for (int i = 0; i < 3; i++) {
-        pl_store *store = pl_store_new();
-        pl_graph *g = pl_graph_new(store);
-        char *text;
-        pl_val p = pl_softmax(g, pl_input(g, "x", PL_TYPE(PL_F32, 3000, want[i].n)), -1);
-        pl_val q = pl_mul(g, p, pl_input(g, "y", PL_TYPE(PL_F32, 3000, want[i].n)));
-        pl_output(g, "q", pl_mul(g, q, pl_input(g, "w", PL_TYPE(PL_F32, want[i].n))));
-        pl_output(g, "sum", pl_sum(g, q, PL_AXIS(0), false));
-        first_text(g, &text);
-        CHECK_INT(count_of(text, "p_send<16>("), want[i].sends);
-        CHECK_INT(count_of(text, want[i].wait ? "p_came<1>()" : "p_came<0>()"), 1);
-        const char *walk = strstr(text, "while (r_ "), *w = strstr(text, "P2 + (at");
-        CHECK(walk && w && w < walk && !strstr(walk, "P2 + (at"));
-        free(text);
-        pl_graph_free(g);
-        pl_store_free(store);
-    }
-}
-
-/* Rows with sums of columns beside, of every length: one walk, whole warps, and shared memory that every card has, beside
- * what the text has of its own. */
-TEST(cuda_group_rows_of_every_length)
-{
-    static const int64_t lengths[] = {128, 132, 192, 320, 384, 500, 576, 768, 1000, 1024, 1028, 1152, 1280, 1408,
-                                      1536, 2048, 2560, 3072, 4096, 5000, 6144, 8192};
-    static const pl_dtype types[] = {PL_F32, PL_F16};
-    bool large = false, small = false;
-    for (size_t i = 0; i < 2 * sizeof lengths / sizeof *lengths; i++) {
-        pl_store *store = pl_store_new();
-        pl_graph *g = pl_graph_new(store);
-        int64_t n = lengths[i / 2], rows = (128 << 20) / n;
-        pl_fuse_opts o = PL_FUSE_OPTS_CUDA(NULL);
-        pl_units *u = NULL;
-        pl_arena a = PL_ARENA_INIT;
-        pl_code code;
-        pl_val x = pl_input(g, "x", PL_TYPE(types[i % 2], rows, n)), dy = pl_input(g, "dy", PL_TYPE(types[i % 2], rows, n));
-        pl_val w = pl_input(g, "w", PL_TYPE(PL_F32, n)), rstd, z = norm(g, x, PL_AXIS(-1), &rstd), grad[2];
-        pl_grad(g, pl_sum(g, pl_mul(g, pl_mul(g, z, w), f32(g, dy)), PL_AXES_ALL, false), (pl_val[]){x, w}, 2, grad);
-        pl_output(g, "dx", grad[0]);
-        pl_output(g, "dw", grad[1]);
-        CHECK_OK(pl_passes_run(&g, &(pl_pass_opts){.open = true}));
-        CHECK_OK(pl_fuse(g, &o, &u));
-        uint32_t groups = 0, at = 0;
-        for (uint32_t j = 0; j < u->n; j++)
-            if (u->unit[j].kind == PL_UNIT_GROUP) {
-                groups++;
-                at = j;
-            }
-        CHECK_MSG(groups == 1, "rows of %lld: %u groups", (long long)n, groups);
-        CHECK_OK(pl_code_make(g, &u->unit[at], &a, &code));
-        CHECK_MSG(code.n_kernels == 2, "rows of %lld: %u kernels", (long long)n, code.n_kernels);
-        const pl_code_kernel *k = &code.kernel[0];
-        const char *own = strstr(k->text, "unsigned char sm_["), *meets = strstr(k->text, "p_meet<T>(lane_)");
-        int bytes = own ? atoi(own + strlen("unsigned char sm_[")) : 0;
-        large |= k->shared > 0;
-        small |= !k->shared;
-        CHECK_MSG(k->block_x % 32 == 0 && k->block_x <= 256, "rows of %lld: %u threads", (long long)n, k->block_x);
-        CHECK_MSG((k->shared > 0) == !own && bytes <= 48 << 10 && k->shared <= 64 << 10, "rows of %lld: %d and %u bytes",
-                  (long long)n, bytes, k->shared);
-        CHECK_MSG(!meets || n > 1024, "rows of %lld meet", (long long)n);
-        size_t cubin = 0;
-        if (nvrtc_here() && (pl_test_long() || n == 2048 || n == 500))
-            CHECK_MSG(nvrtc_accepts(k->text, i % 2 ? 75 : 90, &cubin), "rows of %lld", (long long)n);
-        pl_arena_release(&a);
-        pl_units_free(u);
-        pl_graph_free(g);
-        pl_store_free(store);
-    }
-    CHECK(large && small);
-}
-
-/* A long expression of rows. */
-static void much_to_do(pl_graph *g, int64_t n, int64_t c)
-{
-    pl_val v = pl_input(g, "x", PL_TYPE(PL_F32, n, c));
-    for (int i = 0; i < 7; i++) {
-        char name[8];
-        snprintf(name, sizeof name, "w%d", i);
-        pl_val w = pl_input(g, name, PL_TYPE(PL_F32, c));
-        v = pl_add(g, pl_mul(g, pl_tanh(g, pl_scale(g, v, 0.7)), w), pl_square(g, pl_sub(g, v, w)));
-    }
-    v = pl_sub(g, v, pl_scale(g, pl_sum(g, v, PL_AXIS(1), true), 1.0 / (double)c));
-    pl_output(g, "y", pl_mul(g, v, pl_rsqrt(g, pl_sum(g, pl_square(g, v), PL_AXIS(1), true))));
-}
-
-/* What threads keep in memory for want of registers is the card's memory, for every thread that it can hold, and in no
- * plan. */
-TEST(cuda_group_rows_need_registers_only)
-{
-    static const int64_t lengths[] = {1536, 1024, 1408, 16384, 8192, 12000};
-    if (!nvrtc_here()) SKIP("no libnvrtc");
-    for (int i = 0; i < 6; i += pl_test_long() ? 1 : 3) {
-        pl_store *store = pl_store_new();
-        pl_graph *g = pl_graph_new(store);
-        char *text;
-        much_to_do(g, 64, lengths[i]);
-        CHECK_OK(pl_passes_run(&g, &(pl_pass_opts){.open = true}));
-        whole_text(g, &text);
-        int stack = nvrtc_stack_bytes(text, 90);
-        CHECK_MSG(stack >= 0 && stack <= 16, "rows of %lld: %d bytes a thread", (long long)lengths[i], stack);
-        free(text);
-        pl_graph_free(g);
-        pl_store_free(store);
-    }
-}
-
-/* Warps of a row meet after each of its sums, and before the next row's first would come where this row's only one is
- * read. */
-TEST(cuda_group_rows_meet)
-{
-    void (*const make[])(pl_graph *g, int64_t n, int64_t c) = {centred, rows_and_columns};
-    for (int i = 0; i < 2; i++) {
-        pl_store *store = pl_store_new();
-        pl_graph *g = pl_graph_new(store);
-        char *text;
-        make[i](g, 9000, 2048);
-        CHECK_OK(pl_passes_run(&g, &(pl_pass_opts){.open = true}));
-        first_text(g, &text);
-        CHECK_INT(count_of(text, "p_meet<T>(lane_);"), 2);
-        free(text);
-        pl_graph_free(g);
-        pl_store_free(store);
-    }
+    CHECK_INT(group_kernels(two_sums, 3, 4097), 2);
+    CHECK_INT(group_kernels(two_sums, 3, 4095), 4);
 }
 
 /* Whether a pool's gradient is computed once a pair: only where its sums take products of it. */
@@ -649,8 +424,8 @@ TEST(cuda_group_pairs)
         shared(g, PL_F32, 2, 256, 64, i == 0);
         CHECK_OK(pl_graph_status(g));
         CHECK_OK(pl_passes_run(&g, &(pl_pass_opts){.open = true}));
-        first_text(g, &text);
-        CHECK_INT(count_of(text, "u += 2"), i == 0);
+        group_text_alone(g, &text);
+        CHECK_INT(text_count(text, "u += 2"), i == 0);
         free(text);
         pl_graph_free(g);
         pl_store_free(store);
@@ -667,8 +442,8 @@ TEST(cuda_group_twins)
     pl_output(g, "p", p);
     pl_output(g, "each", pl_sum(g, f32(g, p), PL_AXIS(1), false));
     pl_output(g, "all", pl_sum(g, f32(g, pl_reshape(g, p, PL_DIMS(8192, 1024))), PL_AXIS(0), false));
-    first_text(g, &text);
-    CHECK_INT(count_of(text, "[STEPS][V];\n_Pragma"), 1);
+    group_text_alone(g, &text);
+    CHECK_INT(text_count(text, "[STEPS][V];\n_Pragma"), 1);
     free(text);
     pl_graph_free(g);
     pl_store_free(store);
