@@ -309,29 +309,38 @@ int text_count(const char *text, const char *what)
     return n;
 }
 
-void group_text(pl_graph *g, char **out)
+bool group_code(const pl_graph *g, pl_arena *mem, pl_code *out)
 {
     pl_fuse_opts o = PL_FUSE_OPTS_CUDA(NULL);
     pl_units *u = NULL;
-    pl_arena a = PL_ARENA_INIT;
-    *out = NULL;
-    CHECK_OK(pl_graph_status(g));
-    CHECK_OK(pl_fuse(g, &o, &u));
-    for (uint32_t k = 0; k < u->n; k++) {
-        pl_code code;
+    int groups = 0;
+    bool ok = pl_graph_status(g) == PL_OK && pl_fuse(g, &o, &u) == PL_OK;
+    for (uint32_t k = 0; ok && k < u->n; k++) {
         if (u->unit[k].kind != PL_UNIT_GROUP) continue;
-        CHECK_MSG(*out == NULL, "more than one group");
-        CHECK_OK(pl_code_make(g, &u->unit[k], &a, &code));
-        size_t bytes = 0;
-        for (int arch = 75; nvrtc_here() && arch <= 90; arch += 15) CHECK(nvrtc_accepts(code.kernel[0].text, arch, &bytes));
-        *out = strdup(code.kernel[0].text);
+        ok = pl_code_make(g, &u->unit[k], mem, out) == PL_OK;
+        groups++;
     }
-    pl_arena_release(&a);
+    if (!ok)
+        pl_test_fail(__FILE__, __LINE__, "no code: %s", pl_error_text());
+    else if (groups != 1)
+        pl_test_fail(__FILE__, __LINE__, "%d groups and not one", groups);
     pl_units_free(u);
-    CHECK(*out != NULL);
+    return ok && groups == 1;
 }
 
-void group_text_alone(pl_graph *g, char **out)
+void group_text(const pl_graph *g, char **out)
+{
+    pl_arena a = PL_ARENA_INIT;
+    pl_code code;
+    size_t bytes = 0;
+    *out = NULL;
+    CHECK(group_code(g, &a, &code));
+    for (int arch = 75; nvrtc_here() && arch <= 90; arch += 15) CHECK(nvrtc_accepts(code.kernel[0].text, arch, &bytes));
+    *out = strdup(code.kernel[0].text);
+    pl_arena_release(&a);
+}
+
+void group_text_alone(const pl_graph *g, char **out)
 {
     char *all;
     group_text(g, &all);
@@ -343,22 +352,12 @@ uint32_t group_kernels(void (*make)(pl_graph *g, int64_t a, int64_t b), int64_t 
 {
     pl_store *store = pl_store_new();
     pl_graph *g = pl_graph_new(store);
-    pl_fuse_opts o = PL_FUSE_OPTS_CUDA(NULL);
-    pl_units *u = NULL;
     pl_arena mem = PL_ARENA_INIT;
-    uint32_t kernels = 0, groups = 0;
+    pl_code code;
     make(g, a, b);
-    bool ok = pl_passes_run(&g, &(pl_pass_opts){.open = true}) == PL_OK && pl_fuse(g, &o, &u) == PL_OK;
-    for (uint32_t k = 0; ok && k < u->n; k++) {
-        pl_code code;
-        if (u->unit[k].kind != PL_UNIT_GROUP) continue;
-        ok = pl_code_make(g, &u->unit[k], &mem, &code) == PL_OK;
-        kernels += ok ? code.n_kernels : 0;
-        groups++;
-    }
-    if (!ok || groups != 1) pl_test_fail(__FILE__, __LINE__, "%u groups; %s", groups, pl_error_text());
+    bool ok = pl_passes_run(&g, &(pl_pass_opts){.open = true}) == PL_OK && group_code(g, &mem, &code);
+    uint32_t kernels = ok ? code.n_kernels : 0;
     pl_arena_release(&mem);
-    pl_units_free(u);
     pl_graph_free(g);
     pl_store_free(store);
     return kernels;

@@ -23,10 +23,12 @@ void group_job_free(group_job *j);
 /* The CPU's results within rounding, in place too, and the same bits in both partitions. */
 bool group_job_check(const group_job *j, text_shop *shop);
 
-/* The text of the first kernel of a graph's one group, to be freed: with what all kernels begin with, and the kernel alone.
- * NVRTC accepts it, where it is. */
-void group_text(pl_graph *g, char **out);
-void group_text_alone(pl_graph *g, char **out);
+/* The code of a graph's one group, as a card has it; false, and the test fails, where there is none or another. */
+bool group_code(const pl_graph *g, pl_arena *mem, pl_code *out);
+/* The text of its first kernel, to be freed: with what all kernels begin with, and the kernel alone. NVRTC accepts it,
+ * where it is. */
+void group_text(const pl_graph *g, char **out);
+void group_text_alone(const pl_graph *g, char **out);
 /* How often `what` is in a text. */
 int text_count(const char *text, const char *what);
 /* Kernels of the one group of the graph that make(g, a, b) makes. */

@@ -2,7 +2,7 @@
  * large tensors come to that, so the kernel runs alone, on partial results of whole numbers, whose sums are exact. */
 #include "base/arena.h"
 #include "base/sys.h"
-#include "cuda_text.h"
+#include "cuda_group_lab.h"
 #include "pass/fuse.h"
 #include "plimsoll_ops.h"
 #include "test.h"
@@ -61,21 +61,11 @@ TEST(cuda_fold_sets)
 {
     pl_store *store = pl_store_new();
     pl_graph *g = pl_graph_new(store);
-    pl_fuse_opts o = PL_FUSE_OPTS_CUDA(NULL);
     pl_arena a = PL_ARENA_INIT;
-    pl_units *u = NULL;
     text_shop *shop = text_shop_new();
     pl_code code;
-    int groups = 0;
     three_sums(g);
-    CHECK_OK(pl_graph_status(g));
-    CHECK_OK(pl_fuse(g, &o, &u));
-    for (uint32_t i = 0; i < u->n; i++)
-        if (u->unit[i].kind == PL_UNIT_GROUP) {
-            CHECK_OK(pl_code_make(g, &u->unit[i], &a, &code));
-            groups++;
-        }
-    CHECK_INT(groups, 1);
+    CHECK(group_code(g, &a, &code));
     CHECK_INT(code.n_kernels, 2);
     CHECK(strstr(code.kernel[1].text, "SETS = 2") != NULL);
     CHECK(code.kernel[1].grid <= 132);
@@ -83,7 +73,6 @@ TEST(cuda_fold_sets)
     if (text_shop_build(shop)) check_fold(&code, shop);
     text_shop_free(shop);
     pl_arena_release(&a);
-    pl_units_free(u);
     pl_graph_free(g);
     pl_store_free(store);
 }

@@ -98,8 +98,6 @@ TEST(cuda_rows_of_every_length)
         pl_store *store = pl_store_new();
         pl_graph *g = pl_graph_new(store);
         int64_t n = lengths[i / 2], rows = (128 << 20) / n;
-        pl_fuse_opts o = PL_FUSE_OPTS_CUDA(NULL);
-        pl_units *u = NULL;
         pl_arena a = PL_ARENA_INIT;
         pl_code code;
         pl_val x = pl_input(g, "x", PL_TYPE(types[i % 2], rows, n)), dy = pl_input(g, "dy", PL_TYPE(types[i % 2], rows, n));
@@ -110,15 +108,7 @@ TEST(cuda_rows_of_every_length)
         pl_output(g, "dx", grad[0]);
         pl_output(g, "dw", grad[1]);
         CHECK_OK(pl_passes_run(&g, &(pl_pass_opts){.open = true}));
-        CHECK_OK(pl_fuse(g, &o, &u));
-        uint32_t groups = 0, at = 0;
-        for (uint32_t j = 0; j < u->n; j++)
-            if (u->unit[j].kind == PL_UNIT_GROUP) {
-                groups++;
-                at = j;
-            }
-        CHECK_MSG(groups == 1, "rows of %lld: %u groups", (long long)n, groups);
-        CHECK_OK(pl_code_make(g, &u->unit[at], &a, &code));
+        CHECK(group_code(g, &a, &code));
         CHECK_MSG(code.n_kernels == 2, "rows of %lld: %u kernels", (long long)n, code.n_kernels);
         const pl_code_kernel *k = &code.kernel[0];
         const char *own = strstr(k->text, "unsigned char sm_["), *meets = strstr(k->text, "p_meet<T>(lane_)");
@@ -133,7 +123,6 @@ TEST(cuda_rows_of_every_length)
         if (nvrtc_here() && (pl_test_long() || n == 2048 || n == 500))
             CHECK_MSG(nvrtc_accepts(k->text, i % 2 ? 75 : 90, &cubin), "rows of %lld", (long long)n);
         pl_arena_release(&a);
-        pl_units_free(u);
         pl_graph_free(g);
         pl_store_free(store);
     }

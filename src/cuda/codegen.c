@@ -185,12 +185,9 @@ static pl_cg_pass *pass_for(maker *k, const pl_cg_runs *r)
 /* Whether the pass has chunks of whole bytes' elements: maps, and columns of eight. */
 static bool takes_bits(const pl_cg_pass *p)
 {
-    int64_t inner = 1;
     if (p->shape == PL_CG_ROW || (p->reduces && p->shape == PL_CG_FLAT)) return false;
     if (!p->reduces) return true;
-    for (int i = p->runs.along + 1; i < p->runs.n; i++) inner *= p->runs.size[i];
-    int64_t tx = pl_cg_clamp(inner / 4, 1, 32);
-    return inner % 8 == 0 && tx % 2 == 0;
+    return pl_cg_inner_of(&p->runs) % 8 == 0 && pl_cg_columns_of(&p->runs).tx % 2 == 0;
 }
 
 /* Registers that a thread of the row pass needs for what it reads of a row, and for sums of

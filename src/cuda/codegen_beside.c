@@ -258,16 +258,6 @@ static void declare_sums(pl_cg *w)
     }
 }
 
-/* The barrier of a row's threads. */
-void pl_cg_row_meet(pl_cg *w)
-{
-    if (w->p->tx <= 32) return;
-    if (w->p->ty > 1)
-        pl_cg_put(w, "p_meet<T>(lane_);\n");
-    else
-        pl_cg_put(w, "__syncthreads();\n");
-}
-
 /* Opens the walk of a lane over the rows of the block's part. */
 void pl_cg_beside_open(pl_cg *w, const pl_cg_stages *t)
 {

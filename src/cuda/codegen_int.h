@@ -75,6 +75,8 @@ bool pl_cg_same_parts(const pl_cg_runs *a, const pl_cg_runs *b);
  * before][parts][runs after]. */
 enum { PL_CG_STRIP = 8 };
 bool pl_cg_strips(const pl_cg_runs *r);
+/* The dims after the run that threads walk. */
+int64_t pl_cg_inner_of(const pl_cg_runs *r);
 /* Whether a row kernel adds up such columns beside its rows (codegen_beside.c). */
 bool pl_cg_takes_columns(const pl_cg_runs *r);
 /* codegen_lay.c: threads that share a row of n. */

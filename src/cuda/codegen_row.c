@@ -64,7 +64,7 @@ const char *pl_cg_row_inside(const pl_cg_pass *p)
 }
 
 /* Much to do for a long row: left alone, the compiler does all steps at once, for which there are not registers enough. */
-static bool much(const pl_cg_pass *p)
+static bool has_much_to_do(const pl_cg_pass *p)
 {
     enum { MOST = 768 };
     int n = 0;
@@ -74,9 +74,9 @@ static bool much(const pl_cg_pass *p)
 
 /* Before a step of a row whose steps are fixed: a branch that keeps it apart from the others, one for the last alone, or
  * none. Threads of large blocks have few registers. */
-static const char *apart(const pl_cg_pass *p)
+static const char *step_guard(const pl_cg_pass *p)
 {
-    if (much(p) || (ragged(p) && p->tx > PL_CG_THREADS)) return "if (e_ < N_) ";
+    if (has_much_to_do(p) || (ragged(p) && p->tx > PL_CG_THREADS)) return "if (e_ < N_) ";
     return ragged(p) ? "if (c < STEPS - 1 || e_ < N_) " : "";
 }
 
@@ -91,7 +91,7 @@ void pl_cg_row_chunks(pl_cg *w, bool fixed)
                      "const bool in_ = c < STEPS - 1 || at_ < N_;\nconst I e_ = in_ ? at_ : 0;\n{\n");
     else
         pl_cg_put(w, "_Pragma(\"unroll\") for (int c = 0; c < STEPS; c++) {\nconst I e_ = ((I)c * T + t_) * V;\n%s{\n",
-                  apart(w->p));
+                  step_guard(w->p));
     pl_cg_coords(w, PL_CG_INNER, 0, pl_cg_rank(w->p, PL_CG_INNER), "e_", "i");
 }
 
@@ -307,6 +307,16 @@ static void put_sum_end(pl_cg *w, int i, bool var)
     snprintf(w->ref[k], sizeof *w->ref, "v%d", k);
 }
 
+/* A barrier for the threads of a row that is more than a warp's. */
+static void put_meeting(pl_cg *w)
+{
+    if (w->p->tx <= 32) return;
+    if (w->p->ty > 1)
+        pl_cg_put(w, "p_meet<T>(lane_);\n");
+    else
+        pl_cg_put(w, "__syncthreads();\n");
+}
+
 static void put_sums_end(pl_cg *w, const pl_cg_stages *t, int stage)
 {
     bool any = false, var = false;
@@ -315,7 +325,7 @@ static void put_sums_end(pl_cg *w, const pl_cg_stages *t, int stage)
             put_sum_part(w, i, var);
             any = true;
         }
-    if (any) pl_cg_row_meet(w);
+    if (any) put_meeting(w);
     for (int i = 0; i < w->p->n_instr; i++)
         if (sums_in(t, i, stage, &var)) put_sum_end(w, i, var);
 }
@@ -468,7 +478,7 @@ pl_status pl_cg_row(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
         if (t.kept[i]) pl_cg_put(w, "%s k%d[STEPS][V];\n", pl_cg_reg(p->instr[i].dtype), i);
     for (int s = 0; s < t.n; s++) put_stage(w, &t, s);
     put_rows(w);
-    if (p->columns && stages_with_sums(&t) == 1) pl_cg_row_meet(w); /* the next row's parts come where this row's are read */
+    if (p->columns && stages_with_sums(&t) == 1) put_meeting(w); /* the next row's parts come where this row's are read */
     int64_t blocks = (p->size[PL_CG_OUTER] + p->ty - 1) / p->ty;
     if (p->columns) {
         pl_cg_put(w, "}\n");

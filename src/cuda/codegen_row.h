@@ -47,8 +47,6 @@ void pl_cg_row_bases(pl_cg *w);
 void pl_cg_beside_find(pl_cg_stages *t);
 void pl_cg_beside_open(pl_cg *w, const pl_cg_stages *t);
 void pl_cg_beside_close(pl_cg *w);
-/* A barrier for the threads of a row that is more than a warp's. */
-void pl_cg_row_meet(pl_cg *w);
 /* Bytes of shared memory that a launch must give; 0 where the text has its own. */
 int pl_cg_beside_large(const pl_cg_stages *t);
 

@@ -64,7 +64,7 @@ bool pl_cg_strips(const pl_cg_runs *r)
     return r->n > 1 && r->along == r->n - 2 && r->size[r->n - 1] % PL_CG_STRIP == 0;
 }
 
-/* The dims before the run that threads walk, and those after it. */
+/* The dims before the run that threads walk. */
 static int64_t outer_of(const pl_cg_runs *r)
 {
     int64_t n = 1;
@@ -72,7 +72,7 @@ static int64_t outer_of(const pl_cg_runs *r)
     return n;
 }
 
-static int64_t inner_of(const pl_cg_runs *r)
+int64_t pl_cg_inner_of(const pl_cg_runs *r)
 {
     int64_t n = 1;
     for (int i = r->along + 1; i < r->n; i++) n *= r->size[i];
@@ -83,7 +83,7 @@ static int64_t inner_of(const pl_cg_runs *r)
 bool pl_cg_takes_columns(const pl_cg_runs *r)
 {
     enum { ROWS = 64 * PL_CG_BLOCKS / 8 };
-    int64_t inner = inner_of(r);
+    int64_t inner = pl_cg_inner_of(r);
     if (r->moments || inner % 4 || inner < 128 || inner > 8192) return false;
     return pl_cg_row_threads(inner) <= 32 || outer_of(r) * r->size[r->along] >= ROWS;
 }
@@ -91,7 +91,7 @@ bool pl_cg_takes_columns(const pl_cg_runs *r)
 /* Whether rows with such columns are more than a warp's. */
 static bool broad(const pl_cg_runs *r)
 {
-    return pl_cg_takes_columns(r) && pl_cg_row_threads(inner_of(r)) > 32;
+    return pl_cg_takes_columns(r) && pl_cg_row_threads(pl_cg_inner_of(r)) > 32;
 }
 
 /* Lanes of such columns: rows that a block of a row kernel has room for. */
@@ -108,7 +108,7 @@ static int beside_held(int64_t inner)
     static const int WARPS[] = {24, 24, 24, 16, 16, 12, 11, 9, 9}; /* by chunks of a thread */
     int64_t threads = pl_cg_row_threads(inner), steps = pl_cg_ceil(inner, 4 * threads);
     int64_t block = threads > 32 ? threads * broad_lanes(inner) : threads * 8;
-    if (threads == 32) return 2; /* or one, twice as long */
+    if (threads == 32) return BESIDE; /* or one, twice as long */
     return (int)pl_cg_clamp(32 * WARPS[pl_cg_clamp(steps, 0, 8)] / block, 1, 8);
 }
 
@@ -130,7 +130,7 @@ static int64_t long_part(const pl_cg_columns *c, const pl_cg_runs *r, int64_t pa
         int64_t parts = pl_cg_ceil(len, two * m), blocks = parts * outer * c->tiles;
         double full = fullness(blocks, 8);
         if (!r->moments) full = fmin(full, fmin(fullness(blocks, 3), fullness(blocks, 4)));
-        if (pl_cg_takes_columns(r)) full = fmin(full, fullness(parts * outer, beside_held(inner_of(r))));
+        if (pl_cg_takes_columns(r)) full = fmin(full, fullness(parts * outer, beside_held(pl_cg_inner_of(r))));
         full -= m % 2 ? 0.02 : 0;
         if (c->ty < 8) full -= 4 / (double)(two * m); /* partial results are long beside few rows */
         if (full > most + 0.01) {
@@ -144,18 +144,18 @@ static int64_t long_part(const pl_cg_columns *c, const pl_cg_runs *r, int64_t pa
 pl_cg_columns pl_cg_columns_of(const pl_cg_runs *r)
 {
     pl_cg_columns c;
-    int64_t outer = outer_of(r), inner = inner_of(r), len = r->size[r->along];
+    int64_t outer = outer_of(r), inner = pl_cg_inner_of(r), len = r->size[r->along];
     int lane_rows = r->moments || broad(r) ? LONG_LANE_ROWS : LANE_ROWS;
     int vec = inner % 4 == 0 ? 4 : 1;
     c.tx = (int32_t)pl_cg_clamp(inner / vec, 1, vec == 4 ? 32 : 64);
     if (broad(r)) c.tx = PL_CG_THREADS / broad_lanes(inner);
     c.ty = PL_CG_THREADS / c.tx;
     c.tiles = pl_cg_ceil(inner, (int64_t)c.tx * vec);
-    int64_t few = c.ty < 8 ? 8 : c.ty; /* rows for which a part does not pay, in fours and eights */
-    int64_t parts = pl_cg_clamp(PL_CG_BLOCKS / (c.tiles * outer), 1, pl_cg_ceil(len, 8 * few));
+    int64_t lanes = c.ty < 8 ? 8 : c.ty; /* a part pays with some rows for each of so many */
+    int64_t parts = pl_cg_clamp(PL_CG_BLOCKS / (c.tiles * outer), 1, pl_cg_ceil(len, 8 * lanes));
     if (pl_cg_takes_columns(r)) {
         int64_t once = PL_CG_BLOCKS / 8 * BESIDE / outer;
-        if (parts < once) parts = pl_cg_clamp(once, parts, pl_cg_ceil(len, 4 * few));
+        if (parts < once) parts = pl_cg_clamp(once, parts, pl_cg_ceil(len, 4 * lanes));
     }
     c.part = pl_cg_ceil(pl_cg_ceil(len, parts), 2 * c.ty) * 2 * c.ty;
     if (c.part > (int64_t)lane_rows * c.ty)
