@@ -130,13 +130,12 @@ static void find_kept(pl_cg_stages *t)
 {
     const pl_cg_pass *p = t->p;
     int elems = p->steps * p->vec, raw = 0, room = KEEP_REGS;
-    int most = p->tx <= 256 ? RAW_REGS : p->tx <= 512 ? RAW_REGS / 2 : RAW_REGS / 8; /* of 255, 128 and 64 in all */
     for (int i = 0; i < p->n_instr; i++)
         if (p->used[i] && p->instr[i].code == PL_FORM_LOAD && t->dep[i] & PL_CG_DEP_J &&
             t->dep[i] & PL_CG_DEP_O)
             raw += elems * (int)pl_dtype_bytes(p->instr[i].dtype) / 4;
-    t->raw = p->steps > 0 && raw <= most;
-    if (p->steps == 0 || raw + elems > most + 32) return;
+    t->raw = p->steps > 0 && raw <= RAW_REGS;
+    if (p->steps == 0 || raw + elems > RAW_REGS + 32) return;
     for (int i = 0; i < p->n_instr; i++) {
         int first = 0;
         if (!p->used[i] || p->instr[i].code != PL_FORM_MAP || !(t->dep[i] & PL_CG_DEP_J)) continue;
