@@ -4,6 +4,7 @@
 #include "base/dtype.h"
 #include "base/sys.h"
 #include "cpu/group.h"
+#include "cudasim/sim.h"
 #include "graph_eval.h"
 #include "graphs.h"
 #include "pass/pass.h"
@@ -274,11 +275,14 @@ static bool near_enough(const group_job *j, const pl_unit *u, void *const *got, 
     return true;
 }
 
-/* One node each and fused: the same bits in all that effects read. */
+/* One node each, and fused with threads and blocks last to first: the same bits in all that effects read. */
 static bool same_bits(const group_job *j, text_shop *shop)
 {
     memory one = memory_new(j->g), all = memory_new(j->g);
-    bool ok = run_units(j, 0, &all, shop, ON_CUDA) && run_units(j, 1, &one, shop, ON_CUDA);
+    pl_sim_reverse(true);
+    bool ok = run_units(j, 0, &all, shop, ON_CUDA);
+    pl_sim_reverse(false);
+    ok = ok && run_units(j, 1, &one, shop, ON_CUDA);
     for (uint32_t n = 1; ok && n < j->g->n_nodes; n++) {
         if (!(j->g->nodes[n].op->flags & PL_OP_EFFECT)) continue;
         uint32_t v = pl_node_in(j->g, n)[0];

@@ -20,7 +20,7 @@ typedef struct group_job {
 /* Fuses the job's graph both ways and hands its kernels to the shop, which is to be built before they are checked. */
 bool group_job_make(group_job *j, text_shop *shop);
 void group_job_free(group_job *j);
-/* The CPU's results within rounding, in place too, and the same bits in both partitions. */
+/* The CPU's results within rounding, in place too, and the same bits in both partitions and in any order of threads. */
 bool group_job_check(const group_job *j, text_shop *shop);
 
 /* The code of a graph's one group, as a card has it; false, and the test fails, where there is none or another. */

@@ -3,18 +3,18 @@
 #include "base/arena.h"
 #include "base/sys.h"
 #include "cuda_group_lab.h"
-#include "pass/fuse.h"
+#include "cudasim/sim.h"
 #include "plimsoll_ops.h"
 #include "test.h"
 
 #include <string.h>
 
-enum { IMAGES = 20, PIXELS = 281600, CHANNELS = 64, STRIP = 8 };
+enum { PIXELS = 281600, CHANNELS = 64, STRIP = 8 };
 
 /* Channels' sums of each picture, two kinds, and of all pictures. */
-static void three_sums(pl_graph *g)
+static void three_sums(pl_graph *g, int64_t images)
 {
-    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, IMAGES, PIXELS, CHANNELS));
+    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, images, PIXELS, CHANNELS));
     pl_output(g, "each", pl_sum(g, pl_square(g, x), PL_AXIS(1), false));
     pl_output(g, "more", pl_sum(g, pl_abs(g, x), PL_AXIS(1), false));
     pl_output(g, "all", pl_sum(g, pl_exp(g, x), PL_AXIS(0) | PL_AXIS(1), false));
@@ -39,40 +39,52 @@ static int count_wrong(float *of, int64_t n, const float *result, int64_t sets)
     return wrong;
 }
 
-static void check_fold(const pl_code *code, text_shop *shop)
+static void check_fold(const pl_code *code, text_shop *shop, int64_t images)
 {
     int64_t n = (int64_t)code->work_bytes / 3 / (4 * CHANNELS);
     pl_code fold = *code;
     fold.kernel = &code->kernel[1];
     fold.n_kernels = 1;
-    float *work = pl_sys_alloc(code->work_bytes), *out = pl_sys_alloc(4 * (2 * IMAGES + 1) * CHANNELS);
-    float *more = out + IMAGES * CHANNELS, *all = more + IMAGES * CHANNELS;
-    CHECK_INT(n % IMAGES, 0);
+    float *work = pl_sys_alloc(code->work_bytes), *out = pl_sys_alloc((size_t)(4 * (2 * images + 1) * CHANNELS));
+    float *more = out + images * CHANNELS, *all = more + images * CHANNELS;
+    CHECK_INT(n % images, 0);
     for (int64_t i = 0; i < 3 * n * CHANNELS; i++) work[i] = (float)(i * 7919 % 101 - 40);
-    CHECK(text_shop_run(shop, &fold, NULL, (void *const[]){out, more, all}, work));
-    CHECK_INT(count_wrong(work, n, out, IMAGES), 0);
-    CHECK_INT(count_wrong(work + n * CHANNELS, n, more, IMAGES), 0);
-    CHECK_INT(count_wrong(work + 2 * n * CHANNELS, n, all, 1), 0);
+    for (int reverse = 0; reverse < 2; reverse++) {
+        pl_sim_reverse(reverse);
+        CHECK(text_shop_run(shop, &fold, NULL, (void *const[]){out, more, all}, work));
+        pl_sim_reverse(false);
+        CHECK_INT(count_wrong(work, n, out, images), 0);
+        CHECK_INT(count_wrong(work + n * CHANNELS, n, more, images), 0);
+        CHECK_INT(count_wrong(work + 2 * n * CHANNELS, n, all, 1), 0);
+    }
     pl_sys_free(work);
     pl_sys_free(out);
 }
 
-TEST(cuda_fold_sets)
+/* Blocks are as large as the sum with most partial results wants them. The others have several sets in one, or threads that
+ * are in none. */
+static void check_images(int64_t images, const char *sets)
 {
     pl_store *store = pl_store_new();
     pl_graph *g = pl_graph_new(store);
     pl_arena a = PL_ARENA_INIT;
     text_shop *shop = text_shop_new();
     pl_code code;
-    three_sums(g);
+    three_sums(g, images);
     CHECK(group_code(g, &a, &code));
     CHECK_INT(code.n_kernels, 2);
-    CHECK(strstr(code.kernel[1].text, "SETS = 2") != NULL);
+    CHECK(strstr(code.kernel[1].text, sets) != NULL);
     CHECK(code.kernel[1].grid <= 132);
     text_shop_add(shop, &code);
-    if (text_shop_build(shop)) check_fold(&code, shop);
+    if (text_shop_build(shop)) check_fold(&code, shop, images);
     text_shop_free(shop);
     pl_arena_release(&a);
     pl_graph_free(g);
     pl_store_free(store);
+}
+
+TEST(cuda_fold_sets)
+{
+    check_images(20, "SETS = 2");
+    check_images(3, "SETS = 1");
 }
