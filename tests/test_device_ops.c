@@ -40,7 +40,8 @@ typedef struct place {
     char *pool; /* the device's */
     size_t used;
     double worst;
-    char why[512]; /* the first thing wrong; "" if nothing */
+    char why[512];                   /* the first thing wrong; "" if nothing */
+    int first_case, step_case, n_case; /* which of the cases that come along are checked, and how many have come */
 } place;
 
 static void wrong(place *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -313,7 +314,7 @@ static bool check_one(place *w, const pl_op *op, const pl_case *c, int index, pl
 {
     inst t;
     bool any = inst_new(&t, op, c, index, dtype) && (t.swapped || dtype == PL_F32);
-    if (any) check_case(w, &t);
+    if (any && w->n_case++ % w->step_case == w->first_case) check_case(w, &t);
     inst_free(&t);
     return any;
 }
@@ -338,17 +339,29 @@ static bool check_op(place *w, const pl_op *op, pl_dtype dtype)
 }
 
 /* ---- workers ---------------------------------------------------------------------------- */
-/* One line an op and dtype: "@ OP TYPE none|ok|FAIL WORST WHY", after "> OP TYPE". */
-static void work(int first, int step)
+typedef struct share {
+    int first, step;
+} share;
+
+/* "FIRST STEP"; everything where there is no text. */
+static bool share_of(const char *text, share *s)
 {
-    place w = {.dev = NULL};
+    *s = (share){0, 1};
+    return !text || (sscanf(text, "%d %d", &s->first, &s->step) == 2 && s->first >= 0 && s->step > 0);
+}
+
+/* A share of the ops and dtypes, and of all cases that come along. One line an op and dtype: "@ OP TYPE none|ok|FAIL WORST
+ * WHY", after "> OP TYPE". */
+static void work(share ops, share cases)
+{
+    place w = {.first_case = cases.first, .step_case = cases.step};
     void *pool = NULL;
     if (pl_device_find(device_name(), &w.dev) != PL_OK || w.dev->alloc(POOL, &pool) != PL_OK) {
         printf("! %s\n", pl_error_text());
         return;
     }
     w.pool = pool;
-    for (int n = first; n < pl_op_count() * N_TYPES; n += step) {
+    for (int n = ops.first; n < pl_op_count() * N_TYPES; n += ops.step) {
         const pl_op *op = pl_op_at(n / N_TYPES);
         if (is_exempt(op)) continue;
         printf("> %d\n", n);
@@ -474,12 +487,15 @@ static int print_table(const verdict *v)
     return bad;
 }
 
+/* PL_DEVICE_OPS="FIRST STEP": a worker's share. PL_DEVICE_CASES: the same of cases, which are more alike in time
+ * (tools/cuda-sanitize). */
 TEST(device_ops)
 {
-    int first, step;
-    const char *share = getenv("PL_DEVICE_OPS");
-    if (share && sscanf(share, "%d %d", &first, &step) == 2) {
-        work(first, step);
+    const char *some_ops = getenv("PL_DEVICE_OPS"), *some_cases = getenv("PL_DEVICE_CASES");
+    share ops, cases;
+    CHECK(share_of(some_ops, &ops) && share_of(some_cases, &cases));
+    if (some_ops || some_cases) {
+        work(ops, cases);
         return;
     }
     CHECK(pl_op_count() <= MAX_OPS);

@@ -2,7 +2,9 @@
  *
  * A block has a part of the rows as a sheet's block does, and adds up each column as the sheet's lanes do: every lane in
  * the same order, then the lanes. Lanes that share a warp go on together to the last row of them all; those of several
- * warps have a barrier each. Sums of columns stay in registers meanwhile, beside what is the same for
+ * warps have a barrier each, and meet there as often as the first lane, whether they have a row or not: checkers that
+ * order accesses by the barriers behind a thread, as compute-sanitizer's racecheck does, then order those around the
+ * barriers of the whole block rightly. Sums of columns stay in registers meanwhile, beside what is the same for
  * all rows. Those leave room for few warps, so a lane sends for the rows to come before it computes the one that came:
  * for two rows into shared memory, as far as that goes, else for one, and for what does not fit there or is one value
  * for the row into registers.
@@ -258,6 +260,12 @@ static void declare_sums(pl_cg *w)
     }
 }
 
+/* Rows go to lanes in twos. */
+static void put_next_row(pl_cg *w)
+{
+    pl_cg_put(w, "r_ += r_ - lo_ & 1 ? 2 * %d - 1 : 1;\n", w->p->ty);
+}
+
 /* Opens the walk of a lane over the rows of the block's part. */
 void pl_cg_beside_open(pl_cg *w, const pl_cg_stages *t)
 {
@@ -285,8 +293,8 @@ void pl_cg_beside_open(pl_cg *w, const pl_cg_stages *t)
         pl_cg_put(w, "while (r_ - 2 * (lane_ %% (32 / T)) < hi_) {\nconst bool on_ = r_ < hi_;\n");
     else
         pl_cg_put(w, "while (r_ < hi_) {\nconst bool on_ = true;\n");
-    pl_cg_put(w, "const I row_ = lead_ * A_ + (on_ ? r_ : lo_), o_ = row_, after_ = r_ + 2 * %d;\n"
-                 "r_ += r_ - lo_ & 1 ? 2 * %d - 1 : 1;\n", p->ty, p->ty);
+    pl_cg_put(w, "const I row_ = lead_ * A_ + (on_ ? r_ : lo_), o_ = row_, after_ = r_ + 2 * %d;\n", p->ty);
+    put_next_row(w);
     put_take(w, t);
     put_early(w, t);
     put_send(w, t, false, "r_", "0");
@@ -322,9 +330,20 @@ static void put_own(pl_cg *w, int s, int64_t rows)
     pl_cg_put(w, "}\n}\n}\n");
 }
 
-void pl_cg_beside_close(pl_cg *w)
+/* A lane that has fewer rows than the first meets for those it has not. */
+static void put_idle(pl_cg *w, int meetings)
+{
+    if (w->p->ty == 1 || w->p->tx <= 32 || meetings == 0) return;
+    pl_cg_put(w, "while (r_ - 2 * lane_ < hi_) {\n");
+    put_next_row(w);
+    for (int i = 0; i < meetings; i++) pl_cg_row_meet(w);
+    pl_cg_put(w, "}\n");
+}
+
+void pl_cg_beside_close(pl_cg *w, int meetings)
 {
     const pl_cg_pass *p = w->p;
+    put_idle(w, meetings);
     int64_t rows = p->parts * (p->walk.n == 3 ? p->walk.size[0] : 1);
     for (int s = 0; s < p->n_sink; s++) {
         if (p->sink[s].kind != PL_FORM_REDUCE || pl_cg_twin(p, s) != s) continue;

@@ -307,8 +307,7 @@ static void put_sum_end(pl_cg *w, int i, bool var)
     snprintf(w->ref[k], sizeof *w->ref, "v%d", k);
 }
 
-/* A barrier for the threads of a row that is more than a warp's. */
-static void put_meeting(pl_cg *w)
+void pl_cg_row_meet(pl_cg *w)
 {
     if (w->p->tx <= 32) return;
     if (w->p->ty > 1)
@@ -325,7 +324,7 @@ static void put_sums_end(pl_cg *w, const pl_cg_stages *t, int stage)
             put_sum_part(w, i, var);
             any = true;
         }
-    if (any) put_meeting(w);
+    if (any) pl_cg_row_meet(w);
     for (int i = 0; i < w->p->n_instr; i++)
         if (sums_in(t, i, stage, &var)) put_sum_end(w, i, var);
 }
@@ -478,11 +477,15 @@ pl_status pl_cg_row(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
         if (t.kept[i]) pl_cg_put(w, "%s k%d[STEPS][V];\n", pl_cg_reg(p->instr[i].dtype), i);
     for (int s = 0; s < t.n; s++) put_stage(w, &t, s);
     put_rows(w);
-    if (p->columns && stages_with_sums(&t) == 1) put_meeting(w); /* the next row's parts come where this row's are read */
+    int meetings = stages_with_sums(&t);
+    if (p->columns && meetings == 1) { /* the next row's parts come where this row's are read */
+        pl_cg_row_meet(w);
+        meetings++;
+    }
     int64_t blocks = (p->size[PL_CG_OUTER] + p->ty - 1) / p->ty;
     if (p->columns) {
         pl_cg_put(w, "}\n");
-        pl_cg_beside_close(w);
+        pl_cg_beside_close(w, meetings);
         blocks = p->walk.n == 3 ? p->walk.size[0] * p->parts : p->parts;
     }
     pl_cg_put(w, "}\n");

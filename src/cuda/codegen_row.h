@@ -41,12 +41,14 @@ void pl_cg_row_chunks(pl_cg *w, bool fixed);
 const char *pl_cg_row_inside(const pl_cg_pass *p);
 /* Declares where the operands of row o_ begin. */
 void pl_cg_row_bases(pl_cg *w);
+/* A barrier for the threads of a row that is more than a warp's. */
+void pl_cg_row_meet(pl_cg *w);
 
 /* Columns beside: what comes ahead; the walk of a lane over its rows, up to where a row's text stands; what is left
- * of columns after it. */
+ * of columns after it, where a row had so many meetings. */
 void pl_cg_beside_find(pl_cg_stages *t);
 void pl_cg_beside_open(pl_cg *w, const pl_cg_stages *t);
-void pl_cg_beside_close(pl_cg *w);
+void pl_cg_beside_close(pl_cg *w, int meetings);
 /* Bytes of shared memory that a launch must give; 0 where the text has its own. */
 int pl_cg_beside_large(const pl_cg_stages *t);
 

@@ -97,6 +97,7 @@ struct lane {
     int site;      /* AT_BARRIER */
     unsigned mask; /* AT_WARP */
     int first, count; /* AT_MEETING */
+    int met;          /* barriers of either kind behind it */
     int kind;
     unsigned came; /* lanes of its last collective */
     int phase;
@@ -224,6 +225,8 @@ static void release_barrier()
         if (l->state != AT_BARRIER) continue;
         if (!site) site = l->site;
         if (l->site != site) return fail_in_block("threads wait at different __syncthreads");
+        if (l->met != sim.lanes[0].met)
+            return fail_in_block("threads have met more often than others before __syncthreads, which racecheck cannot tell");
     }
     if (sim.gone) return fail_in_block("threads have ended while others wait at __syncthreads");
     for (int i = 0; i < sim.n_threads; i++)
@@ -238,6 +241,7 @@ extern "C" int pl_sim_barrier(int vote, int site)
     lane *l = &sim.lanes[sim.current];
     l->state = AT_BARRIER;
     l->site = site;
+    l->met++;
     sim.waiting++;
     sim.votes += vote;
     release_barrier();
@@ -249,6 +253,7 @@ extern "C" void pl_sim_meet(int first, int count)
 {
     lane *l = &sim.lanes[sim.current];
     l->state = AT_MEETING;
+    l->met++;
     l->first = first;
     l->count = count;
     bool all = sim.current >= first && sim.current < first + count && first + count <= sim.n_threads;

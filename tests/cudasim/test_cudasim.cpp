@@ -68,6 +68,15 @@ static __global__ void sets(int *out)
     }
 }
 
+/* As those, and then all together. */
+static __global__ void sets_and_all(int *out)
+{
+    int which = (int)threadIdx.x / 64;
+    for (int i = 0; i <= which; i++) pl_sim_meet(which * 64, 64);
+    __syncthreads();
+    out[threadIdx.x] = 1;
+}
+
 static __global__ void stray(int *out)
 {
     pl_sim_meet(32, 32);
@@ -84,6 +93,11 @@ TEST(cudasim_sets_of_threads_meet)
         CHECK_INT(cudaGetLastError(), cudaSuccess);
         for (int t = 0; t < 128; t++) CHECK_INT(out[t], t / 64 * 64 + (t + 17) % 64 + t / 64);
     }
+    PL_LAUNCH(sets_and_all, dim3(1), dim3(64), 0, out);
+    CHECK_INT(cudaGetLastError(), cudaSuccess);
+    PL_LAUNCH(sets_and_all, dim3(1), dim3(128), 0, out);
+    CHECK(cudaGetLastError() != cudaSuccess);
+    CHECK(strstr(pl_sim_error(), "more often than others"));
     PL_LAUNCH(stray, dim3(1), dim3(64), 0, out);
     CHECK(cudaGetLastError() != cudaSuccess);
     CHECK(strstr(pl_sim_error(), "outside the set"));
