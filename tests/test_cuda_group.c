@@ -374,6 +374,7 @@ TEST(cuda_group_corners)
     twins(jobs[n++].g, 2, 360000, 3);  /* of a thousand, column by column */
     beside(jobs[n++].g, PL_F32, 3, 50, 132);
     beside(jobs[n++].g, PL_BF16, 2, 37, 1000);
+    beside(jobs[n++].g, PL_F16, 3, 150, 96);
     if (pl_test_long()) {
         pooled(jobs[n++].g, PL_F32, 3, 5, 12);
         pooled(jobs[n++].g, PL_BF16, 2, 300, 6);
@@ -385,6 +386,9 @@ TEST(cuda_group_corners)
         tall(jobs[n++].g, 2, 900, 5);
         tall(jobs[n++].g, 40, 3, 256);
         tall(jobs[n++].g, 3, 4099, 4);
+        beside(jobs[n++].g, PL_BF16, 2, 700, 36);
+        beside(jobs[n++].g, PL_F32, 1, 3000, 64);
+        beside(jobs[n++].g, PL_F16, 3, 5, 120);
         beside(jobs[n++].g, PL_BF16, 2, 320, 256);
         beside(jobs[n++].g, PL_F16, 1, 71, 1024);
         beside(jobs[n++].g, PL_F32, 2, 300, 2048);

@@ -53,6 +53,8 @@ TEST(cuda_rows_of_several_warps)
 /* What a group reads it reads once: columns of rows that are used are added up beside, long ones where there are many. */
 TEST(cuda_rows_one_walk)
 {
+    CHECK_INT(group_kernels(rows_and_columns, 300, 28), 3);
+    CHECK_INT(group_kernels(rows_and_columns, 300, 32), 2);
     CHECK_INT(group_kernels(rows_and_columns, 300, 256), 2);
     CHECK_INT(group_kernels(rows_and_columns, 300, 2048), 3);
     CHECK_INT(group_kernels(rows_and_columns, 9000, 2048), 2);
@@ -90,8 +92,8 @@ TEST(cuda_rows_ahead)
  * what the text has of its own. */
 TEST(cuda_rows_of_every_length)
 {
-    static const int64_t lengths[] = {128, 132, 192, 320, 384, 500, 576, 768, 1000, 1024, 1028, 1152, 1280, 1408,
-                                      1536, 2048, 2560, 3072, 4096, 5000, 6144, 8192};
+    static const int64_t lengths[] = {32,  36,  48,  64,   88,   96,   124,  128,  132,  192,  320,  384,  500,  576, 768,
+                                      1000, 1024, 1028, 1152, 1280, 1408, 1536, 2048, 2560, 3072, 4096, 5000, 6144, 8192};
     static const pl_dtype types[] = {PL_F32, PL_F16};
     bool large = false, small = false;
     for (size_t i = 0; i < 2 * sizeof lengths / sizeof *lengths; i++) {
@@ -119,6 +121,12 @@ TEST(cuda_rows_of_every_length)
         CHECK_MSG((k->shared > 0) == !own && bytes <= 48 << 10 && k->shared <= 64 << 10, "rows of %lld: %d and %u bytes",
                   (long long)n, bytes, k->shared);
         CHECK_MSG(!meets || n > 1024, "rows of %lld meet", (long long)n);
+        int vec = 0, threads = 0, steps = 0;
+        const char *sizes = strstr(k->text, "enum { V = ");
+        CHECK(sizes && sscanf(sizes, "enum { V = %d, T = %d, STEPS = %d", &vec, &threads, &steps) == 3);
+        if (n < 128) /* two rows of two operands for every lane, whether it has rows or fills a warp */
+            CHECK_INT(bytes, 4 * (int)k->block_x * steps * vec * (int)pl_dtype_bytes(types[i % 2]));
+        CHECK_MSG((n == 96) <= (strstr(k->text, "end_ = lane_ < 10 ? hi_ : lo_;") != NULL), "lanes that fill a warp have rows");
         CHECK_MSG(!strstr(k->text, "float k0[STEPS][V]"), "rows of %lld keep conversions beside sums", (long long)n);
         size_t cubin = 0;
         if (nvrtc_here() && (pl_test_long() || n == 2048 || n == 500))

@@ -308,7 +308,8 @@ static const struct {
 } group_cases[] = {{rows_back, PL_F32, 300, 768},  {rows_back, PL_F16, 300, 768},  {rows_back, PL_BF16, 700, 1024},
                    {rows_back, PL_F16, 61, 1000},  {rows_back, PL_F32, 40, 2048},  {rows_back, PL_BF16, 9, 20000},
                    {pool_back, PL_F16, 64, 64},    {pool_back, PL_F32, 96, 12},    {pool_back, PL_BF16, 32, 256},
-                   {rows_back, PL_BF16, 333, 192}, {rows_back, PL_F16, 50, 320},
+                   {rows_back, PL_BF16, 333, 192}, {rows_back, PL_F16, 50, 320},   {rows_back, PL_F16, 4000, 96},
+                   {rows_back, PL_F32, 5001, 36},
                    /* long rows take columns along where there are many: for a card alone */
                    {rows_back, PL_F16, 8500, 1152}, {rows_back, PL_BF16, 8460, 1408}, {rows_back, PL_F32, 8450, 2048},
                    {rows_back, PL_F16, 8449, 5000}};

@@ -1,13 +1,14 @@
 /* codegen_beside.c - sums of columns beside the rows of a row kernel.
  *
  * A block has a part of the rows as a sheet's block does, and adds up each column as the sheet's lanes do: every lane in
- * the same order, then the lanes. Lanes that share a warp go on together to the last row of them all; those of several
- * warps have a barrier each, and meet there as often as the first lane, whether they have a row or not: checkers that
- * order accesses by the barriers behind a thread, as compute-sanitizer's racecheck does, then order those around the
- * barriers of the whole block rightly. Sums of columns stay in registers meanwhile, beside what is the same for
- * all rows. Those leave room for few warps, so a lane sends for the rows to come before it computes the one that came:
- * for two rows into shared memory, as far as that goes, else for one, and for what does not fit there or is one value
- * for the row into registers.
+ * the same order, then the lanes. Lanes that share a warp go on together to the last row of them all; where the lanes do
+ * not fill a warp others do, which have no rows. Lanes of several warps have a barrier each, and meet there as often as
+ * the first lane, whether they have a row or not: checkers that order accesses by the barriers behind a thread, as
+ * compute-sanitizer's racecheck does, then order those around the barriers of the whole block rightly.
+ *
+ * Sums of columns stay in registers meanwhile, beside what is the same for all rows. Those leave room for few warps, so a
+ * lane sends for the rows to come before it computes the one that came: for two rows into shared memory, as far as that
+ * goes, else for one, and for what does not fit there or is one value for the row into registers.
  */
 #include "cuda/codegen_row.h"
 
@@ -17,6 +18,11 @@ enum { EARLY_REGS = 16 };
 enum { ALONE_ELEMS = 16 }; /* a thread with more of a row than this has registers for one block a processor */
 enum { SHARED_BYTES = 48 << 10, ALONE_BYTES = 64 << 10 };
 enum { FIXED_REGS = 124 }; /* of rows, sums and what is the same for all rows, that leave enough for the rest */
+
+int pl_cg_beside_lanes(const pl_cg_pass *p)
+{
+    return p->columns && p->tx < 32 ? (int)pl_cg_ceil(p->ty, 32 / p->tx) * (32 / p->tx) : p->ty;
+}
 
 static int chunk_bytes(const pl_cg_pass *p, int i)
 {
@@ -58,7 +64,7 @@ static void find_fixed(pl_cg_stages *t)
 
 static int row_bytes(const pl_cg_pass *p, int i)
 {
-    return p->ty * p->steps * p->tx * chunk_bytes(p, i);
+    return pl_cg_beside_lanes(p) * p->steps * p->tx * chunk_bytes(p, i);
 }
 
 /* Shared memory for parts of rows' sums (codegen_row.c), at most. */
@@ -134,7 +140,7 @@ static void put_send(pl_cg *w, const pl_cg_stages *t, bool twice, const char *ro
 {
     const pl_cg_pass *p = w->p;
     if (!(twice ? t->ring : t->shared - 2 * t->ring)) return;
-    pl_cg_put(w, "if (%s < hi_) {\nconst I o_ = lead_ * A_ + %s;\n", row, row);
+    pl_cg_put(w, "if (%s < end_) {\nconst I o_ = lead_ * A_ + %s;\n", row, row);
     pl_cg_row_bases(w);
     pl_cg_row_chunks(w, true);
     for (int i = 0; i < p->n_instr; i++) {
@@ -154,7 +160,7 @@ static void put_early(pl_cg *w, const pl_cg_stages *t)
     const pl_cg_pass *p = w->p;
     char to[24];
     if (!any_early(t)) return;
-    pl_cg_put(w, "if (r_ < hi_) {\nconst I o_ = lead_ * A_ + r_;\n");
+    pl_cg_put(w, "if (r_ < end_) {\nconst I o_ = lead_ * A_ + r_;\n");
     pl_cg_row_bases(w);
     pl_cg_row_chunks(w, true);
     for (int i = 0; i < p->n_instr; i++)
@@ -237,7 +243,7 @@ static void put_take(pl_cg *w, const pl_cg_stages *t)
 static int shared_bytes(const pl_cg_stages *t)
 {
     const pl_cg_pass *p = t->p;
-    int sums = p->ty > 1 ? p->ty * p->steps * p->tx * p->vec * 4 : 16;
+    int sums = p->ty > 1 ? pl_cg_beside_lanes(p) * p->steps * p->tx * p->vec * 4 : 16;
     return t->shared > sums ? t->shared : sums;
 }
 
@@ -277,6 +283,10 @@ void pl_cg_beside_open(pl_cg *w, const pl_cg_stages *t)
     pl_cg_put(w, "const I A_ = a.s[%d], lo_ = ((I)blockIdx.x - lead_ * (I)a.m[%d].d) * a.s[%d];\n",
               along, parts, part);
     pl_cg_put(w, "const I hi_ = A_ - lo_ < a.s[%d] ? A_ : lo_ + a.s[%d];\n", part, part);
+    if (pl_cg_beside_lanes(p) > p->ty)
+        pl_cg_put(w, "const I end_ = lane_ < %d ? hi_ : lo_;\n", p->ty);
+    else
+        pl_cg_put(w, "const I end_ = hi_;\n");
     if (pl_cg_beside_large(t))
         pl_cg_put(w, "P_LARGE(sm_);\n");
     else
@@ -290,7 +300,7 @@ void pl_cg_beside_open(pl_cg *w, const pl_cg_stages *t)
     put_send(w, t, true, "r_", "0");
     put_send(w, t, true, "r_ + 1", "RING");
     if (p->tx < 32)
-        pl_cg_put(w, "while (r_ - 2 * (lane_ %% (32 / T)) < hi_) {\nconst bool on_ = r_ < hi_;\n");
+        pl_cg_put(w, "while (r_ - 2 * (lane_ %% (32 / T)) < hi_) {\nconst bool on_ = r_ < end_;\n");
     else
         pl_cg_put(w, "while (r_ < hi_) {\nconst bool on_ = true;\n");
     pl_cg_put(w, "const I row_ = lead_ * A_ + (on_ ? r_ : lo_), o_ = row_, after_ = r_ + 2 * %d;\n", p->ty);
@@ -314,7 +324,7 @@ static void put_lanes(pl_cg *w, int s, int64_t rows)
                  "((%s *)sm_)[((lane_ * STEPS + c) * T + t_) * V + j] = cs%d[c][j];\n__syncthreads();\n", acc, s);
     char val[96];
     snprintf(val, sizeof val, "p_tree<%s, %d>((const %s *)sm_ + e_, %d)", pl_cg_fold(k->reduce), p->ty, acc, cols);
-    pl_cg_put(w, "for (I e_ = threadIdx.x; e_ < N_; e_ += %d)\n", p->tx * p->ty);
+    pl_cg_put(w, "for (I e_ = threadIdx.x; e_ < N_; e_ += %d)\n", p->tx * pl_cg_beside_lanes(p));
     pl_cg_put_partial(w, s, val, "(I)blockIdx.x", "e_", rows);
 }
 

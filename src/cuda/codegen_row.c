@@ -443,7 +443,7 @@ static void put_head(pl_cg *w)
 {
     const pl_cg_pass *p = w->p;
     int rows = pl_cg_size(w, p->size[PL_CG_OUTER]), n = pl_cg_size(w, p->size[PL_CG_INNER]);
-    pl_cg_head(w, p->tx * p->ty, 0);
+    pl_cg_head(w, p->tx * pl_cg_beside_lanes(p), 0);
     pl_cg_put(w, "enum { V = %d, T = %d, STEPS = %d };\n", p->vec, p->tx,
               p->steps ? p->steps : 1);
     pl_cg_put(w, "const I N_ = a.s[%d], t_ = threadIdx.x %% T;\nconst float inv_ = a.f[%d];\n", n,
@@ -489,7 +489,7 @@ pl_status pl_cg_row(const pl_cg_pass *p, pl_arena *a, pl_code_kernel *out)
         blocks = p->walk.n == 3 ? p->walk.size[0] * p->parts : p->parts;
     }
     pl_cg_put(w, "}\n");
-    PL_TRY(pl_cg_finish(w, (uint32_t)blocks, (uint32_t)(p->tx * p->ty), 1, out));
+    PL_TRY(pl_cg_finish(w, (uint32_t)blocks, (uint32_t)(p->tx * pl_cg_beside_lanes(p)), 1, out));
     out->shared = (uint32_t)pl_cg_beside_large(&t);
     return PL_OK;
 }

@@ -84,8 +84,15 @@ bool pl_cg_takes_columns(const pl_cg_runs *r)
 {
     enum { ROWS = 64 * PL_CG_BLOCKS / 8 };
     int64_t inner = pl_cg_inner_of(r);
-    if (r->moments || inner % 4 || inner < 128 || inner > 8192) return false;
+    if (r->moments || inner % 4 || inner < 32 || inner > 8192) return false;
     return pl_cg_row_threads(inner) <= 32 || outer_of(r) * r->size[r->along] >= ROWS;
+}
+
+/* Whether blocks that rows and sheets of such columns have in common are cut for the rows: short ones do well with a
+ * sheet's. */
+static bool cut_for_rows(const pl_cg_runs *r)
+{
+    return pl_cg_takes_columns(r) && pl_cg_inner_of(r) >= 128;
 }
 
 /* Whether rows with such columns are more than a warp's. */
@@ -130,7 +137,7 @@ static int64_t long_part(const pl_cg_columns *c, const pl_cg_runs *r, int64_t pa
         int64_t parts = pl_cg_ceil(len, two * m), blocks = parts * outer * c->tiles;
         double full = fullness(blocks, 8);
         if (!r->moments) full = fmin(full, fmin(fullness(blocks, 3), fullness(blocks, 4)));
-        if (pl_cg_takes_columns(r)) full = fmin(full, fullness(parts * outer, beside_held(pl_cg_inner_of(r))));
+        if (cut_for_rows(r)) full = fmin(full, fullness(parts * outer, beside_held(pl_cg_inner_of(r))));
         full -= m % 2 ? 0.02 : 0;
         if (c->ty < 8) full -= 4 / (double)(two * m); /* partial results are long beside few rows */
         if (full > most + 0.01) {
@@ -153,7 +160,7 @@ pl_cg_columns pl_cg_columns_of(const pl_cg_runs *r)
     c.tiles = pl_cg_ceil(inner, (int64_t)c.tx * vec);
     int64_t lanes = c.ty < 8 ? 8 : c.ty; /* a part pays with some rows for each of so many */
     int64_t parts = pl_cg_clamp(PL_CG_BLOCKS / (c.tiles * outer), 1, pl_cg_ceil(len, 8 * lanes));
-    if (pl_cg_takes_columns(r)) {
+    if (cut_for_rows(r)) {
         int64_t once = PL_CG_BLOCKS / 8 * BESIDE / outer;
         if (parts < once) parts = pl_cg_clamp(once, parts, pl_cg_ceil(len, 4 * lanes));
     }
