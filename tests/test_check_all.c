@@ -1,4 +1,5 @@
-/* What the tests and make check-all stand on: who hangs and who is only slow, and whether a stage finds its compiler. */
+/* What the tests, make check-all and tools/cuda-sanitize stand on: who hangs and who is only slow, whether a stage finds its
+ * compiler, what is made of a checker's words. */
 #include "cli_run.h"
 #include "test.h"
 
@@ -74,4 +75,52 @@ TEST(check_all_cards_asks_make)
     CHECK_MSG(r.code == 0 && strstr(r.out, "asked: DEV=1 CUDA_ARCHS=all "), "code %d: %s%s", r.code, r.out, r.err);
     r = cli_run("unset PLUGIN MAKEFLAGS; CUDA_HOME= MAKE=%s tools/check-all --stage cards", path);
     CHECK_MSG(r.code == 2 && strcmp(r.out, "no nvcc here\n") == 0, "code %d: %s%s", r.code, r.out, r.err);
+}
+
+/* The name as a whole, and not those that begin so. */
+TEST(check_all_one_test_by_name)
+{
+    char self[512];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    CHECK(n > 0);
+    self[n] = 0;
+    cli_result r = cli_run("%s -l -k =device_ops", self);
+    CHECK_MSG(r.code == 0 && strcmp(r.out, "device_ops\n") == 0, "code %d: %s%s", r.code, r.out, r.err);
+    r = cli_run("%s -l -k device_ops", self);
+    CHECK_MSG(r.code == 0 && strstr(r.out, "device_ops\n") && strstr(r.out, "device_ops_beyond_32_bits\n"), "code %d: %s%s", r.code,
+              r.out, r.err);
+}
+
+/* A stand-in for the checker: what a share comes to hangs on its number. */
+static const char CHECKER[] =
+    "#!/bin/sh\n"
+    "echo ========= COMPUTE-SANITIZER\n"
+    "case \"$PL_DEVICE_CASES$PL_DEVICE_GROUPS\" in\n"
+    "'0 5') echo '========= RACECHECK SUMMARY: 0 hazards displayed'; exit 0 ;;\n"
+    "'1 5') echo '========= Error: Race reported between Write access at void cudnn::kernel+0x10'\n"
+    "       echo '=========     and Read access at void cutlass::kernel+0x20 [512 hazards]'; exit 99 ;;\n"
+    "'2 5') echo '========= Error: Race reported between Write access at void cudnn::kernel+0x10'\n"
+    "       echo '=========     and Read access at pl_group+0x20 [512 hazards]'; exit 99 ;;\n"
+    "'3 5') sleep 30 ;;\n"
+    "'4 5') echo \"no case is this share's\"; exit 255 ;;\n"
+    "esac\n"
+    "exit 7\n";
+
+TEST(check_all_sanitizer_words)
+{
+    if (access("tools/cuda-sanitize", X_OK) != 0) SKIP("no sources here");
+    char path[512];
+    snprintf(path, sizeof path, "%s/checker", pl_test_dir());
+    CHECK(cli_write(path, CHECKER));
+    CHECK_INT(chmod(path, 0755), 0);
+    cli_result r = cli_run("SANITIZER=%s PARTS=5 JOBS=5 LIMIT=1 WHAT=groups tools/cuda-sanitize nowhere racecheck", path);
+    CHECK_MSG(r.code == 1 && strstr(r.out, "groups, 5 of 5 parts 1 clean 1 library (groups1) 1 empty 1 errors (groups2) 1 unfinished "
+                                           "(groups3)\n"), "code %d: %s%s", r.code, r.out, r.err);
+    CHECK_MSG(strstr(r.out, "groups2: =========     and Read access at pl_group+0x20 [512 hazards]\n") &&
+              strstr(r.out, "cuda-sanitize: 1 parts with errors, 1 not done in 1 s\n"), "%s", r.out);
+    r = cli_run("SANITIZER=%s PARTS=5 WHAT=ops OPS='0 1' tools/cuda-sanitize nowhere racecheck", path);
+    CHECK_MSG(r.code == 0 && strstr(r.out, "ops, 2 of 5 parts  1 clean 1 library (ops1)\n") &&
+              strstr(r.out, "cuda-sanitize: nothing found\n"), "code %d: %s%s", r.code, r.out, r.err);
+    r = cli_run("SANITIZER=%s PARTS=6 WHAT=ops OPS=3 tools/cuda-sanitize nowhere memcheck", path);
+    CHECK_MSG(r.code == 1 && strstr(r.out, "1 could not run"), "code %d: %s%s", r.code, r.out, r.err);
 }
