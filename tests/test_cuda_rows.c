@@ -153,9 +153,9 @@ static void much_to_do(pl_graph *g, int64_t n, int64_t c)
 }
 
 /* Two operands of rows, a sum, and values that are dear to compute for the sum and are stored. */
-static void much_to_keep(pl_graph *g, int64_t n, int64_t c)
+static void keep_of(pl_graph *g, pl_dtype d, int64_t n, int64_t c)
 {
-    pl_val x = pl_sigmoid(g, pl_input(g, "x", PL_TYPE(PL_F32, n, c))), y = pl_sigmoid(g, pl_input(g, "y", PL_TYPE(PL_F32, n, c)));
+    pl_val x = pl_sigmoid(g, f32(g, pl_input(g, "x", PL_TYPE(d, n, c)))), y = pl_sigmoid(g, f32(g, pl_input(g, "y", PL_TYPE(d, n, c))));
     for (int i = 0; i < 4; i++) {
         char name[8];
         snprintf(name, sizeof name, "w%d", i);
@@ -164,8 +164,18 @@ static void much_to_keep(pl_graph *g, int64_t n, int64_t c)
         y = pl_mul(g, pl_sub(g, y, w), pl_square(g, y));
     }
     pl_output(g, "sum", pl_sum(g, pl_sub(g, pl_add(g, pl_square(g, x), pl_exp(g, y)), y), PL_AXIS(1), false));
-    pl_output(g, "y", y);
-    pl_output(g, "more", pl_exp(g, pl_scale(g, y, 0.5)));
+    pl_output(g, "y", pl_cast(g, y, d));
+    pl_output(g, "more", pl_cast(g, pl_exp(g, pl_scale(g, y, 0.5)), d));
+}
+
+static void much_to_keep(pl_graph *g, int64_t n, int64_t c)
+{
+    keep_of(g, PL_F32, n, c);
+}
+
+static void much_to_keep_16(pl_graph *g, int64_t n, int64_t c)
+{
+    keep_of(g, PL_F16, n, c);
 }
 
 /* What threads keep in memory for want of registers is the card's memory, for every thread that it can hold, and in no
@@ -175,11 +185,11 @@ TEST(cuda_rows_need_registers_only)
     static const struct {
         void (*make)(pl_graph *g, int64_t n, int64_t c);
         int64_t n;
-    } want[] = {{much_to_do, 1536},  {much_to_do, 16384}, {much_to_keep, 32768}, /* long runs: */
-                {much_to_do, 1024},  {much_to_do, 1408},  {much_to_do, 8192},
-                {much_to_do, 12000}, {much_to_keep, 16384}, {much_to_keep, 8192}};
+    } want[] = {{much_to_do, 1536}, {much_to_do, 16384},    {much_to_keep, 32768}, {much_to_keep_16, 32768}, /* long runs: */
+                {much_to_do, 1024}, {much_to_do, 1408},     {much_to_do, 8192},    {much_to_do, 12000},
+                {much_to_keep, 16384}, {much_to_keep, 8192}, {much_to_keep_16, 16384}, {much_to_keep_16, 30000}};
     if (!nvrtc_here()) SKIP("no libnvrtc");
-    for (int i = 0; i < (pl_test_long() ? (int)(sizeof want / sizeof *want) : 3); i++) {
+    for (int i = 0; i < (pl_test_long() ? (int)(sizeof want / sizeof *want) : 4); i++) {
         pl_store *store = pl_store_new();
         pl_graph *g = pl_graph_new(store);
         char *text;
