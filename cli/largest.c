@@ -154,7 +154,7 @@ static pl_status prepare(search *s, const char *memory)
     pl_status rc = plan_open(s->args, memory, &run);
     if (rc != PL_OK) return rc;
     const pl_config *c = pl_run_config(run);
-    s->budget = pl_config_is_null(c, "memory") ? 0 : (uint64_t)pl_config_size(c, "memory");
+    s->budget = pl_run_memory_get(run).budget;
     int64_t parts = strtoll(pl_config_text(c, "accumulate"), NULL, 10); /* auto: 0 */
     s->unit = parts > 1 ? parts : 1;
     pl_run_free(run);
@@ -168,7 +168,7 @@ int plan_largest(const cli_args *a, const char *memory, bool json)
     bool fits = false;
     pl_status rc = prepare(&s, memory);
     if (rc == PL_OK && s.budget == 0) {
-        cli_error("--largest-batch wants a budget: --memory 8GB, or the key memory");
+        cli_error("--largest-batch wants a budget: --memory 8GB, the key memory, or a card: --device rtx3090");
         return 2;
     }
     if (a->n_overrides + 3 > CLI_MAX_ARGS) {

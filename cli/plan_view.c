@@ -133,6 +133,7 @@ static void print_parts(const pl_run *run, const pl_plan_info *p, const pl_run_m
             cli_bytes(m->total), cli_plain(out));
     if (m->budget)
         fprintf(out, "  %s the budget of %s", m->fits ? "fits" : "does NOT fit", cli_bytes(m->budget));
+    if (m->asked > m->budget) fprintf(out, ", all that the card has (asked for: %s)", cli_bytes(m->asked));
     double ms = pl_run_predicted_ms(run), kept_ms = plan_keep_all_ms(run);
     fprintf(out, "\n  %-12s %11s %11s  predicted", "step", cli_ms(kept_ms), cli_ms(ms));
     if (plan_again(run) > 0) fprintf(out, "; %.1f %% of it is computed again", 100 * plan_again(run));

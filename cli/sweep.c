@@ -40,8 +40,15 @@ static bool row_fits(const row *r)
     return r->rc == PL_OK && r->memory.fits;
 }
 
-static void print_row(const row *r)
+/* More than the card has that is planned for. */
+static bool row_beyond(const row *r)
 {
+    return r->memory.asked > r->memory.budget;
+}
+
+static void print_row(row *r)
+{
+    if (row_beyond(r)) strncat(r->size, "*", sizeof r->size - strlen(r->size) - 1);
     if (row_fits(r))
         printf("  %12s  %-4s %7s %11s %11s %15s %8.1f %%%s\n", r->size, "yes", cli_count(r->micro),
                cli_count(r->accumulate), cli_bytes(r->memory.total), cli_ms(r->step_ms),
@@ -84,7 +91,12 @@ int plan_sweep(const cli_args *a, const char *list, bool json)
     if (!json) {
         printf("%s\n  %12s  %-4s %7s %11s %11s %15s %10s\n", a->positional[0], "budget", "fits", "micro",
                "accumulate", "peak", "predicted step", "recomputed");
-        for (int i = 0; i < n; i++) print_row(&rows[i]);
+        const row *beyond = NULL;
+        for (int i = 0; i < n; i++) {
+            print_row(&rows[i]);
+            if (row_beyond(&rows[i])) beyond = &rows[i];
+        }
+        if (beyond) printf("  * the card has %s: planned for that\n", cli_bytes(beyond->memory.budget));
         return 0;
     }
     pl_json *j = pl_json_new(stdout);

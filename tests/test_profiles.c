@@ -249,9 +249,20 @@ TEST(profiles_on_the_command_line)
     r = cli_run("$P plan cloud/full --device rtx4070-laptop --sweep 2GB,8GB,24GB --json");
     j = json_loads(r.out, 0, NULL);
     CHECK_MSG(j && json_array_size(j) == 3, "%s", r.out);
-    for (size_t i = 0; i < 3; i++)
-        CHECK(json_is_true(json_object_get(json_array_get(j, i), "fits")) == (i > 0));
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *row = json_array_get(j, i);
+        CHECK(json_is_true(json_object_get(row, "fits")) == (i > 0));
+        CHECK_MSG(i == 0 || json_integer_value(json_object_get(row, "peak_bytes")) <= 7937ll << 20, "%s", r.out);
+    }
     json_decref(j);
+    r = cli_run("$P plan cloud/full --device rtx4070-laptop --sweep 8GB,24GB");
+    CHECK_MSG(strstr(r.out, "  8GB  yes") && strstr(r.out, " 24GB*  yes") && strstr(r.out, "* the card has 7.75 GiB"), "%s", r.out);
+    r = cli_run("$P plan cloud/full --device rtx4070-laptop --memory 24GB");
+    CHECK_MSG(r.code == 0 && strstr(r.out, "fits the budget of 7.75 GiB, all that the card has (asked for: 22.4 GiB)"), "%s", r.out);
+    r = cli_run("$P plan cloud/full --device rtx4070-laptop --memory 6GB");
+    CHECK_MSG(r.code == 0 && strstr(r.out, "fits the budget of 5.59 GiB\n"), "%s", r.out);
+    r = cli_run("$P plan cloud/tiny --device t4 --largest-batch");
+    CHECK_MSG(r.code == 0 && strstr(r.out, "largest batch for 14.7 GiB: "), "code %d: %s%s", r.code, r.out, r.err);
     r = cli_run("$P plan cloud/full --device t4 --memory 1GB");
     CHECK_MSG(r.code == 3, "exit code %d", r.code);
     r = cli_run("$P train cloud/tiny --device t4 --out %s/run", pl_test_dir());

@@ -20,12 +20,18 @@ static const pl_card *planned_card(const pl_run *r)
     return pl_device_profile(device) ? pl_card_find(device) : NULL;
 }
 
-/* 0 when none is given. */
+/* The key `memory`; 0 when it is not given. */
+static uint64_t asked_of(const pl_run *r)
+{
+    return pl_config_is_null(r->config, "memory") ? 0 : (uint64_t)pl_config_size(r->config, "memory");
+}
+
+/* What may be taken: no more than a card has that is planned for. 0: as much as one likes. */
 static uint64_t budget_of(const pl_run *r)
 {
-    if (!pl_config_is_null(r->config, "memory")) return (uint64_t)pl_config_size(r->config, "memory");
+    uint64_t asked = asked_of(r);
     const pl_card *card = planned_card(r);
-    return card ? card->memory_bytes : 0;
+    return card && (!asked || asked > card->memory_bytes) ? card->memory_bytes : asked;
 }
 
 /* The device, when its memory is not the host's: the budget is then of that memory. */
@@ -317,6 +323,7 @@ pl_run_memory pl_run_memory_get(const pl_run *r)
     m.minimum = m.state + m.overhead + least;
     if (m.minimum < r->plan_peak) m.minimum = r->plan_peak;
     m.budget = budget_of(r);
+    m.asked = asked_of(r);
     if (m.budget && m.budget < planned + m.overhead &&
         m.budget >= planned + base + margin_of(r, true))
         m.overhead = m.budget - planned;
