@@ -188,6 +188,18 @@ cli_result cli_run(const char *fmt, ...)
     return gather(start(command), began);
 }
 
+const char *cli_python(const char *module)
+{
+    const char *const found[] = {getenv("PL_ORACLE"), "/opt/oracle/bin/python3", "python3"};
+    char command[512];
+    for (int i = 0; i < 3; i++) {
+        if (!found[i]) continue;
+        snprintf(command, sizeof command, "%s -c 'import %s' >/dev/null 2>&1", found[i], module);
+        if (system(command) == 0) return found[i];
+    }
+    return NULL;
+}
+
 cli_result cli_run_signal(const char *command, const char *wait_for, int signal_number)
 {
     char out[PATH_MAX], err[PATH_MAX];

@@ -48,6 +48,12 @@ bool cli_same(const char *a, const char *b);
  * else what is wrong. */
 const char *cli_bad_log(const char *run, int64_t n);
 
+/* A Python that has this module: PL_ORACLE, /opt/oracle/bin/python3 or python3; NULL: none has. */
+const char *cli_python(const char *module);
+#define WANT_PYTHON(python, module)                                                          \
+    const char *python = cli_python(module);                                                 \
+    if (!python) SKIP("no Python with " module "; PL_ORACLE names one")
+
 #define WANT_BIN()                                                                           \
     if (!cli_bin()) SKIP("PL_BIN is not built")
 /* The exit code and a part of stderr. */

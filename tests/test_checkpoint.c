@@ -429,8 +429,8 @@ static const char forward_py[] =
 TEST(checkpoint_pytorch_agrees)
 {
     WANT_BIN();
-    const char *python = "/opt/oracle/bin/python3", *d = pl_test_dir();
-    if (access(python, X_OK) != 0) SKIP("no Python with PyTorch here");
+    WANT_PYTHON(python, "torch");
+    const char *d = pl_test_dir();
     CHECK(cli_write(in_dir("forward.py"), forward_py));
     cli_result r = cli_run("$P generate cloud/tiny --quiet --out %s/set --samples 16 --eval-samples 16 && "
                            "$P train cloud/tiny data.path=%s/set train.steps=4 eval.batches=4 --quiet "

@@ -528,8 +528,8 @@ TEST(cli_memory_stays_flat)
 TEST(cli_weights_travel_to_pytorch)
 {
     WANT_BIN();
-    const char *python = "/opt/oracle/bin/python3", *d = pl_test_dir();
-    if (access(python, X_OK) != 0) SKIP("no Python with PyTorch here");
+    WANT_PYTHON(python, "torch");
+    const char *d = pl_test_dir();
     CHECK_INT(cli_run("$P train cloud/tiny train.steps=1 eval.batches=1 --quiet --out %s/run", d).code, 0);
     CHECK(cli_write(in_dir("load.py"),
                     "import sys\n"

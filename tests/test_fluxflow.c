@@ -14,7 +14,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ORACLE "/opt/oracle/bin/python3"
 
 static int programs_named(const pl_run *run, const char *name)
 {
@@ -325,21 +324,21 @@ TEST(fluxflow_flow_leaves_the_compressor)
 
 /* ---- PyTorch ---------------------------------------------------------------------------- */
 /* The peer's dump into the folder `to` of the test's. */
-static pl_status dump(const char *workload, int seed, const char *to, const char *more)
+static pl_status dump(const char *python, const char *workload, int seed, const char *to, const char *more)
 {
     char command[2048];
     snprintf(command, sizeof command,
-             "cd bench/peers && " ORACLE " bench.py --workload %s --scale tiny --device cpu --seed %d "
-             "--dump %s/%s %s > %s/peer.log 2>&1", workload, seed, pl_test_dir(), to, more,
+             "cd bench/peers && %s bench.py --workload %s --scale tiny --device cpu --seed %d "
+             "--dump %s/%s %s > %s/peer.log 2>&1", python, workload, seed, pl_test_dir(), to, more,
              pl_test_dir());
     return system(command) == 0 ? PL_OK : PL_ERR_FILE;
 }
 
-static pl_status replay(const char *workload, int seed, pl_replay_report *r)
+static pl_status replay(const char *python, const char *workload, int seed, pl_replay_report *r)
 {
     char dir[768];
     pl_replay_opts o = {0};
-    PL_TRY(dump(workload, seed, "single", ""));
+    PL_TRY(dump(python, workload, seed, "single", ""));
     snprintf(dir, sizeof dir, "%s/single/%s", pl_test_dir(), workload);
     return pl_replay(dir, &o, r);
 }
@@ -354,10 +353,10 @@ static void check_agreement(const pl_replay_report *r)
 TEST(fluxflow_flow_replays_the_peer)
 {
     if (!pl_test_long()) SKIP("long");
-    if (access(ORACLE, X_OK) != 0) SKIP("no PyTorch here");
+    WANT_PYTHON(python, "torch");
     for (int seed = 0; seed < 2; seed++) {
         pl_replay_report r;
-        CHECK_OK(replay("fluxflow-flow", seed, &r));
+        CHECK_OK(replay(python, "fluxflow-flow", seed, &r));
         check_agreement(&r);
         CHECK_INT(r.losses, 10);
         CHECK_INT(r.gradients, 134);
@@ -369,7 +368,7 @@ TEST(fluxflow_flow_replays_the_peer)
 TEST(fluxflow_replays_the_peer_in_f64)
 {
     if (!pl_test_long()) SKIP("long");
-    if (access(ORACLE, X_OK) != 0) SKIP("no PyTorch here");
+    WANT_PYTHON(python, "torch");
     static const char small[] = "--set image=16 --set lr=0.0001220703125";
     static const char *const workloads[] = {"fluxflow-vae+gan+lpips", "fluxflow-flow"};
     for (int i = 0; i < 2; i++) {
@@ -377,8 +376,8 @@ TEST(fluxflow_replays_the_peer_in_f64)
         pl_replay_opts o = {.loss_tol = 1e-9, .grad_tol = 1e-9, .final_tol = 1e-9};
         pl_replay_report r;
         snprintf(more, sizeof more, "%s --double-of %s/single", small, pl_test_dir());
-        CHECK_OK(dump(workloads[i], 2, "single", small));
-        CHECK_OK(dump(workloads[i], 2, "double", more));
+        CHECK_OK(dump(python, workloads[i], 2, "single", small));
+        CHECK_OK(dump(python, workloads[i], 2, "double", more));
         snprintf(dir, sizeof dir, "%s/double/%s", pl_test_dir(), workloads[i]);
         CHECK_OK(pl_replay(dir, &o, &r));
         check_agreement(&r);
@@ -388,9 +387,9 @@ TEST(fluxflow_replays_the_peer_in_f64)
 TEST(fluxflow_replays_the_peer)
 {
     if (!pl_test_long()) SKIP("long");
-    if (access(ORACLE, X_OK) != 0) SKIP("no PyTorch here");
+    WANT_PYTHON(python, "torch");
     pl_replay_report r;
-    CHECK_OK(replay("fluxflow-vae+gan+lpips", 1, &r));
+    CHECK_OK(replay(python, "fluxflow-vae+gan+lpips", 1, &r));
     check_agreement(&r);
     CHECK_INT(r.losses, 35);
     CHECK_INT(r.gradients, 98);

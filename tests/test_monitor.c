@@ -9,13 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PYTHON "/opt/oracle/bin/python3"
-
-static bool has_tensorboard(void)
-{
-    return system(PYTHON " -c 'import tensorboard' >/dev/null 2>&1") == 0;
-}
-
 static int count(const char *text, const char *part)
 {
     int n = 0;
@@ -76,13 +69,14 @@ TEST(monitor_events_tensorboard)
         "raw = zlib.decompress(b[n+4:n+4+k])\n"
         "assert struct.unpack('>I', b[n+4+k:n+8+k])[0] == zlib.crc32(b[n:n+4+k])\n"
         "print('image', i.width, i.height, len(raw), raw[0], raw[1], raw[2], raw[16], raw[17])\n";
-    if (!cli_bin() || !has_tensorboard()) SKIP("no TensorBoard to read with");
+    WANT_BIN();
+    WANT_PYTHON(python, "tensorboard");
     char path[512];
     snprintf(path, sizeof path, "%s/read.py", pl_test_dir());
     CHECK(cli_write(path, script));
     CHECK(write_steps(0, 10, 0, true));
     CHECK(write_steps(6, 8, 100, false));
-    cli_result r = cli_run(PYTHON " %s %s", path, pl_test_dir());
+    cli_result r = cli_run("%s %s %s", python, path, pl_test_dir());
     CHECK_MSG(r.code == 0, "%s", r.err);
     CHECK_MSG(strstr(r.out, "steps 1:1 2:2 3:3 4:4 5:5 6:6 7:107 8:108\n"), "%s", r.out);
     CHECK_MSG(strstr(r.out, "image 5 7 112 0 0 2 0 30\n"), "%s", r.out);

@@ -1,6 +1,7 @@
 /* test_npy.c - NumPy files: what is read, what is refused and how it is said, round trips. */
 #include "base/sys.h"
 #include "io/npy.h"
+#include "cli_run.h"
 #include "test.h"
 
 #include <dirent.h>
@@ -174,11 +175,8 @@ TEST(npy_writer_misuse_leaves_nothing)
 
 TEST(npy_numpy_agrees)
 {
-    const char *python =
-        access("/opt/oracle/bin/python3", X_OK) == 0 ? "/opt/oracle/bin/python3" : "python3";
+    WANT_PYTHON(python, "numpy");
     char cmd[900], path[200];
-    snprintf(cmd, sizeof cmd, "%s -c 'import numpy' >/dev/null 2>&1", python);
-    if (system(cmd) != 0) SKIP("no python with numpy");
     snprintf(path, sizeof path, "%s/a.npy", pl_test_dir());
     float v[6] = {0, 1, 2, 3, 4, 5};
     pl_type t = PL_TYPE(PL_F32, 2, 3);

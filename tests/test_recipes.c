@@ -269,8 +269,7 @@ TEST(recipes_replay_of_a_bf16_teacher)
     CHECK_MSG(r.worst_grad > 1e-4, "gradients are within %g: is the teacher in f32?", r.worst_grad);
 }
 
-/* All toy peers, written by PyTorch here and now; they are too large to keep. PL_ORACLE: a Python that
- * has it. */
+/* All toy peers, written by PyTorch here and now; they are too large to keep. */
 TEST(recipes_replay_of_all_peers)
 {
     static const char *const names[] = {"lgt",
@@ -280,10 +279,9 @@ TEST(recipes_replay_of_all_peers)
                                         "stablesr-edge-before",
                                         "stablesr-edge-after",
                                         "stablesr-full"};
-    const char *python = getenv("PL_ORACLE") ? getenv("PL_ORACLE") : "/opt/oracle/bin/python3";
     char text[1024];
     if (!pl_test_long()) SKIP("long");
-    if (access(python, X_OK) != 0) SKIP("no PyTorch; PL_ORACLE names a Python that has it");
+    WANT_PYTHON(python, "torch");
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         snprintf(text, sizeof text,
                  "%s bench/peers/bench.py --workload %s --scale tiny --device cpu --dump %s >/dev/null",
@@ -328,10 +326,9 @@ TEST(recipes_replay_of_other_sizes)
                           "--set flow_layers=3 --set text=17"},
         {"fluxflow-flow", "--seed 16 --set batch=1 --set image=16 --set scales=3 --set flow_layers=1 --set flow_heads=1"},
     };
-    const char *python = getenv("PL_ORACLE") ? getenv("PL_ORACLE") : "/opt/oracle/bin/python3";
     char text[2048];
     if (!pl_test_long()) SKIP("long");
-    if (access(python, X_OK) != 0) SKIP("no PyTorch; PL_ORACLE names a Python that has it");
+    WANT_PYTHON(python, "torch");
     for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
         snprintf(text, sizeof text, "%s bench/peers/bench.py --workload %s --scale tiny --device cpu %s --dump %s/%zu >/dev/null",
                  python, other[i].workload, other[i].set, pl_test_dir(), i);
@@ -346,10 +343,9 @@ TEST(recipes_replay_of_other_sizes)
 TEST(recipes_replay_in_f64)
 {
     static const char *const names[] = {"cloud", "wandistill", "stablesr-edge-after", "stablesr-full", "lgt-plus"};
-    const char *python = getenv("PL_ORACLE") ? getenv("PL_ORACLE") : "/opt/oracle/bin/python3";
     char text[2048];
     if (!pl_test_long()) SKIP("long");
-    if (access(python, X_OK) != 0) SKIP("no PyTorch; PL_ORACLE names a Python that has it");
+    WANT_PYTHON(python, "torch");
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         pl_replay_opts o = {.loss_tol = 1e-9, .grad_tol = 1e-9, .final_tol = 1e-9};
         pl_replay_report r;
@@ -372,10 +368,9 @@ TEST(recipes_replay_in_f64)
 TEST(recipes_as_near_to_f64_as_pytorch)
 {
     static const char cases[] = "lgt-plus 23 latent=4;wandistill 5 teacher_dtype=bf16;stablesr-full 8 image=32 latent=4";
-    const char *python = getenv("PL_ORACLE") ? getenv("PL_ORACLE") : "/opt/oracle/bin/python3";
     char text[4096];
     if (!pl_test_long()) SKIP("long");
-    if (access(python, X_OK) != 0) SKIP("no PyTorch; PL_ORACLE names a Python that has it");
+    WANT_PYTHON(python, "torch");
     if (!cli_bin()) SKIP("PL_BIN is not built");
     snprintf(text, sizeof text, "CASE='%s' %s bench/peers/accuracy.py %s >%s/rows 2>&1 || { cat %s/rows >&2; exit 1; }", cases,
              python, cli_bin(), pl_test_dir(), pl_test_dir());

@@ -10,7 +10,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define ORACLE "/opt/oracle/bin/python3"
 
 static double lanczos(double x)
 {
@@ -153,10 +152,9 @@ static int differ(const char *d, int k, bool is_lanczos, int *many)
 TEST(resize_is_pillows)
 {
     const char *d = pl_test_dir();
-    if (access(ORACLE, X_OK) != 0) SKIP("no " ORACLE);
-    if (cli_run(ORACLE " -c 'import PIL'").code != 0) SKIP("Pillow is not installed there");
+    WANT_PYTHON(python, "PIL");
     CHECK(write_jobs(d));
-    cli_result r = cli_run(ORACLE " %s/pil.py %s", d, d);
+    cli_result r = cli_run("%s %s/pil.py %s", python, d, d);
     CHECK_MSG(r.code == 0, "%s", r.err);
     for (int k = 0; k < N_JOBS; k++)
         for (int lobes = 0; lobes < 2; lobes++) {

@@ -3,6 +3,7 @@
  * reader. */
 #include "base/sys.h"
 #include "io/safetensors.h"
+#include "cli_run.h"
 #include "test.h"
 
 #include <dirent.h>
@@ -553,11 +554,8 @@ TEST(safetensors_failing_allocations)
 
 TEST(safetensors_reference_package_reads_ours)
 {
-    const char *python =
-        access("/opt/oracle/bin/python3", X_OK) == 0 ? "/opt/oracle/bin/python3" : "python3";
+    WANT_PYTHON(python, "safetensors.numpy");
     char cmd[1200], path[200];
-    snprintf(cmd, sizeof cmd, "%s -c 'import safetensors.numpy' >/dev/null 2>&1", python);
-    if (system(cmd) != 0) SKIP("no python with safetensors");
     int n;
     const item *items = sample_items(&n);
     snprintf(path, sizeof path, "%s/m.safetensors", pl_test_dir());
