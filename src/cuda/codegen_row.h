@@ -44,9 +44,10 @@ void pl_cg_row_bases(pl_cg *w);
 /* A barrier for the threads of a row that is more than a warp's. */
 void pl_cg_row_meet(pl_cg *w);
 
-/* Columns beside: lanes of a block, of which those after ty have no rows and fill a warp; what comes ahead; the walk of a lane over its rows, up to where a row's text stands; what is left
- * of columns after it, where a row had so many meetings. */
+/* Columns beside: the lanes of a block, of which those after ty have no rows and fill a warp. */
 int pl_cg_beside_lanes(const pl_cg_pass *p);
+/* What comes ahead; the walk of a lane over its rows, up to where a row's text stands; what is left of columns after it,
+ * where a row had so many meetings. */
 void pl_cg_beside_find(pl_cg_stages *t);
 void pl_cg_beside_open(pl_cg *w, const pl_cg_stages *t);
 void pl_cg_beside_close(pl_cg *w, int meetings);

@@ -5,9 +5,10 @@
  */
 #include "cuda/codegen_row.h"
 
-enum { MAX_STAGES = 64, KEEP_REGS = 64, RAW_REGS = 128 };
+enum { MAX_STAGES = 64, RAW_REGS = 128 };
 
-/* Registers of a thread for what it has read of a row: the larger the block the fewer there are, 255, 128 or 64 in all. */
+/* Registers of a thread for what it has read of a row; half as many are for what it keeps. The larger the block the fewer
+ * there are, 255, 128 or 64 in all. */
 static int raw_registers(const pl_cg_pass *p)
 {
     return p->tx <= 256 ? RAW_REGS : p->tx <= 512 ? RAW_REGS / 2 : RAW_REGS / 4;
@@ -135,14 +136,13 @@ static void refresh(pl_cg_stages *t)
 static void find_kept(pl_cg_stages *t)
 {
     const pl_cg_pass *p = t->p;
-    int elems = p->steps * p->vec, raw = 0, most = raw_registers(p), room = KEEP_REGS;
+    int elems = p->steps * p->vec, raw = 0, most = raw_registers(p), room = most / 2;
     for (int i = 0; i < p->n_instr; i++)
         if (p->used[i] && p->instr[i].code == PL_FORM_LOAD && t->dep[i] & PL_CG_DEP_J &&
             t->dep[i] & PL_CG_DEP_O)
             raw += elems * (int)pl_dtype_bytes(p->instr[i].dtype) / 4;
     t->raw = p->steps > 0 && raw <= most;
     if (p->steps == 0 || raw + elems > most + most / 4) return;
-    if (p->tx > 256) room = most + most / 4 - raw;
     for (int i = 0; i < p->n_instr; i++) {
         int first = 0;
         if (!p->used[i] || p->instr[i].code != PL_FORM_MAP || !(t->dep[i] & PL_CG_DEP_J)) continue;

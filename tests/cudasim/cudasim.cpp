@@ -264,7 +264,6 @@ extern "C" void pl_sim_meet(int first, int count)
     to_scheduler();
 }
 
-/* Lets a collective of this warp go for which all lanes have come that have not ended. */
 /* Those that wait with a lane, once all of its mask that are left have come. */
 static void release_with(int base, const lane *l)
 {
