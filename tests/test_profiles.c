@@ -255,11 +255,11 @@ TEST(profiles_on_the_command_line)
         CHECK_MSG(i == 0 || json_integer_value(json_object_get(row, "peak_bytes")) <= 7937ll << 20, "%s", r.out);
     }
     json_decref(j);
-    r = cli_run("$P plan cloud/full --device rtx4070-laptop --sweep 8GB,24GB");
-    CHECK_MSG(strstr(r.out, "  8GB  yes") && strstr(r.out, " 24GB*  yes") && strstr(r.out, "* the card has 7.75 GiB"), "%s", r.out);
-    r = cli_run("$P plan cloud/full --device rtx4070-laptop --memory 24GB");
+    r = cli_run("$P plan cloud/tiny --device rtx4070-laptop --sweep 1GB,24GB");
+    CHECK_MSG(strstr(r.out, "  1GB  yes") && strstr(r.out, " 24GB*  yes") && strstr(r.out, "* the card has 7.75 GiB"), "%s", r.out);
+    r = cli_run("$P plan cloud/tiny --device rtx4070-laptop --memory 24GB");
     CHECK_MSG(r.code == 0 && strstr(r.out, "fits the budget of 7.75 GiB, all that the card has (asked for: 22.4 GiB)"), "%s", r.out);
-    r = cli_run("$P plan cloud/full --device rtx4070-laptop --memory 6GB");
+    r = cli_run("$P plan cloud/tiny --device rtx4070-laptop --memory 6GB");
     CHECK_MSG(r.code == 0 && strstr(r.out, "fits the budget of 5.59 GiB\n"), "%s", r.out);
     r = cli_run("$P plan cloud/tiny --device t4 --largest-batch");
     CHECK_MSG(r.code == 0 && strstr(r.out, "largest batch for 14.7 GiB: "), "code %d: %s%s", r.code, r.out, r.err);
