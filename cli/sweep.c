@@ -46,15 +46,15 @@ static bool row_beyond(const row *r)
     return r->memory.asked > r->memory.budget;
 }
 
-static void print_row(row *r)
+static void print_row(const row *r)
 {
-    if (row_beyond(r)) strncat(r->size, "*", sizeof r->size - strlen(r->size) - 1);
+    printf("  %12s%c ", r->size, row_beyond(r) ? '*' : ' ');
     if (row_fits(r))
-        printf("  %12s  %-4s %7s %11s %11s %15s %8.1f %%%s\n", r->size, "yes", cli_count(r->micro),
+        printf("%-4s %7s %11s %11s %15s %8.1f %%%s\n", "yes", cli_count(r->micro),
                cli_count(r->accumulate), cli_bytes(r->memory.total), cli_ms(r->step_ms),
                100 * r->recompute, r->trades);
     else
-        printf("  %12s  %-4s %7s %11s  needs %s\n", r->size, "no", "", "",
+        printf("%-4s %7s %11s  needs %s\n", "no", "", "",
                r->memory.minimum ? cli_bytes(r->memory.minimum) : "more");
 }
 

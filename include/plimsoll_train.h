@@ -109,7 +109,7 @@ typedef struct pl_run_memory {
     uint64_t overhead;     /* program, libraries, tables, stacks: measured now, with a margin */
     uint64_t total;        /* arena + state + overhead */
     uint64_t budget;       /* key `memory`, or all that a planned card has; 0 = none given */
-    uint64_t asked;        /* key `memory`, should a planned card have less; 0 = none given */
+    uint64_t asked;        /* key `memory` as it is given, which may be more than a planned card has; 0 = none given */
     uint64_t minimum;      /* smallest budget known to work; see pl_run_find_minimum */
     bool fits;             /* total <= budget, or no budget */
 } pl_run_memory;

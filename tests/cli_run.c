@@ -190,12 +190,12 @@ cli_result cli_run(const char *fmt, ...)
 
 const char *cli_python(const char *module)
 {
-    const char *const found[] = {getenv("PL_ORACLE"), "/opt/oracle/bin/python3", "python3"};
+    const char *const candidates[] = {getenv("PL_ORACLE"), "/opt/oracle/bin/python3", "python3"};
     char command[512];
     for (int i = 0; i < 3; i++) {
-        if (!found[i]) continue;
-        snprintf(command, sizeof command, "%s -c 'import %s' >/dev/null 2>&1", found[i], module);
-        if (system(command) == 0) return found[i];
+        if (!candidates[i]) continue;
+        snprintf(command, sizeof command, "%s -c 'import %s' >/dev/null 2>&1", candidates[i], module);
+        if (system(command) == 0) return candidates[i];
     }
     return NULL;
 }

@@ -77,18 +77,39 @@ TEST(check_all_cards_asks_make)
     CHECK_MSG(r.code == 2 && strcmp(r.out, "no nvcc here\n") == 0, "code %d: %s%s", r.code, r.out, r.err);
 }
 
+/* The path of this program. */
+static const char *self(void)
+{
+    static char path[512];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    path[n > 0 ? n : 0] = 0;
+    return path;
+}
+
 /* The name as a whole, and not those that begin so. */
 TEST(check_all_one_test_by_name)
 {
-    char self[512];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    CHECK(n > 0);
-    self[n] = 0;
-    cli_result r = cli_run("%s -l -k =device_ops", self);
+    cli_result r = cli_run("%s -l -k =device_ops", self());
     CHECK_MSG(r.code == 0 && strcmp(r.out, "device_ops\n") == 0, "code %d: %s%s", r.code, r.out, r.err);
-    r = cli_run("%s -l -k device_ops", self);
+    r = cli_run("%s -l -k device_ops", self());
     CHECK_MSG(r.code == 0 && strstr(r.out, "device_ops\n") && strstr(r.out, "device_ops_beyond_32_bits\n"), "code %d: %s%s", r.code,
               r.out, r.err);
+}
+
+/* The shares of cases that a checker's parts are given are all of them, each once. */
+TEST(check_all_cases_are_dealt)
+{
+    int sum = 0, all = 0, checked = 0;
+    for (int i = 0; i < 3; i++) {
+        cli_result r = cli_run("PL_TEST_DEVICE=apart PL_DEVICE_CASES='%d 3' %s -k =device_ops", i, self());
+        const char *told = strstr(r.out, "checked ");
+        CHECK_MSG(r.code == 0 && told && sscanf(told, "checked %d of %d cases", &checked, &all) == 2, "code %d: %s%s", r.code,
+                  r.out, r.err);
+        CHECK_MSG(abs(3 * checked - all) < 3, "share %d has %d of %d", i, checked, all);
+        sum += checked;
+    }
+    CHECK_INT(sum, all);
+    CHECK(all > 500);
 }
 
 /* A stand-in for the checker: what a share comes to hangs on its number. */
@@ -113,11 +134,11 @@ TEST(check_all_sanitizer_words)
     snprintf(path, sizeof path, "%s/checker", pl_test_dir());
     CHECK(cli_write(path, CHECKER));
     CHECK_INT(chmod(path, 0755), 0);
-    cli_result r = cli_run("SANITIZER=%s PARTS=5 JOBS=5 LIMIT=1 WHAT=groups tools/cuda-sanitize nowhere racecheck", path);
+    cli_result r = cli_run("SANITIZER=%s PARTS=5 JOBS=5 LIMIT=5 WHAT=groups tools/cuda-sanitize nowhere racecheck", path);
     CHECK_MSG(r.code == 1 && strstr(r.out, "groups, 5 of 5 parts 1 clean 1 library (groups1) 1 empty 1 errors (groups2) 1 unfinished "
                                            "(groups3)\n"), "code %d: %s%s", r.code, r.out, r.err);
     CHECK_MSG(strstr(r.out, "groups2: =========     and Read access at pl_group+0x20 [512 hazards]\n") &&
-              strstr(r.out, "cuda-sanitize: 1 parts with errors, 1 not done in 1 s\n"), "%s", r.out);
+              strstr(r.out, "cuda-sanitize: 1 parts with errors, 1 not done in 5 s\n"), "%s", r.out);
     r = cli_run("SANITIZER=%s PARTS=5 WHAT=ops OPS='0 1' tools/cuda-sanitize nowhere racecheck", path);
     CHECK_MSG(r.code == 0 && strstr(r.out, "ops, 2 of 5 parts  1 clean 1 library (ops1)\n") &&
               strstr(r.out, "cuda-sanitize: nothing found\n"), "code %d: %s%s", r.code, r.out, r.err);

@@ -34,14 +34,20 @@ static const char *device_name(void)
     return given ? given : "apart";
 }
 
+/* Of what is counted: first, first + step, ... */
+typedef struct share {
+    int first, step;
+} share;
+
 /* ---- a place to run --------------------------------------------------------------------- */
 typedef struct place {
     const pl_device *dev;
     char *pool; /* the device's */
     size_t used;
     double worst;
-    char why[512];                   /* the first thing wrong; "" if nothing */
-    int first_case, step_case, n_case; /* which of the cases that come along are checked, and how many have come */
+    char why[512]; /* the first thing wrong; "" if nothing */
+    share cases;   /* that are checked */
+    int n_case, n_checked;
 } place;
 
 static void wrong(place *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -315,7 +321,10 @@ static bool check_one(place *w, const pl_op *op, const pl_case *c, int index, pl
 {
     inst t;
     bool any = inst_new(&t, op, c, index, dtype) && (t.swapped || dtype == PL_F32);
-    if (any && w->n_case++ % w->step_case == w->first_case) check_case(w, &t);
+    if (any && w->n_case++ % w->cases.step == w->cases.first) {
+        check_case(w, &t);
+        w->n_checked++;
+    }
     inst_free(&t);
     return any;
 }
@@ -335,15 +344,11 @@ static bool check_op(place *w, const pl_op *op, pl_dtype dtype)
             wrong(w, "%s, even channels, case %d: %s", op->name, i, pl_error_text());
     const large_case *l;
     for (size_t i = 0; card && dtype == PL_F32 && (l = large_at(i)) && !w->why[0]; i++)
-        if (strcmp(l->op, op->name) == 0 && !(l->many && w->step_case > 1)) check_one(w, op, &l->cs, index++, dtype);
+        if (strcmp(l->op, op->name) == 0 && !(l->many && w->cases.step > 1)) check_one(w, op, &l->cs, index++, dtype);
     return any;
 }
 
 /* ---- workers ---------------------------------------------------------------------------- */
-typedef struct share {
-    int first, step;
-} share;
-
 /* "FIRST STEP"; everything where there is no text. */
 static bool share_of(const char *text, share *s)
 {
@@ -355,7 +360,7 @@ static bool share_of(const char *text, share *s)
  * WHY", after "> OP TYPE". */
 static void work(share ops, share cases)
 {
-    place w = {.first_case = cases.first, .step_case = cases.step};
+    place w = {.cases = cases};
     void *pool = NULL;
     if (pl_device_find(device_name(), &w.dev) != PL_OK || w.dev->alloc(POOL, &pool) != PL_OK) {
         printf("! %s\n", pl_error_text());
@@ -373,6 +378,7 @@ static void work(share ops, share cases)
         char probe = 0;
         if (w.why[0] && w.dev->read(&probe, w.pool, 1) != PL_OK) exit(9); /* the context is gone */
     }
+    printf("checked %d of %d cases\n", w.n_checked, w.n_case);
     w.dev->free(pool, POOL);
 }
 

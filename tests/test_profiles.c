@@ -256,7 +256,7 @@ TEST(profiles_on_the_command_line)
     }
     json_decref(j);
     r = cli_run("$P plan cloud/tiny --device rtx4070-laptop --sweep 1GB,24GB");
-    CHECK_MSG(strstr(r.out, "  1GB  yes") && strstr(r.out, " 24GB*  yes") && strstr(r.out, "* the card has 7.75 GiB"), "%s", r.out);
+    CHECK_MSG(strstr(r.out, "  1GB  yes") && strstr(r.out, " 24GB* yes") && strstr(r.out, "* the card has 7.75 GiB"), "%s", r.out);
     r = cli_run("$P plan cloud/tiny --device rtx4070-laptop --memory 24GB");
     CHECK_MSG(r.code == 0 && strstr(r.out, "fits the budget of 7.75 GiB, all that the card has (asked for: 22.4 GiB)"), "%s", r.out);
     r = cli_run("$P plan cloud/tiny --device rtx4070-laptop --memory 6GB");
