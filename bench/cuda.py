@@ -5,7 +5,8 @@ what that run left, then with algorithms chosen by timing; after PyTorch's runs 
 0.6 of the least that one of them reserved. Each PyTorch mode is a process of its own with
 an empty cache, and is given up when it takes longer than its share of the time; a mode with autotuning has a
 limit of its own. With --peer-cache modes keep what they compiled, so that a second call can finish what the
-first could not (its time to the first step is then no cold one and is left out).
+first could not (its time to the first step is then no cold one and is left out): PyTorch keeps every timing as it
+is made, so that a tuning that was given up goes on from where it was.
 
 Results are kept in a file (--results), a line for each run, and a run that is repeated replaces its line: a
 call may do one workload and one mode, and --table prints what all calls have gathered.
@@ -20,6 +21,7 @@ and libraries, and what the driver says the card holds at the end.
 """
 import argparse
 import csv
+import importlib.util
 import json
 import os
 import shutil
@@ -69,8 +71,9 @@ def run(command, limit, **env):
         out, err = job.communicate(timeout=max(limit, 1))
     except subprocess.TimeoutExpired:
         os.killpg(job.pid, signal.SIGKILL)  # with its compile workers, which hold the pipes too
-        job.communicate()
-        return None, f"n/a (not done in {limit:.0f} s)"
+        _, err = job.communicate()
+        tuned = sum(text.startswith("AUTOTUNE ") for text in err.splitlines())
+        return None, f"n/a (not done in {limit:.0f} s" + (f"; {tuned} products and convolutions tuned)" if tuned else ")")
     result = last_json(out)
     if job.returncode != 0 or result is None:
         words = (err.strip().splitlines() or [f"exit {job.returncode}"])[-1]
@@ -92,6 +95,15 @@ def ours(args, workload, precision, name, cache, budget=None):
                   "steps": r["steps"]}, why
 
 
+def assembler():
+    """The assembler that PyTorch's compile workers use. Its main process takes Triton's, which is another version, finds
+    nothing of what they compiled under its own name, and compiles every candidate of a tuning again, one after the other;
+    told which to take, both agree."""
+    torch = importlib.util.find_spec("torch")
+    path = os.path.join(os.path.dirname(torch.origin), "bin", "ptxas") if torch and torch.origin else ""
+    return {"TRITON_PTXAS_PATH": path} if os.access(path, os.X_OK) else {}
+
+
 def peer(args, workload, mode):
     tuned = "max-autotune" in mode
     limit = min(args.tune_limit if tuned else args.mode_limit, left(args))
@@ -100,7 +112,8 @@ def peer(args, workload, mode):
     kept = os.path.join(args.peer_cache, f"{workload}-{mode}") if args.peer_cache else None
     warm = kept and os.path.isdir(kept)
     cache = kept or tempfile.mkdtemp(prefix="inductor-")
-    r, why = run(command, limit, TORCHINDUCTOR_CACHE_DIR=cache, TRITON_CACHE_DIR=os.path.join(cache, "triton"))
+    r, why = run(command, limit, TORCHINDUCTOR_CACHE_DIR=cache, TRITON_CACHE_DIR=os.path.join(cache, "triton"),
+                 **assembler())
     if not kept:
         shutil.rmtree(cache, ignore_errors=True)
     if r and "error" in r:
