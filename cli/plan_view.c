@@ -445,5 +445,5 @@ void plan_json(const pl_run *run, pl_json *j)
     peak_json(program, p, j);
     pl_json_string(j, "device", pl_config_text(pl_run_config(run), "device"));
     buckets_json(run, j);
-    times_json(p, j);
+    times_json(run, p, j);
 }

@@ -28,12 +28,27 @@ static int main_source(const pl_plan_info *p)
     return most;
 }
 
-void times_json(const pl_plan_info *p, pl_json *j)
+/* The precision in which a step is expected to take less, and its milliseconds; NULL: none is known. Cards without units for
+ * bf16 multiply it as slowly as f32. */
+static const char *faster_precision(const pl_run *run, const pl_plan_info *p, double *ms)
 {
+    const double WORTH = 0.8;
+    const char *precision = pl_config_text(pl_run_config(run), "precision");
+    *ms = p->swapped_ratio * pl_run_predicted_ms(run);
+    if (p->swapped_ratio > WORTH) return NULL;
+    return strcmp(precision, "bf16") == 0 ? "fp16" : strcmp(precision, "fp16") == 0 ? "bf16" : NULL;
+}
+
+void times_json(const pl_run *run, const pl_plan_info *p, pl_json *j)
+{
+    double ms;
     pl_json_string(j, "cost_source", names[main_source(p)]);
     pl_json_object(j, "cost_shares");
     for (int i = 0; i < PL_N_TIME_SOURCES; i++) pl_json_float(j, names[i], p->time_share[i]);
     pl_json_end(j);
+    const char *faster = faster_precision(run, p, &ms);
+    pl_json_string(j, "faster_precision", faster);
+    if (faster) pl_json_float(j, "faster_step_ms", ms);
 }
 
 void times_print(const pl_run *run, const pl_plan_info *p, FILE *out)
@@ -50,6 +65,11 @@ void times_print(const pl_run *run, const pl_plan_info *p, FILE *out)
         between = ", ";
     }
     fprintf(out, "%s.\n", here ? hint[main_source(p)] : " from the card's published figures");
+    double ms;
+    const char *faster = faster_precision(run, p, &ms);
+    if (faster)
+        fprintf(out, "%s is slow on this card: precision=%s would take about %s a step.\n",
+                pl_config_text(pl_run_config(run), "precision"), faster, cli_ms(ms));
     if (!here)
         fprintf(out, "The card makes its own plan: the scratch its libraries ask for, and its overhead, can differ from these.\n");
 }

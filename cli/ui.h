@@ -72,8 +72,8 @@ void cli_show_samples(void *ctx, pl_subset subset, int64_t done, int64_t total);
 pl_status plan_open(const cli_args *a, const char *memory, pl_run **out);
 int plan_print_config(pl_run *run);
 
-/* times.c: where a plan's predicted time is known from. */
-void times_json(const pl_plan_info *p, pl_json *j);
+/* times.c: where a plan's predicted time is known from, and whether another precision is expected to be faster. */
+void times_json(const pl_run *run, const pl_plan_info *p, pl_json *j);
 void times_print(const pl_run *run, const pl_plan_info *p, FILE *out);
 /* Whether the name is a card that can only be planned for; *info (may be NULL) tells of it. */
 bool times_is_profile(const char *device, pl_device_info *info);

@@ -318,6 +318,7 @@ typedef struct pl_plan_info {
     double recompute_ratio;    /* time of what is computed again / time of the step */
     double plan_ms;
     double time_share[PL_N_TIME_SOURCES]; /* of predicted_step_ms; sum 1 */
+    double swapped_ratio; /* time if f16 and bf16 changed places on the card / time; 1 where it is not an estimate */
     int32_t nodes, units, buffers;
     int32_t peak_step;      /* position in the order where most bytes are alive */
     const char *peak_node;  /* label of the unit there */

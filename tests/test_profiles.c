@@ -234,6 +234,28 @@ TEST(profiles_cannot_run)
           have->bits == cuda.bits && have->draws == cuda.draws);
 }
 
+/* A T4 multiplies bf16 at f32's rate, and says so; the time it tells is about the one that a plan in fp16 has. */
+TEST(profiles_tell_of_a_faster_precision)
+{
+    if (!cli_bin()) SKIP("PL_BIN is not built");
+    cli_result r = cli_run("$P plan cloud/full --device t4 batch=8 precision=bf16 --json");
+    json_t *j = json_loads(r.out, 0, NULL);
+    CHECK_MSG(j && json_is_string(json_object_get(j, "faster_precision")), "%s%s", r.out, r.err);
+    CHECK_MSG(strcmp(json_string_value(json_object_get(j, "faster_precision")), "fp16") == 0, "%s", r.out);
+    double slow = json_number_value(json_object_get(j, "predicted_step_ms")), told = json_number_value(json_object_get(j, "faster_step_ms"));
+    json_decref(j);
+    r = cli_run("$P plan cloud/full --device t4 batch=8 precision=fp16 --json");
+    j = json_loads(r.out, 0, NULL);
+    CHECK_MSG(j && json_is_null(json_object_get(j, "faster_precision")), "%s", r.out);
+    double fast = json_number_value(json_object_get(j, "predicted_step_ms"));
+    json_decref(j);
+    CHECK_MSG(told < 0.5 * slow && told > 0.8 * fast && told < 1.2 * fast, "%g ms in bf16, %g told, %g in fp16", slow, told, fast);
+    r = cli_run("$P plan cloud/full --device t4 batch=8 precision=bf16");
+    CHECK_MSG(strstr(r.out, "bf16 is slow on this card: precision=fp16 would take about "), "%s", r.out);
+    r = cli_run("$P plan cloud/full --device a100 batch=8 precision=bf16");
+    CHECK_MSG(r.code == 0 && !strstr(r.out, "is slow"), "%s", r.out);
+}
+
 TEST(profiles_on_the_command_line)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");

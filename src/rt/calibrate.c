@@ -162,6 +162,15 @@ static double estimate_ns(const pl_program *p, uint32_t unit)
                 : 1e6 * pl_cost_ms(&p->cost[unit], pl_pool_threads());
 }
 
+double pl_program_swapped_ns(const pl_program *p, uint32_t unit)
+{
+    const pl_card *card = card_of(p->dev);
+    pl_dtype dtype = dtype_of(&p->call[unit]);
+    bool estimate = card && p->time_source[unit] == PL_TIME_ESTIMATED && p->cost[unit].work != PL_WORK_LINK;
+    if (!estimate || (dtype != PL_F16 && dtype != PL_BF16)) return p->base.cost_ns[unit];
+    return pl_card_ns(card, &p->cost[unit], dtype == PL_F16 ? PL_BF16 : PL_F16, f32_of(p));
+}
+
 uint64_t pl_program_scratch(const pl_program *p, uint32_t unit)
 {
     bool expected = p->dev->plans_only && p->base_units->unit[unit].kind == PL_UNIT_KERNEL;

@@ -17,6 +17,9 @@ pl_status pl_program_time(pl_program *p, double *cost_ns) PL_MUST_USE;
 /* Bytes of scratch of a base unit that is prepared: what it asked for, or on a card that is not here what it is
  * expected to ask for. */
 uint64_t pl_program_scratch(const pl_program *p, uint32_t unit);
+/* Of a base unit if it multiplied the other 16-bit type; its own time where it multiplies none, or where that is no estimate
+ * of a card's. */
+double pl_program_swapped_ns(const pl_program *p, uint32_t unit);
 /* Of one copy at the end of a run. */
 double pl_copy_ns(const pl_program *p, uint64_t bytes);
 

@@ -170,9 +170,11 @@ static void share_sources(const pl_program *p, pl_plan_info *info, double ms)
 {
     double *share = info->time_share, total = ms * 1e6;
     for (int i = 0; i < PL_N_TIME_SOURCES; i++) share[i] = 0;
+    info->swapped_ratio = 1;
     for (uint32_t i = 0; i < p->plan->n_order; i++) {
         uint32_t unit = pl_base_unit(p, p->plan->order[i]);
         share[p->time_source[unit]] += p->base.cost_ns[unit] / total;
+        info->swapped_ratio += (pl_program_swapped_ns(p, unit) - p->base.cost_ns[unit]) / total;
     }
     for (uint32_t i = 0; i < p->plan->n_copies; i++)
         share[PL_TIME_ESTIMATED] += pl_copy_ns(p, p->plan->copies[i].bytes) / total;
