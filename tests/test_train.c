@@ -245,3 +245,24 @@ TEST(train_budget_too_small)
     CHECK(strstr(pl_error_text(), "smallest budget"));
     pl_run_free(run);
 }
+
+/* What the search for plans took of the host's memory counts like what training takes: no smaller budget fits or is told. */
+TEST(train_budget_below_what_planning_takes)
+{
+    const uint64_t MIB = 1 << 20;
+    pl_run *run;
+    CHECK_OK(open_small("memory=2GiB", &run));
+    CHECK_OK(pl_run_build(run));
+    pl_run_memory m = pl_run_memory_get(run);
+    CHECK(m.fits && m.minimum < 2048 * MIB);
+    run->plan_peak = 3072 * MIB;
+    m = pl_run_memory_get(run);
+    CHECK_MSG(!m.fits && m.minimum == 3072 * MIB, "smallest %llu bytes", (unsigned long long)m.minimum);
+    CHECK_INT(pl_run_start(run), PL_ERR_FIT);
+    pl_run_free(run);
+    /* A search, which a budget that is too small begins, is looked at. */
+    CHECK_OK(open_small("memory=8MiB", &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK_MSG(run->plan_peak > 8 * MIB && run->plan_peak <= pl_sys_peak_rss_bytes(), "%llu bytes", (unsigned long long)run->plan_peak);
+    pl_run_free(run);
+}
