@@ -283,23 +283,32 @@ static void tell_end(const trainer *t, int64_t done)
                 t->metric_first, t->metric_last, cli_plain(stderr));
 }
 
-/* The model of the run: of the last phase that is not a repetition, if there is one. */
-static pl_status save_model(trainer *t)
+/* The phase whose model is the run's: the last one that is not a repetition, if there is one. -1: there are no phases. */
+static int model_phase(const trainer *t)
+{
+    int last = pl_run_phase(t->run), i = last;
+    while (i > 0 && pl_run_phase_at(t->run, i)->folds) i--;
+    return i >= 0 && pl_run_phase_at(t->run, i)->folds ? last : i;
+}
+
+/* A file of weights into the run's folder: as they are, or averaged, if any are. */
+static pl_status save_weights(trainer *t, const char *name, bool averaged)
 {
     char path[4096], from[4200];
-    int i = pl_run_phase(t->run);
-    snprintf(path, sizeof path, "%s/model.safetensors", t->folder.path);
-    pl_status rc;
-    if (i < 0) {
-        rc = pl_run_save_model(t->run, path);
-    } else {
-        while (i > 0 && pl_run_phase_at(t->run, i)->folds) i--;
-        if (pl_run_phase_at(t->run, i)->folds) i = pl_run_phase(t->run);
-        snprintf(from, sizeof from, "%s/%s/model.safetensors", t->handed, pl_run_phase_at(t->run, i)->name);
-        rc = pl_folder_copy(t->folder.folder, from, "model.safetensors");
-    }
+    int i = model_phase(t);
+    snprintf(path, sizeof path, "%s/%s", t->folder.path, name);
+    snprintf(from, sizeof from, "%s/%s/%s", t->handed, i < 0 ? "" : pl_run_phase_at(t->run, i)->name, name);
+    if (averaged && !(i < 0 ? pl_run_has_averages(t->run) : access(from, F_OK) == 0)) return PL_OK;
+    pl_status rc = i >= 0 ? pl_folder_copy(t->folder.folder, from, name)
+                 : averaged ? pl_run_save_averages(t->run, path) : pl_run_save_model(t->run, path);
     if (rc == PL_OK && !t->json && !t->quiet) fprintf(stderr, "wrote %s\n", path);
     return rc;
+}
+
+static pl_status save_model(trainer *t)
+{
+    pl_status rc = save_weights(t, "model.safetensors", false);
+    return rc == PL_OK ? save_weights(t, "model_ema.safetensors", true) : rc;
 }
 
 pl_status trainer_finish(trainer *t)

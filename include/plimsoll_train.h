@@ -270,6 +270,9 @@ PL_API int pl_data_formats(pl_data_format *out, int cap);
 
 /* ---- model files (safetensors, PyTorch's names and layouts) ----------------------------- */
 PL_API pl_status pl_run_save_model(pl_run *r, const char *path) PL_MUST_USE;
+/* The same with the averaged copy of every weight that has one (ema.decay, and that of the recipe's other sections). */
+PL_API bool pl_run_has_averages(const pl_run *r); /* after pl_run_build */
+PL_API pl_status pl_run_save_averages(pl_run *r, const char *path) PL_MUST_USE;
 /* Every parameter and buffer must be there with the right shape; others in the file are ignored
  * only when `partial`. */
 PL_API pl_status pl_run_load_model(pl_run *r, const char *path, bool partial) PL_MUST_USE;

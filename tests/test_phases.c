@@ -301,6 +301,22 @@ TEST(phases_leave_their_best)
     CHECK(cli_same("a/model.safetensors", b));
 }
 
+/* The averages are of the phase whose model is the run's; --fresh removes those of the run before. */
+TEST(phases_leave_their_averages)
+{
+    WANT_BIN();
+    const char *d = pl_test_dir();
+    CHECK(write_config("  - {name: a, until.steps: 3}\n  - {name: b, until.steps: 3, set: {ema.decay: 0.5}}\n"));
+    CHECK_RUN(cli_run("$P train %s/c.yaml --quiet --out %s/a", d, d), 0, "");
+    CHECK(cli_run("ls %s/a/phases/a/model_ema.safetensors", d).code != 0);
+    CHECK(cli_same("a/model_ema.safetensors", "a/phases/b/model_ema.safetensors"));
+    CHECK(!cli_same("a/model_ema.safetensors", "a/model.safetensors"));
+    CHECK(write_config("  - {name: a, until.steps: 3, set: {ema.decay: 0.5}}\n  - {name: b, until.steps: 3}\n"));
+    CHECK_RUN(cli_run("$P train %s/c.yaml --quiet --fresh --out %s/a", d, d), 0, "");
+    CHECK(cli_run("ls %s/a/phases/a/model_ema.safetensors", d).code == 0);
+    CHECK(cli_run("ls %s/a/model_ema.safetensors", d).code != 0);
+}
+
 /* A checkpoint of a phase knows nothing of the best one of the phase before. */
 TEST(phases_best_is_their_own)
 {

@@ -130,6 +130,31 @@ static void check_same_tensors(const char *a, const char *b, const char *prefix)
     pl_st_close(g);
 }
 
+/* All f32 tensors of one file are those of another, but for so much. */
+static void check_near_tensors(const char *a, const char *b, double most)
+{
+    static float x[1 << 20], y[1 << 20];
+    char path[4096];
+    pl_st_reader *f = NULL, *g = NULL;
+    snprintf(path, sizeof path, "%s/%s", pl_test_dir(), a);
+    CHECK_OK(pl_st_open(path, &f));
+    snprintf(path, sizeof path, "%s/%s", pl_test_dir(), b);
+    CHECK_OK(pl_st_open(path, &g));
+    CHECK_INT(pl_st_count(f), pl_st_count(g));
+    for (int i = 0; i < pl_st_count(f); i++) {
+        const pl_st_tensor *t = pl_st_at(f, i), *u = pl_st_find(g, t->name);
+        size_t bytes = (size_t)(t->end - t->begin);
+        CHECK_MSG(u && u->end - u->begin == bytes && bytes <= sizeof x, "%s", t->name);
+        if (t->type.dtype != PL_F32) continue;
+        CHECK_OK(pl_st_read_range(f, t, 0, bytes, x));
+        CHECK_OK(pl_st_read_range(g, u, 0, bytes, y));
+        for (size_t k = 0; k < bytes / sizeof *x; k++)
+            CHECK_MSG(fabs((double)x[k] - (double)y[k]) <= most, "%s[%zu]: %g and %g", t->name, k, (double)x[k], (double)y[k]);
+    }
+    pl_st_close(f);
+    pl_st_close(g);
+}
+
 /* A model that no rank has room for reaches its file: it passes through rank 0. */
 TEST(ranks_runs_write_models_larger_than_a_ranks_budget)
 {
@@ -143,6 +168,21 @@ TEST(ranks_runs_write_models_larger_than_a_ranks_budget)
     CHECK_MSG(atof(r.out) > 1.2 * budget, "a model of %s bytes, a budget of %.0f", r.out, budget);
     CHECK_INT(cli_run(IN "$P train %s train.steps=1 --out whole --quiet", config).code, 0);
     check_same_tensors("whole/model.safetensors", "m-weights/model.safetensors", "teacher.");
+}
+
+/* Averages that ranks share pass through rank 0 as well: those of one rank, but for rounding. */
+TEST(ranks_runs_write_averages)
+{
+    static const char config[] = "wandistill/tiny batch=4 ema.decay=0.5 train.steps=3 optim.name=sgd optim.lr=0.01 " ALL;
+    WANT_RANKS();
+    CHECK_RUN(cli_run(IN "$P train %s --out one --quiet", config), 0, "");
+    CHECK(!cli_same("one/model.safetensors", "one/model_ema.safetensors"));
+    for (int s = 1; s < 4; s += 2) {
+        CHECK_RUN(cli_run(IN "$P train %s shard=%s --ranks 2 --out %s --quiet", config, shards[s], shards[s]), 0, "");
+        char file[64];
+        snprintf(file, sizeof file, "%s/model_ema.safetensors", shards[s]);
+        check_near_tensors("one/model_ema.safetensors", file, 1e-6);
+    }
 }
 
 /* ---- phases ----------------------------------------------------------------------------- */

@@ -1,10 +1,13 @@
 /* test_train.c - runs through the API: the same numbers whatever the plan, files there and back. */
 #include "base/sys.h"
+#include "io/safetensors.h"
 #include "plimsoll_train.h"
 #include "test.h"
 #include "train/train_int.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { STEPS = 4 };
@@ -165,6 +168,70 @@ TEST(train_model_file_round_trip)
     CHECK(x.n == y.n && memcmp(x.value, y.value, sizeof x.value) == 0);
     pl_run_free(a);
     pl_run_free(b);
+}
+
+/* All numbers of the f32 tensors of the run's model, or of its averages, as a file has them; the caller frees them. */
+static pl_status numbers_of(pl_run *run, bool averaged, float **all, int64_t *n)
+{
+    char path[512];
+    pl_st_reader *f;
+    snprintf(path, sizeof path, "%s/numbers.safetensors", pl_test_dir());
+    *all = NULL;
+    *n = 0;
+    PL_TRY(averaged ? pl_run_save_averages(run, path) : pl_run_save_model(run, path));
+    PL_TRY(pl_st_open(path, &f));
+    pl_status rc = PL_OK;
+    for (int i = 0; i < pl_st_count(f) && rc == PL_OK; i++) {
+        const pl_st_tensor *t = pl_st_at(f, i);
+        size_t bytes = t->end - t->begin;
+        if (t->type.dtype != PL_F32) continue;
+        *all = realloc(*all, (size_t)*n * sizeof **all + bytes);
+        rc = pl_st_read(f, t, *all + *n, bytes);
+        *n += (int64_t)(bytes / sizeof **all);
+    }
+    pl_st_close(f);
+    return rc;
+}
+
+/* The average of every weight: the first weights, then so much of each that an update left. Running statistics, which
+ * nothing averages, are as in the model; before any update all is. */
+TEST(train_averages_are_written)
+{
+    const float decay = 0.75f;
+    int64_t n, m, weights = 0, others = 0;
+    float *want, *got, *now;
+    pl_run *run;
+    CHECK_OK(open_small("ema.decay=0.75", &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK(pl_run_has_averages(run));
+    CHECK_OK(pl_run_start(run));
+    CHECK_OK(numbers_of(run, false, &want, &n));
+    CHECK_OK(numbers_of(run, true, &now, &m));
+    CHECK(n == m && n > 1000 && memcmp(want, now, (size_t)n * sizeof *now) == 0);
+    for (int step = 0; step < STEPS; step++) {
+        pl_step_info info;
+        free(now);
+        CHECK_OK(pl_run_step(run, &info));
+        CHECK_OK(numbers_of(run, false, &now, &m));
+        for (int64_t i = 0; i < n; i++) want[i] = decay * want[i] + (1 - decay) * now[i];
+    }
+    CHECK_OK(numbers_of(run, true, &got, &m));
+    CHECK_INT(m, n);
+    for (int64_t i = 0; i < n; i++) {
+        bool as_is = got[i] == now[i], averaged = fabsf(got[i] - want[i]) <= 1e-6f * (1 + fabsf(want[i]));
+        CHECK_MSG(as_is || averaged, "number %lld is %g, wants %g or %g", (long long)i, (double)got[i], (double)want[i],
+                  (double)now[i]);
+        weights += averaged && !as_is;
+        others += as_is && !averaged;
+    }
+    CHECK_MSG(weights > n / 2 && others > 0, "%lld averaged, %lld as they are, of %lld", (long long)weights,
+              (long long)others, (long long)n);
+    free(want), free(got), free(now);
+    pl_run_free(run);
+    CHECK_OK(open_small(NULL, &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK(!pl_run_has_averages(run));
+    pl_run_free(run);
 }
 
 /* Training on the written set is training on the generator. */

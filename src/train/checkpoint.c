@@ -174,7 +174,7 @@ pl_status pl_checkpoint_save(pl_run *r, const char *dir, pl_checkpoint *c)
 void pl__checkpoint_remove(const char *dir)
 {
     static const char *const names[] = {"manifest.json", "config.yaml", "state.safetensors",
-                                        "model.safetensors", "eval.csv"};
+                                        "model.safetensors", "model_ema.safetensors", "eval.csv"};
     char path[PL_PATH_BYTES];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (pl__path(path, dir, names[i]) == PL_OK) unlink(path);

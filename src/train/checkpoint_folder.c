@@ -116,7 +116,7 @@ static void clear_leftovers(const pl_folder *f)
     while (remove_one(f->checkpoints, ".tmp-step-*")) {}
     while (remove_one(f->checkpoints, ".trash-step-*")) {}
     pl__remove_matching(f->path, "config.yaml.tmp-*");
-    pl__remove_matching(f->path, "model.safetensors.tmp-*");
+    pl__remove_matching(f->path, "model*.safetensors.tmp-*");
     pl__remove_matching(f->path, "best.tmp-*");
 }
 
@@ -131,7 +131,7 @@ static void remove_step(const pl_folder *f, int64_t step)
 
 pl_status pl_folder_clear(pl_folder *f)
 {
-    static const char *const names[] = {"best", "log.jsonl", "model.safetensors", "config.yaml"};
+    static const char *const names[] = {"best", "log.jsonl", "model.safetensors", "model_ema.safetensors", "config.yaml"};
     char path[PL_PATH_BYTES];
     int64_t step;
     PL_TRY(pl__path(path, f->path, "samples"));

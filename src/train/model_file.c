@@ -11,6 +11,7 @@
 #include "io/safetensors.h"
 #include "train/train_int.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* Our shape as the layout sees it, and the stride in ours of each file dimension. */
@@ -103,6 +104,14 @@ bool pl__slot_in_model(const pl_slot *s)
     return s->kind == PL_SLOT_PARAM || s->kind == PL_SLOT_BUFFER;
 }
 
+/* The averaged copy of a weight is called as the weight is, behind this. */
+#define AVERAGE "ema."
+
+static bool is_average(const pl_slot *s)
+{
+    return s->kind == PL_SLOT_OPTIMIZER && strncmp(s->name, AVERAGE, strlen(AVERAGE)) == 0;
+}
+
 /* ---- staging ----------------------------------------------------------------------------
  * Everything passes through a block that the run has from its beginning, so that its plan counts
  * it. Where slots are out of the host's reach, those that the file orders otherwise pass through
@@ -121,7 +130,7 @@ static size_t whole_bytes(const pl_run *r, bool in_host)
     size_t most = 0;
     for (int i = 0; i < pl_store_count(r->store); i++) {
         const pl_slot *s = pl_store_slot(r->store, i);
-        bool passes = pl__slot_in_model(s) && !same_order(s) && (s->shards || !in_host);
+        bool passes = (pl__slot_in_model(s) || is_average(s)) && !same_order(s) && (s->shards || !in_host);
         if (passes && pl_type_bytes(pl_slot_type(s)) > most) most = pl_type_bytes(pl_slot_type(s));
     }
     return most;
@@ -221,18 +230,70 @@ static pl_type type_in(const pl_slot *s, bool model)
     return model ? pl__slot_file_type(s) : *pl_slot_type(s);
 }
 
-static pl_status declare_slots(pl_run *r, pl_st_writer *w, bool model, pl_slot_test test, bool leave, int *slots,
-                               int *n)
+static bool all_zero(const char *p, size_t bytes)
+{
+    return bytes == 0 || (p[0] == 0 && memcmp(p, p + 1, bytes - 1) == 0);
+}
+
+static pl_status fetched_is_zero(void *ctx, const char *data, size_t bytes)
+{
+    bool *zero = ctx;
+    *zero &= all_zero(data, bytes);
+    return PL_OK;
+}
+
+static pl_status slot_is_zero(pl_run *r, int slot, bool *zero)
+{
+    const pl_slot *s = pl_store_slot(r->store, slot);
+    size_t bytes = pl_type_bytes(pl_slot_type(s));
+    *zero = true;
+    if (s->shards) return pl__ranks_fetch(r, slot, fetched_is_zero, zero);
+    for (size_t at = 0; at < bytes && *zero;) {
+        size_t n = bytes - at < PL_STAGE_BYTES ? bytes - at : PL_STAGE_BYTES;
+        PL_TRY(pl_session_read_slot(r->session, slot, at, r->stage, n));
+        *zero = all_zero(r->stage, n);
+        at += n;
+    }
+    return PL_OK;
+}
+
+/* The slot whose numbers stand for those of slot i: its average. One that no update has made yet is all zeros, and so is
+ * one of a weight that always was: there the weight itself stands. */
+static pl_status averaged(pl_run *r, int i, int *from)
+{
+    bool zero;
+    char name[512];
+    int n = snprintf(name, sizeof name, AVERAGE "%s", pl_store_slot(r->store, i)->name);
+    int slot = n > 0 && (size_t)n < sizeof name ? pl_store_find(r->store, name) : -1;
+    *from = i;
+    if (slot < 0 || !is_average(pl_store_slot(r->store, slot))) return PL_OK;
+    PL_TRY(slot_is_zero(r, slot, &zero));
+    if (!zero) *from = slot;
+    return PL_OK;
+}
+
+/* What a file has. */
+typedef struct contents {
+    pl_slot_test test;
+    bool model; /* as other programs know it: their names and layouts */
+    bool leave; /* without the frozen ones that are left out */
+    bool averages;
+} contents;
+
+static pl_status declare_slots(pl_run *r, pl_st_writer *w, const contents *c, int *slots, int *n)
 {
     for (int i = 0; i < pl_store_count(r->store); i++) {
         const pl_slot *s = pl_store_slot(r->store, i);
-        if (!test(s) || (leave && r->leaving[i])) continue;
-        pl_type t = type_in(s, model);
+        int from = i;
+        if (!c->test(s) || (c->leave && r->leaving[i])) continue;
+        if (c->averages) PL_TRY(averaged(r, i, &from));
+        pl_type t = type_in(pl_store_slot(r->store, from), c->model);
         PL_TRY(pl_st_writer_add(w, s->name, &t));
-        slots[(*n)++] = i;
+        slots[(*n)++] = from;
     }
-    if (model) PL_TRY(pl_st_writer_meta(w, "format", "pt"));
-    if (leave) PL_TRY(pl__frozen_tell(r, w));
+    if (c->model) PL_TRY(pl_st_writer_meta(w, "format", "pt"));
+    if (c->averages) PL_TRY(pl_st_writer_meta(w, "plimsoll.weights", "averaged"));
+    if (c->leave) PL_TRY(pl__frozen_tell(r, w));
     PL_TRY(pl_st_writer_meta(w, "plimsoll.recipe", r->recipe->name));
     return pl_st_writer_meta(w, "plimsoll.version", pl_version());
 }
@@ -248,24 +309,42 @@ static pl_status write_slots(pl_run *r, pl_st_writer *w, bool model, const int *
     return pl_st_writer_finish(w);
 }
 
-pl_status pl__slots_write(pl_run *r, const char *path, bool model, pl_slot_test test, bool leave,
-                          uint64_t *bytes, uint64_t *hash)
+static pl_status write_file(pl_run *r, const char *path, const contents *c, uint64_t *bytes, uint64_t *hash)
 {
     pl_st_writer *w = NULL;
     int n = 0, *slots = pl_sys_alloc((size_t)pl_store_count(r->store) * sizeof(int) + 1);
     pl_status rc = slots ? pl_st_writer_new(path, &w) : PL_ERR_MEMORY;
-    if (rc == PL_OK) rc = declare_slots(r, w, model, test, leave, slots, &n);
-    if (rc == PL_OK) rc = write_slots(r, w, model, slots, n);
+    if (rc == PL_OK) rc = declare_slots(r, w, c, slots, &n);
+    if (rc == PL_OK) rc = write_slots(r, w, c->model, slots, n);
     if (rc == PL_OK) pl_st_writer_sum(w, bytes, hash);
     pl_st_writer_free(w);
     pl_sys_free(slots);
     return rc;
 }
 
+pl_status pl__slots_write(pl_run *r, const char *path, bool model, pl_slot_test test, bool leave,
+                          uint64_t *bytes, uint64_t *hash)
+{
+    return write_file(r, path, &(contents){.test = test, .model = model, .leave = leave}, bytes, hash);
+}
+
 pl_status pl_run_save_model(pl_run *r, const char *path)
 {
     uint64_t bytes, hash;
     return pl__slots_write(r, path, true, pl__slot_in_model, false, &bytes, &hash);
+}
+
+bool pl_run_has_averages(const pl_run *r)
+{
+    for (int i = 0; i < pl_store_count(r->store); i++)
+        if (is_average(pl_store_slot(r->store, i))) return true;
+    return false;
+}
+
+pl_status pl_run_save_averages(pl_run *r, const char *path)
+{
+    uint64_t bytes, hash;
+    return write_file(r, path, &(contents){.test = pl__slot_in_model, .model = true, .averages = true}, &bytes, &hash);
 }
 
 /* ---- loading ---------------------------------------------------------------------------- */

@@ -129,7 +129,7 @@ const pl_config_entry pl_engine_schema[] = {
      "fp16: steps without overflow before the scale grows."},
     {"loss_scale.floor", PL_CONFIG_FLOAT, "1", 1e-30, 1e30, NULL,
      "fp16: never below this; overflow at the floor stops the run."},
-    {"ema.decay", PL_CONFIG_FLOAT, "0", 0, 1, NULL, "Averaged copy of the weights; 0: off."},
+    {"ema.decay", PL_CONFIG_FLOAT, "0", 0, 1, NULL, "Averaged copy of the weights, in model_ema.safetensors at the end; 0: off."},
 
     {"eval.every", PL_CONFIG_INT, "0", 0, 1e12, NULL, "Steps between evaluations; 0: at the end."},
     {"eval.batches", PL_CONFIG_INT, "16", 1, 1e9, NULL,
