@@ -97,6 +97,7 @@ int timeline_write(const pl_run *run, const char *name, const char *path);
 
 int cmd_plan(int argc, char **argv);
 int cmd_train(int argc, char **argv);
+int cmd_eval(int argc, char **argv);
 int cmd_report(int argc, char **argv);
 int cmd_replay(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);

@@ -444,6 +444,10 @@ TEST(cli_new_network)
     CHECK_MSG(accuracy > 0.95, "the template reaches an accuracy of %g", accuracy);
     CHECK_RUN(cli_run("$P train %s/my-net/config.yaml optim.name=sgd optim.lr=1e6 --quiet", d), 7,
               "the loss is");
+    /* What a run keeps says where the recipe lies, so that it can be used from anywhere. */
+    CHECK_RUN(cli_run("cd %s/my-net && $P train ./my-net.so train.steps=2 --quiet --out by-name && $P train config.yaml train.steps=2 "
+                      "--quiet --out by-file", d), 0, "");
+    CHECK_RUN(cli_run("$P eval %s/my-net/by-name && $P eval %s/my-net/by-file && $P plan %s/my-net/by-name/config.yaml", d, d, d), 0, "");
     CHECK_RUN(cli_run("$P plan %s/my-net/my-net.so model.width=wide", d), 2, "model.width");
     CHECK_RUN(cli_run("$P plan %s/my-net/my-net.so/none", d), 2, "none");
 }

@@ -311,6 +311,8 @@ TEST(phases_leave_their_averages)
     CHECK(cli_run("ls %s/a/phases/a/model_ema.safetensors", d).code != 0);
     CHECK(cli_same("a/model_ema.safetensors", "a/phases/b/model_ema.safetensors"));
     CHECK(!cli_same("a/model_ema.safetensors", "a/model.safetensors"));
+    CHECK_RUN(cli_run("$P eval %s/a --quiet && $P eval %s/a --ema --quiet && $P eval %s/a --phase a --quiet", d, d, d), 0, "");
+    CHECK_RUN(cli_run("$P eval %s/a --phase c", d), 2, "there is no phase");
     CHECK(write_config("  - {name: a, until.steps: 3, set: {ema.decay: 0.5}}\n  - {name: b, until.steps: 3}\n"));
     CHECK_RUN(cli_run("$P train %s/c.yaml --quiet --fresh --out %s/a", d, d), 0, "");
     CHECK(cli_run("ls %s/a/phases/a/model_ema.safetensors", d).code == 0);

@@ -99,7 +99,7 @@ bool pl_name_in_share(const char *name, double share)
     return place_of(name) < share;
 }
 
-/* Of a few images the share may have none, or all: then the first, or all but the last, by that number. */
+/* Of a few images the share may have none, or all: then the first, or all but the last, by that number. A share of 1 is all. */
 static void split(pl_items *s, double share)
 {
     int64_t n = 0, first = 0, last = 0;
@@ -112,7 +112,7 @@ static void split(pl_items *s, double share)
         if (at > place_of(s->item[last].name)) last = i;
     }
     if (n == 0 && s->n > 1) s->item[first].eval = true;
-    if (n == s->n) s->item[last].eval = false;
+    if (n == s->n && share < 1) s->item[last].eval = false;
 }
 
 static pl_status list_all(pl_items *s, const pl_items_opts *o)

@@ -88,6 +88,7 @@ static pl_status build_one(pl_run *r, const pl_config *c)
                     .replay = r->replay,
                     .f64 = r->f64,
                     .encode = r->encode,
+                    .forward = r->forward,
                     .batch = r->micro,
                     .parts = r->parts};
     PL_TRY(pl__ranks_prepare(r, r->parts, &b));

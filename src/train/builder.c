@@ -5,6 +5,10 @@
  * program adds its gradients up and a second one, apply, updates from the sums. In
  * fp16 the loss carries a scale, which is state: every program of a step sees the same one, and the one
  * that updates moves it. Draws go through the builder, so that a replay can feed them from a dump.
+ *
+ * A run that only evaluates keeps the evaluation and sampling programs. A recipe's code builds all its programs at once, so
+ * those of the step are built too, over a store of their own that is thrown away with them: what is left has the slots that
+ * it reads and no others.
  */
 #include "train/train_int.h"
 
@@ -18,7 +22,7 @@ const pl_config *pl_builder_config(const pl_builder *b)
 
 pl_store *pl_builder_store(pl_builder *b)
 {
-    return b->store;
+    return b->aside ? b->aside : b->store;
 }
 
 int64_t pl_builder_batch(const pl_builder *b)
@@ -50,7 +54,7 @@ pl_nn *pl_builder_eval(pl_builder *b)
 /* ---- programs --------------------------------------------------------------------------- */
 static bool draft_new(pl_builder *b, bool training, const pl_spread *spread, pl_draft *d)
 {
-    d->g = pl_graph_new(b->store);
+    d->g = pl_graph_new(training ? pl_builder_store(b) : b->store);
     d->m = d->g ? pl_nn_new(d->g, training) : NULL;
     if (!d->m) return false;
     if (b->f64) d->m->dtype = PL_F64;
@@ -295,9 +299,9 @@ static void mark_slots(pl_builder *b, pl_nn *m, const char *name)
 {
     section s = {.c = b->config, .name = name};
     if (!pl_config_is_null(b->config, key_of(&s, "no_decay")))
-        pl_nn_set_decay(b->store, pl_config_text(b->config, s.key), false);
+        pl_nn_set_decay(pl_builder_store(b), pl_config_text(b->config, s.key), false);
     if (!pl_config_is_null(b->config, key_of(&s, "frozen")) &&
-        pl_nn_set_trainable(b->store, pl_config_text(b->config, s.key), false) == 0)
+        pl_nn_set_trainable(pl_builder_store(b), pl_config_text(b->config, s.key), false) == 0)
         pl_nn_fail(m, PL_ERR_CONFIG, "%s=%s: no parameter has such a name; plimsoll inspect CONFIG lists them", s.key,
                    pl_config_text(b->config, s.key));
 }
@@ -312,7 +316,7 @@ static void check_owner(pl_builder *b, pl_nn *m, const pl_grads *grads, const ch
             for (int k = 0; k < grads->n; k++)
                 if (t->grads.slot[j] == grads->slot[k]) {
                     pl_nn_fail(m, PL_ERR_CONFIG, "%s is trained by %s and by %s",
-                               pl_store_slot(b->store, grads->slot[k])->name, t->section, name);
+                               pl_store_slot(pl_builder_store(b), grads->slot[k])->name, t->section, name);
                     return;
                 }
     }
@@ -358,6 +362,10 @@ void pl_builder_minimise_with(pl_builder *b, pl_nn *m, pl_val loss, const pl_gro
         pl_nn_fail(m, PL_ERR_ARG, "only programs of the step are minimised");
         return;
     }
+    if (b->forward) {
+        t->minimised = true;
+        return;
+    }
     if (pl__optim_from_config(b->config, name, &o, &plateau) != PL_OK) {
         pl_nn_fail(m, PL_ERR_CONFIG, "%s", pl_error_text());
         return;
@@ -387,10 +395,11 @@ void pl_builder_minimise(pl_builder *b, pl_val loss)
 
 pl_val pl_builder_step(pl_builder *b, pl_nn *m, const char *optim)
 {
+    (void)b;
     pl_slot s = {.name = pl_nn_name(m, "%s.step", optim ? optim : "optim"),
                  .type = PL_RANK0(PL_I64),
                  .kind = PL_SLOT_COUNTER};
-    return pl_nn_read(m, pl_store_add(b->store, &s));
+    return pl_nn_read(m, pl_store_add(pl_graph_store(m->g), &s));
 }
 
 /* ---- the whole build -------------------------------------------------------------------- */
@@ -403,6 +412,8 @@ void pl__builder_release(pl_builder *b)
     b->n_turns = 0;
     draft_free(&b->eval);
     draft_free(&b->sample);
+    pl_store_free(b->aside);
+    b->aside = NULL;
 }
 
 static pl_status turn_finish(const pl_turn_draft *t, const pl_recipe *recipe)
@@ -420,7 +431,7 @@ static pl_status build(pl_builder *b, const pl_recipe *recipe)
     PL_FAIL_IF(!ok, PL_ERR_MEMORY, "no memory for the programs");
     PL_TRY(recipe->build(b));
     if (!b->wants_eval) draft_free(&b->eval);
-    if (pl_config_int(b->config, "stop.patience") > 0 && pl__stop_slot(b->store) < 0)
+    if (!b->forward && pl_config_int(b->config, "stop.patience") > 0 && pl__stop_slot(b->store) < 0)
         return pl_store_status(b->store);
     for (int i = 0; i < b->n_turns; i++) {
         PL_TRY(turn_finish(&b->turn[i], recipe));
@@ -439,9 +450,23 @@ static pl_status build_encoder(pl_builder *b, const pl_recipe *recipe)
     return pl_nn_finish(b->turn[0].run.m);
 }
 
+/* The evaluation program takes the place of those of the step. */
+static pl_status build_forward(pl_builder *b, const pl_recipe *recipe)
+{
+    b->aside = pl_store_new();
+    PL_FAIL_IF(!b->aside, PL_ERR_MEMORY, "no memory for the programs");
+    PL_TRY(build(b, recipe));
+    PL_FAIL_IF(!b->eval.g, PL_ERR_CONFIG, "recipe %s has no evaluation (pl_builder_eval)", recipe->name);
+    for (int i = 0; i < b->n_turns; i++) draft_free(&b->turn[i].run);
+    b->n_turns = 1;
+    b->turn[0] = (pl_turn_draft){.run = b->eval};
+    b->eval = (pl_draft){NULL, NULL};
+    return PL_OK;
+}
+
 pl_status pl__builder_run(pl_builder *b, const pl_recipe *recipe)
 {
-    pl_status rc = b->encode ? build_encoder(b, recipe) : build(b, recipe);
+    pl_status rc = b->encode ? build_encoder(b, recipe) : b->forward ? build_forward(b, recipe) : build(b, recipe);
     if (rc != PL_OK) pl__builder_release(b);
     return rc;
 }

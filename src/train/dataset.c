@@ -165,8 +165,8 @@ pl_status pl_dataset_open(const char *dir, const char *fields, const pl_program 
     if (!d) return PL_ERR_MEMORY;
     d->dir = pl_arena_strdup(&d->mem, dir);
     d->fields = pl_arena_strdup(&d->mem, fields);
-    pl_status rc = d->dir && d->fields ? open_part(d, PL_SUBSET_TRAIN, PL_SUBSET_TRAIN, train)
-                                         : PL_ERR_MEMORY;
+    pl_status rc = d->dir && d->fields ? PL_OK : PL_ERR_MEMORY;
+    if (rc == PL_OK && train) rc = open_part(d, PL_SUBSET_TRAIN, PL_SUBSET_TRAIN, train);
     if (rc == PL_OK && eval)
         rc = open_part(d, PL_SUBSET_EVAL, folded ? PL_SUBSET_TRAIN : PL_SUBSET_EVAL, eval);
     if (rc != PL_OK) {

@@ -18,7 +18,7 @@
 
 typedef struct pl_dataset pl_dataset;
 
-/* eval may be NULL; then there need be no eval folder. folded: both read the training set. fields: "input=name,..." where the names in the
+/* train and eval may be NULL; then there need be no such folder. folded: both read the training set. fields: "input=name,..." where the names in the
  * files are others; "" when they are the same. */
 pl_status pl_dataset_open(const char *dir, const char *fields, const pl_program *train,
                           const pl_program *eval, bool folded, pl_dataset **out) PL_MUST_USE;

@@ -297,7 +297,7 @@ static pl_status open_set(pl_run *r, struct pl_images *m, int threads)
     PL_TRY(largest(r, &o.most_w, &o.most_h));
     o.keep_bytes = keep_bytes(o.filter, o.most_w, o.most_h);
     PL_TRY(pl_image_set_open(&o, &m->set));
-    PL_FAIL_IF(pl_image_set_size(m->set, false) == 0, PL_ERR_DATA,
+    PL_FAIL_IF(!r->forward && pl_image_set_size(m->set, false) == 0, PL_ERR_DATA,
                "%s: no image is left for training", path);
     PL_TRY(open_makers(r, m, threads));
     return r->n_variants ? pl__images_sort(r) : PL_OK;

@@ -153,7 +153,7 @@ static pl_status build(pl_run *r)
 {
     int64_t parts;
     PL_TRY(pl__accumulate_asked(r->config, &parts));
-    if (r->encode) parts = 1;
+    if (r->encode || r->forward) parts = 1;
     bool fits = false;
     if (!parts && r->resume_parts) PL_TRY(build_as_before(r, &fits));
     while (!fits) {
@@ -226,6 +226,13 @@ pl_status pl_run_find_minimum(pl_run *r)
     return PL_OK;
 }
 
+pl_status pl_run_eval_only(pl_run *r)
+{
+    PL_FAIL_IF(r->train, PL_ERR_ARG, "the run is built already");
+    r->forward = true;
+    return PL_OK;
+}
+
 const pl_program *pl_run_train_program(const pl_run *r)
 {
     return r->train;
@@ -273,9 +280,9 @@ static pl_status check_fits(const pl_run *r)
         snprintf(a, sizeof a, "%.2f MiB", (double)m.total / 0x1p20);
         snprintf(b, sizeof b, "%.2f MiB", (double)m.budget / 0x1p20);
         PL_FAIL(PL_ERR_FIT,
-                "training needs %s, the budget is %s: the smallest budget is %llu bytes; or lower "
+                "%s needs %s, the budget is %s: the smallest budget is %llu bytes; or lower "
                 "batch (now %lld)%s%s%s%s%s",
-                a, b, (unsigned long long)m.minimum,
+                r->forward ? "evaluation" : "training", a, b, (unsigned long long)m.minimum,
                 (long long)pl_config_int(r->config, "batch"), r->unfit ? " (" : "",
                 r->unfit ? r->unfit : "", r->unfit ? ")" : "",
                 r->coupled ? "; accumulate: auto cannot split the batch, its samples couple: " : "",
@@ -317,13 +324,28 @@ static pl_status resume_lacks(pl_run *r, bool *lacks)
     return PL_OK;
 }
 
+/* A run that only evaluates has all its weights from one file. */
+static pl_status load_evaluated(pl_run *r, const char *from)
+{
+    pl_st_reader *f;
+    PL_TRY(pl_st_open(from, &f));
+    bool lacks = pl__frozen_left_out(f);
+    pl_st_close(f);
+    PL_FAIL_IF(lacks, PL_ERR_FILE,
+               "%s leaves frozen weights out, as checkpoints do: take the model.safetensors that a run writes at its end, or "
+               "train with checkpoint.frozen=true", from);
+    return pl_run_load_model(r, from, true);
+}
+
 static pl_status load_weights(pl_run *r)
 {
     const char *key = r->encode ? "data.cache_model" : "init_from";
     const char *from = pl_config_is_null(r->config, key) ? NULL : pl_config_text(r->config, key);
-    pl_status rc = from ? pl_run_load_model(r, from, r->encode) : PL_OK;
+    bool whole = from && r->forward;
+    pl_status rc = whole ? load_evaluated(r, from) : from ? pl_run_load_model(r, from, r->encode) : PL_OK;
     if (rc == PL_ERR_IO) PL_FAIL(PL_ERR_FILE, "%s: %s", key, pl_error_text());
     PL_TRY(rc);
+    if (whole) return PL_OK;
     if (!r->replay) PL_TRY(pl__weights_load(r));
     return from ? pl__frozen_check(r, from) : PL_OK;
 }

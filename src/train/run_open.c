@@ -5,7 +5,10 @@
 #include "train/supply.h"
 
 #include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Preset texts of a recipe, by "recipe/preset" or, inside the recipe's own files, "preset". */
@@ -46,7 +49,9 @@ static pl_status open_library(pl_run *r, const char *path)
                "%s was built for recipe interface %d, this program has %d: build it again", path,
                recipe ? recipe->abi : 0, PL_RECIPE_ABI);
     r->recipe = recipe;
-    return PL_OK;
+    char real[PATH_MAX];
+    r->library_path = realpath(full, real) ? pl_arena_strdup(&r->arena, real) : NULL;
+    return r->library_path || errno != ENOMEM ? PL_OK : PL_ERR_MEMORY;
 }
 
 static bool ends_with(const char *text, size_t n, const char *tail)
@@ -185,6 +190,14 @@ static pl_status override(pl_run *r, const char *assignment)
     return pl__phases_yield(r->config);
 }
 
+/* A compiled recipe is told by where it lies, so that the configuration that a run keeps can be used from anywhere. */
+static pl_status place_library(pl_run *r)
+{
+    char *text = r->library_path ? pl_arena_printf(&r->arena, "recipe=%s", r->library_path) : NULL;
+    if (!r->library_path) return PL_OK;
+    return text ? pl_config_override(r->config, text) : PL_ERR_MEMORY;
+}
+
 pl_status pl_run_open(const char *config, const char *const *overrides, int n, pl_run **out)
 {
     pl_run *r = pl_sys_alloc(sizeof *r);
@@ -193,6 +206,7 @@ pl_status pl_run_open(const char *config, const char *const *overrides, int n, p
     r->phase = -1;
     pl_status rc = is_file(config) ? open_file(r, config) : open_named(r, config);
     for (int i = 0; i < n && rc == PL_OK; i++) rc = override(r, overrides[i]);
+    if (rc == PL_OK) rc = place_library(r);
     if (rc == PL_OK) rc = pl_config_check(r->config);
     if (rc == PL_OK) rc = pl__phases_read(r);
     if (rc == PL_OK && !(r->store = pl_store_new())) rc = PL_ERR_MEMORY;

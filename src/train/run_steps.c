@@ -203,6 +203,7 @@ static pl_status check_update(pl_run *r, pl_step_info *info)
 
 pl_status pl_run_step(pl_run *r, pl_step_info *info)
 {
+    PL_FAIL_IF(r->forward, PL_ERR_ARG, "the run was built to evaluate: it takes no steps");
     int64_t size = pl_supply_size(r, PL_SUBSET_TRAIN), last = pl__run_updates(r) - 1;
     uint64_t t0 = pl_sys_now_ns();
     memset(info, 0, sizeof *info);
@@ -229,8 +230,14 @@ static int64_t rows_at_once(int64_t micro, int64_t left)
     return k;
 }
 
-/* The samples of one bucket, of `total` in all: adds their share to the means. */
-static pl_status eval_bucket(pl_run *r, int bucket, int64_t total, pl_eval_info *info)
+void pl_run_set_progress(pl_run *r, pl_progress_fn progress, void *ctx)
+{
+    r->progress = progress;
+    r->progress_ctx = ctx;
+}
+
+/* The samples of one bucket, of `total` in all: adds their share to the means, and their number to *done. */
+static pl_status eval_bucket(pl_run *r, int bucket, int64_t total, int64_t *done, pl_eval_info *info)
 {
     pl_program *p = pl__variant_eval(r, bucket);
     int64_t rows = pl_supply_eval_rows(r, bucket, total);
@@ -238,6 +245,7 @@ static pl_status eval_bucket(pl_run *r, int bucket, int64_t total, pl_eval_info 
     for (int64_t at = 0, k; at < rows || number % ranks; at += k, number++) {
         PL_FAIL_IF(pl_asked(r->stop), PL_ERR_STOPPED, "the evaluation was stopped");
         k = at < rows ? rows_at_once(r->micro, rows - at) : 0;
+        *done += k;
         if (number % ranks != r->ranks.rank) continue;
         if (at == 0 || ranks > 1) PL_TRY(pl_supply_eval(r, bucket, k ? at : 0, k ? k : 1));
         PL_TRY(pl_session_run(r->session, p));
@@ -247,6 +255,7 @@ static pl_status eval_bucket(pl_run *r, int bucket, int64_t total, pl_eval_info 
         PL_TRY(pl_session_wait(r->session));
         for (int i = 0; i < info->n; i++)
             info->value[i] += scalar_output(r, p, info->name[i], 0) * ((double)k / (double)total);
+        if (r->progress) r->progress(r->progress_ctx, PL_SUBSET_EVAL, *done, total);
         if (!pl__run_card(r) && left) PL_TRY(pl_supply_eval(r, bucket, at + k, rows_at_once(r->micro, left)));
     }
     return PL_OK;
@@ -261,7 +270,8 @@ pl_status pl_run_eval(pl_run *r, pl_eval_info *info)
     int64_t batch = pl__run_batch(r), size = pl_supply_size(r, PL_SUBSET_EVAL);
     int64_t total = pl_config_int(r->config, "eval.batches") * batch;
     if (size > 0 && total > size) total = size;
-    for (int k = 0; k < pl__variant_count(r); k++) PL_TRY(eval_bucket(r, k, total, info));
+    int64_t done = 0;
+    for (int k = 0; k < pl__variant_count(r); k++) PL_TRY(eval_bucket(r, k, total, &done, info));
     PL_TRY(pl__ranks_sum(r, info->value, info->n));
     info->batches = (int)((total + batch - 1) / batch);
     info->samples = total;

@@ -153,7 +153,7 @@ const pl_config_entry pl_engine_schema[] = {
      "Batches that are kept ready; null: data.workers + 1."},
     {"data.captions", PL_CONFIG_TEXT, "null", 0, 0, NULL,
      "Images: file of lines (name, tab, caption), or .jsonl with file_name and text."},
-    {"data.eval_share", PL_CONFIG_FLOAT, "0.05", 0, 0.9, NULL,
+    {"data.eval_share", PL_CONFIG_FLOAT, "0.05", 0, 1, NULL,
      "Images without an eval folder: share that a hash of the name puts aside for evaluation."},
     {"data.balance", PL_CONFIG_BOOL, "false", 0, 0, NULL,
      "Images: draw every class as often as every other."},

@@ -25,7 +25,7 @@ bool pl__turn_runs(const pl_turn *t, int64_t step)
 
 int64_t pl__run_updates(const pl_run *r)
 {
-    return r->replay || r->encode ? 1 : pl_config_int(r->config, "train.updates_per_batch");
+    return r->replay || r->encode || r->forward ? 1 : pl_config_int(r->config, "train.updates_per_batch");
 }
 
 const pl_turn *pl__turn_next(const pl_run *r, const pl_turn *t, int64_t *step)
@@ -81,7 +81,7 @@ static int list_turns(const pl_turn *turn, int n_turns, pl_program *eval, pl_pro
         if (turn[i].run) out[n++] = turn[i].run;
         if (turn[i].apply) out[n++] = turn[i].apply;
     }
-    if (eval) out[n++] = eval;
+    if (eval && !(n_turns && turn[0].run == eval)) out[n++] = eval;
     return n;
 }
 
@@ -146,8 +146,8 @@ static pl_status mark_segments(pl_run *r, pl_builder *b)
     r->compile.checkpointing = strcmp(how, "auto") == 0  ? PL_CHECKPOINT_AUTO
                                : strcmp(how, "off") == 0 ? PL_CHECKPOINT_OFF
                                                          : PL_CHECKPOINT_BLOCKS;
-    if (r->encode) r->compile.checkpointing = PL_CHECKPOINT_AUTO; /* nothing goes backward in it */
-    if (strcmp(how, "scopes") != 0 || r->encode) return PL_OK;
+    if (r->encode || r->forward) r->compile.checkpointing = PL_CHECKPOINT_AUTO; /* nothing goes backward in it */
+    if (strcmp(how, "scopes") != 0 || r->encode || r->forward) return PL_OK;
     PL_FAIL_IF(pl_config_is_null(r->config, "checkpoint_scopes"), PL_ERR_CONFIG,
                "checkpointing: scopes needs checkpoint_scopes, e.g. \"frame*\"");
     const char *pattern = pl_config_text(r->config, "checkpoint_scopes");
@@ -277,6 +277,7 @@ static pl_status name_turns(pl_run *r)
         r->train = t->run;
         r->apply = t->apply;
     }
+    if (r->forward) r->eval = r->train;
     return PL_OK;
 }
 

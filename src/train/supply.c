@@ -99,7 +99,7 @@ static bool can_read_ahead(const pl_run *r)
 static int workers_of(const pl_run *r)
 {
     enum { MOST = 8 };
-    if (!can_read_ahead(r) || r->encode) return 0;
+    if (!can_read_ahead(r) || r->encode || r->forward) return 0;
     if (!pl_config_is_null(r->config, "data.workers"))
         return (int)pl_config_int(r->config, "data.workers");
     if (!card_of(r)) return pl__images_wanted(r) ? 1 : 0;
@@ -542,6 +542,21 @@ static pl_status open_cache(pl_run *r)
     return pl_dataset_open(dir, "", r->train, r->eval, pl__folded(r), &r->dataset);
 }
 
+/* Arrays of data.path. What evaluates alone wants no samples for training, unless there are none for evaluation. */
+static pl_status open_arrays(pl_run *r)
+{
+    const char *path = pl_config_text(r->config, "data.path");
+    const char *fields = pl_config_is_null(r->config, "data.fields") ? "" : pl_config_text(r->config, "data.fields");
+    const pl_program *eval = r->encode_eval ? r->train : r->eval;
+    if (r->forward && !pl__folded(r)) {
+        PL_TRY(pl_dataset_open(path, fields, NULL, eval, false, &r->dataset));
+        if (pl_dataset_rows(r->dataset, PL_SUBSET_EVAL) > 0) return PL_OK;
+        pl_dataset_close(r->dataset);
+        r->dataset = NULL;
+    }
+    return pl_dataset_open(path, fields, r->train, eval, pl__folded(r), &r->dataset);
+}
+
 /* data.source, or what data.path and the recipe make of `auto`. */
 static pl_status open_source(pl_run *r)
 {
@@ -553,13 +568,7 @@ static pl_status open_source(pl_run *r)
     PL_TRY(pl__texts_open(r));
     if (pl__images_wanted(r)) return pl__images_open(r, r->supply->workers + callers_of());
     PL_FAIL_IF(r->n_variants, PL_ERR_CONFIG, "data.buckets wants images: data.path names none");
-    if (path && strcmp(source, "synthetic") != 0)
-        return pl_dataset_open(pl_config_text(r->config, "data.path"),
-                               pl_config_is_null(r->config, "data.fields")
-                                   ? ""
-                                   : pl_config_text(r->config, "data.fields"),
-                               r->train, r->encode_eval ? r->train : r->eval, pl__folded(r), &r->dataset);
-    return pl__recipe_data_open(r);
+    return path && strcmp(source, "synthetic") != 0 ? open_arrays(r) : pl__recipe_data_open(r);
 }
 
 static pl_status check_pool(const pl_run *r)
@@ -583,7 +592,7 @@ pl_status pl_supply_open(pl_run *r)
     PL_TRY(check_pool(r));
     PL_TRY(open_source(r));
     if (!r->images && !r->encode) PL_TRY(pl__fold_check(r->config, source_size(r, PL_SUBSET_TRAIN)));
-    PL_FAIL_IF(pl_supply_lacks(r, PL_SUBSET_TRAIN), PL_ERR_DATA, "data.path %s: no sample is left for training",
+    PL_FAIL_IF(!r->forward && pl_supply_lacks(r, PL_SUBSET_TRAIN), PL_ERR_DATA, "data.path %s: no sample is left for training",
                pl_config_text(r->config, "data.path"));
     if (!in->workers) return PL_OK;
     pl_loader_opts o = {.workers = in->workers,

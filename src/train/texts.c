@@ -66,7 +66,7 @@ static pl_status split(pl_run *r, struct pl_texts *t)
         int e = pl_name_in_share(pl_prompts_at(t->prompts, i), share);
         t->lines[e][t->n[e]++] = (int32_t)i;
     }
-    PL_FAIL_IF(t->n[0] == 0, PL_ERR_DATA, "%s: no prompt is left for training",
+    PL_FAIL_IF(!r->forward && t->n[0] == 0, PL_ERR_DATA, "%s: no prompt is left for training",
                pl_config_text(r->config, "data.prompts"));
     return PL_OK;
 }

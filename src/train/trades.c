@@ -44,7 +44,7 @@ static const pl_trade *open_at(const pl_run *r, int i)
 int pl__trades(const pl_run *r)
 {
     int n = 0;
-    if (r->encode || r->replay) return 0;
+    if (r->encode || r->forward || r->replay) return 0;
     while (open_at(r, n)) n++;
     return n;
 }

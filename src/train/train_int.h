@@ -57,6 +57,8 @@ struct pl_builder {
     bool f64;    /* parameters made by the layers are f64 */
     bool wants_eval;
     bool encode; /* the recipe's encoder alone is built */
+    bool forward; /* what evaluates and samples alone is kept */
+    pl_store *aside; /* forward: slots of the programs that are built and not kept; else NULL */
 };
 
 /* Runs the recipe's build and finishes all graphs. On failure nothing is left. */
@@ -223,6 +225,7 @@ struct pl_run {
     pl_arena arena; /* names */
     const pl_recipe *recipe;
     void *library; /* dlopen handle of a compiled recipe */
+    const char *library_path; /* where it lies; NULL */
     pl_config *config;
     pl_store *store;
     pl_compile_opts compile;
@@ -262,6 +265,7 @@ struct pl_run {
     bool data_open, replay, f64; /* f64: of a replay, as its dump is */
     bool encode;      /* the only program is the recipe's encoder (cache.h) */
     bool encode_eval; /* and training has an evaluation, whose samples it is for too */
+    bool forward;     /* nothing trains: the evaluation program is the step's only one, and r->eval is the same program */
     bool trace_nan; /* steps are watched */
     bool ahead;         /* the next batch is in the inputs already */
     uint64_t used, most_used, used_asked; /* bytes of the device, and when it was asked */
@@ -276,6 +280,8 @@ struct pl_run {
     const char *resume; /* checkpoint that pl_run_start goes on from, else NULL */
     int64_t resume_parts; /* micro-batches of a step that it was written with */
     const volatile int *stop; /* see pl_run_set_stop; NULL */
+    pl_progress_fn progress;  /* of evaluations; NULL */
+    void *progress_ctx;
     /* Phases of key `phases`: their own keys, and in their order with repetitions. */
     pl_config **phase_keys;
     int n_phase_keys;
