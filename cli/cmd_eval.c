@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { PATH = 4096 };
@@ -144,13 +143,6 @@ static void scores_json(evaluator *e, const pl_eval_info *info, double seconds)
     pl_json_array(e->j, "files");
 }
 
-static double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static int evaluate(evaluator *e, cli_args *a)
 {
     pl_eval_info info;
@@ -159,9 +151,9 @@ static int evaluate(evaluator *e, cli_args *a)
     if (rc == PL_OK) rc = pl_run_start(e->run);
     if (rc != PL_OK) return cli_fail(rc);
     pl_run_set_progress(e->run, cli_show_samples, &e->shown);
-    double began = seconds_now();
+    double began = cli_seconds();
     rc = pl_run_eval(e->run, &info);
-    double seconds = seconds_now() - began;
+    double seconds = cli_seconds() - began;
     if (rc != PL_OK) return cli_fail(rc);
     if (info.n == 0 && !e->out) {
         cli_error("the data set has no samples for evaluation (data.eval_share, or its eval folder)");

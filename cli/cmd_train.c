@@ -257,7 +257,7 @@ static pl_status loop(trainer *t)
     t->metric_first = pl_checkpoint_noted(&t->folder.last, "metric.first", (double)NAN);
     if (eval_due(t, t->from) && t->evaluated != t->from) rc = evaluate(t, t->from);
     if (rc == PL_OK && !goes_on && t->sample_every) rc = make_pictures(t, t->from);
-    t->began = trainer_now();
+    t->began = cli_seconds();
     if (t->from == t->first) t->started = t->began - t->before_s; /* planning is no part of the run's time */
     t->shown = -1;
     while (rc == PL_OK && pl_run_steps_done(t->run) < t->steps && !trainer_stopped(t))
@@ -272,7 +272,7 @@ static pl_status loop(trainer *t)
 static void tell_end(const trainer *t, int64_t done)
 {
     fprintf(stderr, "%lld steps in %s, peak of the process %s\n", (long long)(done - t->first),
-            cli_clock(trainer_now() - t->started), cli_bytes(trainer_peak(t)));
+            cli_clock(cli_seconds() - t->started), cli_bytes(trainer_peak(t)));
     ranks_tell_peaks(t);
     bad_files_print(t->run);
     if (stop_asked && done && t->folder.saved == done)
@@ -567,7 +567,7 @@ int cmd_train(int argc, char **argv)
     t.name = a.positional[0];
     t.bar = !t.json && !t.quiet && cli_terminal(stderr);
     t.folder.quiet = t.json || t.quiet;
-    t.started = t.began = trainer_now();
+    t.started = t.began = cli_seconds();
     if (t.json) t.events = pl_json_new(stdout);
     if (launched == 1) listen_to_signals(false);
     if (t.world && !t.quiet && !t.json) ranks_table(&t);

@@ -11,6 +11,7 @@ static const cli_command commands[] = {
     {"plan", "how much memory training takes, before it starts", cmd_plan},
     {"train", "train inside the planned memory", cmd_train},
     {"eval", "score a trained model, and sample from it", cmd_eval},
+    {"bench", "how long a step takes here, beside what was predicted", cmd_bench},
     {"report", "what a run did, as a page or a document", cmd_report},
     {"replay", "compare with a PyTorch program, number by number", cmd_replay},
     {"generate", "write a recipe's samples as a data set on disk", cmd_generate},

@@ -21,13 +21,6 @@
 
 enum { LOOK_S = 5 };
 
-static double now(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
-
 /* ---- tables ----------------------------------------------------------------------------- */
 /* Opens a table for appending, without the rows of steps after `from` and without a torn last one. */
 static FILE *open_table(const char *path, int64_t from)
@@ -176,7 +169,7 @@ pl_status monitor_pictures_end(monitor *m, int64_t step)
 static void look(monitor *m)
 {
     uint64_t total, left;
-    m->asked = now();
+    m->asked = cli_seconds();
     if (pl_device_memory(m->device, &total, &left)) m->total = total, m->held = total - left;
     if (pl_device_memory("cpu", &total, &left)) m->host_total = total, m->host_held = total - left;
 }
@@ -227,7 +220,7 @@ static void warn(FILE *out, const char *what, uint64_t held, uint64_t total, uin
 bool monitor_due(monitor *m, int64_t step, bool asked)
 {
     bool periodic = m->memory_every && step > 0 && step % m->memory_every == 0;
-    return m->told && (asked || periodic || now() - m->asked > LOOK_S);
+    return m->told && (asked || periodic || cli_seconds() - m->asked > LOOK_S);
 }
 
 void monitor_tell(monitor *m, int64_t step, bool asked, FILE *out)

@@ -10,13 +10,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static double now(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
-
 static void path_of(const run_folder *f, const char *name, char out[4096])
 {
     snprintf(out, 4096, "%s/%s", f->path, name);
@@ -153,7 +146,7 @@ pl_status folder_enter(run_folder *f, pl_run *run, bool resume)
     f->keep = pl_config_int(c, "checkpoint.keep");
     f->best_is_max = strcmp(pl_config_text(c, "checkpoint.best_mode"), "max") == 0;
     snprintf(f->best, sizeof f->best, "%s", pl_config_text(c, "checkpoint.best"));
-    f->saved_at = now();
+    f->saved_at = cli_seconds();
     f->saved = f->last.step;
     if (resume) return go_on(f, run);
     forget(f);
@@ -230,7 +223,7 @@ pl_status folder_begin(run_folder *f, pl_run *run)
         cli_fail(rc);
         return rc;
     }
-    f->saved_at = now();
+    f->saved_at = cli_seconds();
     return open_log(f);
 }
 
@@ -249,7 +242,7 @@ bool folder_due(const run_folder *f, int64_t step, int64_t phase_step)
 {
     if (!f->path || step == f->saved) return false;
     return (f->every && phase_step % f->every == 0) ||
-           (f->interval > 0 && now() - f->saved_at >= f->interval);
+           (f->interval > 0 && cli_seconds() - f->saved_at >= f->interval);
 }
 
 pl_status folder_save(run_folder *f, pl_run *run, bool evaluated)
@@ -260,7 +253,7 @@ pl_status folder_save(run_folder *f, pl_run *run, bool evaluated)
         pl_checkpoint_note(&f->last, "best.step", (double)f->best_step);
         pl_checkpoint_note(&f->last, "best.value", f->best_value);
     }
-    f->saved_at = now(); /* a disk that is full is not tried every step */
+    f->saved_at = cli_seconds(); /* a disk that is full is not tried every step */
     fsync(fileno(f->log_file));
     f->last.log_bytes = (uint64_t)ftell(f->log_file);
     f->last.evaluated = evaluated;

@@ -5,13 +5,6 @@
 #include <math.h>
 #include <time.h>
 
-double trainer_now(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
-
 const pl_phase *trainer_phase(const trainer *t)
 {
     int i = pl_run_phase(t->run);
@@ -124,7 +117,7 @@ static void picture_members(const trainer *t, pl_json *j, const void *what)
 static void end_members(const trainer *t, pl_json *j, const void *what)
 {
     pl_json_int(j, "steps", *(const int64_t *)what);
-    pl_json_float(j, "wall_s", trainer_now() - t->started);
+    pl_json_float(j, "wall_s", cli_seconds() - t->started);
     pl_json_uint(j, "peak_used_bytes", trainer_peak(t));
     if (!t->peaks) return;
     pl_json_array(j, "rank_peak_bytes");
@@ -181,7 +174,7 @@ void clear_bar(const trainer *t)
 
 void show_bar(trainer *t, const pl_step_info *s)
 {
-    double elapsed = trainer_now() - t->began;
+    double elapsed = cli_seconds() - t->began;
     if (!t->bar || (elapsed - t->shown < 0.1 && s->step < t->steps)) return;
     t->shown = elapsed;
     double per = elapsed / (double)(s->step - t->from);
@@ -207,7 +200,7 @@ void show_line(trainer *t, const pl_step_info *s)
                 (long long)t->steps, s->epoch, s->loss, s->lr,
                 t->step_ms / (double)t->since, 100 * t->data_ms / t->step_ms,
                 cli_bytes(pl_run_used_bytes(t->run)),
-                cli_clock((trainer_now() - t->began) / (double)(s->step - t->from) *
+                cli_clock((cli_seconds() - t->began) / (double)(s->step - t->from) *
                           (double)(t->steps - s->step)));
     t->data_ms = t->step_ms = 0;
     t->since = 0;

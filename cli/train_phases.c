@@ -115,7 +115,7 @@ static void start_again(trainer *t, int next)
     if (t->world || getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMI_SIZE")) return;
     snprintf(text, sizeof text, "%d %lld %lld %llu %d %.3f %s", next, (long long)pl_run_steps_done(t->run),
              (long long)t->first, (unsigned long long)trainer_peak(t), t->largest,
-             trainer_now() - t->started, t->handed);
+             cli_seconds() - t->started, t->handed);
     if (setenv(CONTINUES, text, 1) != 0) return;
     monitor_close(&t->monitor);
     folder_close(&t->folder);

@@ -42,7 +42,6 @@ typedef struct trainer {
     double metric_first, metric_last;
 } trainer;
 
-double trainer_now(void);
 /* The phase that is going on; NULL without phases. */
 const pl_phase *trainer_phase(const trainer *t);
 /* Of this phase. */

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -246,4 +247,11 @@ void cli_show_samples(void *ctx, pl_subset subset, int64_t done, int64_t total)
         fprintf(stderr, "%s=%lld/%lld\n", name, (long long)done, (long long)total);
     if (s->bar && done == total) fprintf(stderr, "\n");
     fflush(stderr);
+}
+
+double cli_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }

@@ -56,6 +56,7 @@ const char *cli_bytes(uint64_t bytes);
 const char *cli_count(int64_t n);
 const char *cli_ms(double ms); /* "3.20 ms", "120 ms", "4.5 s" */
 const char *cli_clock(double seconds);
+double cli_seconds(void); /* of a clock that only goes forward */
 /* A bar of eighths, `cells` wide, for a share in [0,1]. */
 const char *cli_bar(double share, int cells);
 
@@ -98,6 +99,7 @@ int timeline_write(const pl_run *run, const char *name, const char *path);
 int cmd_plan(int argc, char **argv);
 int cmd_train(int argc, char **argv);
 int cmd_eval(int argc, char **argv);
+int cmd_bench(int argc, char **argv);
 int cmd_report(int argc, char **argv);
 int cmd_replay(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);

@@ -518,6 +518,29 @@ static json_int_t peak_of(int steps)
     return peak;
 }
 
+/* Steps as training takes them: as many, in the memory that was planned, in the order of what they take. */
+TEST(cli_bench_times_steps)
+{
+    if (!cli_bin()) SKIP("PL_BIN is not built");
+    cli_result r = cli_run("$P bench " CLI_SMALL "--steps 5 --warmup 2 --json");
+    json_t *j = json_loads(r.out, 0, NULL);
+    CHECK_MSG(r.code == 0 && j, "%d: %s%s", r.code, r.out, r.err);
+    double step = json_number_value(json_object_get(j, "step_ms")), least = json_number_value(json_object_get(j, "step_ms_min"));
+    double most = json_number_value(json_object_get(j, "step_ms_max")), data = json_number_value(json_object_get(j, "data_wait_ms"));
+    double plan = json_number_value(json_object_get(j, "plan_s")), first = json_number_value(json_object_get(j, "first_step_s"));
+    double total = json_number_value(json_object_get(j, "total_bytes")), peak = json_number_value(json_object_get(j, "peak_used_bytes"));
+    CHECK_INT(json_integer_value(json_object_get(j, "steps")), 5);
+    CHECK_MSG(0 < least && least <= step && step <= most && data < step, "%s", r.out);
+    CHECK_MSG(0 < plan && plan < first && 0 < peak && peak <= total, "%s", r.out);
+    json_decref(j);
+    r = cli_run("$P bench " CLI_SMALL "--steps 2");
+    CHECK_MSG(r.code == 0 && strstr(r.out, "2 steps after 3") && strstr(r.out, "predicted") && strstr(r.err, "train=5/5"), "%s%s", r.out,
+              r.err);
+    CHECK_RUN(cli_run("$P bench " CLI_SMALL "--memory 1MB"), 3, "smallest budget");
+    CHECK_RUN(cli_run("$P bench " CLI_SMALL "--steps 0"), 2, "--steps wants a number");
+    CHECK_RUN(cli_run("$P bench " CLI_SMALL "--device t4"), 4, "profile");
+}
+
 TEST(cli_memory_stays_flat)
 {
     WANT_BIN();
