@@ -283,11 +283,25 @@ static pl_status open_to_step(void)
     return rc;
 }
 
-TEST(train_every_allocation_fails)
+static pl_status open_to_eval(void)
+{
+    pl_run *run = NULL;
+    pl_status rc = open_small("frames=1", &run);
+    if (rc != PL_OK) return rc;
+    pl_eval_info info;
+    rc = pl_run_eval_only(run);
+    if (rc == PL_OK) rc = pl_run_build(run);
+    if (rc == PL_OK) rc = pl_run_start(run);
+    if (rc == PL_OK) rc = pl_run_eval(run, &info);
+    pl_run_free(run);
+    return rc;
+}
+
+static void fail_each_allocation(pl_status (*all)(void))
 {
     for (uint64_t n = 1;; n += pl_test_long() ? 1 : 1 + n / 8) {
         pl_sys_fail_nth(n);
-        pl_status rc = open_to_step();
+        pl_status rc = all();
         bool hit = pl_sys_fail_hit();
         pl_sys_fail_nth(0);
         if (!hit) {
@@ -299,6 +313,12 @@ TEST(train_every_allocation_fails)
                   "allocation %llu failed, the run says %s: %s", (unsigned long long)n,
                   pl_status_name(rc), pl_error_text());
     }
+}
+
+TEST(train_every_allocation_fails)
+{
+    fail_each_allocation(open_to_step);
+    fail_each_allocation(open_to_eval);
 }
 
 /* A budget that is too small names the smallest. */
