@@ -94,6 +94,20 @@ TEST(eval_samples_as_training_does)
     CHECK_MSG(r.code == 3 && strstr(r.err, "evaluation needs") && strstr(r.err, "the smallest budget is"), "%d: %s", r.code, r.err);
 }
 
+/* Pictures are of the first size, whichever is the widest. */
+TEST(eval_samples_of_buckets)
+{
+    if (!cli_bin()) SKIP("PL_BIN is not built");
+    static const char *const sizes[] = {"[32x32, 48x48]", "[48x48, 32x32]"};
+    const char *d = pl_test_dir();
+    CHECK_RUN(cli_run(IN "$P generate fluxflow/tiny --raw --out photos --samples 8 --eval-samples 4 --quiet", d), 0, "");
+    for (int i = 0; i < 2; i++) {
+        CHECK_RUN(cli_run(IN "$P train fluxflow/tiny data.path=photos data.buckets='%s' train.steps=2 sample.every=2 sample.count=3 "
+                          "--out b --fresh --quiet && $P eval b --out again --quiet", d, sizes[i]), 0, "");
+        CHECK(cli_same("again/reconstructed.png", "b/samples/00000002-reconstructed.png"));
+    }
+}
+
 /* Other data than the run's: arrays without a part for training, all images of a folder. */
 TEST(eval_on_other_data)
 {

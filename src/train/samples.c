@@ -198,12 +198,13 @@ uint64_t pl__sample_bytes(const pl_run *r)
 
 pl_status pl__sample_start(pl_run *r)
 {
+    const pl_program *eval = pl__variant_eval(r, 0);
     if (!r->sample) return PL_OK;
     for (int i = 0; i < pl_program_input_count(r->sample); i++) {
         const char *name = pl_program_input_name(r->sample, i);
-        int k = 0, n = r->eval ? pl_program_input_count(r->eval) : 0;
-        while (k < n && strcmp(pl_program_input_name(r->eval, k), name) != 0) k++;
-        pl_type t = pl_program_input_type(r->sample, i), u = k < n ? pl_program_input_type(r->eval, k) : t;
+        int k = 0, n = eval ? pl_program_input_count(eval) : 0;
+        while (k < n && strcmp(pl_program_input_name(eval, k), name) != 0) k++;
+        pl_type t = pl_program_input_type(r->sample, i), u = k < n ? pl_program_input_type(eval, k) : t;
         PL_FAIL_IF(strcmp(name, PL_SAMPLE_KEY) != 0 && (k == n || !pl_type_equal(&t, &u)), PL_ERR_CONFIG,
                    "recipe %s: the sampling program's input \"%s\" is none of the evaluation program's",
                    r->recipe->name, name);
