@@ -3,6 +3,7 @@
  * The plan is of evaluation and sampling alone: weights, no gradients, no optimiser. The model is a run's, found in its
  * folder, or any file of weights with a configuration that has its network.
  */
+#include "phases.h"
 #include "plimsoll_events.h"
 #include "plimsoll_json.h"
 #include "ui.h"
@@ -20,8 +21,7 @@ typedef struct evaluator {
     cli_shown shown;
     pl_run *run;
     char config_path[PATH], model_path[PATH];
-    pl_json *j; /* --json: pictures are told in it */
-    int pictures;
+    pl_json *j; /* --json: files are told in it */
 } evaluator;
 
 static bool is_folder(const char *path)
@@ -57,12 +57,12 @@ static bool find_model(evaluator *e, const char *named)
     return false;
 }
 
-/* The phase whose model is the run's, as `train` has it: the last one that is not a repetition. */
-static pl_status enter_phase(pl_run *run)
+/* Better said before than after all the work. */
+static bool can_write(const evaluator *e)
 {
-    int last = pl_run_phase_count(run) - 1, i = last;
-    while (i > 0 && pl_run_phase_at(run, i)->folds) i--;
-    return last < 0 ? PL_OK : pl_run_enter(run, pl_run_phase_at(run, i)->folds ? last : i, 0);
+    if (!e->out || is_folder(e->out) || mkdir(e->out, 0777) == 0) return true;
+    cli_error("--out: cannot make folder %s: %s", e->out, strerror(errno));
+    return false;
 }
 
 static pl_status open_run(evaluator *e, cli_args *a)
@@ -77,7 +77,8 @@ static pl_status open_run(evaluator *e, cli_args *a)
     cli_override(a, "shard", "none", shard, sizeof shard);
     cli_override(a, "sample.every", e->out ? "1" : "0", every, sizeof every);
     pl_status rc = plan_open(a, e->memory, &e->run);
-    if (rc == PL_OK && !e->phase) rc = enter_phase(e->run);
+    int phase = rc == PL_OK && !e->phase ? phases_model(e->run, pl_run_phase_count(e->run) - 1) : -1;
+    if (phase >= 0) rc = pl_run_enter(e->run, phase, 0);
     return rc == PL_OK ? pl_run_eval_only(e->run) : rc;
 }
 
@@ -86,7 +87,6 @@ static void tell_file(evaluator *e, const char *path)
 {
     if (e->json) pl_json_string(e->j, NULL, path);
     else printf("  wrote %s\n", path);
-    e->pictures++;
 }
 
 static pl_status keep_picture(void *ctx, const pl_sheet *g)
@@ -102,10 +102,6 @@ static pl_status keep_picture(void *ctx, const pl_sheet *g)
 static pl_status sample(evaluator *e)
 {
     char path[PATH];
-    if (mkdir(e->out, 0777) != 0 && errno != EEXIST) {
-        cli_error("cannot make folder %s: %s", e->out, strerror(errno));
-        return PL_ERR_IO;
-    }
     pl_status rc = pl_run_sample(e->run, keep_picture, e);
     if (rc != PL_OK || !pl_run_sample_arrays(e->run)) return rc;
     snprintf(path, sizeof path, "%s/samples.safetensors", e->out);
@@ -192,6 +188,7 @@ int cmd_eval(int argc, char **argv)
               "  plimsoll eval cloud/demo --model runs/first/model.safetensors data.path=skies eval.batches=1000\n", &a);
     cli_want(&a, 1, 1, "eval", "one run or configuration");
     if (!find_model(&e, a.positional[0])) return 2;
+    if (!can_write(&e)) return pl_status_exit_code(PL_ERR_IO);
     e.shown.bar = cli_terminal(stderr);
     e.shown.quiet |= e.json;
     int code = evaluate(&e, &a);

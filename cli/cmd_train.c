@@ -283,19 +283,11 @@ static void tell_end(const trainer *t, int64_t done)
                 t->metric_first, t->metric_last, cli_plain(stderr));
 }
 
-/* The phase whose model is the run's: the last one that is not a repetition, if there is one. -1: there are no phases. */
-static int model_phase(const trainer *t)
-{
-    int last = pl_run_phase(t->run), i = last;
-    while (i > 0 && pl_run_phase_at(t->run, i)->folds) i--;
-    return i >= 0 && pl_run_phase_at(t->run, i)->folds ? last : i;
-}
-
 /* A file of weights into the run's folder: as they are, or averaged, if any are. */
 static pl_status save_weights(trainer *t, const char *name, bool averaged)
 {
     char path[4096], from[4200];
-    int i = model_phase(t);
+    int i = phases_model(t->run, pl_run_phase(t->run));
     snprintf(path, sizeof path, "%s/%s", t->folder.path, name);
     snprintf(from, sizeof from, "%s/%s/%s", t->handed, i < 0 ? "" : pl_run_phase_at(t->run, i)->name, name);
     if (averaged && !(i < 0 ? pl_run_has_averages(t->run) : access(from, F_OK) == 0)) return PL_OK;

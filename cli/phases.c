@@ -209,3 +209,10 @@ pl_status phases_check(const phase_row *rows, int n)
               (unsigned long long)most->memory.minimum, cli_bytes(most->memory.minimum), most->name);
     return PL_ERR_FIT;
 }
+
+int phases_model(const pl_run *run, int last)
+{
+    int i = last;
+    while (i > 0 && pl_run_phase_at(run, i)->folds) i--;
+    return i >= 0 && pl_run_phase_at(run, i)->folds ? last : i;
+}

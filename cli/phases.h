@@ -26,6 +26,8 @@ const phase_row *phases_largest(const phase_row *rows, int n);
 const phase_row *phases_neediest(const phase_row *rows, int n);
 bool phases_fit(const phase_row *rows, int n);
 void phases_print(const phase_row *rows, int n, FILE *out);
+/* The phase whose model is the run's when `last` is the last: the one before it, or it, that is not a repetition, else it. */
+int phases_model(const pl_run *run, int last);
 /* Member "phases". */
 void phases_json(const phase_row *rows, int n, pl_json *j);
 /* PL_ERR_FIT, told on stderr, unless all fit. */

@@ -141,6 +141,7 @@ TEST(eval_answers_mistakes)
     CHECK_RUN(cli_run(IN "$P eval w --model nothing.safetensors", d), 6, "nothing.safetensors");
     CHECK_RUN(cli_run(IN "$P eval w --model w/checkpoints/step-00000002/model.safetensors", d), 6, "leaves frozen weights out");
     CHECK_RUN(cli_run(IN "$P eval w --out pictures", d), 2, "makes no pictures");
+    CHECK_RUN(cli_run(IN "$P eval w --out w/config.yaml", d), 1, "cannot make folder w/config.yaml");
     CHECK_RUN(cli_run(IN "rm w/model.safetensors && $P eval w", d), 2, "has not come to its end");
     pl_run *run;
     pl_step_info info;
