@@ -17,7 +17,7 @@ enum { PATH = 4096 };
 
 typedef struct evaluator {
     const char *model, *memory, *device, *out, *phase; /* options; NULL: not given */
-    bool ema, json;
+    bool ema, json, told; /* told: what is wrong has been said */
     cli_shown shown;
     pl_run *run;
     char config_path[PATH], model_path[PATH];
@@ -65,7 +65,7 @@ static bool can_write(const evaluator *e)
     return false;
 }
 
-static pl_status open_run(evaluator *e, cli_args *a)
+static pl_status open_with(evaluator *e, cli_args *a)
 {
     static char model[PATH + 16], device[96];
     a->positional[0] = e->config_path;
@@ -76,7 +76,23 @@ static pl_status open_run(evaluator *e, cli_args *a)
     cli_override(a, "ranks", "1", ranks, sizeof ranks);
     cli_override(a, "shard", "none", shard, sizeof shard);
     cli_override(a, "sample.every", e->out ? "1" : "0", every, sizeof every);
-    pl_status rc = plan_open(a, e->memory, &e->run);
+    return plan_open(a, e->memory, &e->run);
+}
+
+/* A run that evaluated with averaged weights is evaluated with them. */
+static pl_status open_run(evaluator *e, cli_args *a)
+{
+    cli_args given = *a;
+    pl_status rc = open_with(e, a);
+    bool averaged = rc == PL_OK && !e->model && !e->ema && pl_config_bool(pl_run_config(e->run), "eval.ema");
+    if (averaged) {
+        pl_run_free(e->run);
+        e->run = NULL;
+        e->ema = true;
+        e->told = !find_model(e, given.positional[0]);
+        if (e->told) return PL_ERR_CONFIG;
+        rc = open_with(e, &given);
+    }
     int phase = rc == PL_OK && !e->phase ? phases_model(e->run, pl_run_phase_count(e->run) - 1) : -1;
     if (phase >= 0) rc = pl_run_enter(e->run, phase, 0);
     return rc == PL_OK ? pl_run_eval_only(e->run) : rc;
@@ -145,7 +161,7 @@ static int evaluate(evaluator *e, cli_args *a)
     pl_status rc = open_run(e, a);
     if (rc == PL_OK) rc = pl_run_build(e->run);
     if (rc == PL_OK) rc = pl_run_start(e->run);
-    if (rc != PL_OK) return cli_fail(rc);
+    if (rc != PL_OK) return e->told ? pl_status_exit_code(rc) : cli_fail(rc);
     pl_run_set_progress(e->run, cli_show_samples, &e->shown);
     double began = cli_seconds();
     rc = pl_run_eval(e->run, &info);

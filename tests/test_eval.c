@@ -94,6 +94,39 @@ TEST(eval_samples_as_training_does)
     CHECK_MSG(r.code == 3 && strstr(r.err, "evaluation needs") && strstr(r.err, "the smallest budget is"), "%d: %s", r.code, r.err);
 }
 
+/* eval.ema: evaluations and pictures are those of the averaged weights, before the first step those of the weights, and training
+ * has the same bits; `eval` takes the weights that the run was evaluated with. */
+static void check_averaged(const char *keys)
+{
+    const char *d = pl_test_dir();
+    CHECK_RUN(cli_run(IN "rm -rf a b raw averaged again; $P train fluxflow/tiny train.steps=3 eval.every=1 sample.every=3 ema.decay=0.5 %s "
+                      "--out a --quiet && $P train fluxflow/tiny train.steps=3 eval.every=1 sample.every=3 ema.decay=0.5 eval.ema=true %s "
+                      "--out b --quiet", d, keys, keys), 0, "");
+    CHECK(cli_same("a/model.safetensors", "b/model.safetensors"));
+    CHECK(cli_same("a/model_ema.safetensors", "b/model_ema.safetensors"));
+    CHECK_INT(cli_run(IN "head -2 a/eval.csv > x && head -2 b/eval.csv | cmp - x && ! cmp -s a/eval.csv b/eval.csv", d).code, 0);
+    CHECK_RUN(cli_run(IN "$P eval a --ema --out averaged --quiet && $P eval b --out again --quiet && $P eval b eval.ema=false --out raw "
+                      "--quiet", d), 0, "");
+    CHECK(cli_same("averaged/reconstructed.png", "b/samples/00000003-reconstructed.png"));
+    CHECK(cli_same("averaged/reconstructed.png", "again/reconstructed.png"));
+    CHECK(cli_same("raw/reconstructed.png", "a/samples/00000003-reconstructed.png"));
+    CHECK(!cli_same("raw/reconstructed.png", "again/reconstructed.png"));
+    cli_result r = cli_run(IN "$P eval b --json", d);
+    json_t *j = object_of(r.out), *was = last_eval("b");
+    double now = number(json_object_get(j, "metrics"), "loss");
+    CHECK_MSG(now == number(was, "loss"), "%s%s: %.17g", r.out, r.err, number(was, "loss"));
+    json_decref(j), json_decref(was);
+}
+
+TEST(eval_of_averaged_weights)
+{
+    if (!cli_bin()) SKIP("PL_BIN is not built");
+    check_averaged("");
+    check_averaged("device=apart");
+    CHECK_RUN(cli_run("$P train cloud/tiny eval.ema=true train.steps=1 --quiet"), 2, "eval.ema wants averaged weights");
+    CHECK_RUN(cli_run(IN "rm b/model_ema.safetensors && $P eval b", pl_test_dir()), 2, "there is no b/model_ema.safetensors");
+}
+
 /* Pictures are of the first size, whichever is the widest. */
 TEST(eval_samples_of_buckets)
 {

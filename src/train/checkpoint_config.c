@@ -14,7 +14,7 @@ typedef struct rule {
 } rule;
 
 static const rule rules[] = {
-    {"train.steps,train.log_every,checkpoint.*,eval.every,eval.batches", PL_CHANGE_FREE},
+    {"train.steps,train.log_every,checkpoint.*,eval.every,eval.batches,eval.ema", PL_CHANGE_FREE},
     {"memory,checkpointing,checkpoint_scopes,recipe,init_from,data.allow_nonfinite", PL_CHANGE_FREE},
     {"data.workers,data.prefetch,log.*,monitor.*,sample.*", PL_CHANGE_FREE},
     {"distributed,shard,gradient_bucket,rank_timeout,link", PL_CHANGE_FREE},

@@ -11,7 +11,6 @@
 #include "io/safetensors.h"
 #include "train/train_int.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* Our shape as the layout sees it, and the stride in ours of each file dimension. */
@@ -104,14 +103,6 @@ bool pl__slot_in_model(const pl_slot *s)
     return s->kind == PL_SLOT_PARAM || s->kind == PL_SLOT_BUFFER;
 }
 
-/* The averaged copy of a weight is called as the weight is, behind this. */
-#define AVERAGE "ema."
-
-static bool is_average(const pl_slot *s)
-{
-    return s->kind == PL_SLOT_OPTIMIZER && strncmp(s->name, AVERAGE, strlen(AVERAGE)) == 0;
-}
-
 /* ---- staging ----------------------------------------------------------------------------
  * Everything passes through a block that the run has from its beginning, so that its plan counts
  * it. Where slots are out of the host's reach, those that the file orders otherwise pass through
@@ -130,7 +121,7 @@ static size_t whole_bytes(const pl_run *r, bool in_host)
     size_t most = 0;
     for (int i = 0; i < pl_store_count(r->store); i++) {
         const pl_slot *s = pl_store_slot(r->store, i);
-        bool passes = (pl__slot_in_model(s) || is_average(s)) && !same_order(s) && (s->shards || !in_host);
+        bool passes = (pl__slot_in_model(s) || pl__is_average(s)) && !same_order(s) && (s->shards || !in_host);
         if (passes && pl_type_bytes(pl_slot_type(s)) > most) most = pl_type_bytes(pl_slot_type(s));
     }
     return most;
@@ -230,48 +221,6 @@ static pl_type type_in(const pl_slot *s, bool model)
     return model ? pl__slot_file_type(s) : *pl_slot_type(s);
 }
 
-static bool all_zero(const char *p, size_t bytes)
-{
-    return bytes == 0 || (p[0] == 0 && memcmp(p, p + 1, bytes - 1) == 0);
-}
-
-static pl_status fetched_is_zero(void *ctx, const char *data, size_t bytes)
-{
-    bool *zero = ctx;
-    *zero &= all_zero(data, bytes);
-    return PL_OK;
-}
-
-static pl_status slot_is_zero(pl_run *r, int slot, bool *zero)
-{
-    const pl_slot *s = pl_store_slot(r->store, slot);
-    size_t bytes = pl_type_bytes(pl_slot_type(s));
-    *zero = true;
-    if (s->shards) return pl__ranks_fetch(r, slot, fetched_is_zero, zero);
-    for (size_t at = 0; at < bytes && *zero;) {
-        size_t n = bytes - at < PL_STAGE_BYTES ? bytes - at : PL_STAGE_BYTES;
-        PL_TRY(pl_session_read_slot(r->session, slot, at, r->stage, n));
-        *zero = all_zero(r->stage, n);
-        at += n;
-    }
-    return PL_OK;
-}
-
-/* The slot whose numbers stand for those of slot i: its average. One that no update has made yet is all zeros, and so is
- * one of a weight that always was: there the weight itself stands. */
-static pl_status averaged(pl_run *r, int i, int *from)
-{
-    bool zero;
-    char name[512];
-    int n = snprintf(name, sizeof name, AVERAGE "%s", pl_store_slot(r->store, i)->name);
-    int slot = n > 0 && (size_t)n < sizeof name ? pl_store_find(r->store, name) : -1;
-    *from = i;
-    if (slot < 0 || !is_average(pl_store_slot(r->store, slot))) return PL_OK;
-    PL_TRY(slot_is_zero(r, slot, &zero));
-    if (!zero) *from = slot;
-    return PL_OK;
-}
-
 /* What a file has. */
 typedef struct contents {
     pl_slot_test test;
@@ -286,7 +235,8 @@ static pl_status declare_slots(pl_run *r, pl_st_writer *w, const contents *c, in
         const pl_slot *s = pl_store_slot(r->store, i);
         int from = i;
         if (!c->test(s) || (c->leave && r->leaving[i])) continue;
-        if (c->averages) PL_TRY(averaged(r, i, &from));
+        if (c->averages) PL_TRY(pl__average_of(r, i, &from));
+        if (from < 0) from = i;
         pl_type t = type_in(pl_store_slot(r->store, from), c->model);
         PL_TRY(pl_st_writer_add(w, s->name, &t));
         slots[(*n)++] = from;
@@ -332,13 +282,6 @@ pl_status pl_run_save_model(pl_run *r, const char *path)
 {
     uint64_t bytes, hash;
     return pl__slots_write(r, path, true, pl__slot_in_model, false, &bytes, &hash);
-}
-
-bool pl_run_has_averages(const pl_run *r)
-{
-    for (int i = 0; i < pl_store_count(r->store); i++)
-        if (is_average(pl_store_slot(r->store, i))) return true;
-    return false;
 }
 
 pl_status pl_run_save_averages(pl_run *r, const char *path)

@@ -354,6 +354,7 @@ static pl_status start(pl_run *r)
 {
     pl_program *programs[PL_MAX_PROGRAMS];
     int n = pl__run_programs(r, programs);
+    PL_TRY(pl__averages_check(r));
     PL_TRY(open_session(r, n, programs));
     PL_TRY(pl_session_init(r->session, (uint64_t)pl_config_int(r->config, "seed")));
     PL_TRY(seed_random_key(r));

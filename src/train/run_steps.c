@@ -261,10 +261,8 @@ static pl_status eval_bucket(pl_run *r, int bucket, int64_t total, int64_t *done
     return PL_OK;
 }
 
-pl_status pl_run_eval(pl_run *r, pl_eval_info *info)
+static pl_status evaluate(pl_run *r, pl_eval_info *info)
 {
-    memset(info, 0, sizeof *info);
-    if (!r->eval || pl_supply_lacks(r, PL_SUBSET_EVAL)) return PL_OK;
     for (int i = 0; i < pl_program_output_count(r->eval) && i < PL_MAX_METRICS; i++)
         info->name[info->n++] = pl_program_output_name(r->eval, i);
     int64_t batch = pl__run_batch(r), size = pl_supply_size(r, PL_SUBSET_EVAL);
@@ -279,6 +277,14 @@ pl_status pl_run_eval(pl_run *r, pl_eval_info *info)
         info->n += r->recipe->derive(info->name, info->value, info->n, info->name + info->n,
                                      info->value + info->n, PL_MAX_METRICS - info->n);
     return PL_OK;
+}
+
+pl_status pl_run_eval(pl_run *r, pl_eval_info *info)
+{
+    memset(info, 0, sizeof *info);
+    if (!r->eval || pl_supply_lacks(r, PL_SUBSET_EVAL)) return PL_OK;
+    pl_status rc = pl__averages_begin(r);
+    return pl__averages_end(r, rc == PL_OK ? evaluate(r, info) : rc);
 }
 
 bool pl_run_plateau(pl_run *r, double metric)

@@ -270,10 +270,9 @@ static void put_rows(pl_run *r, int64_t at, int64_t rows)
     }
 }
 
-pl_status pl_run_sample(pl_run *r, pl_status (*each)(void *ctx, const pl_sheet *g), void *ctx)
+/* All samples into the grids and arrays. */
+static pl_status make_samples(pl_run *r)
 {
-    if (!r->sample) return PL_OK;
-    PL_FAIL_IF(!r->session, PL_ERR_ARG, "the run is not started");
     int64_t count = pl_config_int(r->config, "sample.count");
     for (int64_t at = 0; at < count; at += r->micro) {
         int64_t rows = count - at < r->micro ? count - at : r->micro;
@@ -289,6 +288,15 @@ pl_status pl_run_sample(pl_run *r, pl_status (*each)(void *ctx, const pl_sheet *
         }
         put_rows(r, at, rows);
     }
+    return PL_OK;
+}
+
+pl_status pl_run_sample(pl_run *r, pl_status (*each)(void *ctx, const pl_sheet *g), void *ctx)
+{
+    if (!r->sample) return PL_OK;
+    PL_FAIL_IF(!r->session, PL_ERR_ARG, "the run is not started");
+    pl_status rc = pl__averages_begin(r);
+    PL_TRY(pl__averages_end(r, rc == PL_OK ? make_samples(r) : rc));
     const uint8_t *pixels = r->grids;
     for (int i = 0; i < r->n_pictures; i++) {
         pl_sheet g = grid_of(r, &r->picture[i]);

@@ -134,6 +134,7 @@ const pl_config_entry pl_engine_schema[] = {
     {"eval.every", PL_CONFIG_INT, "0", 0, 1e12, NULL, "Steps between evaluations; 0: at the end."},
     {"eval.batches", PL_CONFIG_INT, "16", 1, 1e9, NULL,
      "Batches of an evaluation, at most; a last one that is not full counts by its samples."},
+    {"eval.ema", PL_CONFIG_BOOL, "false", 0, 0, NULL, "Evaluations and samples are of the averaged weights (ema.decay)."},
     {"sample.every", PL_CONFIG_INT, "0", 0, 1e12, NULL,
      "Steps between pictures and arrays of the recipe's sampling program, in RUN/samples; 0: none."},
     {"sample.count", PL_CONFIG_INT, "4", 1, 1024, NULL, "Samples in such a picture, side by side; rows of such an array."},

@@ -279,6 +279,7 @@ struct pl_run {
     uint64_t leaving_sum;
     const char *resume; /* checkpoint that pl_run_start goes on from, else NULL */
     int64_t resume_parts; /* micro-batches of a step that it was written with */
+    int *swapped; /* by slot, of eval.ema: 1 + the slot that has changed places with it; 0: none has; NULL: not used yet */
     const volatile int *stop; /* see pl_run_set_stop; NULL */
     pl_progress_fn progress;  /* of evaluations; NULL */
     void *progress_ctx;
@@ -291,6 +292,16 @@ struct pl_run {
     const char *take_from; /* folder that the phase before left, or NULL */
     int taken, taken_of;   /* tensors of the model */
 };
+
+/* ---- averages.c ---- */
+bool pl__is_average(const pl_slot *s);
+/* The slot of a weight's average; -1: it has none, or none that an update has made. */
+pl_status pl__average_of(pl_run *r, int weight, int *average) PL_MUST_USE;
+/* eval.ema: is it possible? Weights and averages change places before an evaluation or a sample, and after it, which ended with
+ * rc; returns that, or how changing back failed. */
+pl_status pl__averages_check(const pl_run *r) PL_MUST_USE;
+pl_status pl__averages_begin(pl_run *r) PL_MUST_USE;
+pl_status pl__averages_end(pl_run *r, pl_status rc) PL_MUST_USE;
 
 /* Device and mode of the configuration into the compiler's options. */
 void pl__run_target(pl_run *r);
