@@ -152,6 +152,11 @@ int cmd_bench(int argc, char **argv)
     shown.quiet |= json;
     pl_run *run = NULL;
     pl_status rc = plan_open(&a, memory, &run);
+    if (rc == PL_OK && pl_config_int(pl_run_config(run), "ranks") > 1) {
+        cli_error("bench times one process: set ranks=1; plimsoll train --ranks tells the times of several");
+        pl_run_free(run);
+        return 2;
+    }
     if (rc == PL_OK) rc = pl_run_build(run);
     b.plan_s = cli_seconds() - began;
     if (rc == PL_OK) rc = pl_run_start(run);

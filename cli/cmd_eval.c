@@ -4,6 +4,7 @@
  * folder, or any file of weights with a configuration that has its network.
  */
 #include "phases.h"
+#include "plimsoll_checkpoint.h"
 #include "plimsoll_events.h"
 #include "plimsoll_json.h"
 #include "ui.h"
@@ -20,6 +21,7 @@ typedef struct evaluator {
     bool ema, json, told; /* told: what is wrong has been said */
     cli_shown shown;
     pl_run *run;
+    int64_t parts; /* of a batch; see pl_run_eval_only */
     char config_path[PATH], model_path[PATH];
     pl_json *j; /* --json: files are told in it */
 } evaluator;
@@ -65,6 +67,17 @@ static bool can_write(const evaluator *e)
     return false;
 }
 
+/* How a batch came in the run: micro-batches of its newest checkpoint, on every rank. 0: that is not known. */
+static int64_t parts_of(const char *named)
+{
+    static pl_checkpoint c;
+    int64_t step;
+    char dir[PATH];
+    if (pl_folder_steps(named, &step, 1) == 0) return 0;
+    pl_folder_checkpoint(named, step, dir, sizeof dir);
+    return pl_checkpoint_read(dir, &c) == PL_OK ? c.accumulate : 0;
+}
+
 static pl_status open_with(evaluator *e, cli_args *a)
 {
     static char model[PATH + 16], device[96];
@@ -83,7 +96,13 @@ static pl_status open_with(evaluator *e, cli_args *a)
 static pl_status open_run(evaluator *e, cli_args *a)
 {
     cli_args given = *a;
-    pl_status rc = open_with(e, a);
+    pl_run *as_trained = NULL;
+    a->positional[0] = e->config_path;
+    pl_status rc = pl_run_open(e->config_path, a->overrides, a->n_overrides, &as_trained);
+    if (rc != PL_OK) return rc;
+    e->parts = parts_of(given.positional[0]) * pl_config_int(pl_run_config(as_trained), "ranks");
+    pl_run_free(as_trained);
+    rc = open_with(e, a);
     bool averaged = rc == PL_OK && !e->model && !e->ema && pl_config_bool(pl_run_config(e->run), "eval.ema");
     if (averaged) {
         pl_run_free(e->run);
@@ -95,7 +114,7 @@ static pl_status open_run(evaluator *e, cli_args *a)
     }
     int phase = rc == PL_OK && !e->phase ? phases_model(e->run, pl_run_phase_count(e->run) - 1) : -1;
     if (phase >= 0) rc = pl_run_enter(e->run, phase, 0);
-    return rc == PL_OK ? pl_run_eval_only(e->run) : rc;
+    return rc == PL_OK ? pl_run_eval_only(e->run, e->parts) : rc;
 }
 
 /* ---- pictures and arrays ------------------------------------------------------------------ */

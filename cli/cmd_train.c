@@ -145,11 +145,11 @@ static pl_status check_reach(trainer *t, const pl_eval_info *e)
     return PL_ERR_CONFIG;
 }
 
-/* One that a signal stops is made again when the run goes on. */
-static pl_status evaluate(trainer *t, int64_t step)
+/* One that a signal stops is made again when the run goes on. *best: a save should follow. */
+static pl_status evaluate(trainer *t, int64_t step, bool *best)
 {
     pl_eval_info e;
-    bool best = false, trained = trainer_step(t, step) > 0;
+    bool trained = trainer_step(t, step) > 0;
     if (!pl_run_eval_program(t->run)) return PL_OK;
     pl_world_doing(t->world, "evaluating", step);
     pl_status rc = pl_run_eval(t->run, &e);
@@ -167,10 +167,9 @@ static pl_status evaluate(trainer *t, int64_t step)
     if (v.stop || v.reached) end_early(t, step, &v);
     rc = emit_eval(t, step, &e);
     if (rc == PL_OK) rc = monitor_eval(&t->monitor, step, &e);
-    if (rc == PL_OK && trained) rc = folder_judge(&t->folder, step, &e, &best);
+    if (rc == PL_OK && trained) rc = folder_judge(&t->folder, step, &e, best);
     t->evaluated = step;
-    if (rc == PL_OK) rc = ranks_agree(t, &(int){0}, &best);
-    return rc == PL_OK && best ? save(t, false) : rc;
+    return rc == PL_OK ? ranks_agree(t, &(int){0}, best) : rc;
 }
 
 static bool eval_due(const trainer *t, int64_t step)
@@ -236,10 +235,11 @@ static pl_status one_step(trainer *t)
     show_bar(t, &s);
     rc = emit_step(t, &s);
     if (rc == PL_OK) rc = monitor_step(&t->monitor, &s);
-    if (rc == PL_OK && eval_due(t, s.step)) rc = evaluate(t, s.step);
+    bool best = false;
+    if (rc == PL_OK && eval_due(t, s.step)) rc = evaluate(t, s.step, &best);
     if (rc == PL_OK && pictures_due(t, s.step)) rc = make_pictures(t, s.step);
     if (rc != PL_OK) return rc;
-    bool due = save_due(t, s.step);
+    bool due = best || save_due(t, s.step); /* pictures first: a run that goes on from the save makes none of its step */
     stop_agreed = stop_asked;
     rc = ranks_agree(t, &stop_agreed, &due);
     if (stop_agreed) stop_asked = stop_agreed;
@@ -255,7 +255,9 @@ static pl_status loop(trainer *t)
     if (t->folder.ended) t->steps = t->from;
     t->evaluated = goes_on && t->folder.last.evaluated ? t->from : -1;
     t->metric_first = pl_checkpoint_noted(&t->folder.last, "metric.first", (double)NAN);
-    if (eval_due(t, t->from) && t->evaluated != t->from) rc = evaluate(t, t->from);
+    bool best = false;
+    if (eval_due(t, t->from) && t->evaluated != t->from) rc = evaluate(t, t->from, &best);
+    if (rc == PL_OK && best) rc = save(t, false);
     if (rc == PL_OK && !goes_on && t->sample_every) rc = make_pictures(t, t->from);
     t->began = cli_seconds();
     if (t->from == t->first) t->started = t->began - t->before_s; /* planning is no part of the run's time */
@@ -264,8 +266,9 @@ static pl_status loop(trainer *t)
         rc = one_step(t);
     clear_bar(t);
     if (rc == PL_OK) rc = save(t, true);
-    if (rc == PL_OK && !trainer_stopped(t) && t->evaluated != t->steps) rc = evaluate(t, t->steps);
-    return rc;
+    best = false;
+    if (rc == PL_OK && !trainer_stopped(t) && t->evaluated != t->steps) rc = evaluate(t, t->steps, &best);
+    return rc == PL_OK && best ? save(t, false) : rc;
 }
 
 /* ---- the end ---------------------------------------------------------------------------- */
@@ -330,25 +333,37 @@ int trainer_done(trainer *t)
 }
 
 /* ---- one run, or one phase -------------------------------------------------------------- */
-static pl_status tell_plan(trainer *t)
+/* The plan's page under another name: made before the run's memory is taken, in place when the run has begun. */
+#define NEXT_PLAN "plan.json.tmp-next"
+
+static pl_status keep_plan(trainer *t)
 {
-    pl_status rc = emit_plan(t);
-    return rc == PL_OK && t->folder.path && t->keep_plan ? page_plan_save(t->run, t->name, t->folder.folder) : rc;
+    t->keep_plan = t->folder.path && (!t->begun || pl_run_phase(t->run) == t->largest);
+    return t->keep_plan ? page_plan_save(t->run, t->name, t->folder.folder, NEXT_PLAN) : PL_OK;
 }
 
-/* Before its programs are started. */
+static void settle_plan(trainer *t, bool begun)
+{
+    char from[4200], to[4200];
+    if (!t->keep_plan) return;
+    snprintf(from, sizeof from, "%s/" NEXT_PLAN, t->folder.path);
+    snprintf(to, sizeof to, "%s/plan.json", t->folder.path);
+    if (!begun || rename(from, to) != 0) unlink(from);
+}
+
+/* When its programs are started, and only then: a run that cannot go on leaves the folder as it was. */
 static pl_status open_files(trainer *t)
 {
     pl_status rc = PL_OK;
     if (!t->begun) rc = folder_begin(&t->folder, t->list);
-    t->keep_plan = !t->begun || pl_run_phase(t->run) == t->largest;
     t->begun = true;
     if (rc == PL_OK) rc = folder_settle_best(&t->folder);
+    settle_plan(t, rc == PL_OK);
     if (rc != PL_OK) {
         t->folder.told = true;
         return rc;
     }
-    return tell_plan(t);
+    return emit_plan(t);
 }
 
 /* Starts the programs. Where libraries took more of a card than the plan had left them, that is planned anew:
@@ -357,6 +372,8 @@ static pl_status start_programs(trainer *t)
 {
     uint64_t before = pl_run_memory_get(t->run).arena;
     pl_status rc = pl_run_start(t->run);
+    if (rc != PL_OK) settle_plan(t, false);
+    if (rc == PL_ERR_FIT && emit_plan(t) != PL_OK) return PL_ERR_IO;
     if (rc != PL_OK) return rc;
     pl_run_memory m = pl_run_memory_get(t->run);
     if (m.arena == before) return PL_OK;
@@ -364,7 +381,7 @@ static pl_status start_programs(trainer *t)
         fprintf(stderr, "planned anew, since the card's libraries took more than was left for them: an arena of "
                 "%llu bytes in place of %llu, a step of %.4g ms\n", (unsigned long long)m.arena,
                 (unsigned long long)before, pl_run_predicted_ms(t->run));
-    return tell_plan(t);
+    return keep_plan(t);
 }
 
 static pl_status open_monitor(trainer *t)
@@ -374,7 +391,7 @@ static pl_status open_monitor(trainer *t)
     pl_status rc = p && t->folder.path ? folder_phase(&t->folder, p->name, dir, sizeof dir) : PL_OK;
     if (rc == PL_OK)
         rc = monitor_open(&t->monitor, t->run, t->folder.path, dir[0] ? dir : NULL, t->steps,
-                          !t->json && !t->quiet);
+                          t->folder.last.evaluated, !t->json && !t->quiet);
     if (rc == PL_OK && t->monitor.told && t->from == t->first) monitor_memory(&t->monitor, stderr);
     return rc;
 }
@@ -399,8 +416,9 @@ pl_status trainer_train(trainer *t)
         fputc('\n', stderr);
     }
     if (told && going_on) tell_going_on(t);
-    rc = open_files(t);
+    rc = keep_plan(t);
     if (rc == PL_OK) rc = start_programs(t);
+    if (rc == PL_OK) rc = open_files(t);
     t->from = pl_run_steps_done(t->run);
     if (rc == PL_OK) t->steps = pl_run_last_step(t->run);
     if (t->first < 0) t->first = t->from;
@@ -543,6 +561,11 @@ int cmd_train(int argc, char **argv)
         t.folder.path = NULL;
     }
     rc = plan_open(&a, memory, &t.list);
+    if (rc == PL_OK && launched == 1 && !print_config && pl_config_int(pl_run_config(t.list), "ranks") > 1) {
+        snprintf(ranks_key, sizeof ranks_key, "%lld", (long long)pl_config_int(pl_run_config(t.list), "ranks"));
+        pl_run_free(t.list);
+        return start_ranks(ranks_key, argv);
+    }
     if (rc == PL_OK) rc = pl_run_join(t.list, t.world);
     if (rc != PL_OK) pl_world_fail(t.world, pl_status_exit_code(rc), pl_error_text());
     if (rc != PL_OK) return cli_fail(rc);

@@ -58,7 +58,8 @@ static pl_status open_files(monitor *m, int64_t from)
         fprintf(m->metrics, "step,epoch,loss,lr,grad_norm,step_ms,data_wait_ms,device_ms,used_bytes%s\n",
                 m->phase ? ",phase" : "");
     snprintf(path, sizeof path, "%s/eval.csv", m->evals_dir);
-    m->evals = open_table(path, from > m->before ? from : 0);
+    int64_t seen = m->evaluated ? from : from - 1; /* one that is not of the checkpoint is made again, or never was due */
+    m->evals = open_table(path, from > m->before ? seen : 0);
     if (!m->evals) return fail_write(m, "eval.csv");
     if (!pl_config_bool(pl_run_config(m->run), "log.tensorboard")) return PL_OK;
     return pl_events_open(m->dir, from, &m->events);
@@ -236,11 +237,11 @@ void monitor_tell(monitor *m, int64_t step, bool asked, FILE *out)
 
 /* ---- opening ---------------------------------------------------------------------------- */
 pl_status monitor_open(monitor *m, pl_run *run, const char *dir, const char *phase_dir, int64_t last,
-                       bool told)
+                       bool evaluated, bool told)
 {
     const pl_config *c = pl_run_config(run);
     int phase = pl_run_phase(run);
-    *m = (monitor){.run = run, .told = told, .steps = last, .before = pl_run_steps_before(run)};
+    *m = (monitor){.run = run, .told = told, .evaluated = evaluated, .steps = last, .before = pl_run_steps_before(run)};
     m->phase = phase < 0 ? NULL : pl_run_phase_at(run, phase)->name;
     m->device = pl_config_text(c, "device");
     m->memory_every = pl_config_int(c, "log.memory_every");

@@ -12,6 +12,7 @@
 typedef struct monitor {
     pl_run *run;
     const char *device;          /* key `device` */
+    bool evaluated;              /* the checkpoint that is gone on from has the evaluation of its step */
     bool told;                   /* people read along: warnings and summaries are printed */
     int64_t steps, before, memory_every; /* steps: the last one; before: those of earlier phases */
     const char *phase;           /* NULL: there are none */
@@ -29,7 +30,7 @@ typedef struct monitor {
 /* dir NULL: no files. Evaluations go into the folder of the phase (NULL: into dir). A started run that goes on
  * drops what the files have of later steps. last: its last step. */
 pl_status monitor_open(monitor *m, pl_run *run, const char *dir, const char *phase_dir, int64_t last,
-                       bool told);
+                       bool evaluated, bool told);
 void monitor_close(monitor *m);
 pl_status monitor_step(monitor *m, const pl_step_info *s);
 /* A picture of the recipe's sampling program: a file and TensorBoard. path (cap bytes) gets the file's. */

@@ -229,14 +229,14 @@ int page_write(const pl_run *run, const char *name, const char *path)
     return 1;
 }
 
-pl_status page_plan_save(const pl_run *run, const char *name, pl_folder *folder)
+pl_status page_plan_save(const pl_run *run, const char *name, pl_folder *folder, const char *file)
 {
     char *text = NULL;
     size_t n = 0;
     FILE *f = open_memstream(&text, &n);
     bool ok = f && put_whole(f, run, name);
     if (f && fclose(f) != 0) ok = false;
-    pl_status rc = ok ? pl_folder_write(folder, "plan.json", text) : PL_ERR_MEMORY;
+    pl_status rc = ok ? pl_folder_write(folder, file, text) : PL_ERR_MEMORY;
     free(text);
     return rc;
 }

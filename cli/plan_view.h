@@ -36,7 +36,7 @@ double plan_again(const pl_run *run);
 int page_write(const pl_run *run, const char *name, const char *path);
 /* The same plan as a file of a run's folder, plan.json; and the parts of a page around it: what comes
  * before the plan (which ends a script element) and what comes after. */
-pl_status page_plan_save(const pl_run *run, const char *name, pl_folder *folder) PL_MUST_USE;
+pl_status page_plan_save(const pl_run *run, const char *name, pl_folder *folder, const char *file) PL_MUST_USE;
 void page_head(FILE *f, const char *title);
 void page_body(FILE *f);
 

@@ -76,11 +76,22 @@ static pl_status check_model(const run_folder *f)
     return PL_ERR_ARG;
 }
 
+/* A number that stands for checkpoint.best and its mode: notes are numbers. */
+static double metric_number(const run_folder *f)
+{
+    uint32_t h = f->best_is_max ? 2166136262u : 2166136261u;
+    for (const char *p = f->best; *p; p++) h = (h ^ (unsigned char)*p) * 16777619u;
+    return h;
+}
+
+/* The best evaluation of another metric says nothing of this one. */
 static void restore(run_folder *f)
 {
+    double of = pl_checkpoint_noted(&f->last, "best.metric", metric_number(f));
+    bool same = of == metric_number(f);
     f->saved = f->last.step;
-    f->best_step = (int64_t)pl_checkpoint_noted(&f->last, "best.step", 0);
-    f->best_value = pl_checkpoint_noted(&f->last, "best.value", 0);
+    f->best_step = same ? (int64_t)pl_checkpoint_noted(&f->last, "best.step", 0) : 0;
+    f->best_value = same ? pl_checkpoint_noted(&f->last, "best.value", 0) : 0;
 }
 
 /* Whether nothing follows the checkpoint's phase: it is the last, or the one that ended the run. */
@@ -129,7 +140,7 @@ pl_status folder_lock(run_folder *f, bool fresh)
 /* What the next phase must not believe to be its own. */
 static void forget(run_folder *f)
 {
-    static const char *const notes[] = {"best.step", "best.value", "ended", "ended.run", "metric.first"};
+    static const char *const notes[] = {"best.step", "best.value", "best.metric", "ended", "ended.run", "metric.first"};
     for (size_t i = 0; i < sizeof notes / sizeof *notes; i++)
         pl_checkpoint_note(&f->last, notes[i], (double)NAN);
     f->ended = false;
@@ -211,9 +222,8 @@ static pl_status open_log(run_folder *f)
 pl_status folder_begin(run_folder *f, pl_run *run)
 {
     if (!f->path) return PL_OK;
-    char *text, path[4096];
-    path_of(f, "model.safetensors", path); /* of a shorter run; its checkpoint has the weights too */
-    if (f->dir[0]) unlink(path);
+    char *text;
+    f->older_model = f->dir[0] != 0;
     pl_status rc = pl_config_print(pl_run_config(run), &text);
     if (rc == PL_OK) {
         rc = pl_folder_write(f->folder, "config.yaml", text);
@@ -238,6 +248,19 @@ void folder_close(run_folder *f)
 }
 
 /* ---- saving ----------------------------------------------------------------------------- */
+/* Models of a shorter run: its checkpoint has the weights too. They stay until there is a newer checkpoint, so that nothing is
+ * lost by an attempt that comes to nothing. */
+static void remove_models(run_folder *f)
+{
+    char path[4096];
+    if (!f->older_model) return;
+    path_of(f, "model.safetensors", path);
+    unlink(path);
+    path_of(f, "model_ema.safetensors", path);
+    unlink(path);
+    f->older_model = false;
+}
+
 bool folder_due(const run_folder *f, int64_t step, int64_t phase_step)
 {
     if (!f->path || step == f->saved) return false;
@@ -248,10 +271,13 @@ bool folder_due(const run_folder *f, int64_t step, int64_t phase_step)
 pl_status folder_save(run_folder *f, pl_run *run, bool evaluated)
 {
     int64_t step = pl_run_steps_done(run);
-    if (!f->path || step == 0 || step == f->saved) return PL_OK;
+    if (!f->path || step == 0) return PL_OK;
+    if (step == f->saved) return f->best_step == step ? pl_folder_set_best(f->folder, step) : PL_OK;
+    remove_models(f);
     if (f->best_step) {
         pl_checkpoint_note(&f->last, "best.step", (double)f->best_step);
         pl_checkpoint_note(&f->last, "best.value", f->best_value);
+        pl_checkpoint_note(&f->last, "best.metric", metric_number(f));
     }
     f->saved_at = cli_seconds(); /* a disk that is full is not tried every step */
     fsync(fileno(f->log_file));

@@ -24,6 +24,7 @@ typedef struct run_folder {
     bool best_is_max;
     int64_t best_step; /* 0: none */
     double best_value;
+    bool older_model; /* models of the run as it was shorter are there */
     bool keep_log; /* nothing of it was lost: it is gone on with as it is */
     bool told; /* the failure that was returned has been printed */
 } run_folder;

@@ -171,7 +171,7 @@ static pl_status open_handed(trainer *t)
 
 static void close_handed(trainer *t)
 {
-    static const char *const names[] = {"model.safetensors", "state.safetensors", "config.yaml"};
+    static const char *const names[] = {"model.safetensors", "model_ema.safetensors", "state.safetensors", "config.yaml"};
     char path[4400];
     if (t->folder.path || !t->handed[0] || ranks_follows(t)) return;
     for (int i = 0; i < pl_run_phase_count(t->list); i++) {

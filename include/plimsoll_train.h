@@ -211,8 +211,9 @@ PL_API pl_status pl_run_eval(pl_run *r, pl_eval_info *info) PL_MUST_USE;
 /* Evaluations tell how many of their samples are done. NULL: they do not. */
 PL_API void pl_run_set_progress(pl_run *r, pl_progress_fn progress, void *ctx);
 /* Between opening and building: the run has nothing but its evaluation and sampling programs, and of the state the weights
- * that these read; `init_from` names them, and may hold others. It takes no steps. */
-PL_API pl_status pl_run_eval_only(pl_run *r) PL_MUST_USE;
+ * that these read; `init_from` names them, and may hold others. It takes no steps. parts: into how many a batch comes, as it
+ * did in training, so that scores are the same; 0: as the key `accumulate` says, else 1. */
+PL_API pl_status pl_run_eval_only(pl_run *r, int64_t parts) PL_MUST_USE;
 /* Keys stop.*: has the run stopped getting better? Call it after every evaluation. What it knows is a
  * slot of the store, so that a run that goes on from a checkpoint decides as one that was not stopped. */
 typedef struct pl_verdict {

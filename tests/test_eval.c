@@ -179,7 +179,7 @@ TEST(eval_answers_mistakes)
     pl_run *run;
     pl_step_info info;
     CHECK_OK(pl_run_open("cloud/tiny", NULL, 0, &run));
-    CHECK_OK(pl_run_eval_only(run));
+    CHECK_OK(pl_run_eval_only(run, 0));
     CHECK_OK(pl_run_build(run));
     CHECK_OK(pl_run_start(run));
     CHECK_INT(pl_run_step(run, &info), PL_ERR_ARG);

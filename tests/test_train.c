@@ -289,7 +289,7 @@ static pl_status open_to_eval(void)
     pl_status rc = open_small("frames=1", &run);
     if (rc != PL_OK) return rc;
     pl_eval_info info;
-    rc = pl_run_eval_only(run);
+    rc = pl_run_eval_only(run, 0);
     if (rc == PL_OK) rc = pl_run_build(run);
     if (rc == PL_OK) rc = pl_run_start(run);
     if (rc == PL_OK) rc = pl_run_eval(run, &info);

@@ -457,7 +457,10 @@ static pl_status build_forward(pl_builder *b, const pl_recipe *recipe)
     PL_FAIL_IF(!b->aside, PL_ERR_MEMORY, "no memory for the programs");
     PL_TRY(build(b, recipe));
     PL_FAIL_IF(!b->eval.g, PL_ERR_CONFIG, "recipe %s has no evaluation (pl_builder_eval)", recipe->name);
-    for (int i = 0; i < b->n_turns; i++) draft_free(&b->turn[i].run);
+    for (int i = 0; i < b->n_turns; i++) {
+        draft_free(&b->turn[i].run);
+        draft_free(&b->turn[i].apply);
+    }
     b->n_turns = 1;
     b->turn[0] = (pl_turn_draft){.run = b->eval};
     b->eval = (pl_draft){NULL, NULL};

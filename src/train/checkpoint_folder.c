@@ -111,13 +111,25 @@ static bool remove_one(const char *dir, const char *pattern)
     return access(path, F_OK) != 0;
 }
 
+/* What a killed process was writing into RUN/phases/NAME. */
+static void clear_phases(const pl_folder *f)
+{
+    char above[PL_PATH_BYTES], path[PL_PATH_BYTES];
+    DIR *d = pl__path(above, f->path, "phases") == PL_OK ? opendir(above) : NULL;
+    for (const struct dirent *e; d && (e = readdir(d));)
+        if (e->d_name[0] != '.' && pl__path(path, above, e->d_name) == PL_OK) pl__remove_matching(path, "*.tmp-*");
+    if (d) closedir(d);
+}
+
 static void clear_leftovers(const pl_folder *f)
 {
     while (remove_one(f->checkpoints, ".tmp-step-*")) {}
     while (remove_one(f->checkpoints, ".trash-step-*")) {}
     pl__remove_matching(f->path, "config.yaml.tmp-*");
     pl__remove_matching(f->path, "model*.safetensors.tmp-*");
+    pl__remove_matching(f->path, "plan.json.tmp-*");
     pl__remove_matching(f->path, "best.tmp-*");
+    clear_phases(f);
 }
 
 static void remove_step(const pl_folder *f, int64_t step)

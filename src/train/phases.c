@@ -371,7 +371,7 @@ pl_status pl_run_hand_on(pl_run *r, const char *dir, const char *best)
     PL_TRY(pl__path(path, dir, "state.safetensors"));
     if (state_wanted(r)) PL_TRY(pl__slots_write(r, path, false, in_handed_state, false, &bytes, &hash));
     PL_TRY(pl__path(path, dir, "model_ema.safetensors"));
-    if (pl_run_has_averages(r)) PL_TRY(pl_run_save_averages(r, path));
+    if (pl_run_has_averages(r) && !best) PL_TRY(pl_run_save_averages(r, path)); /* of the model's own step, or none */
     PL_TRY(pl__path(path, dir, "model.safetensors"));
     return best ? pl_file_copy(best, path, r->stage, PL_STAGE_BYTES)
                 : pl__slots_write(r, path, true, pl__slot_in_model, false, &bytes, &hash);

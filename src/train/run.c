@@ -149,11 +149,22 @@ static pl_status build_as_before(pl_run *r, bool *fits)
     return PL_OK;
 }
 
+/* Evaluation programs have as many samples as training's; a batch of another size comes whole. */
+static pl_status build_forward(pl_run *r, int64_t asked)
+{
+    int64_t parts = asked ? asked : r->forward_parts ? r->forward_parts : 1;
+    if (pl_config_int(r->config, "batch") % parts) parts = 1;
+    PL_TRY(pl__run_build_parts(r, parts));
+    r->fitted = pl_run_memory_get(r).fits;
+    return r->fitted ? PL_OK : pl_run_find_minimum(r);
+}
+
 static pl_status build(pl_run *r)
 {
     int64_t parts;
     PL_TRY(pl__accumulate_asked(r->config, &parts));
-    if (r->encode || r->forward) parts = 1;
+    if (r->encode) parts = 1;
+    if (r->forward) return build_forward(r, parts);
     bool fits = false;
     if (!parts && r->resume_parts) PL_TRY(build_as_before(r, &fits));
     while (!fits) {
@@ -226,10 +237,11 @@ pl_status pl_run_find_minimum(pl_run *r)
     return PL_OK;
 }
 
-pl_status pl_run_eval_only(pl_run *r)
+pl_status pl_run_eval_only(pl_run *r, int64_t parts)
 {
     PL_FAIL_IF(r->train, PL_ERR_ARG, "the run is built already");
     r->forward = true;
+    r->forward_parts = parts;
     return PL_OK;
 }
 

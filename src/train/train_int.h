@@ -265,6 +265,7 @@ struct pl_run {
     bool data_open, replay, f64; /* f64: of a replay, as its dump is */
     bool encode;      /* the only program is the recipe's encoder (cache.h) */
     bool encode_eval; /* and training has an evaluation, whose samples it is for too */
+    int64_t forward_parts; /* of forward: see pl_run_eval_only */
     bool forward;     /* nothing trains: the evaluation program is the step's only one, and r->eval is the same program */
     bool trace_nan; /* steps are watched */
     bool ahead;         /* the next batch is in the inputs already */
