@@ -36,6 +36,10 @@ static bool is_folder(const char *path)
 static bool find_model(evaluator *e, const char *named)
 {
     bool run = is_folder(named);
+    if (e->model && !e->model[0]) {
+        cli_error("--model wants a file");
+        return false;
+    }
     if (e->model && e->ema) {
         cli_error("--ema is of a run's folder; --model names a file");
         return false;

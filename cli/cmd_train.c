@@ -351,11 +351,14 @@ static void settle_plan(trainer *t, bool begun)
     if (!begun || rename(from, to) != 0) unlink(from);
 }
 
-/* When its programs are started, and only then: a run that cannot go on leaves the folder as it was. */
-static pl_status open_files(trainer *t)
+/* When its programs are started, and only then: a run that cannot go on leaves the folder as it was. The plan is in the events
+ * already, but for one that was made anew. */
+static pl_status open_files(trainer *t, bool anew)
 {
     pl_status rc = PL_OK;
-    if (!t->begun) rc = folder_begin(&t->folder, t->list);
+    pl_json *events = t->events;
+    bool first = !t->begun;
+    if (first) rc = folder_begin(&t->folder, t->list);
     t->begun = true;
     if (rc == PL_OK) rc = folder_settle_best(&t->folder);
     settle_plan(t, rc == PL_OK);
@@ -363,20 +366,24 @@ static pl_status open_files(trainer *t)
         t->folder.told = true;
         return rc;
     }
-    return emit_plan(t);
+    if (!first && !anew) return PL_OK;
+    if (!anew) t->events = NULL;
+    rc = emit_plan(t);
+    t->events = events;
+    return rc;
 }
 
 /* Starts the programs. Where libraries took more of a card than the plan had left them, that is planned anew:
  * the plan that trains is told before the first step. */
-static pl_status start_programs(trainer *t)
+static pl_status start_programs(trainer *t, bool *anew)
 {
     uint64_t before = pl_run_memory_get(t->run).arena;
     pl_status rc = pl_run_start(t->run);
     if (rc != PL_OK) settle_plan(t, false);
-    if (rc == PL_ERR_FIT && emit_plan(t) != PL_OK) return PL_ERR_IO;
     if (rc != PL_OK) return rc;
     pl_run_memory m = pl_run_memory_get(t->run);
-    if (m.arena == before) return PL_OK;
+    *anew = m.arena != before;
+    if (!*anew) return PL_OK;
     if (!t->json && !t->quiet)
         fprintf(stderr, "planned anew, since the card's libraries took more than was left for them: an arena of "
                 "%llu bytes in place of %llu, a step of %.4g ms\n", (unsigned long long)m.arena,
@@ -416,9 +423,11 @@ pl_status trainer_train(trainer *t)
         fputc('\n', stderr);
     }
     if (told && going_on) tell_going_on(t);
+    bool anew = false;
     rc = keep_plan(t);
-    if (rc == PL_OK) rc = start_programs(t);
-    if (rc == PL_OK) rc = open_files(t);
+    if (rc == PL_OK) rc = emit_plan(t);
+    if (rc == PL_OK) rc = start_programs(t, &anew);
+    if (rc == PL_OK) rc = open_files(t, anew);
     t->from = pl_run_steps_done(t->run);
     if (rc == PL_OK) t->steps = pl_run_last_step(t->run);
     if (t->first < 0) t->first = t->from;

@@ -1,6 +1,7 @@
 /* main.c - the command line: one table of commands. */
 #include "ui.h"
 
+#include <errno.h>
 #include <libgen.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -91,9 +92,16 @@ static void bound_spinning(char **argv)
     if (setenv("GOMP_SPINCOUNT", "2000", 1) == 0) execv("/proc/self/exe", argv);
 }
 
-int main(int argc, char **argv)
+/* What was printed and could not be written, on a disk that is full, is no success. */
+static int written(int code)
 {
-    bound_spinning(argv);
+    bool lost = fflush(stdout) != 0 || ferror(stdout);
+    if (lost && code == 0) cli_error("cannot write to standard output: %s", strerror(errno));
+    return lost && code == 0 ? 1 : code;
+}
+
+static int run_command(int argc, char **argv)
+{
     const char *name = argc > 1 ? argv[1] : NULL;
     if (!name) {
         usage(stderr);
@@ -117,4 +125,10 @@ int main(int argc, char **argv)
     for (const cli_command *c = commands; c->name; c++)
         if (strcmp(c->name, name) == 0) return c->run(argc - 1, argv + 1);
     return unknown(name);
+}
+
+int main(int argc, char **argv)
+{
+    bound_spinning(argv);
+    return written(run_command(argc, argv));
 }

@@ -80,8 +80,12 @@ int plan_sweep(const cli_args *a, const char *list, bool json)
     enum { MAX = 32 };
     row rows[MAX];
     int n = 0;
-    for (const char *p = list; *p && n < MAX; n++) {
+    for (const char *p = list; *p; n++) {
         size_t len = strcspn(p, ",");
+        if (len == 0 || n == MAX || (p[len] == ',' && !p[len + 1])) {
+            cli_error(n == MAX ? "--sweep takes at most %d sizes" : "--sweep wants sizes with commas between, e.g. 6GB,8GB,12GB", MAX);
+            return 2;
+        }
         memset(&rows[n], 0, sizeof rows[n]);
         snprintf(rows[n].size, sizeof rows[n].size, "%.*s", (int)len, p);
         plan_row(a, &rows[n]);

@@ -518,6 +518,22 @@ static json_int_t peak_of(int steps)
     return peak;
 }
 
+/* What does not reach its place is no success, and nothing is put in the place of a pipe or a link. */
+TEST(cli_output_that_is_lost_is_told)
+{
+    if (!cli_bin()) SKIP("PL_BIN is not built");
+    const char *d = pl_test_dir();
+    CHECK_RUN(cli_run("$P plan " CLI_SMALL "--print-config > /dev/full"), 1, "standard output");
+    CHECK_RUN(cli_run("$P recipes > /dev/full"), 1, "standard output");
+    CHECK_RUN(cli_run("cd %s && printf 'id,lower,upper,size\n0,0,3,5\n' > a.csv && mkfifo pipe && $P plan --csv a.csv --out pipe", d), 1,
+              "no file");
+    CHECK_INT(cli_run("cd %s && test -p pipe && echo old > target && ln -s target link && $P plan --csv a.csv --out link && test -L link "
+                      "&& grep -q offset target", d).code, 0);
+    CHECK_RUN(cli_run("cd %s && printf 'id,lower,upper,size\n0,3,1,5\n' > b.csv && $P plan --csv b.csv", d), 5, "ends before it begins");
+    CHECK_RUN(cli_run("$P plan " CLI_SMALL "--sweep 1GB,,2GB"), 2, "--sweep wants sizes");
+    CHECK_RUN(cli_run("$P plan " CLI_SMALL "--sweep $(seq -s, 100000000 100000032)"), 2, "at most 32");
+}
+
 /* Steps as training takes them: as many, in the memory that was planned, in the order of what they take. */
 TEST(cli_bench_times_steps)
 {

@@ -168,6 +168,7 @@ TEST(eval_answers_mistakes)
     const char *d = pl_test_dir();
     CHECK_RUN(cli_run(IN "$P train wandistill/tiny train.steps=2 --out w --quiet", d), 0, "");
     CHECK_RUN(cli_run("$P eval cloud/tiny"), 2, "which weights?");
+    CHECK_RUN(cli_run(IN "$P eval w --model ''", d), 2, "--model wants a file");
     CHECK_RUN(cli_run(IN "$P eval w --ema", d), 2, "a run with ema.decay writes it");
     CHECK_RUN(cli_run(IN "$P eval w --ema --model w/model.safetensors", d), 2, "--model names a file");
     CHECK_RUN(cli_run(IN "$P eval cloud/tiny --model w/model.safetensors", d), 6, "has no tensor");

@@ -289,6 +289,39 @@ TEST(topk_gradient_goes_back_where_it_came_from)
     rig_free(&r);
 }
 
+/* PyTorch's answers where the formulas have 0 times infinity, on the bounds of a clamp, and of a remainder. */
+TEST(gradients_at_corners)
+{
+    rig r = rig_new();
+    pl_graph *g = r.g;
+    pl_val base = vec(g, PL_F32, LIST(0, 0, 2, 3, 0)), power = vec(g, PL_F32, LIST(2, 0, 0, 2, 1)), by[2], on, both[2];
+    pl_val pair[2] = {base, power};
+    pl_grad(g, pl_sum(g, pl_pow(g, base, power), PL_AXES_ALL, false), pair, 2, by);
+    CHECK(holds(&r, by[0], LIST(0, 0, 0, 6, 1)));
+    rig_free(&r);
+    r = rig_new();
+    g = r.g;
+    pair[0] = vec(g, PL_F32, LIST(0, 0, 1, 0)), pair[1] = vec(g, PL_F32, LIST(2, 0, 3, 1));
+    pl_grad(g, pl_sum(g, pl_pow(g, pair[0], pair[1]), PL_AXES_ALL, false), pair, 2, by);
+    CHECK(holds(&r, by[1], LIST(0, 0, 0, 0)));
+    rig_free(&r);
+    r = rig_new();
+    g = r.g;
+    pl_val x = vec(g, PL_F32, LIST(-1, 0, 0.5, 1, 2));
+    pl_grad(g, pl_sum(g, pl_clamp(g, x, 0, 1), PL_AXES_ALL, false), &x, 1, &on);
+    CHECK(holds(&r, on, LIST(0, 1, 1, 1, 0)));
+    rig_free(&r);
+    r = rig_new();
+    g = r.g;
+    pair[0] = vec(g, PL_F32, LIST(7, -7, 7, 1)), pair[1] = vec(g, PL_F32, LIST(2, 2, -2, 4));
+    pl_val rest = pl_mod(g, pair[0], pair[1]);
+    pl_grad(g, pl_sum(g, rest, PL_AXES_ALL, false), pair, 2, both);
+    CHECK(holds(&r, rest, LIST(1, 1, -1, 1)));
+    CHECK(holds(&r, both[0], LIST(1, 1, 1, 1)));
+    CHECK(holds(&r, both[1], LIST(-3, 4, 4, 0)));
+    rig_free(&r);
+}
+
 TEST(indices_outside)
 {
     rig r = rig_new();

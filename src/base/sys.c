@@ -156,9 +156,19 @@ void pl_sys_sync_folder(const char *path)
     close(fd);
 }
 
+pl_status pl_sys_target(const char **path, char real[PATH_MAX])
+{
+    struct stat s;
+    if (lstat(*path, &s) == 0 && S_ISLNK(s.st_mode) && realpath(*path, real)) *path = real;
+    PL_FAIL_IF(stat(*path, &s) == 0 && !S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode), PL_ERR_IO,
+               "cannot write %.300s: it is there, and no file", *path);
+    return PL_OK;
+}
+
 pl_status pl_sys_write_file(const char *path, const void *data, size_t len)
 {
-    char tmp[4096];
+    char tmp[4096], real[PATH_MAX];
+    PL_TRY(pl_sys_target(&path, real));
     int m = snprintf(tmp, sizeof tmp, "%s.tmp-%ld", path, (long)getpid());
     PL_FAIL_IF(m < 0 || (size_t)m >= sizeof tmp, PL_ERR_IO, "path too long: %.200s", path);
     int fd = pl_sys_open(tmp, O_WRONLY | O_CREAT | O_TRUNC, 0666);

@@ -8,6 +8,8 @@
 
 #include "base/err.h"
 
+#include <limits.h>
+
 PL_SHARED_BEGIN
 
 /* Zeroed memory, or NULL with the message set. Freed with pl_sys_free (NULL is fine). */
@@ -36,6 +38,9 @@ void pl_sys_sync_folder(const char *path);
 /* The whole file, NUL-terminated past its length; refused beyond max_bytes. Caller frees. */
 pl_status pl_sys_read_file(const char *path, size_t max_bytes, char **out,
                            size_t *len) PL_MUST_USE;
+/* Where a file that is written whole and then renamed has to go, so that a link stays one: *path, or what it names, in real.
+ * PL_ERR_IO: something is there that is neither file nor folder (a device, a pipe), and would be replaced. */
+pl_status pl_sys_target(const char **path, char real[PATH_MAX]) PL_MUST_USE;
 /* Writes a temporary sibling, fsyncs, renames over path, fsyncs the folder: a reader sees the old
  * file or the new one, never a part. */
 pl_status pl_sys_write_file(const char *path, const void *data, size_t len) PL_MUST_USE;

@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -77,6 +78,8 @@ struct pl_file_writer {
 
 pl_status pl_file_writer_new(const char *path, pl_file_writer **out)
 {
+    char real[PATH_MAX];
+    PL_TRY(pl_sys_target(&path, real));
     size_t n = strlen(path) + 1, suffix = 48;
     pl_file_writer *w = pl_sys_alloc(sizeof *w + 2 * n + suffix);
     if (!w) return PL_ERR_MEMORY;

@@ -1,4 +1,5 @@
 /* attend.c - attention layers and the position codes that go with them. */
+#include "ir/graph.h"
 #include "nn/nn.h"
 
 #include <math.h>
@@ -6,7 +7,14 @@
 pl_val pl_nn_attend(pl_graph *g, pl_val q, pl_val k, pl_val v, int heads)
 {
     if (!pl_val_ok(q) || !pl_val_ok(k) || !pl_val_ok(v)) return PL_NO_VAL;
-    pl_type tq = pl_val_type(g, q), tk = pl_val_type(g, k);
+    pl_type tq = pl_val_type(g, q), tk = pl_val_type(g, k), tv = pl_val_type(g, v);
+    bool whole = tq.rank == 3 && tk.rank == 3 && tv.rank == 3 && heads > 0;
+    char a[96], c[96], d[96];
+    if (!whole) {
+        pl_graph_fail(g, PL_ERR_SHAPE, "attention of %s to %s and %s in %d heads: wants [batch, positions, width]",
+                      pl_type_text(&tq, a, sizeof a), pl_type_text(&tk, c, sizeof c), pl_type_text(&tv, d, sizeof d), heads);
+        return PL_NO_VAL;
+    }
     int64_t b = tq.dim[0], n = tq.dim[1], s = tk.dim[1];
     q = pl_reshape(g, q, PL_DIMS(b, n, heads, -1));
     k = pl_reshape(g, k, PL_DIMS(b, s, heads, -1));
@@ -25,6 +33,9 @@ pl_val pl_nn_multi_head_attention(pl_nn *m, pl_val q, pl_val source, const char 
 {
     pl_graph *g = m->g;
     int64_t e = pl__nn_dim(m, q, -1);
+    if (pl_val_ok(q) && pl_val_ok(source) && (pl_val_type(g, q).rank != 3 || pl_val_type(g, source).rank != 3))
+        return pl_nn_fail(m, PL_ERR_SHAPE, "%s: rank %d attends to rank %d: wants [batch, positions, width]", name,
+                          pl_val_type(g, q).rank, pl_val_type(g, source).rank);
     if (e == 0 || heads < 1 || e % heads)
         return pl_nn_fail(m, PL_ERR_SHAPE, "%s: width %lld in %d heads", name, (long long)e,
                           heads);

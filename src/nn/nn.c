@@ -151,6 +151,8 @@ pl_nn_entry *pl__nn_entry(pl_nn *m, int slot)
 pl_val pl_nn_read(pl_nn *m, int slot)
 {
     if (slot < 0) return PL_NO_VAL;
+    if (slot >= pl_store_count(pl_graph_store(m->g)))
+        return pl_nn_fail(m, PL_ERR_ARG, "no slot %d in the store, which has %d", slot, pl_store_count(pl_graph_store(m->g)));
     pl_nn_entry *e = pl__nn_entry(m, slot);
     if (!e) return PL_NO_VAL;
     if (pl_val_ok(e->now)) return e->now;
@@ -193,8 +195,17 @@ static pl_init plain_init(pl_nn_init init, const pl_type *t)
     return pl_nn_init_of(init, in, out);
 }
 
+/* pl_type_make has no way to say that there are more. */
+static bool rank_fits(pl_nn *m, const char *name, int rank)
+{
+    if (rank >= 0 && rank <= PL_MAX_RANK) return true;
+    pl_nn_fail(m, PL_ERR_SHAPE, "%s: rank %d; at most %d", name, rank, PL_MAX_RANK);
+    return false;
+}
+
 pl_val pl_nn_param(pl_nn *m, const char *name, int rank, const int64_t *dim, pl_nn_init init)
 {
+    if (!rank_fits(m, name, rank)) return PL_NO_VAL;
     pl_type t = pl_type_make(m->dtype, rank, dim);
     return pl__nn_param(m, name, t, plain_init(init, &t), NULL);
 }
@@ -202,6 +213,7 @@ pl_val pl_nn_param(pl_nn *m, const char *name, int rank, const int64_t *dim, pl_
 pl_val pl_nn_param_as(pl_nn *m, const char *name, int rank, const int64_t *dim, int file_rank,
                       const int64_t *file_dim, pl_nn_init init)
 {
+    if (!rank_fits(m, name, rank) || !rank_fits(m, name, file_rank)) return PL_NO_VAL;
     pl_type t = pl_type_make(m->dtype, rank, dim);
     pl_file_layout l = pl__nn_file_shape(file_rank, file_dim);
     return pl__nn_param(m, name, t, plain_init(init, &t), &l);
@@ -209,6 +221,7 @@ pl_val pl_nn_param_as(pl_nn *m, const char *name, int rank, const int64_t *dim, 
 
 void pl_nn_declare(pl_nn *m, const char *name, int rank, const int64_t *dim, pl_nn_init init)
 {
+    if (!rank_fits(m, name, rank)) return;
     pl_type t = pl_type_make(m->dtype, rank, dim);
     pl__nn_slot(m, name, t, PL_SLOT_PARAM, plain_init(init, &t), NULL);
 }

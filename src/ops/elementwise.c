@@ -273,14 +273,27 @@ static void vjp_gelu_tanh(const pl_vjp *v)
     v->gin[0] = pl_mul(g, D, pl_add(g, first, second));
 }
 
+/* Where the factors are 0 and infinite the derivative is 0, as in PyTorch: x^0 does not depend on x, 0^y not on y >= 0. */
 static void vjp_pow(const pl_vjp *v)
 {
     pl_graph *g = v->g;
     if (v->need[0]) {
-        pl_val p = pl_pow(g, A, pl_shift(g, B, -1));
-        v->gin[0] = pl_mul(g, D, pl_mul(g, B, p));
+        pl_val p = pl_mul(g, B, pl_pow(g, A, pl_shift(g, B, -1)));
+        v->gin[0] = pl_mul(g, D, pl_select(g, pl_eq(g, B, zeros(g, B)), zeros(g, p), p));
     }
-    if (v->need[1]) v->gin[1] = pl_mul(g, D, pl_mul(g, Y, pl_log(g, A)));
+    if (v->need[1]) {
+        pl_val p = pl_mul(g, Y, pl_log(g, A));
+        pl_val flat = pl_and(g, pl_eq(g, A, zeros(g, A)), pl_ge(g, B, zeros(g, B)));
+        v->gin[1] = pl_mul(g, D, pl_select(g, flat, zeros(g, p), p));
+    }
+}
+
+/* a mod b = a - q b with a whole q. */
+static void vjp_mod(const pl_vjp *v)
+{
+    pl_graph *g = v->g;
+    v->gin[0] = D;
+    if (v->need[1]) v->gin[1] = pl_neg(g, pl_mul(g, D, pl_round(g, pl_div(g, pl_sub(g, A, Y), B))));
 }
 
 /* The side that wins takes the gradient; a tie is shared. */
@@ -334,6 +347,7 @@ static const pl_case cases_bool2[] = {{{"bool[7]", "bool[7]"}, "", {{0, 0, false
 static const pl_case cases_two[] = {SHAPES2(-2, 2, -2, 2, false)};
 static const pl_case cases_apart[] = {SHAPES2(-2, 2, -2, 2, true)};
 static const pl_case cases_divide[] = {SHAPES2(-2, 2, 0.5, 2, false)};
+static const pl_case cases_mod[] = {SHAPES2(-2.8, -2.2, 1.05, 1.08, false)}; /* between two jumps */
 static const pl_case cases_pow[] = {SHAPES2(0.3, 2, -2, 2, false)};
 static const pl_case cases_select[] = {
     {{"bool[3,4]", "f32[3,4]", "f32[3,4]"}, "", {{0, 0, false}}}, PL_CASE_END};
@@ -473,7 +487,7 @@ MAP_SIMPLE(DIV, div, 2, SAME, 3, vjp_div, false, cases_divide, simplify_div)
 BINARY(POW, pow, SAME, 3, vjp_pow, false, cases_pow)
 BINARY(MAX, max, SAME, 3, vjp_max, false, cases_apart)
 BINARY(MIN, min, SAME, 3, vjp_min, false, cases_apart)
-BINARY(MOD, mod, SAME, 3, NULL, true, cases_divide)
+BINARY(MOD, mod, SAME, 3, vjp_mod, false, cases_mod)
 BINARY(AND, and, SAME, 3, NULL, true, cases_bool2)
 BINARY(OR, or, SAME, 3, NULL, true, cases_bool2)
 BINARY(XOR, xor, SAME, 3, NULL, true, cases_bool2)
@@ -615,9 +629,11 @@ pl_val pl_shift(pl_graph *g, pl_val x, double by)
     return pl_add(g, x, pl_full_like(g, x, by));
 }
 
+/* Not by max and min: what lies on a bound takes the whole gradient. */
 pl_val pl_clamp(pl_graph *g, pl_val x, double lo, double hi)
 {
-    return pl_min(g, pl_max(g, x, pl_full_like(g, x, lo)), pl_full_like(g, x, hi));
+    pl_val low = pl_full_like(g, x, lo), high = pl_full_like(g, x, hi);
+    return pl_select(g, pl_lt(g, x, low), low, pl_select(g, pl_gt(g, x, high), high, x));
 }
 
 pl_val pl_nan_to_num(pl_graph *g, pl_val x)

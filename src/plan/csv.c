@@ -168,6 +168,8 @@ static pl_status read_row(const reader *r, const row *w, pl_pack_csv *out)
     pl_pack_buf *b = &out->bufs[out->n];
     PL_TRY(parse_time(w, f[LOWER], LOWER, &b->lo));
     PL_TRY(parse_time(w, f[UPPER], UPPER, &b->hi));
+    PL_FAIL_IF(b->hi < b->lo, PL_ERR_DATA, "line %zu: it ends before it begins: lower %lld, upper %lld", w->line, (long long)b->lo,
+               (long long)b->hi);
     PL_TRY(parse_u64(w, f[SIZE], SIZE, UINT64_MAX, &b->size));
     if (r->column[ALIGN] >= 0) {
         uint64_t align = 0;

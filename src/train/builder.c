@@ -362,6 +362,13 @@ void pl_builder_minimise_with(pl_builder *b, pl_nn *m, pl_val loss, const pl_gro
         pl_nn_fail(m, PL_ERR_ARG, "only programs of the step are minimised");
         return;
     }
+    if (pl_val_ok(loss) && pl_val_type(m->g, loss).rank != 0) {
+        pl_type type = pl_val_type(m->g, loss);
+        char text[96];
+        pl_nn_fail(m, PL_ERR_SHAPE, "the loss is %s; wants one number: take its mean or sum over all dimensions",
+                   pl_type_text(&type, text, sizeof text));
+        return;
+    }
     if (b->forward) {
         t->minimised = true;
         return;

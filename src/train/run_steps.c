@@ -47,7 +47,8 @@ static pl_status check_numbers(pl_run *r, const pl_step_info *info, double bad)
                "set clip.norm",
                (long long)info->step, bad, info->lr);
     PL_FAIL_IF(!isfinite(info->loss), PL_ERR_NUMERIC,
-               "step %lld: the loss is %g; lower optim.lr (now %g) or set clip.norm",
+               "step %lld: the loss is %g; lower optim.lr (now %g) or set clip.norm; --trace-nan names the first value that is "
+               "not finite (a label or index out of range gives one too)",
                (long long)info->step, info->loss, info->lr);
     PL_FAIL_IF(!isfinite(info->grad_norm) &&
                    pl_session_output(r->session, updater(r), "grad_norm", &t),

@@ -278,6 +278,12 @@ static pl_status name_turns(pl_run *r)
         r->apply = t->apply;
     }
     if (r->forward) r->eval = r->train;
+    for (int i = 0; r->eval && i < pl_program_output_count(r->eval); i++) {
+        pl_type type = pl_program_output_type(r->eval, i);
+        char text[96];
+        PL_FAIL_IF(type.rank != 0, PL_ERR_SHAPE, "evaluation output \"%s\" is %s; wants one number: take its mean over the batch",
+                   pl_program_output_name(r->eval, i), pl_type_text(&type, text, sizeof text));
+    }
     return PL_OK;
 }
 
