@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-typedef enum mistake { LOSS_OF_EACH, LOSS_KEPT, SCORE_OF_EACH, MAP_ATTENDS, LONG_SHAPE, NO_SLOT, N_MISTAKES } mistake;
+typedef enum mistake { LOSS_OF_EACH, LOSS_KEPT, SCORE_OF_EACH, MAP_ATTENDS, MAP_ATTENDS_BARE, LONG_SHAPE, NO_SLOT, N_MISTAKES } mistake;
 
 static const struct {
     pl_status rc;
@@ -14,6 +14,7 @@ static const struct {
                       {PL_ERR_SHAPE, "the loss is f32[1,1]"},
                       {PL_ERR_SHAPE, "evaluation output \"each\" is f32[4]"},
                       {PL_ERR_SHAPE, "attn: rank 4 attends to rank 4"},
+                      {PL_ERR_SHAPE, "f32[4,2,2,2]"},
                       {PL_ERR_SHAPE, "long: rank 9; at most 8"},
                       {PL_ERR_ARG, "no slot 999"}};
 
@@ -27,10 +28,9 @@ static pl_status build(pl_builder *b)
     pl_val each = pl_mean(m->g, pl_square(m->g, y), 1u << 1, false), loss = pl_mean(m->g, each, PL_AXES_ALL, false);
     if (made == LOSS_OF_EACH) loss = each;
     if (made == LOSS_KEPT) loss = pl_mean(m->g, pl_square(m->g, y), PL_AXES_ALL, true);
-    if (made == MAP_ATTENDS) {
-        pl_val map = pl_reshape(m->g, y, 4, (const int64_t[]){n, 2, 2, 2});
-        loss = pl_mean(m->g, pl_nn_multi_head_attention(m, map, map, "attn", 2), PL_AXES_ALL, false);
-    }
+    pl_val map = pl_reshape(m->g, y, 4, (const int64_t[]){n, 2, 2, 2});
+    if (made == MAP_ATTENDS) loss = pl_mean(m->g, pl_nn_multi_head_attention(m, map, map, "attn", 2), PL_AXES_ALL, false);
+    if (made == MAP_ATTENDS_BARE) loss = pl_mean(m->g, pl_nn_attend(m->g, map, map, map, 2), PL_AXES_ALL, false);
     if (made == LONG_SHAPE) pl_nn_param(m, "long", 9, (const int64_t[]){1, 1, 1, 1, 1, 1, 1, 2, 5}, pl_nn_constant(0));
     if (made == NO_SLOT) pl_nn_read(m, 999);
     pl_builder_minimise(b, loss);

@@ -1,5 +1,4 @@
 /* attend.c - attention layers and the position codes that go with them. */
-#include "ir/graph.h"
 #include "nn/nn.h"
 
 #include <math.h>
@@ -8,13 +7,9 @@ pl_val pl_nn_attend(pl_graph *g, pl_val q, pl_val k, pl_val v, int heads)
 {
     if (!pl_val_ok(q) || !pl_val_ok(k) || !pl_val_ok(v)) return PL_NO_VAL;
     pl_type tq = pl_val_type(g, q), tk = pl_val_type(g, k), tv = pl_val_type(g, v);
-    bool whole = tq.rank == 3 && tk.rank == 3 && tv.rank == 3 && heads > 0;
-    char a[96], c[96], d[96];
-    if (!whole) {
-        pl_graph_fail(g, PL_ERR_SHAPE, "attention of %s to %s and %s in %d heads: wants [batch, positions, width]",
-                      pl_type_text(&tq, a, sizeof a), pl_type_text(&tk, c, sizeof c), pl_type_text(&tv, d, sizeof d), heads);
-        return PL_NO_VAL;
-    }
+    q = pl_reshape(g, q, PL_DIMS(tq.dim[0], tq.dim[1], tq.dim[2])); /* says so where it is not [batch, positions, width] */
+    k = pl_reshape(g, k, PL_DIMS(tk.dim[0], tk.dim[1], tk.dim[2]));
+    v = pl_reshape(g, v, PL_DIMS(tv.dim[0], tv.dim[1], tv.dim[2]));
     int64_t b = tq.dim[0], n = tq.dim[1], s = tk.dim[1];
     q = pl_reshape(g, q, PL_DIMS(b, n, heads, -1));
     k = pl_reshape(g, k, PL_DIMS(b, s, heads, -1));

@@ -32,6 +32,7 @@ void pl_run_set_compile(pl_run *r, const pl_compile_opts *o)
 static pl_status drop_build(pl_run *r)
 {
     pl__turns_free(r);
+    r->built_used = 0;
     r->unfit = NULL;
     r->fitted = false;
     r->own_least = r->other_least = 0;
@@ -208,6 +209,7 @@ pl_status pl_run_build(pl_run *r)
     snprintf(o.name, sizeof o.name, "%s", pl_config_text(r->config, "device"));
     bool beside = pl_device_is_plugged(o.name) && pl__ranks(r) == 1 && pthread_create(&opener, NULL, open_device, &o) == 0;
     pl_status rc = build(r);
+    pl__run_note_used(r); /* further plans of the same process are none of this run's business */
     if (beside) pthread_join(opener, NULL);
     return rc != PL_OK && o.device && o.device->ready ? wait_for_device(o.device, rc) : rc;
 }
@@ -307,6 +309,7 @@ static pl_status check_fits(const pl_run *r)
 static pl_status open_session(pl_run *r, int n, pl_program *const *programs)
 {
     const pl_device *card = pl__run_card(r);
+    r->built_used = 0;
     for (int attempt = 0;; attempt++) {
         PL_TRY(check_fits(r));
         pl_run_memory m = pl_run_memory_get(r);

@@ -73,6 +73,11 @@ static uint64_t used_bytes(const pl_run *r)
     return card ? card->used_bytes() : pl_sys_rss_bytes();
 }
 
+void pl__run_note_used(pl_run *r)
+{
+    r->built_used = r->train ? used_bytes(r) : 0;
+}
+
 /* The largest of the programs' arenas; least: of the smallest ones found. */
 static uint64_t arena_of(const pl_run *r, bool least)
 {
@@ -312,7 +317,7 @@ pl_run_memory pl_run_memory_get(const pl_run *r)
         m.arena = arena_of(r, false);
         m.state = pl_program_plan(r->train)->state_bytes;
     }
-    uint64_t used = used_bytes(r), mapped = r->session ? m.arena + m.state : 0;
+    uint64_t used = !r->session && r->built_used ? r->built_used : used_bytes(r), mapped = r->session ? m.arena + m.state : 0;
     uint64_t base = used > mapped ? used - mapped : 0, planned = m.arena + m.state;
     if (!r->session) base += pl__run_stage_bytes(r) + reading_bytes(r);
     m.overhead = base + margin_of(r, false);

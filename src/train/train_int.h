@@ -256,6 +256,7 @@ struct pl_run {
     uint64_t plan_peak;   /* the most that the process was seen to have while it planned; 0: that is not the host's */
     uint64_t own_least;   /* the smallest arena, with what the host takes for it; 0: not looked for */
     uint64_t other_least; /* the smallest arena of other levels, with what the host takes for it; 0: not known */
+    uint64_t built_used; /* bytes that the process had when the run was built and not started yet; 0: it is asked */
     bool fitted;       /* the plans fit the budget as it was when they were made */
     void *data;                /* what the recipe's data_read gets, when data_open */
     struct pl_dataset *dataset; /* arrays of data.path, else NULL */
@@ -304,6 +305,8 @@ pl_status pl__averages_check(const pl_run *r) PL_MUST_USE;
 pl_status pl__averages_begin(pl_run *r) PL_MUST_USE;
 pl_status pl__averages_end(pl_run *r, pl_status rc) PL_MUST_USE;
 
+/* run_fit.c: what is told of the run's memory from now on, until it is started, is with what the process has now. */
+void pl__run_note_used(pl_run *r);
 /* Device and mode of the configuration into the compiler's options. */
 void pl__run_target(pl_run *r);
 
