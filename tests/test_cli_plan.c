@@ -293,3 +293,23 @@ TEST(cli_plan_explains_the_same_plan)
     CHECK_INT(number(explained, "total_bytes"), number(fits, "total_bytes"));
     json_decref(plain), json_decref(fits), json_decref(explained);
 }
+
+/* Plans that a search made before do not count against the one that is looked at: the batch that is told is near the largest that
+ * a process of its own finds room for. */
+TEST(cli_plan_largest_batch_is_near_the_largest)
+{
+    WANT_PLAIN();
+    if (!pl_test_long()) SKIP("long");
+    if (!cli_bin()) SKIP("PL_BIN is not built");
+    json_t *one = planned("cloud/demo batch=8", 0);
+    char args[96];
+    double budget = number(one, "total_bytes") + 0x1p20 * 12;
+    snprintf(args, sizeof args, "cloud/demo --largest-batch --memory %.0f", budget);
+    json_t *told = planned(args, 0);
+    int batch = (int)number(told, "effective_batch"), beyond = batch + batch * 2 / 5;
+    snprintf(args, sizeof args, "cloud/demo batch=%d --memory %.0f", batch, budget);
+    json_t *fits = planned(args, 0);
+    cli_result r = cli_run("$P plan cloud/demo batch=%d --memory %.0f", beyond, budget);
+    CHECK_MSG(json_is_true(json_object_get(fits, "fits")) && r.code == 3, "batch %d is told, %d has room", batch, beyond);
+    json_decref(one), json_decref(told), json_decref(fits);
+}

@@ -46,6 +46,12 @@ static void dnn_start(void)
     dnn.status = dnnl_set_primitive_cache_capacity(CACHE_CAPACITY);
 }
 
+void pl_dnn_forget(void)
+{
+    if (!dnn.attr || dnnl_set_primitive_cache_capacity(0) != dnnl_success) return;
+    dnn.status = dnnl_set_primitive_cache_capacity(CACHE_CAPACITY);
+}
+
 pl_status pl_dnn_check(dnnl_status_t s, const char *what)
 {
     if (s == dnnl_success) return PL_OK;

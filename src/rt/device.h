@@ -91,6 +91,7 @@ typedef struct pl_device {
     pl_status (*prepare)(const pl_graph *g, const pl_unit *u, const pl_call *call,
                          bool reference, pl_exec *out);
     void (*discard)(pl_exec *e); /* zeroed ones are fine */
+    void (*forget)(void); /* lets go of what libraries keep of kernels that were discarded; NULL: they keep nothing */
     /* Waits until all that was prepared can run. NULL: it can at once. */
     pl_status (*ready)(void);
     /* Output k of a prepared group may take over its input i. */

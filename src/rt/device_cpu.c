@@ -2,6 +2,7 @@
 #include "rt/device.h"
 
 #include "base/sys.h"
+#include "cpu/dnn.h"
 #include "cpu/group.h"
 #include "ir/comm.h"
 #include "pass/fuse.h"
@@ -127,6 +128,7 @@ const pl_device pl_device_cpu = {
     .fill = cpu_fill,
     .prepare = cpu_prepare,
     .discard = cpu_discard,
+    .forget = pl_dnn_forget,
     .group_inplace = cpu_group_inplace,
     .run = cpu_run,
     .model = pl_cpu_model,

@@ -2,6 +2,7 @@
  */
 #include "base/pool.h"
 #include "base/sys.h"
+#include "rt/device.h"
 #include "train/supply.h"
 
 #include <dlfcn.h>
@@ -225,9 +226,11 @@ pl_status pl_run_open(const char *config, const char *const *overrides, int n, p
 void pl_run_free(pl_run *r)
 {
     if (!r) return;
+    const pl_device *device = r->train ? pl_program_device(r->train) : NULL;
     pl_supply_close(r);
     pl_session_free(r->session);
     pl__turns_free(r);
+    if (device && device->forget) device->forget(); /* a next plan of this process is not to count it */
     pl_store_free(r->store);
     pl__phases_free(r);
     pl_config_free(r->traded);
@@ -238,6 +241,7 @@ void pl_run_free(pl_run *r)
     if (r->library) dlclose(r->library);
     pl_arena_release(&r->arena);
     pl_sys_free(r);
+    pl_sys_trim();
 }
 
 const pl_config *pl_run_config(const pl_run *r)
