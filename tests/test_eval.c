@@ -122,7 +122,7 @@ TEST(eval_of_averaged_weights)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
     check_averaged("");
-    check_averaged("device=apart");
+    if (pl_test_long()) check_averaged("device=apart");
     CHECK_RUN(cli_run("$P train cloud/tiny eval.ema=true train.steps=1 --quiet"), 2, "eval.ema wants averaged weights");
     CHECK_RUN(cli_run(IN "rm b/model_ema.safetensors && $P eval b", pl_test_dir()), 2, "there is no b/model_ema.safetensors");
 }
