@@ -127,6 +127,24 @@ TEST(eval_of_averaged_weights)
     CHECK_RUN(cli_run(IN "rm b/model_ema.safetensors && $P eval b", pl_test_dir()), 2, "there is no b/model_ema.safetensors");
 }
 
+/* Batches come in the parts that the plan of training chose: a budget that was enough for that is for this. */
+TEST(eval_takes_batches_in_parts)
+{
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+    SKIP("budgets are for builds without sanitizers");
+#endif
+    if (!cli_bin()) SKIP("PL_BIN is not built");
+    const char *d = pl_test_dir();
+    CHECK_RUN(cli_run(IN "$P train wandistill/tiny batch=512 accumulate=auto train.steps=1 data.eval_samples=512 --memory 50MB --out a --quiet && "
+                      "$P eval a --json > scores", d), 0, "");
+    char path[512];
+    snprintf(path, sizeof path, "%s/scores", d);
+    json_t *j = object_of(cli_read(path)), *was = last_eval("a");
+    double now = number(json_object_get(j, "metrics"), "loss");
+    CHECK_MSG(now > 0 && now == number(was, "loss"), "%.17g, was %.17g", now, number(was, "loss"));
+    json_decref(j), json_decref(was);
+}
+
 /* Pictures are of the first size, whichever is the widest. */
 TEST(eval_samples_of_buckets)
 {
