@@ -110,20 +110,9 @@ static pl_status print_json(pl_run *run, const char *name, const benchmark *b)
     return rc;
 }
 
-/* A number of steps, or -1 with a message. */
-static int steps_of(const char *option, const char *text, int fallback, int least)
-{
-    enum { MOST = 1000000 };
-    char *end;
-    long long n = text ? strtoll(text, &end, 10) : fallback;
-    if (!text || (end != text && *end == 0 && n >= least && n <= MOST)) return (int)n;
-    cli_error("%s wants a number of steps from %d to %d, not \"%s\"", option, least, MOST, text);
-    return -1;
-}
-
 int cmd_bench(int argc, char **argv)
 {
-    enum { STEPS = 20, WARM_UP = 3 };
+    enum { STEPS = 20, WARM_UP = 3, MOST = 1000000 };
     static char device_key[96];
     const char *steps = NULL, *warmup = NULL, *memory = NULL, *device = NULL;
     bool json = false;
@@ -145,7 +134,8 @@ int cmd_bench(int argc, char **argv)
               "  plimsoll bench lgt/full --device cuda precision=bf16\n", &a);
     cli_want(&a, 1, 1, "bench", "one configuration");
     double began = cli_seconds();
-    benchmark b = {.steps = steps_of("--steps", steps, STEPS, 1), .warmup = steps_of("--warmup", warmup, WARM_UP, 1)};
+    benchmark b = {.steps = (int)cli_number("--steps", "steps", steps, STEPS, MOST),
+                   .warmup = (int)cli_number("--warmup", "steps", warmup, WARM_UP, MOST)};
     if (b.steps < 0 || b.warmup < 0) return 2;
     cli_override(&a, "device", device, device_key, sizeof device_key);
     shown.bar = cli_terminal(stderr);

@@ -1,19 +1,6 @@
 /* cmd_generate.c - `plimsoll generate`: a recipe's own samples as a data set on disk. */
 #include "ui.h"
 
-#include <stdlib.h>
-
-/* A count given as text: 0 when not given, -1 (with a message) when it is no count. */
-static int64_t count(const char *option, const char *text)
-{
-    if (!text) return 0;
-    char *end;
-    long long n = strtoll(text, &end, 10);
-    if (n > 0 && *end == 0) return n;
-    cli_error("%s wants a number of samples, not \"%s\"", option, text);
-    return -1;
-}
-
 int cmd_generate(int argc, char **argv)
 {
     const char *out = NULL, *samples = NULL, *eval_samples = NULL;
@@ -34,7 +21,7 @@ int cmd_generate(int argc, char **argv)
               "  plimsoll generate cloud/demo --out skies --samples 1000 --eval-samples 100\n"
               "  plimsoll train cloud/demo data.path=skies\n", &a);
     cli_want(&a, 1, 1, "generate", "one configuration");
-    int64_t n = count("--samples", samples), m = count("--eval-samples", eval_samples);
+    int64_t n = cli_number("--samples", "samples", samples, 0, INT64_MAX), m = cli_number("--eval-samples", "samples", eval_samples, 0, INT64_MAX);
     if (n < 0 || m < 0) return 2;
     if (!out) {
         cli_error("generate wants --out DIR (plimsoll generate --help shows examples)");

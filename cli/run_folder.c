@@ -248,8 +248,8 @@ void folder_close(run_folder *f)
 }
 
 /* ---- saving ----------------------------------------------------------------------------- */
-/* Models of a shorter run: its checkpoint has the weights too. They stay until there is a newer checkpoint, so that nothing is
- * lost by an attempt that comes to nothing. */
+/* Models of a shorter run, whose weights its checkpoint has too. They stay until a newer checkpoint is about to be written, so
+ * that an attempt that comes to nothing loses none; beside one of the last step they would pass for its model. */
 static void remove_models(run_folder *f)
 {
     char path[4096];

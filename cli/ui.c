@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <errno.h>
 #include <string.h>
 #include <time.h>
 #include <sys/ioctl.h>
@@ -254,4 +255,15 @@ double cli_seconds(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+int64_t cli_number(const char *option, const char *things, const char *text, int64_t fallback, int64_t most)
+{
+    if (!text) return fallback;
+    char *end;
+    errno = 0;
+    long long n = strtoll(text, &end, 10);
+    if (n > 0 && n <= most && *end == 0 && errno == 0) return n;
+    cli_error("%s wants a number of %s, at most %lld, not \"%s\"", option, things, (long long)most, text);
+    return -1;
 }

@@ -39,6 +39,8 @@ void cli_parse(int argc, char **argv, const cli_option *options, const char *usa
                const char *examples, cli_args *out);
 /* Adds the override key=value, in buf; value NULL: nothing. Exits 2 when there are too many. */
 void cli_override(cli_args *a, const char *key, const char *value, char *buf, size_t cap);
+/* The number of things that an option's text gives, from 1 to most; fallback: it is NULL; -1: it is no such number, and that was said. */
+int64_t cli_number(const char *option, const char *things, const char *text, int64_t fallback, int64_t most);
 /* Exits 2 with a hint unless there are between min and max positional arguments. */
 void cli_want(const cli_args *a, int min, int max, const char *command, const char *what);
 
