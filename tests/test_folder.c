@@ -67,11 +67,12 @@ TEST(folder_has_every_evaluation_once)
 TEST(folder_has_pictures_of_the_best)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
-    static const char train[] = "$P train lgt/tiny eval.every=2 sample.every=2 checkpoint.best=loss train.steps=4 --out a --quiet";
+    static const char train[] = "$P train fluxflow/flow-tiny eval.every=4 sample.every=4 checkpoint.best=loss train.steps=8 --out a --quiet";
     const char *d = pl_test_dir();
-    CHECK_RUN(cli_run("cd %s && mkdir -p a/samples/00000004-transferred.png && %s", d, train), 1, "cannot write");
-    CHECK_RUN(cli_run("cd %s && rmdir a/samples/00000004-transferred.png && %s", d, train), 0, "");
-    CHECK_INT(in_dir("ls a/samples/00000002-transferred.png a/samples/00000004-transferred.png").code, 0);
+    CHECK_RUN(cli_run("cd %s && mkdir -p a/samples/00000008-made.png && %s", d, train), 1, "cannot write");
+    CHECK_RUN(cli_run("cd %s && rmdir a/samples/00000008-made.png && %s", d, train), 0, "");
+    CHECK_MSG(strstr(in_dir("readlink a/best").out, "step-00000008"), "the last step is not the best: nothing is shown");
+    CHECK_INT(in_dir("ls a/samples/00000004-made.png a/samples/00000008-made.png").code, 0);
 }
 
 TEST(folder_is_cleared_of_leftovers)
