@@ -6,7 +6,8 @@ what that run left, then with algorithms chosen by timing; after PyTorch's runs 
 an empty cache, and is given up when it takes longer than its share of the time; a mode with autotuning has a
 limit of its own. With --peer-cache modes keep what they compiled, so that a second call can finish what the
 first could not (its time to the first step is then no cold one and is left out): PyTorch keeps every timing as it
-is made, so that a tuning that was given up goes on from where it was.
+is made, so that a tuning that was given up goes on from where it was. "max-autotune-library" is max-autotune with the
+kernels of PyTorch's libraries as its only candidates for products and convolutions, for networks whose tuning takes hours.
 
 Results are kept in a file (--results), a line for each run, and a run that is repeated replaces its line: a
 call may do one workload and one mode, and --table prints what all calls have gathered.
@@ -48,6 +49,8 @@ WORKLOADS = {
 }
 FIVE = ["cloud", "lgt", "wandistill", "stablesr-full", "fluxflow-vae+gan+lpips"]
 OURS = ["cold", "warm", "max-autotune", "blocks"]
+LIBRARY = "-library"  # a mode that tunes among the kernels of PyTorch's libraries alone, without Triton's for products
+ONLY_LIBRARY = {f"TORCHINDUCTOR_MAX_AUTOTUNE_{what}_BACKENDS": "ATEN" for what in ("GEMM", "CONV")}
 SHARE = 0.6
 SMALL = f"{SHARE}"  # our run under that share of PyTorch's memory
 MIB = 1 << 20
@@ -105,15 +108,15 @@ def assembler():
 
 
 def peer(args, workload, mode):
-    tuned = "max-autotune" in mode
+    tuned, library = "max-autotune" in mode, mode.endswith(LIBRARY)
     limit = min(args.tune_limit if tuned else args.mode_limit, left(args))
-    command = [sys.executable, "bench/peers/bench.py", "--workload", workload, "--modes", mode, "--steps", str(args.steps),
+    command = [sys.executable, "bench/peers/bench.py", "--workload", workload, "--modes", mode.removesuffix(LIBRARY), "--steps", str(args.steps),
                "--warmup", "3", "--device", args.device, "--scale", args.scale]
     kept = os.path.join(args.peer_cache, f"{workload}-{mode}") if args.peer_cache else None
     warm = kept and os.path.isdir(kept)
     cache = kept or tempfile.mkdtemp(prefix="inductor-")
     r, why = run(command, limit, TORCHINDUCTOR_CACHE_DIR=cache, TRITON_CACHE_DIR=os.path.join(cache, "triton"),
-                 **assembler())
+                 **assembler(), **(ONLY_LIBRARY if library else {}))
     if not kept:
         shutil.rmtree(cache, ignore_errors=True)
     if r and "error" in r:
