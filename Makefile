@@ -94,6 +94,8 @@ $(BUILD)/plimsoll: $(CLI_OBJ) $(BUILD)/libplimsoll.a
 	@echo "  link $@"
 	@$(CC) $(LSAN) -rdynamic -o $@ $(CLI_OBJ) -Wl,--whole-archive $(BUILD)/libplimsoll.a -Wl,--no-whole-archive $(LIBS)
 
+BENCHES := $(addprefix $(BUILD)/,pl_bench pl_profile pl_costs pl_loader pl_step pl_predict pl_cuda_groups pl_cuda_products pl_sampler.so)
+
 $(BUILD)/pl_bench $(BUILD)/pl_profile $(BUILD)/pl_costs $(BUILD)/pl_loader $(BUILD)/pl_step: $(BUILD)/%: $(BUILD)/bench/%.o $(BUILD)/libplimsoll.a
 	@echo "  link $@"
 	@$(CC) $(LSAN) -rdynamic -o $@ $< -Wl,--whole-archive $(BUILD)/libplimsoll.a -Wl,--no-whole-archive $(LIBS)
@@ -235,7 +237,9 @@ test-cuda: all $(BUILD)/pl_test ## the tests that need an NVIDIA card: every op,
 bench-cuda: all $(BUILD)/pl_step ## a step on an NVIDIA card beside PyTorch's: time, memory, first step
 	@bench/cuda.sh $(BUILD)
 
-carry: all $(BUILD)/pl_test $(BUILD)/pl_bench $(BUILD)/pl_profile $(BUILD)/pl_costs $(BUILD)/pl_step $(BUILD)/pl_cuda_groups $(BUILD)/pl_sampler.so $(BUILD)/pl_cuda_products $(BUILD)/odd.so ## build/carry: what another machine with a card needs to test and bench
+benches: $(BENCHES) ## the programs of bench/
+
+carry: all benches $(BUILD)/pl_test $(BUILD)/odd.so ## build/carry: what another machine with a card needs to test and bench
 	@tools/carry $(BUILD)
 
 bench: all $(BUILD)/pl_bench ## time the engine against PyTorch (where it is installed)
@@ -256,4 +260,4 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
 
 -include $(wildcard $(BUILD)/bench/*.d $(BUILD)/tests/cuda/*.d $(BUILD)/src/mpi/*.d) $(CUDA_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(SIM_OBJ:.o=.d)
-.PHONY: all deps demo test check-all test-cuda bench-cuda carry bench install clean help
+.PHONY: all deps demo test check-all test-cuda bench-cuda benches carry bench install clean help

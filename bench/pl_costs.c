@@ -12,8 +12,8 @@
  * nothing is run and what would be measured is 0. Inputs are made up.
  */
 #include "inputs.h"
-#include "plimsoll_train.h"
 #include "rt/calibrate.h"
+#include "step.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,19 +27,13 @@ typedef struct sort_of {
     int n;
 } sort_of;
 
-/* The run's programs, to be run here. */
-static pl_program *own(const pl_program *p)
-{
-    return (pl_program *)(uintptr_t)p;
-}
-
 static pl_status run_one(pl_session *s, const pl_program *p, double *ms)
 {
     if (!p) return PL_OK;
     fill_inputs(s, p);
-    pl_status rc = pl_session_run(s, own(p));
+    pl_status rc = pl_session_run(s, runnable(p));
     if (rc == PL_OK) rc = pl_session_wait(s);
-    if (rc == PL_OK) *ms += pl_session_device_ms(s, own(p), 0);
+    if (rc == PL_OK) *ms += pl_session_device_ms(s, runnable(p), 0);
     return rc;
 }
 

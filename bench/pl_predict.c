@@ -12,9 +12,9 @@
  */
 #include "inputs.h"
 #include "plan/plan.h"
-#include "plimsoll_train.h"
 #include "rt/calibrate.h"
 #include "rt/refit.h"
+#include "step.h"
 #include "workloads/workloads.h"
 
 #include <stdio.h>
@@ -58,20 +58,36 @@ static void print_line(const char *name, const char *plan, const pl_plan_info *p
 }
 
 /* ---- timing ----------------------------------------------------------------------------- */
-/* apply: runs after p, or NULL. */
-static int time_runs(pl_session *s, pl_program *p, pl_program *apply, pl_measure *m)
+/* What is run: a session's one program, or steps of a run. */
+typedef struct timed {
+    pl_session *session;
+    pl_program *program;
+    pl_run *run; /* NULL: the program */
+    double wall, cpu; /* of the step, without making its inputs */
+} timed;
+
+static pl_status run_one(void *ctx, pl_program *p)
+{
+    timed *t = ctx;
+    fill_inputs(t->session, p);
+    t->wall -= clock_ms(CLOCK_MONOTONIC), t->cpu -= clock_ms(CLOCK_PROCESS_CPUTIME_ID);
+    pl_status rc = pl_session_run(t->session, p);
+    if (rc == PL_OK) rc = pl_session_wait(t->session);
+    t->wall += clock_ms(CLOCK_MONOTONIC), t->cpu += clock_ms(CLOCK_PROCESS_CPUTIME_ID);
+    return rc;
+}
+
+static int time_runs(timed t, pl_measure *m)
 {
     double began = clock_ms(CLOCK_MONOTONIC);
     int n = -2;
     while (n < MOST && (n < 7 || clock_ms(CLOCK_MONOTONIC) - began < 5000)) {
-        fill_inputs(s, p);
-        double w = clock_ms(CLOCK_MONOTONIC), c = clock_ms(CLOCK_PROCESS_CPUTIME_ID);
-        check(pl_session_run(s, p));
-        if (apply) check(pl_session_run(s, apply));
+        t.wall = t.cpu = 0;
+        check(t.run ? each_run(t.run, n + 2, run_one, &t) : run_one(&t, t.program));
         if (m) pl_measure_take(m);
         if (n >= 0) {
-            wall[n] = clock_ms(CLOCK_MONOTONIC) - w;
-            cpu[n] = clock_ms(CLOCK_PROCESS_CPUTIME_ID) - c;
+            wall[n] = t.wall;
+            cpu[n] = t.cpu;
         }
         n++;
     }
@@ -90,12 +106,6 @@ static pl_run *open_run(int argc, char **argv, uint64_t arena)
     return run;
 }
 
-/* The run's programs, to be run here. */
-static pl_program *own(const pl_program *p)
-{
-    return (pl_program *)(uintptr_t)p;
-}
-
 static void compare_run(int argc, char **argv, const char *plan, uint64_t arena, bool measured)
 {
     int steps, units;
@@ -107,9 +117,8 @@ static void compare_run(int argc, char **argv, const char *plan, uint64_t arena,
     }
     pl_run *run = open_run(argc, argv, arena);
     check(pl_run_start(run));
-    const pl_program *train = pl_run_train_program(run);
-    int n = time_runs(pl_run_session(run), own(train), own(pl_run_apply_program(run)), NULL);
-    print_line(argv[0], plan, pl_program_plan(train), pl_run_predicted_ms(run), n);
+    int n = time_runs((timed){.session = pl_run_session(run), .run = run}, NULL);
+    print_line(argv[0], plan, pl_program_plan(pl_run_train_program(run)), pl_run_predicted_ms(run), n);
     pl_run_free(run);
 }
 
@@ -159,7 +168,7 @@ static void compare_plan(const network *w, const char *plan, uint64_t budget, bo
         check(pl_session_new(store, 1, &p, &s));
         pl_session_init(s, 1);
         if (pass == 0) check(pl_measure_new(s, MOST, &m));
-        int n = time_runs(s, p, NULL, m);
+        int n = time_runs((timed){.session = s, .program = p}, m);
         if (pass == 0) check(pl_measure_save(m, NULL));
         const pl_plan_info *info = pl_program_plan(p);
         if (pass == 1) print_line(w->name, plan, info, info->predicted_step_ms, n);
@@ -176,7 +185,7 @@ static uint64_t tight_arena(const network *w)
     pl_store *store = pl_store_new();
     pl_program *p = compile_network(w, store, 0);
     uint64_t least, most = pl_program_plan(p)->keep_all_bytes;
-    check(pl_program_find_minimum(p, &least));
+    check(pl_program_find_minimum(p, 0, &least));
     pl_program_free(p);
     pl_store_free(store);
     return least + (most - least) / 10 * 3;

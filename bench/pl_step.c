@@ -3,7 +3,7 @@
  *
  *     pl_step CONFIG [STEPS] [key=value ...]
  *
- * Prints one JSON line. first_s: from the start of the program to the end of the first step; plan_s and
+ * A step has all its programs, in the steps in which they run (a discriminator's, its penalty's). Prints one JSON line. first_s: from the start of the program to the end of the first step; plan_s and
  * start_s are its parts (planning; memory, kernels, initial values); ready_s is their sum and what was before:
  * the first step begins. plan and start have their parts in ms; of plan those of the training program, and
  * "rest" is what is in none of them: networks, gradients, other programs, waiting for the compiler. device_ms: a step by the
@@ -14,23 +14,29 @@
  * after three steps, ready_bytes before the first, used_bytes at the end; predicted_ms is the plan's own guess.
  */
 #include "plimsoll_config.h"
-#include "plimsoll_train.h"
 #include "plimsoll_unstable.h"
+#include "step.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { MAX_STEPS = 20000, MAX_INPUTS = 32, CHUNK = 1 << 20 };
+enum { MAX_STEPS = 20000, MAX_INPUTS = 32, MAX_FED = 64, CHUNK = 1 << 20 };
+
+typedef struct fed {
+    const pl_program *program;
+    void *last[MAX_INPUTS]; /* where its inputs lay for the run before */
+    int times;
+} fed;
 
 typedef struct bench {
     pl_run *run;
     pl_session *session;
-    pl_program *train, *apply;
-    int parts;
-    void *last[MAX_INPUTS]; /* where inputs lay for the run before */
-    int filled;
+    int64_t step; /* the next one */
+    double card_ms;
+    fed fed[MAX_FED];
+    int n_fed;
 } bench;
 
 static double now_ms(void)
@@ -63,49 +69,48 @@ static void fill(void *p, pl_type t)
 }
 
 /* A device that takes inputs from two blocks in turn leaves them as they are: written twice they stay. */
-static void write_inputs(bench *b)
+static void write_inputs(bench *b, pl_program *p)
 {
-    int n = pl_program_input_count(b->train);
+    fed *f = b->fed;
+    while (f < b->fed + b->n_fed && f->program != p) f++;
+    if (f == b->fed + b->n_fed) {
+        b->n_fed++;
+        f->program = p;
+    }
+    int n = pl_program_input_count(p);
     for (int i = 0; i < n && i < MAX_INPUTS; i++) {
         pl_type t;
-        void *p = pl_session_input(b->session, b->train, pl_program_input_name(b->train, i), &t);
-        if (p && (b->filled < 2 || p == b->last[i])) fill(p, t);
-        b->last[i] = p;
+        void *at = pl_session_input(b->session, p, pl_program_input_name(p, i), &t);
+        if (at && (f->times < 2 || at == f->last[i])) fill(at, t);
+        f->last[i] = at;
     }
-    b->filled++;
+    f->times++;
 }
 
-static pl_status begin_step(bench *b)
+static pl_status begin_run(void *ctx, pl_program *p)
 {
-    pl_status rc = PL_OK;
-    for (int k = 0; rc == PL_OK && k < b->parts; k++) {
-        write_inputs(b);
-        rc = pl_session_run(b->session, b->train);
-    }
-    if (rc == PL_OK && b->apply) rc = pl_session_run(b->session, b->apply);
-    return rc;
+    bench *b = ctx;
+    write_inputs(b, p);
+    return pl_session_run(b->session, p);
 }
 
 /* Runs a program to its end and adds the device's time for it. */
-static pl_status time_run(bench *b, pl_program *p, double *ms)
+static pl_status time_run(void *ctx, pl_program *p)
 {
-    pl_status rc = pl_session_run(b->session, p);
+    bench *b = ctx;
+    pl_status rc = begin_run(b, p);
     if (rc == PL_OK) rc = pl_session_wait(b->session);
-    if (rc == PL_OK) *ms += pl_session_device_ms(b->session, p, 0);
+    if (rc == PL_OK) b->card_ms += pl_session_device_ms(b->session, p, 0);
     return rc;
 }
 
-/* The device's time for a step, in all its parts; the host's where the device has no clock. */
+/* The device's time for the next step; the host's where the device has no clock. */
 static pl_status time_step(bench *b, double *ms)
 {
-    double begin = now_ms(), card = 0;
-    pl_status rc = PL_OK;
-    for (int k = 0; rc == PL_OK && k < b->parts; k++) {
-        write_inputs(b);
-        rc = time_run(b, b->train, &card);
-    }
-    if (rc == PL_OK && b->apply) rc = time_run(b, b->apply, &card);
-    *ms = card > 0 ? card : now_ms() - begin;
+    double begin = now_ms();
+    b->card_ms = 0;
+    pl_status rc = each_run(b->run, b->step++, time_run, b);
+    *ms = b->card_ms > 0 ? b->card_ms : now_ms() - begin;
     return rc;
 }
 
@@ -129,15 +134,9 @@ static pl_status sum_state(bench *b, uint64_t *out)
     return PL_OK;
 }
 
-/* The run's programs are const to others; running one does not change it. */
-static pl_program *runnable(const pl_program *p)
-{
-    return (pl_program *)(uintptr_t)p;
-}
-
 static void print_phases(const bench *b, double open_ms, double plan_ms, double start_ms)
 {
-    pl_program_times p = pl_program_times_get(b->train);
+    pl_program_times p = pl_program_times_get(pl_run_train_program(b->run));
     pl_session_times s = pl_session_times_get(b->session);
     double known = p.device + p.passes + p.groups + p.kernels + p.costs + p.plan + p.fit;
     double started = s.memory + s.ready + s.bind + s.host + s.record + s.init;
@@ -179,16 +178,13 @@ static pl_status measure(bench *b, int steps, double begin)
     ready = pl_run_peak_used_bytes(b->run);
     double asked = now_ms() - started;
     b->session = pl_run_session(b->run);
-    b->train = runnable(pl_run_train_program(b->run));
-    b->apply = runnable(pl_run_apply_program(b->run));
-    b->parts = (int)pl_run_split_get(b->run).accumulate;
     rc = time_step(b, &ignored);
     first = now_ms() - asked;
     for (int i = 0; rc == PL_OK && i < 2; i++) rc = time_step(b, &ignored);
     early = pl_run_used_bytes(b->run);
     for (int i = 0; rc == PL_OK && i < steps; i++) rc = time_step(b, &ms[i]);
     double loop = now_ms();
-    for (int i = 0; rc == PL_OK && i < steps; i++) rc = begin_step(b);
+    for (int i = 0; rc == PL_OK && i < steps; i++) rc = each_run(b->run, b->step++, begin_run, b);
     if (rc == PL_OK) rc = pl_session_wait(b->session);
     double wall = (now_ms() - loop) / steps;
     if (rc == PL_OK) rc = sum_state(b, &sum);

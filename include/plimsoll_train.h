@@ -92,6 +92,9 @@ typedef struct pl_run_turn {
 } pl_run_turn;
 PL_API int pl_run_turn_count(const pl_run *r);
 PL_API pl_run_turn pl_run_turn_at(const pl_run *r, int i);
+/* Indices of those that a step has (steps are counted from 0), in the order in which they run; one that runs several times
+ * stands there as often. Fills at most cap of them and returns how many there are. */
+PL_API int pl_run_turns_of(const pl_run *r, int64_t step, int *out, int cap);
 
 /* The sizes of data.buckets, each with programs of its own; those that the functions above and below tell
  * of are the widest one's. 0 without buckets. */

@@ -211,6 +211,31 @@ TEST(steps_run_when_they_are_due)
     pl_run_free(run);
 }
 
+/* The turns that a step is told to have are those that it runs; a turn that is repeated stands there as often. */
+TEST(steps_tell_their_turns)
+{
+    static const char *const twice[] = {"train.updates_per_batch=2"};
+    for (int updates = 1; updates <= 2; updates++) {
+        pl_run *run = NULL;
+        CHECK_OK(open_run(twice, updates - 1, &run));
+        CHECK_OK(pl_run_build(run));
+        for (int64_t step = 0; step < 9; step++) {
+            int turns[8], n = pl_run_turns_of(run, step, turns, 8);
+            CHECK_INT(n, 2 * updates);
+            for (int i = 0; i < n; i++) {
+                const char *name = pl_run_turn_at(run, turns[i]).name;
+                const char *want = i % 2 ? "train" : step % 4 ? "judge" : "penalty";
+                CHECK_MSG(strcmp(name, want) == 0, "step %d has %s, not %s", (int)step, name, want);
+            }
+            int one[2] = {-1, -1};
+            CHECK_INT(pl_run_turns_of(run, step, one, 1), n);
+            CHECK_INT(one[0], turns[0]);
+            CHECK_INT(one[1], -1);
+        }
+        pl_run_free(run);
+    }
+}
+
 TEST(steps_refuse)
 {
     trace t;

@@ -126,6 +126,18 @@ pl_run_turn pl_run_turn_at(const pl_run *r, int i)
     return describe(r, &r->turn[i]);
 }
 
+int pl_run_turns_of(const pl_run *r, int64_t step, int *out, int cap)
+{
+    int n = 0;
+    for (int64_t update = 0; update < pl__run_updates(r); update++)
+        for (int i = 0; i < r->n_turns; i++) {
+            if (!pl__turn_runs(&r->turn[i], step)) continue;
+            if (n < cap) out[n] = i;
+            n++;
+        }
+    return n;
+}
+
 double pl__turns_ms(const pl_run *r, const pl_turn *turn, int n)
 {
     double ms = 0;
