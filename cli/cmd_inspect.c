@@ -1,7 +1,7 @@
 /* cmd_inspect.c - `plimsoll inspect` and `recipes`: looking, not doing. */
 #include "plimsoll_checkpoint.h"
 #include "plimsoll_json.h"
-#include "ui.h"
+#include "plan_view.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -289,14 +289,29 @@ static bool ends_with(const char *text, const char *tail)
     return n >= m && strcmp(text + n - m, tail) == 0;
 }
 
+/* NULL when there is none of that name, and it is said which there are. */
+static const pl_program *program_named(const pl_run *run, const char *name)
+{
+    char names[512] = "";
+    plan_program p;
+    size_t n = 0;
+    for (int i = 0; (p = plan_program_at(run, i)).program; i++) {
+        if (strcmp(p.name, name) == 0) return p.program;
+        if (n < sizeof names) n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", p.name);
+    }
+    cli_error("there is no program %s; there are: %s", name, names);
+    return NULL;
+}
+
 int cmd_inspect(int argc, char **argv)
 {
-    bool graph = false, eval = false, buffers = false, json = false;
+    bool graph = false, buffers = false, json = false;
+    const char *program = NULL;
     cli_args a;
     const cli_option options[] = {
         {"--graph", NULL, &graph, "print the training program's graph after the passes"},
-        {"--buffers", NULL, &buffers, "print every buffer of the plan as CSV"},
-        {"--eval", NULL, &eval, "of the evaluation program instead"},
+        {"--buffers", NULL, &buffers, "print every buffer of its plan as CSV"},
+        {"--program", "NAME", &program, "of another program: evaluation, sampling, or one more of a step"},
         {"--json", NULL, &json, "data: a JSON object"},
         {NULL, NULL, NULL, NULL},
     };
@@ -309,6 +324,7 @@ int cmd_inspect(int argc, char **argv)
               "  plimsoll inspect runs/first/model.safetensors\n"
               "  plimsoll inspect cloud/tiny\n"
               "  plimsoll inspect cloud/tiny --graph\n"
+              "  plimsoll inspect fluxflow/tiny --buffers --program disc_r1\n"
               "  plimsoll inspect data photos/\n", &a);
     bool data = a.n_positional > 0 && strcmp(a.positional[0], "data") == 0;
     cli_want(&a, 1 + data, 1 + data, "inspect", data ? "the folder or .tar of a data set" : "one configuration or file");
@@ -323,9 +339,11 @@ int cmd_inspect(int argc, char **argv)
     pl_run *run = NULL;
     pl_status rc = pl_run_open(a.positional[0], a.overrides, a.n_overrides, &run);
     if (rc == PL_OK) rc = pl_run_build(run);
-    const pl_program *p = rc != PL_OK ? NULL
-                          : eval      ? pl_run_eval_program(run)
-                                      : pl_run_train_program(run);
+    const pl_program *p = rc == PL_OK ? program_named(run, program ? program : "train") : NULL;
+    if (rc == PL_OK && !p) {
+        pl_run_free(run);
+        return 2;
+    }
     char *text = NULL;
     if (p && graph) rc = pl_program_print(p, &text);
     if (text) fputs(text, stdout);

@@ -95,7 +95,9 @@ static pl_status plan_unfused(const cli_args *a, const pl_run *planned, const ch
         rc = pl_run_build(run);
     }
     if (rc == PL_OK) {
-        out->bytes = pl_program_plan(pl_run_train_program(run))->copied_views_bytes;
+        plan_mean mean[PLAN_MEANS];
+        plan_means(run, mean);
+        out->bytes = mean[0].bytes;
         out->ms = plan_keep_all_ms(run);
     }
     pl_run_free(run);

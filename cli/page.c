@@ -122,13 +122,13 @@ static void put_buffers(FILE *f, const pl_program *p, labels *l)
  * [what, arena, ms]. */
 static void put_tables(FILE *f, const pl_run *run)
 {
-    const pl_plan_info *p = pl_program_plan(pl_run_train_program(run));
+    const pl_plan_info *p = pl_program_plan(plan_widest(run, false).program), *all = pl_program_plan(plan_widest(run, true).program);
     plan_mean mean[PLAN_MEANS];
     int n = plan_means(run, mean);
     fprintf(f, "\"parts\":[");
     for (int i = 0; i < PL_N_COMPONENTS; i++)
         fprintf(f, "%s[\"%s\",%llu,%llu]", i ? "," : "", plan_component_name((enum pl_component)i),
-                (unsigned long long)p->keep_all_components[i], (unsigned long long)p->components[i]);
+                (unsigned long long)all->keep_all_components[i], (unsigned long long)p->components[i]);
     fprintf(f, "],\n\"means\":[");
     for (int i = 0; i < n; i++) {
         fputs(i ? "," : "", f);
@@ -166,14 +166,15 @@ static void put_machine(FILE *f, const pl_run *run)
 
 static void put_plan(FILE *f, const pl_run *run, const char *name, labels *l)
 {
-    const pl_program *p = pl_run_train_program(run);
+    const pl_program *p = plan_widest(run, false).program;
     pl_run_split split = pl_run_split_get(run);
-    char trades[128];
+    char trades[128], whose[96];
     fprintf(f, "{\"name\":");
     put_text(f, name);
-    fprintf(f, ",\n\"about\":\"%s parameters, batch %lld (micro %lld x accumulate %lld)%s\",\n",
+    fprintf(f, ",\n\"about\":\"%s parameters, batch %lld (micro %lld x accumulate %lld)%s%s\",\n",
             cli_count(pl_run_parameters(run, false)), (long long)split.effective,
-            (long long)split.micro, (long long)split.accumulate, plan_trades(run, trades, sizeof trades));
+            (long long)split.micro, (long long)split.accumulate, plan_trades(run, trades, sizeof trades),
+            plan_whose(run, whose, sizeof whose));
     fprintf(f, "\"again\":%.4g,\n", 100 * plan_again(run));
     put_memory(f, run);
     put_tables(f, run);
@@ -192,7 +193,7 @@ static void put_plan(FILE *f, const pl_run *run, const char *name, labels *l)
 /* ---- files ------------------------------------------------------------------------------ */
 static bool put_whole(FILE *f, const pl_run *run, const char *name)
 {
-    const pl_plan_info *p = pl_program_plan(pl_run_train_program(run));
+    const pl_plan_info *p = pl_program_plan(plan_widest(run, false).program);
     labels l = {0};
     bool ok = labels_init(&l, p->buffers + p->steps);
     if (ok) put_plan(f, run, name, &l);

@@ -22,20 +22,52 @@ const char *plan_component_name(enum pl_component c)
     return component_names[c];
 }
 
-static const pl_program *wider(const pl_program *a, const pl_program *b)
+/* ---- programs --------------------------------------------------------------------------- */
+plan_program plan_program_at(const pl_run *run, int i)
 {
-    return b && pl_program_plan(b)->arena_bytes > pl_program_plan(a)->arena_bytes ? b : a;
+    plan_program p = {0};
+    int turns = pl_run_turn_count(run), at = 0;
+    for (int k = 0; k < turns; k++) {
+        pl_run_turn t = pl_run_turn_at(run, k);
+        if (at++ == i) {
+            p.program = t.run;
+            snprintf(p.name, sizeof p.name, "%s", t.name);
+        }
+        if (t.apply && at++ == i) {
+            p.program = t.apply;
+            snprintf(p.name, sizeof p.name, "update of %s", t.name);
+        }
+    }
+    const pl_program *others[] = {pl_run_eval_program(run), pl_run_sample_program(run)};
+    for (int k = 0; k < 2; k++)
+        if (others[k] && at++ == i) {
+            p.program = others[k];
+            snprintf(p.name, sizeof p.name, "%s", k ? "sampling" : "evaluation");
+        }
+    return p;
 }
 
-/* The program with the largest arena decides the arena. */
-static const pl_program *widest(const pl_run *run)
+static uint64_t arena_of(const pl_program *p, bool kept)
 {
-    const pl_program *best = pl_run_train_program(run), *eval = pl_run_eval_program(run);
-    for (int i = 0; i < pl_run_turn_count(run); i++) {
-        pl_run_turn t = pl_run_turn_at(run, i);
-        best = wider(wider(best, t.run), t.apply);
-    }
-    return wider(wider(best, eval), pl_run_sample_program(run));
+    const pl_plan_info *info = pl_program_plan(p);
+    return kept ? info->keep_all_bytes : info->arena_bytes;
+}
+
+/* Of several that are as wide the training program. */
+plan_program plan_widest(const pl_run *run, bool kept)
+{
+    plan_program best = {.program = pl_run_train_program(run), .name = "train"}, p;
+    for (int i = 0; (p = plan_program_at(run, i)).program; i++)
+        if (arena_of(p.program, kept) > arena_of(best.program, kept)) best = p;
+    return best;
+}
+
+const char *plan_whose(const pl_run *run, char *buf, size_t cap)
+{
+    plan_program p = plan_widest(run, false);
+    buf[0] = '\0';
+    if (p.program != pl_run_train_program(run)) snprintf(buf, cap, ", the %s program", p.name);
+    return buf;
 }
 
 double plan_keep_all_ms(const pl_run *run)
@@ -114,16 +146,17 @@ static uint64_t frozen_bytes(const pl_run *run)
     return sum;
 }
 
-static void print_parts(const pl_run *run, const pl_plan_info *p, const pl_run_memory *m, FILE *out)
+/* all: of the program that is the widest with everything kept. */
+static void print_parts(const pl_run *run, const pl_plan_info *all, const pl_plan_info *p, const pl_run_memory *m, FILE *out)
 {
-    uint64_t planned = m->arena + m->state, kept = p->keep_all_bytes + m->state;
+    uint64_t planned = m->arena + m->state, kept = all->keep_all_bytes + m->state;
     double most = (double)(kept > planned ? kept : planned);
     fprintf(out, "  %-12s %11s %11s\n", "at the peak", "all kept", "planned");
     for (int i = 0; i < PL_N_COMPONENTS; i++)
-        part_row(out, component_names[i], p->keep_all_components[i], p->components[i],
+        part_row(out, component_names[i], all->keep_all_components[i], p->components[i],
                  cli_bar(most > 0 ? (double)p->components[i] / most : 0, 30));
     uint64_t gaps = m->arena > p->live_bound_bytes ? m->arena - p->live_bound_bytes : 0;
-    uint64_t kept_gaps = p->keep_all_bytes - p->keep_all_bound_bytes;
+    uint64_t kept_gaps = all->keep_all_bytes - all->keep_all_bound_bytes;
     if (gaps || kept_gaps) part_row(out, "gaps", kept_gaps, gaps, "between buffers");
     bool here = !times_is_profile(pl_config_text(pl_run_config(run), "device"), NULL);
     part_row(out, "overhead", m->overhead, m->overhead,
@@ -146,18 +179,28 @@ static void print_parts(const pl_run *run, const pl_plan_info *p, const pl_run_m
 }
 
 /* ---- means ------------------------------------------------------------------------------ */
+enum { MEAN_VIEWS = 1 }; /* its row */
+
+/* A row's arena is what the program takes that takes most there: not in every row the same. */
 int plan_means(const pl_run *run, plan_mean *out)
 {
-    const pl_plan_info *p = pl_program_plan(pl_run_train_program(run));
     double kept = plan_keep_all_ms(run), now = pl_run_predicted_ms(run);
+    plan_program p;
     int n = 0;
-    out[n++] = (plan_mean){"own_bytes", "every result in bytes of its own", p->copied_views_bytes, kept};
-    out[n++] = (plan_mean){"views", "views look, nothing is copied", p->no_reuse_bytes, kept};
-    out[n++] = (plan_mean){"sharing", "dead results give their bytes away", p->own_bytes_bound, kept};
-    out[n++] = (plan_mean){"in_place", "results over their own operands", p->order_bound, kept};
-    out[n++] = (plan_mean){"order", "steps in a better order", p->keep_all_bound_bytes, kept};
-    out[n++] = (plan_mean){"offsets", "gaps between buffers", p->keep_all_bytes, kept};
-    out[n++] = (plan_mean){"recompute", "computing again", p->arena_bytes, now};
+    out[n++] = (plan_mean){"own_bytes", "every result in bytes of its own", 0, kept};
+    out[n++] = (plan_mean){"views", "views look, nothing is copied", 0, kept};
+    out[n++] = (plan_mean){"sharing", "dead results give their bytes away", 0, kept};
+    out[n++] = (plan_mean){"in_place", "results over their own operands", 0, kept};
+    out[n++] = (plan_mean){"order", "steps in a better order", 0, kept};
+    out[n++] = (plan_mean){"offsets", "gaps between buffers", 0, kept};
+    out[n++] = (plan_mean){"recompute", "computing again", 0, now};
+    for (int i = 0; (p = plan_program_at(run, i)).program; i++) {
+        const pl_plan_info *info = pl_program_plan(p.program);
+        const uint64_t bytes[] = {info->copied_views_bytes, info->no_reuse_bytes, info->own_bytes_bound, info->order_bound,
+                                  info->keep_all_bound_bytes, info->keep_all_bytes, info->arena_bytes};
+        for (int k = 0; k < n; k++)
+            if (bytes[k] > out[k].bytes) out[k].bytes = bytes[k];
+    }
     return n;
 }
 
@@ -363,8 +406,8 @@ static void print_links(const pl_run *run, const pl_run_split *split, FILE *out)
 /* ---- the whole -------------------------------------------------------------------------- */
 void plan_print(const pl_run *run, const char *name, const plan_mean *mean, int n, FILE *out)
 {
-    const pl_program *program = widest(run);
-    const pl_plan_info *p = pl_program_plan(program);
+    plan_program now = plan_widest(run, false), all = plan_widest(run, true);
+    const pl_plan_info *p = pl_program_plan(now.program);
     pl_run_memory m = pl_run_memory_get(run);
     pl_run_split split = pl_run_split_get(run);
     fprintf(out, "%s%s%s%s%s: %s parameters, batch %lld (micro %lld x accumulate %lld)\n\n", cli_bold(out),
@@ -376,15 +419,14 @@ void plan_print(const pl_run *run, const char *name, const plan_mean *mean, int 
         fprintf(out, "accumulate: auto does not split the batch, its samples couple: %s\n\n",
                 split.coupled);
     print_trades(run, out);
-    if (program != pl_run_train_program(run))
-        fprintf(out, "The %s program takes most; this is its plan.\n\n",
-                program == pl_run_eval_program(run)     ? "evaluation"
-                : program == pl_run_sample_program(run) ? "sampling"
-                                                        : "update");
-    print_parts(run, p, &m, out);
+    if (now.program != pl_run_train_program(run)) fprintf(out, "The %s program takes most; this is its plan.\n", now.name);
+    if (now.program != all.program)
+        fprintf(out, "With everything kept the %s program would: \"all kept\" is of that one.\n", all.name);
+    if (now.program != pl_run_train_program(run) || now.program != all.program) fputc('\n', out);
+    print_parts(run, pl_program_plan(all.program), p, &m, out);
     print_buckets(run, out);
     if (n) plan_means_print(mean, n, out);
-    print_peak(program, p, out);
+    print_peak(now.program, p, out);
     fprintf(out, "\nArena %.3f x the most bytes alive at once; %d nodes in %d units, planned in %.0f ms.\n",
             p->live_bound_bytes ? (double)p->arena_bytes / (double)p->live_bound_bytes : 1.0,
             p->nodes, p->units, p->plan_ms);
@@ -400,10 +442,12 @@ static void components_json(pl_json *j, const char *name, const uint64_t *bytes)
 
 void plan_json(const pl_run *run, pl_json *j)
 {
-    const pl_program *program = pl_run_train_program(run);
-    const pl_plan_info *p = pl_program_plan(program);
+    plan_program now = plan_widest(run, false);
+    const pl_plan_info *p = pl_program_plan(now.program), *all = pl_program_plan(plan_widest(run, true).program);
     pl_run_memory m = pl_run_memory_get(run);
     pl_run_split split = pl_run_split_get(run);
+    plan_mean mean[PLAN_MEANS];
+    plan_means(run, mean);
     if (pl_run_phase(run) >= 0) pl_json_string(j, "phase", pl_run_phase_at(run, pl_run_phase(run))->name);
     pl_json_bool(j, "fits", m.fits);
     if (m.budget)
@@ -415,10 +459,10 @@ void plan_json(const pl_run *run, pl_json *j)
     pl_json_uint(j, "frozen_bytes", frozen_bytes(run));
     pl_json_uint(j, "overhead_bytes", m.overhead);
     pl_json_uint(j, "total_bytes", m.total);
-    pl_json_uint(j, "keep_all_bytes", p->keep_all_bytes);
+    pl_json_uint(j, "keep_all_bytes", all->keep_all_bytes);
     pl_json_uint(j, "minimum_bytes", m.minimum);
     pl_json_uint(j, "live_bound_bytes", p->live_bound_bytes);
-    pl_json_uint(j, "no_reuse_bytes", p->no_reuse_bytes);
+    pl_json_uint(j, "no_reuse_bytes", mean[MEAN_VIEWS].bytes);
     pl_json_float(j, "recompute_ratio", plan_again(run));
     pl_json_float(j, "predicted_step_ms", pl_run_predicted_ms(run));
     pl_json_float(j, "keep_all_step_ms", plan_keep_all_ms(run));
@@ -436,13 +480,14 @@ void plan_json(const pl_run *run, pl_json *j)
     }
     pl_json_int(j, "parameters", pl_run_parameters(run, false));
     pl_json_int(j, "trainable", pl_run_parameters(run, true));
+    pl_json_string(j, "program", now.name);
     pl_json_int(j, "nodes", p->nodes);
     pl_json_int(j, "units", p->units);
     pl_json_int(j, "steps", p->steps);
     pl_json_float(j, "plan_ms", p->plan_ms);
     components_json(j, "components", p->components);
-    components_json(j, "keep_all_components", p->keep_all_components);
-    peak_json(program, p, j);
+    components_json(j, "keep_all_components", all->keep_all_components);
+    peak_json(now.program, p, j);
     pl_json_string(j, "device", pl_config_text(pl_run_config(run), "device"));
     buckets_json(run, j);
     times_json(run, p, j);

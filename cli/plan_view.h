@@ -25,6 +25,17 @@ void plan_json(const pl_run *run, pl_json *j);
 /* ", decodes twice": what the plan has taken to need less; "" for nothing. Returns buf. */
 const char *plan_trades(const pl_run *run, char *buf, size_t cap);
 
+/* A program of a run: "train" or another of its turns, "update of ..." from accumulated gradients, "evaluation", "sampling". */
+typedef struct plan_program {
+    const pl_program *program; /* NULL: there are no more */
+    char name[64];
+} plan_program;
+plan_program plan_program_at(const pl_run *run, int i);
+/* The one with the largest arena, which is the run's; kept: if nothing were computed again. */
+plan_program plan_widest(const pl_run *run, bool kept);
+/* ", the ... program" where the widest is not the training program, else ""; returns buf. */
+const char *plan_whose(const pl_run *run, char *buf, size_t cap);
+
 const char *plan_component_name(enum pl_component c);
 /* Of a whole step of which nothing is computed again. */
 double plan_keep_all_ms(const pl_run *run);

@@ -8,7 +8,7 @@
  *
  * Pickle protocol 2, of which a writer needs a dozen opcodes: marks, text, integers, lists, dicts.
  */
-#include "ui.h"
+#include "plan_view.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -165,7 +165,7 @@ static void put_trace(FILE *f, const pl_program *p, uint64_t arena, uint64_t sta
 
 bool plan_snapshot(const pl_run *run, const char *path)
 {
-    const pl_program *p = pl_run_train_program(run);
+    const pl_program *p = plan_widest(run, false).program;
     pl_run_memory m = pl_run_memory_get(run);
     event *events = calloc(2 * (size_t)pl_program_plan(p)->buffers + 1, sizeof *events);
     FILE *f = events ? fopen(path, "wbe") : NULL;

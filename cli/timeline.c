@@ -88,8 +88,9 @@ static double y_of(const timeline *t, double bytes)
     return HEIGHT - BOTTOM - bytes / t->top * (HEIGHT - TOP - BOTTOM);
 }
 
-static void draw_head(const timeline *t, const char *name)
+static void draw_head(const timeline *t, const pl_run *run, const char *name)
 {
+    char whose[96];
     fprintf(t->f,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" "
             "height=\"%d\" role=\"img\" aria-label=\"memory of one training step\">\n"
@@ -103,6 +104,7 @@ static void draw_head(const timeline *t, const char *name)
             WIDTH, HEIGHT, WIDTH, HEIGHT);
     fprintf(t->f, "<text class=\"title\" x=\"%d\" y=\"26\">Memory of one training step: ", LEFT);
     put_text(t->f, name);
+    put_text(t->f, plan_whose(run, whose, sizeof whose));
     fprintf(t->f, "</text>\n");
 }
 
@@ -210,7 +212,7 @@ static void draw(timeline *t, const pl_run *run, const pl_program *p, const char
     t->top = (double)total(t->alive[peak]);
     if ((double)m.budget > t->top && (double)m.budget < 3 * t->top) t->top = (double)m.budget;
     t->top *= 1.04;
-    draw_head(t, name);
+    draw_head(t, run, name);
     for (int i = 0; i < PL_N_COMPONENTS; i++) draw_layer(t, i);
     draw_grid(t);
     if ((double)m.budget <= t->top) draw_budget(t, &m);
@@ -228,7 +230,7 @@ static bool ends_with(const char *text, const char *tail)
 int timeline_write(const pl_run *run, const char *name, const char *path)
 {
     if (ends_with(path, ".html") || ends_with(path, ".htm")) return page_write(run, name, path);
-    const pl_program *p = pl_run_train_program(run);
+    const pl_program *p = plan_widest(run, false).program;
     timeline t = {.steps = pl_program_plan(p)->steps};
     t.columns = t.steps < 400 ? t.steps : 400;
     t.alive = calloc((size_t)t.steps + 1, sizeof *t.alive);

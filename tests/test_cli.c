@@ -243,11 +243,17 @@ TEST(cli_other_json)
     json_decref(j);
     r = cli_run("$P replay tests/data/peers/cloud optim.lr=0.002");
     CHECK_MSG(r.code == 1 && strstr(r.out, "NOT agree"), "%s", r.out);
-    for (const char *const *c = (const char *const[]){"", "--graph", "--buffers", "--eval --graph", NULL};
+    for (const char *const *c = (const char *const[]){"", "--graph", "--buffers", "--program evaluation --graph", NULL};
          *c; c++) {
         r = cli_run("$P inspect cloud/tiny %s", *c);
         CHECK_MSG(r.code == 0 && strlen(r.out) > 100, "inspect %s: %s", *c, r.err);
     }
+    static const char *const of[][2] = {{"train", "beta"}, {"disc", "r1"}, {"evaluation", "mse"}}; /* an output that only it has */
+    for (int i = 0; i < 9; i++) {
+        r = cli_run("$P inspect fluxflow/tiny --graph --program %s | grep -c 'output.*\"%s\"'", of[i / 3][0], of[i % 3][1]);
+        CHECK_MSG(atoi(r.out) == (i / 3 == i % 3), "%s, output %s: %s%s", of[i / 3][0], of[i % 3][1], r.out, r.err);
+    }
+    CHECK_RUN(cli_run("$P inspect fluxflow/tiny --program nothing"), 2, "there are: disc, disc_r1, train, evaluation");
 }
 
 TEST(cli_plan_csv_and_timeline)
