@@ -4,7 +4,7 @@
  *                                 in place of the usual ones
  *   pl_cuda_groups --text NAME    prints the kernels of one of them; needs no card
  *   pl_cuda_groups --time MiB CONFIG [key=value ...]
- *                                 times those of a network's groups that move so much or more, one
+ *                                 times those groups of a network's training program that move so much or more, one
  *                                 of each kind; without a card it only lists them
  *   pl_cuda_groups --net LABEL CONFIG [key=value ...]
  *                                 prints those of a network's groups whose label begins so; a

@@ -3,7 +3,7 @@
  *     pl_profile CONFIG [STEPS] [key=value ...]
  *
  * Trains STEPS steps (5) after two to warm up; prints the plan's peak with who is alive there, the
- * most expensive steps of the program, and sums by kind of op and kernel.
+ * most expensive steps, and sums by kind of op and kernel, for every program of a step; one that did not run in those has no times.
  */
 #include "plimsoll_train.h"
 #include "plimsoll_unstable.h"
@@ -18,21 +18,41 @@ static void show(char *text)
     pl_text_free(text);
 }
 
+/* The texts that `text_of` makes of the programs of a step, each under its name. */
+static pl_status show_turns(pl_run *r, pl_status (*text_of)(pl_run *r, const pl_program *p, char **text))
+{
+    pl_status rc = PL_OK;
+    for (int i = 0; rc == PL_OK && i < pl_run_turn_count(r); i++) {
+        pl_run_turn t = pl_run_turn_at(r, i);
+        char *text = NULL;
+        rc = text_of(r, t.run, &text);
+        if (rc == PL_OK && pl_run_turn_count(r) > 1) printf("== %s, %g times a step\n", t.name, t.share);
+        if (rc == PL_OK) show(text);
+    }
+    return rc;
+}
+
+static pl_status planned(pl_run *r, const pl_program *p, char **text)
+{
+    (void)r;
+    return pl_program_report(p, 20, text);
+}
+
+static pl_status measured(pl_run *r, const pl_program *p, char **text)
+{
+    return pl_session_profile_text(pl_run_session(r), p, 40, text);
+}
+
 static pl_status profile(pl_run *r, int steps)
 {
-    char *text = NULL;
     pl_step_info info;
     pl_status rc = pl_run_build(r);
     if (rc == PL_OK) rc = pl_run_start(r);
-    if (rc == PL_OK) rc = pl_program_report(pl_run_train_program(r), 20, &text);
-    if (rc == PL_OK) show(text);
+    if (rc == PL_OK) rc = show_turns(r, planned);
     for (int i = 0; rc == PL_OK && i < 2; i++) rc = pl_run_step(r, &info);
     if (rc == PL_OK) rc = pl_session_profile(pl_run_session(r), true);
     for (int i = 0; rc == PL_OK && i < steps; i++) rc = pl_run_step(r, &info);
-    if (rc != PL_OK) return rc;
-    rc = pl_session_profile_text(pl_run_session(r), pl_run_train_program(r), 40, &text);
-    if (rc == PL_OK) show(text);
-    return rc;
+    return rc == PL_OK ? show_turns(r, measured) : rc;
 }
 
 int main(int argc, char **argv)
