@@ -147,9 +147,11 @@ int cmd_bench(int argc, char **argv)
         pl_run_free(run);
         return 2;
     }
+    if (!shown.quiet) cli_busy("planning and starting %s", a.positional[0]);
     if (rc == PL_OK) rc = pl_run_build(run);
     b.plan_s = cli_seconds() - began;
     if (rc == PL_OK) rc = pl_run_start(run);
+    cli_idle();
     if (rc == PL_OK) rc = measure(run, began, &b, &shown);
     if (rc == PL_OK && json) rc = print_json(run, a.positional[0], &b);
     else if (rc == PL_OK) print(run, a.positional[0], &b);

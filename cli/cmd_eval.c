@@ -182,8 +182,10 @@ static int evaluate(evaluator *e, cli_args *a)
 {
     pl_eval_info info;
     pl_status rc = open_run(e, a);
+    if (!e->shown.quiet) cli_busy("planning and starting");
     if (rc == PL_OK) rc = pl_run_build(e->run);
     if (rc == PL_OK) rc = pl_run_start(e->run);
+    cli_idle();
     if (rc != PL_OK) return e->told ? pl_status_exit_code(rc) : cli_fail(rc);
     pl_run_set_progress(e->run, cli_show_samples, &e->shown);
     double began = cli_seconds();

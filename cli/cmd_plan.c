@@ -86,6 +86,7 @@ static pl_status plan_unfused(const cli_args *a, const pl_run *planned, const ch
     pl_compile_opts o = PL_COMPILE_INIT;
     pl_run *run = NULL;
     o.no_fuse = true;
+    cli_busy("planning %s node by node, %s", a->positional[0], split);
     if (b.n_overrides < CLI_MAX_ARGS) b.overrides[b.n_overrides++] = split;
     for (int i = 0; b.n_overrides < CLI_MAX_ARGS && (t = pl_run_trade_at(planned, i, NULL)); i++)
         b.overrides[b.n_overrides++] = t->setting;
@@ -142,6 +143,7 @@ static pl_status plan_phases(cli_args *a, const char *memory, phases *all)
     int n = rc == PL_OK ? pl_run_phase_count(run) : 0;
     pl_run_free(run);
     if (rc != PL_OK || n == 0) return rc;
+    cli_busy("planning the phases of %s", a->positional[0]);
     rc = phases_plan(a, memory, 0, &all->row, &all->n);
     if (rc != PL_OK) return rc;
     snprintf(all->largest, sizeof all->largest, "%d", phases_largest(all->row, all->n)->number);
@@ -160,6 +162,7 @@ static pl_status show(const cli_args *a, const char *memory, pl_run *run, const 
     pl_run_memory m = pl_run_memory_get(run);
     pl_status rc = explained ? explain(a, run, mean, &n) : PL_OK;
     if (!explained) n = plan_means(run, mean);
+    cli_idle();
     pl_json *j = json ? pl_json_new(stdout) : NULL;
     if (json) {
         pl_json_object(j, NULL);
@@ -280,6 +283,7 @@ int cmd_plan(int argc, char **argv)
     if (sweep) return plan_sweep(&a, sweep, json);
     rc = plan_open(&a, memory, &run);
     if (rc != PL_OK) return cli_fail(rc);
+    cli_busy("planning %s", a.positional[0]);
     rc = pl_run_build(run);
     if (rc == PL_OK) rc = pl_run_find_minimum(run);
     if (rc != PL_OK || !write_files(&a, run, timeline, snapshot)) {

@@ -378,7 +378,9 @@ static pl_status open_files(trainer *t, bool anew)
 static pl_status start_programs(trainer *t, bool *anew)
 {
     uint64_t before = pl_run_memory_get(t->run).arena;
+    if (!t->json && !t->quiet) cli_busy("starting: memory, kernels, initial values");
     pl_status rc = pl_run_start(t->run);
+    cli_idle();
     if (rc != PL_OK) settle_plan(t, false);
     if (rc != PL_OK) return rc;
     pl_run_memory m = pl_run_memory_get(t->run);
@@ -414,10 +416,13 @@ static void tell_going_on(const trainer *t)
 
 pl_status trainer_train(trainer *t)
 {
+    bool told = !t->json && !t->quiet;
+    if (told) cli_busy("planning %s", t->name);
     pl_status rc = pl_run_build(t->run);
+    cli_idle();
     if (rc != PL_OK) return rc;
     pl_run_trace_nan(t->run, t->trace_nan);
-    bool told = !t->json && !t->quiet, going_on = t->folder.dir[0] && !t->begun && !t->continued;
+    bool going_on = t->folder.dir[0] && !t->begun && !t->continued;
     if (told && !trainer_phase(t)) {
         plan_print(t->run, t->name, NULL, 0, stderr);
         fputc('\n', stderr);

@@ -24,6 +24,7 @@ static pl_status plan_way(const cli_args *a, uint64_t budget, bool minimum, way 
     snprintf(how, sizeof how, "checkpointing=%s", w->checkpointing);
     b.overrides[b.n_overrides++] = how;
     if (budget) snprintf(memory, sizeof memory, "%llu", (unsigned long long)budget);
+    cli_busy("planning: %s", w->what);
     pl_status rc = plan_open(&b, memory, &run);
     if (rc == PL_OK) rc = pl_run_build(run);
     if (rc == PL_OK && minimum) rc = pl_run_find_minimum(run);
@@ -34,6 +35,7 @@ static pl_status plan_way(const cli_args *a, uint64_t budget, bool minimum, way 
         w->recompute = plan_again(run);
     }
     pl_run_free(run);
+    cli_idle();
     return rc;
 }
 

@@ -40,6 +40,8 @@ static bool try_words(const finder *f, const char *words, const char *memory, pl
     cli_args a;
     pl_run *run = NULL;
     if (!with_words(f, words, buf, sizeof buf, &a)) return false;
+    if (words[0]) cli_busy("looking for what would fit: %s", words);
+    else cli_busy("looking for what would fit: --memory %s", memory);
     pl_status rc = plan_open(&a, memory, &run);
     if (rc == PL_OK) rc = pl_run_build(run);
     bool fits = false;
@@ -221,6 +223,7 @@ int plan_edits(const cli_args *a, const char *memory, const pl_run_memory *need,
     if (f.n < PLAN_EDITS) offer_resolution(&f);
     qsort(f.found, (size_t)f.n, sizeof *f.found, by_worth);
     pl_run_free(run);
+    cli_idle();
     int n = f.n < PLAN_EDITS ? f.n : PLAN_EDITS;
     memcpy(out, f.found, (size_t)n * sizeof *out);
     return n;

@@ -28,6 +28,7 @@ static pl_status open_batch(const search *s, int64_t batch, const char *memory, 
 {
     cli_args a = *s->args;
     char text[3][96];
+    cli_busy("planning batch %lld", (long long)batch);
     snprintf(text[0], sizeof text[0], "batch=%lld", (long long)batch);
     snprintf(text[1], sizeof text[1], "accumulate=%lld", (long long)s->unit);
     snprintf(text[2], sizeof text[2], "memory=%s", memory);
@@ -141,6 +142,7 @@ static pl_status settle(search *s, int64_t units, bool json, bool *fits)
         if (rc == PL_OK) rc = pl_run_build(run);
         s->plans++;
         if (rc == PL_OK) *fits = pl_run_memory_get(run).fits;
+        cli_idle();
         if (rc == PL_OK && *fits) show(s, run, units * s->unit, json);
         pl_run_free(run);
     }

@@ -20,6 +20,7 @@ typedef struct row {
 static void plan_row(const cli_args *a, row *r)
 {
     pl_run *run = NULL;
+    cli_busy("planning for %s", r->size);
     r->rc = plan_open(a, r->size, &run);
     if (r->rc != PL_OK) return;
     r->rc = pl_run_build(run);
@@ -33,6 +34,7 @@ static void plan_row(const cli_args *a, row *r)
         plan_trades(run, r->trades, sizeof r->trades);
     }
     pl_run_free(run);
+    cli_idle();
 }
 
 static bool row_fits(const row *r)

@@ -79,10 +79,12 @@ int times_measure(const cli_args *a, const char *memory)
     enum { SECONDS = 5 };
     pl_run *run = NULL;
     int steps = 0, units = 0;
+    cli_busy("measuring the kernels of %s", a->positional[0]);
     pl_status rc = plan_open(a, memory, &run);
     if (rc == PL_OK) rc = pl_run_build(run);
     if (rc == PL_OK) rc = pl_run_start(run);
     if (rc == PL_OK) rc = pl_run_measure(run, SECONDS, &steps, &units);
+    cli_idle();
     if (rc == PL_OK) fprintf(stderr, "measured %d kernels and groups in %d steps\n", units, steps);
     pl_run_free(run);
     return rc == PL_OK ? 0 : cli_fail(rc);

@@ -35,7 +35,9 @@ static pl_status plan_phases(trainer *t, int from)
     phase_row *rows;
     int n;
     if (ranks_follows(t)) return PL_OK;
+    if (!t->json && !t->quiet) cli_busy("planning the phases of %s", t->name);
     pl_status rc = phases_plan(t->args, t->memory, from, &rows, &n);
+    cli_idle();
     t->folder.told = rc != PL_OK;
     if (rc != PL_OK) return rc;
     if (!t->json && !t->quiet) phases_print(rows, n, stderr);

@@ -53,6 +53,7 @@ const char *cli_plain(FILE *f)
 
 void cli_error(const char *fmt, ...)
 {
+    cli_idle();
     fflush(stdout);
     fprintf(stderr, "%splimsoll:%s ", cli_red(stderr), cli_plain(stderr));
     va_list ap;

@@ -62,6 +62,11 @@ double cli_seconds(void); /* of a clock that only goes forward */
 /* A bar of eighths, `cells` wide, for a share in [0,1]. */
 const char *cli_bar(double share, int cells);
 
+/* busy.c: on a terminal, what takes longer than a second and how long it has been taking; again: what it is now. Until
+ * cli_idle, which comes before anything is printed. */
+void cli_busy(const char *fmt, ...) PL_PRINTF(1, 2);
+void cli_idle(void);
+
 /* Samples that have been made, as a bar on a terminal or a line a quarter; begins with percent = -1. */
 typedef struct cli_shown {
     bool bar, quiet;

@@ -22,6 +22,7 @@ static json_t *planned(const char *args, int code)
 {
     cli_result r = cli_run("$P plan %s --json", args);
     json_t *j = r.code == code ? json_loads(r.out, 0, NULL) : NULL;
+    if (strstr(r.err, "planning")) pl_test_fail(__FILE__, __LINE__, "plan %s, without a terminal: %s", args, r.err);
     if (!j) pl_test_fail(__FILE__, __LINE__, "plan %s: exit %d, %s", args, r.code, r.err);
     return j;
 }
@@ -141,11 +142,14 @@ TEST(cli_plan_shows_the_program_that_takes_most)
     snprintf(text, sizeof text, "%zu\n", buffers);
     CHECK(strcmp(cli_run("grep -ao free_completed %s/s.pickle | wc -l", pl_test_dir()).out, text) == 0);
     snprintf(line, sizeof line, "%s memory=%.0f", net, number(less, "budget_bytes"));
-    cli_result r = cli_run("$P plan %s --timeline %s/t.svg", line, pl_test_dir());
+    cli_result r = cli_run("TERM=xterm script -qec \"$P plan %s --timeline %s/t.svg\" /dev/null", line, pl_test_dir());
     CHECK_MSG(strstr(r.out, "The disc_r1 program takes most; this is its plan.") &&
               strstr(r.out, "With everything kept the train program would"), "%s", r.out);
     snprintf(text, sizeof text, "%s/t.svg", pl_test_dir());
     CHECK(strstr(cli_read(text), "fluxflow/tiny, the disc_r1 program</text>"));
+    /* some seconds on a terminal: a line says so, and is gone before the table */
+    const char *busy = strstr(r.out, "planning fluxflow/tiny, "), *gone = strstr(r.out, "\r\033[K\033[1mfluxflow/tiny");
+    CHECK_MSG(busy && gone && busy < gone && !strstr(gone, "planning fluxflow"), "%s", r.out);
     json_decref(kept);
     json_decref(less);
 }
