@@ -152,7 +152,7 @@ static double time_call(const pl_program *p, uint32_t unit, bool plainest, const
     *name = e.kernel->name;
     if (unless && strcmp(*name, unless) == 0) {
         dev->discard(&e);
-        return INFINITY;
+        return HUGE_VAL;
     }
     for (int i = 0; i < c.n_in; i++) in[i] = random_operand(dev, &c.in_type[i]);
     for (int k = 0; k < c.n_out; k++)

@@ -540,7 +540,7 @@ static float far_value(int64_t row, int64_t col)
 /* Whether a result of that many elements is one of far_apart's. */
 static bool is_far_result(const float *y, int64_t n)
 {
-    double map = 0, rows = 0, cols = 0, most = -INFINITY;
+    double map = 0, rows = 0, cols = 0, most = -HUGE_VAL;
     for (int64_t r = 0; r < FAR_ROWS; r++)
         for (int64_t c = 0; c < FAR_COLS; c++) {
             float v = far_value(r, c);

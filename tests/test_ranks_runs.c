@@ -108,7 +108,7 @@ static double apart(const pl_st_tensor *t, const void *a, const void *b, size_t 
 {
     const float *x = a, *y = b;
     double most = 0;
-    if (memcmp(a, b, bytes) == 0 || t->type.dtype != PL_F32) return memcmp(a, b, bytes) ? INFINITY : 0;
+    if (memcmp(a, b, bytes) == 0 || t->type.dtype != PL_F32) return memcmp(a, b, bytes) ? HUGE_VAL : 0;
     for (size_t i = 0; i < bytes / sizeof *x; i++) most = fmax(most, fabs((double)x[i] - (double)y[i]));
     return most;
 }

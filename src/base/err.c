@@ -11,7 +11,7 @@
 static _Thread_local char message[MESSAGE_BYTES];
 
 /* By way of a buffer of its own: an argument may be the message that is there. */
-static void record(const char *fmt, va_list ap)
+PL_PRINTF(1, 0) static void record(const char *fmt, va_list ap)
 {
     char text[MESSAGE_BYTES];
     vsnprintf(text, sizeof text, fmt, ap);

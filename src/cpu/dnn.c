@@ -17,6 +17,7 @@
 #include "base/sys.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 /* Compiled kernels that oneDNN keeps for equal shapes prepared again. A network has at most a
@@ -32,6 +33,7 @@ static struct {
     dnnl_status_t status;
 } dnn;
 static pthread_once_t dnn_once = PTHREAD_ONCE_INIT;
+static atomic_bool dnn_started;
 
 static void dnn_start(void)
 {
@@ -44,12 +46,15 @@ static void dnn_start(void)
     dnn.status = dnnl_primitive_attr_set_scratchpad_mode(dnn.attr, dnnl_scratchpad_mode_user);
     if (dnn.status) return;
     dnn.status = dnnl_set_primitive_cache_capacity(CACHE_CAPACITY);
+    atomic_store(&dnn_started, true);
 }
 
+/* Others may be preparing kernels meanwhile: oneDNN's cache has a lock of its own, and without one kernels are only prepared
+ * more often. */
 void pl_dnn_forget(void)
 {
-    if (!dnn.attr || dnnl_set_primitive_cache_capacity(0) != dnnl_success) return;
-    dnn.status = dnnl_set_primitive_cache_capacity(CACHE_CAPACITY);
+    if (atomic_load(&dnn_started) && dnnl_set_primitive_cache_capacity(0) == dnnl_success)
+        (void)dnnl_set_primitive_cache_capacity(CACHE_CAPACITY);
 }
 
 pl_status pl_dnn_check(dnnl_status_t s, const char *what)
