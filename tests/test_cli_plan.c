@@ -119,6 +119,9 @@ static double page_top(const char *path, size_t *buffers)
 TEST(cli_plan_shows_the_program_that_takes_most)
 {
     if (!cli_bin()) return;
+#ifdef __SANITIZE_THREAD__
+    if (!pl_test_long()) SKIP("long under the thread sanitizer");
+#endif
     static const char net[] = "fluxflow/tiny batch=8 image=32 gan.base=24 gan.decode=twice device=h200";
     char line[512], text[96];
     json_t *kept = planned(net, 0);
