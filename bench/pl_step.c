@@ -3,15 +3,16 @@
  *
  *     pl_step CONFIG [STEPS] [key=value ...]
  *
- * A step has all its programs, in the steps in which they run (a discriminator's, its penalty's). Prints one JSON line. first_s: from the start of the program to the end of the first step; plan_s and
- * start_s are its parts (planning; memory, kernels, initial values); ready_s is their sum and what was before:
- * the first step begins. plan and start have their parts in ms; of plan those of the training program, and
- * "rest" is what is in none of them: networks, gradients, other programs, waiting for the compiler. device_ms: a step by the
- * device's own clock, step by step, with median and extremes; on the CPU the host's. wall_ms: a step of
- * STEPS that are begun one behind the other and waited for once; every one uploads its inputs. sum: a
- * hash of all weights and states at the end, the same for the same numbers. Bytes of the process on the
- * device: built_bytes before the session maps its memory (context, libraries, kernels), used_early_bytes
- * after three steps, ready_bytes before the first, used_bytes at the end; predicted_ms is the plan's own guess.
+ * A step has all its programs, in the steps in which they run (a discriminator's, its penalty's). Prints one
+ * JSON line. first_s: from the start of the program to the end of the first step; plan_s and start_s are its
+ * parts (planning; memory, kernels, initial values); ready_s is their sum and what was before: the first step
+ * begins. plan and start have their parts in ms; of plan those of the training program, and "rest" is what is
+ * in none of them: networks, gradients, other programs, waiting for the compiler. device_ms: a step by the
+ * device's own clock, step by step, with median and extremes; on the CPU the host's. wall_ms: a step of STEPS
+ * that are begun one behind the other and waited for once; every one uploads its inputs. sum: a hash of all
+ * weights and states at the end, the same for the same numbers. Bytes of the process on the device: built_bytes
+ * before the session maps its memory (context, libraries, kernels), used_early_bytes after three steps,
+ * ready_bytes before the first, used_bytes at the end; predicted_ms is the plan's own guess.
  */
 #include "plimsoll_config.h"
 #include "plimsoll_unstable.h"
