@@ -150,6 +150,8 @@ TEST(cli_plan_shows_the_program_that_takes_most)
               strstr(r.out, "With everything kept the train program would"), "%s", r.out);
     snprintf(text, sizeof text, "%s/t.svg", pl_test_dir());
     CHECK(strstr(cli_read(text), "fluxflow/tiny, the disc_r1 program</text>"));
+    snprintf(line, sizeof line, ": %s</text>", json_string_value(json_object_get(less, "peak_node")));
+    CHECK_MSG(strstr(cli_read(text), line), "not in the picture: peak at%s", line);
     /* some seconds on a terminal: a line says so, and is gone before the table */
     const char *busy = strstr(r.out, "planning fluxflow/tiny, "), *gone = strstr(r.out, "\r\033[K\033[1mfluxflow/tiny");
     CHECK_MSG(busy && gone && busy < gone && !strstr(gone, "planning fluxflow"), "%s", r.out);
