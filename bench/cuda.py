@@ -112,8 +112,8 @@ def assembler():
 def peer(args, workload, mode):
     tuned, library = "max-autotune" in mode, mode.endswith(LIBRARY)
     limit = min(args.tune_limit if tuned else args.mode_limit, left(args))
-    command = [sys.executable, "bench/peers/bench.py", "--workload", workload, "--modes", mode.removesuffix(LIBRARY), "--steps", str(args.steps),
-               "--warmup", "3", "--device", args.device, "--scale", args.scale]
+    command = [sys.executable, "bench/peers/bench.py", "--workload", workload, "--modes", mode.removesuffix(LIBRARY),
+               "--steps", str(args.steps), "--warmup", "3", "--device", args.device, "--scale", args.scale]
     kept = os.path.join(args.peer_cache, f"{workload}-{mode}") if args.peer_cache else None
     warm = kept and os.path.isdir(kept)
     cache = kept or tempfile.mkdtemp(prefix="inductor-")
@@ -188,8 +188,9 @@ def show(r):
     if r["ms"] is None:
         return line(r["workload"], name, r["why"], *[""] * 6)
     number = lambda v, form: "" if v is None else format(v, form)
-    line(r["workload"], name, f"{r['ms']:.2f}", "" if r["min"] is None else f"{r['min']:.2f} - {r['max']:.2f}", number(r["wall"], ".2f"),
-         number(r["first"], ".1f"), number(r["planned"], ",.0f"), number(r["reserved"], ",.0f"), number(r["held"], ",.0f"))
+    spread = "" if r["min"] is None else f"{r['min']:.2f} - {r['max']:.2f}"
+    line(r["workload"], name, f"{r['ms']:.2f}", spread, number(r["wall"], ".2f"), number(r["first"], ".1f"),
+         number(r["planned"], ",.0f"), number(r["reserved"], ",.0f"), number(r["held"], ",.0f"))
 
 
 def compare(results, workload):

@@ -122,7 +122,8 @@ static void put_buffers(FILE *f, const pl_program *p, labels *l)
  * [what, arena, ms]. */
 static void put_tables(FILE *f, const pl_run *run)
 {
-    const pl_plan_info *p = pl_program_plan(plan_widest(run, false).program), *all = pl_program_plan(plan_widest(run, true).program);
+    const pl_plan_info *p = pl_program_plan(plan_widest(run, false).program);
+    const pl_plan_info *all = pl_program_plan(plan_widest(run, true).program);
     plan_mean mean[PLAN_MEANS];
     int n = plan_means(run, mean);
     fprintf(f, "\"parts\":[");
