@@ -49,8 +49,8 @@ static void dnn_start(void)
     atomic_store(&dnn_started, true);
 }
 
-/* Others may be preparing kernels meanwhile: oneDNN's cache has a lock of its own, and without one kernels are only prepared
- * more often. */
+/* Others may be preparing kernels meanwhile: oneDNN's cache has a lock of its own, and what it forgets too early is only
+ * prepared again. */
 void pl_dnn_forget(void)
 {
     if (atomic_load(&dnn_started) && dnnl_set_primitive_cache_capacity(0) == dnnl_success)

@@ -29,7 +29,7 @@ typedef struct pl_dnn pl_dnn;
 pl_status pl_dnn_run(pl_dnn *d, const void *const *in, void *const *out,
                      void *work) PL_MUST_USE;
 void pl_dnn_free(pl_dnn *d); /* NULL is fine */
-/* Lets go of what oneDNN keeps of kernels that nobody has any more. Nothing is being prepared. */
+/* Lets go of what oneDNN keeps of kernels that nobody has any more; from any thread. */
 void pl_dnn_forget(void);
 /* Names of the kernels chosen, e.g. "jit:avx512_core"; for reports and tests. */
 const char *pl_dnn_impl(const pl_dnn *d);
