@@ -178,9 +178,8 @@ $(BUILD)/probe_lib: $(PROBE_LIB) $(BUILD)/tests/cuda/probe_lib.o $(BUILD)/tests/
 	@echo "  link $@"
 	@$(CC) -rdynamic -o $@ $(filter %.o,$^) $(BUILD)/libplimsoll.a $(CUDA_LIBS) -Wl,--as-needed $(LIBS)
 
-# The tests run the program too. libgomp's workers are not to spin between loops: see cli/main.c.
-TEST_ENV := PL_BIN=$(BUILD)/plimsoll CC="$(CC)" GOMP_SPINCOUNT=$(or $(GOMP_SPINCOUNT),2000) \
- $(if $(PL_TEST_LONG),PL_TEST_LONG=1)
+# The tests run the program too.
+TEST_ENV := PL_BIN=$(BUILD)/plimsoll CC="$(CC)" $(if $(PL_TEST_LONG),PL_TEST_LONG=1)
 
 # Tests at once: one more than cores, because some wait; few, because many use all cores themselves.
 TEST_JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n + 1 : 4)))

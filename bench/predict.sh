@@ -11,8 +11,6 @@ build=${1:-build/release}
 PLIMSOLL_CACHE=$(mktemp -d)
 export PLIMSOLL_CACHE
 trap 'rm -rf "$PLIMSOLL_CACHE"' EXIT
-: "${GOMP_SPINCOUNT:=2000}"
-export GOMP_SPINCOUNT
 echo "from kernels of the same kind (plimsoll devices --calibrate):"
 "$build/plimsoll" devices --calibrate >/dev/null
 for name in "$@"; do "$build/pl_predict" --calibrated "$name"; done

@@ -83,15 +83,6 @@ static int unknown(const char *name)
     return 2;
 }
 
-/* libgomp's workers spin for milliseconds after every loop, which starves the loop itself when
- * something else wants the cores. It reads how long from the environment as it is loaded, so the
- * only way to say "a few microseconds" is before that: this program starts itself once more. */
-static void bound_spinning(char **argv)
-{
-    if (getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY")) return;
-    if (setenv("GOMP_SPINCOUNT", "2000", 1) == 0) execv("/proc/self/exe", argv);
-}
-
 /* What was printed and could not be written, on a disk that is full, is no success. */
 static int written(int code)
 {
@@ -129,6 +120,5 @@ static int run_command(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    bound_spinning(argv);
     return written(run_command(argc, argv));
 }

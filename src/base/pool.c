@@ -1,8 +1,8 @@
-/* pool.c - see pool.h. The ThreadSanitizer build starts threads per loop: slow, but visible to
- * the sanitizer, where libgomp's hand-over between threads is not. */
+/* pool.c - see pool.h. */
 #include "base/pool.h"
 
-#include <pthread.h>
+#include "base/team.h"
+
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -25,11 +25,6 @@ const char *__tsan_default_suppressions(void)
 }
 #endif
 
-/* libgomp's entry points; declared here so that both gcc and clang call the same team. */
-void GOMP_parallel(void (*fn)(void *), void *data, unsigned num_threads, unsigned flags);
-int omp_get_thread_num(void);
-int omp_get_num_threads(void);
-int omp_in_parallel(void);
 void omp_set_num_threads(int n);
 
 static _Atomic int n_threads;
@@ -52,11 +47,7 @@ static int wanted_threads(void)
 
 static void tell_team(int n)
 {
-#ifdef PL_TSAN
-    omp_set_num_threads(1); /* oneDNN's loops hand over in ways the sanitizer cannot see */
-#else
     omp_set_num_threads(n);
-#endif
     told = n;
 }
 
@@ -81,70 +72,25 @@ typedef struct loop {
     int64_t n_tasks;
     void (*fn)(void *ctx, int64_t task, int worker);
     void *ctx;
-    int workers;
 } loop;
 
-static void run_share(const loop *l, int worker, int workers)
+static void run_share(void *arg)
 {
+    const loop *l = arg;
+    int worker = pl_team_index(), workers = pl_team_size();
     int64_t lo = l->n_tasks * worker / workers, hi = l->n_tasks * (worker + 1) / workers;
     for (int64_t t = lo; t < hi; t++) l->fn(l->ctx, t, worker);
 }
 
-#ifdef PL_TSAN
-typedef struct share {
-    const loop *l;
-    int worker;
-} share;
-
-static _Thread_local int inside;
-
-static void *share_main(void *arg)
-{
-    share *s = arg;
-    inside = 1;
-    run_share(s->l, s->worker, s->l->workers);
-    return NULL;
-}
-
+/* The team is made for all threads at once: no later loop starts one. */
 void pl_pool_for(int64_t n_tasks, void (*fn)(void *, int64_t, int), void *ctx)
 {
     int workers = pl_pool_threads();
-    if (workers > n_tasks) workers = (int)n_tasks;
-    if (workers > 64) workers = 64;
-    loop l = {n_tasks, fn, ctx, workers};
-    if (workers <= 1 || inside) {
-        for (int64_t t = 0; t < n_tasks; t++) fn(ctx, t, 0);
+    if (n_tasks > 1 && workers > 1 && !pl_team_inside()) {
+        loop l = {n_tasks, fn, ctx};
+        workers = pl_team_reach(workers);
+        pl_team_run(n_tasks < workers ? (int)n_tasks : workers, run_share, &l);
         return;
     }
-    share shares[64];
-    pthread_t threads[64];
-    int started = 1;
-    for (; started < workers; started++) {
-        shares[started] = (share){&l, started};
-        if (pthread_create(&threads[started], NULL, share_main, &shares[started])) break;
-    }
-    inside = 1;
-    run_share(&l, 0, workers);
-    for (int w = started; w < workers; w++) run_share(&l, w, workers);
-    inside = 0;
-    for (int w = 1; w < started; w++) pthread_join(threads[w], NULL);
+    for (int64_t t = 0; t < n_tasks; t++) fn(ctx, t, 0);
 }
-#else
-static void loop_entry(void *arg)
-{
-    const loop *l = arg;
-    run_share(l, omp_get_thread_num(), omp_get_num_threads());
-}
-
-void pl_pool_for(int64_t n_tasks, void (*fn)(void *, int64_t, int), void *ctx)
-{
-    int workers = pl_pool_threads();
-    if (workers > n_tasks) workers = (int)n_tasks;
-    if (workers <= 1 || omp_in_parallel()) {
-        for (int64_t t = 0; t < n_tasks; t++) fn(ctx, t, 0);
-        return;
-    }
-    loop l = {n_tasks, fn, ctx, workers};
-    GOMP_parallel(loop_entry, &l, (unsigned)workers, 0);
-}
-#endif

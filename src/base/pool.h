@@ -1,8 +1,7 @@
 /* pool.h - parallel loops over the process's one team of threads.
  *
- * The team is libgomp's, entered through its GOMP_parallel, because oneDNN runs on the same one:
- * two teams would fight for the cores. A build under ThreadSanitizer uses plain threads instead,
- * which the sanitizer understands. Loops do not nest: a loop inside a loop runs on its caller.
+ * oneDNN's loops run on the same team (team.h): two would fight for the cores. Loops do not nest: a
+ * loop inside a loop runs on its caller.
  */
 #ifndef PL_BASE_POOL_H
 #define PL_BASE_POOL_H

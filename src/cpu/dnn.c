@@ -15,6 +15,7 @@
 
 #include "base/pool.h"
 #include "base/sys.h"
+#include "base/team.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -37,6 +38,7 @@ static atomic_bool dnn_started;
 
 static void dnn_start(void)
 {
+    (void)pl_team_serve((const void *)(uintptr_t)dnnl_primitive_execute); /* if not, libgomp's team does the work */
     dnn.status = dnnl_engine_create(&dnn.engine, dnnl_cpu, 0);
     if (dnn.status) return;
     dnn.status = dnnl_stream_create(&dnn.stream, dnn.engine, dnnl_stream_in_order);
@@ -68,7 +70,7 @@ pl_status pl_dnn_check(dnnl_status_t s, const char *what)
 
 pl_status pl_dnn_new(pl_dnn **out)
 {
-    (void)pl_pool_threads(); /* fixes libgomp's team before oneDNN asks for its size */
+    (void)pl_pool_threads(); /* fixes the size of teams before oneDNN asks for it */
     pthread_once(&dnn_once, dnn_start);
     PL_TRY(pl_dnn_check(dnn.status, "start"));
     *out = pl_sys_alloc(sizeof **out);

@@ -1,0 +1,354 @@
+/* team.c - see team.h.
+ *
+ * A gate is a counter that others wait on: who opens it adds one and wakes those who announced that
+ * they sleep; who waits announces first and looks again before sleeping, so that no opening is missed.
+ * Every worker has a gate of its own and is called by it only to loops that it takes part in: it
+ * cannot lag behind. The last worker out of a loop opens the gate that the beginner waits at.
+ */
+#include "base/team.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <link.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum {
+    MOST = 1024, /* workers of a team */
+    LINE = 128,  /* bytes that cores hand each other, in pairs of cache lines */
+    SPINS = 2000 /* looks before sleeping: some microseconds to tens of them */
+};
+
+/* ---- gates ------------------------------------------------------------------------------ */
+typedef struct gate {
+    _Atomic uint32_t count;
+    _Atomic uint32_t asleep;
+} gate;
+
+static void pause_a_moment(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static void gate_open(gate *g)
+{
+    atomic_fetch_add(&g->count, 1);
+    if (atomic_load(&g->asleep)) syscall(SYS_futex, &g->count, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+/* Until the gate has been opened since it stood at was. */
+static void gate_wait(gate *g, uint32_t was, unsigned spins)
+{
+    for (unsigned i = 0; i < spins; i++) {
+        if (atomic_load_explicit(&g->count, memory_order_acquire) != was) return;
+        pause_a_moment();
+    }
+    atomic_fetch_add(&g->asleep, 1);
+    while (atomic_load(&g->count) == was)
+        syscall(SYS_futex, &g->count, FUTEX_WAIT_PRIVATE, was, NULL, NULL, 0);
+    atomic_fetch_sub(&g->asleep, 1);
+}
+
+/* ---- teams ------------------------------------------------------------------------------ */
+typedef struct worker {
+    alignas(LINE) gate call;
+    struct team *team;
+    pthread_t thread;
+    int index;
+} worker;
+
+typedef struct team {
+    alignas(LINE) void (*fn)(void *); /* of the loop; NULL: the team ends */
+    void *data;
+    int size;
+    int made; /* workers there are, the beginner included */
+    _Atomic unsigned spins;
+    alignas(LINE) _Atomic int running; /* workers still in the loop, the beginner not counted */
+    gate done;
+    alignas(LINE) _Atomic int arrived; /* at the barrier */
+    gate barrier;
+    worker *workers[MOST];
+} team;
+
+/* The loop that the calling thread is in; size 0: none. inside says so also of the loops of one worker that begin there. */
+static _Thread_local struct {
+    team *team;
+    int index, size;
+    bool inside;
+} here;
+static _Thread_local team *own;
+
+static pthread_key_t team_key;
+static pthread_once_t team_once = PTHREAD_ONCE_INIT;
+
+static int cores(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+/* OpenMP's own words are heard. More workers than cores would spin while the one they wait for cannot run. */
+static unsigned spins_for(int n)
+{
+    const char *policy = getenv("OMP_WAIT_POLICY"), *spins = getenv("GOMP_SPINCOUNT");
+    char *end;
+    if (spins && *spins >= '0' && *spins <= '9') {
+        unsigned long given = strtoul(spins, &end, 10);
+        if (!*end) return given < UINT_MAX ? (unsigned)given : UINT_MAX;
+    }
+    if (policy && !strcasecmp(policy, "passive")) return 0;
+    return n > cores() ? 0 : SPINS;
+}
+
+static void *worker_main(void *arg)
+{
+    worker *w = arg;
+    team *t = w->team;
+    here.team = t;
+    here.index = w->index;
+    here.inside = true;
+    for (uint32_t seen = 0;; seen++) {
+        gate_wait(&w->call, seen, t->spins);
+        if (!t->fn) return NULL;
+        here.size = t->size;
+        t->fn(t->data);
+        if (atomic_fetch_sub(&t->running, 1) == 1) gate_open(&t->done);
+    }
+}
+
+static void team_end(void *ctx)
+{
+    team *t = ctx;
+    t->fn = NULL;
+    for (int i = 1; i < t->made; i++) gate_open(&t->workers[i]->call);
+    for (int i = 1; i < t->made; i++) {
+        pthread_join(t->workers[i]->thread, NULL);
+        free(t->workers[i]);
+    }
+    free(t);
+    own = NULL;
+}
+
+static void team_key_make(void)
+{
+    if (pthread_key_create(&team_key, team_end)) PL_BUG("no key for the team of a thread");
+}
+
+static bool worker_make(team *t)
+{
+    worker *w = aligned_alloc(alignof(worker), sizeof *w);
+    if (!w) return false;
+    memset(w, 0, sizeof *w);
+    w->team = t;
+    w->index = t->made;
+    if (pthread_create(&w->thread, NULL, worker_main, w)) {
+        free(w);
+        return false;
+    }
+    t->workers[t->made++] = w;
+    return true;
+}
+
+int pl_team_reach(int n)
+{
+    if (n > MOST) n = MOST;
+    if (n <= 1) return 1;
+    if (!own) {
+        pthread_once(&team_once, team_key_make);
+        own = aligned_alloc(alignof(team), sizeof *own);
+        if (!own) return 1;
+        memset(own, 0, sizeof *own);
+        own->made = 1;
+        if (pthread_setspecific(team_key, own)) {
+            free(own);
+            own = NULL;
+            return 1;
+        }
+    }
+    if (own->made < n) {
+        own->spins = spins_for(n);
+        while (own->made < n && worker_make(own)) continue;
+    }
+    return own->made < n ? own->made : n;
+}
+
+static void run_alone(void (*fn)(void *), void *data)
+{
+    int index = here.index, size = here.size;
+    here.index = 0;
+    here.size = 1;
+    fn(data);
+    here.index = index;
+    here.size = size;
+}
+
+void pl_team_run(int n, void (*fn)(void *), void *data)
+{
+    if (here.inside || n <= 1) {
+        run_alone(fn, data);
+        return;
+    }
+    team *t = own;
+    if (!t || n > t->made) PL_BUG("a loop of %d workers on a team of %d", n, t ? t->made : 1);
+    t->fn = fn;
+    t->data = data;
+    t->size = n;
+    uint32_t done = atomic_load(&t->done.count);
+    atomic_store(&t->running, n - 1);
+    for (int i = 1; i < n; i++) gate_open(&t->workers[i]->call);
+    here.team = t;
+    here.index = 0;
+    here.size = n;
+    here.inside = true;
+    fn(data);
+    here.size = 0;
+    here.inside = false;
+    gate_wait(&t->done, done, t->spins);
+}
+
+int pl_team_index(void)
+{
+    return here.index;
+}
+
+int pl_team_size(void)
+{
+    return here.size ? here.size : 1;
+}
+
+/* ---- OpenMP's entry points -------------------------------------------------------------- */
+/* The names and signatures are libgomp's; a program's own definition comes before a library's. */
+#define ENTRY __attribute__((visibility("default")))
+ENTRY void GOMP_parallel(void (*fn)(void *), void *data, unsigned n, unsigned flags);
+ENTRY void GOMP_barrier(void);
+ENTRY int omp_get_thread_num(void);
+ENTRY int omp_get_num_threads(void);
+ENTRY int omp_in_parallel(void);
+int omp_get_max_threads(void);
+
+static struct {
+    void (*parallel)(void (*)(void *), void *, unsigned, unsigned);
+    void (*barrier)(void);
+    int (*thread_num)(void), (*num_threads)(void), (*in_parallel)(void);
+} gomp;
+static pthread_once_t gomp_once = PTHREAD_ONCE_INIT;
+static _Atomic uintptr_t served_from, served_to;
+
+static void gomp_name(const char *name, void *out)
+{
+    void *at = dlsym(RTLD_NEXT, name);
+    if (!at) PL_BUG("libgomp has no %s", name);
+    memcpy(out, &at, sizeof at);
+}
+
+static void gomp_find(void)
+{
+    gomp_name("GOMP_parallel", &gomp.parallel);
+    gomp_name("GOMP_barrier", &gomp.barrier);
+    gomp_name("omp_get_thread_num", &gomp.thread_num);
+    gomp_name("omp_get_num_threads", &gomp.num_threads);
+    gomp_name("omp_in_parallel", &gomp.in_parallel);
+}
+
+void GOMP_parallel(void (*fn)(void *), void *data, unsigned n, unsigned flags)
+{
+    uintptr_t from = (uintptr_t)__builtin_return_address(0);
+    if (from >= served_from && from < served_to) {
+        int most = omp_get_max_threads(), wanted = n ? (int)n : most;
+        if (here.inside || pl_team_reach(wanted > most ? wanted : most) >= wanted) {
+            pl_team_run(wanted, fn, data);
+            return;
+        }
+    }
+    pthread_once(&gomp_once, gomp_find);
+    bool inside = here.inside;
+    here.inside = false; /* in that loop libgomp answers */
+    gomp.parallel(fn, data, n, flags);
+    here.inside = inside;
+}
+
+void GOMP_barrier(void)
+{
+    if (!here.inside) {
+        pthread_once(&gomp_once, gomp_find);
+        gomp.barrier();
+        return;
+    }
+    if (here.size == 1) return;
+    team *t = here.team;
+    uint32_t was = atomic_load(&t->barrier.count);
+    if (atomic_fetch_add(&t->arrived, 1) + 1 == here.size) {
+        atomic_store(&t->arrived, 0);
+        gate_open(&t->barrier);
+    } else {
+        gate_wait(&t->barrier, was, t->spins);
+    }
+}
+
+int omp_get_thread_num(void)
+{
+    if (here.inside) return here.index;
+    pthread_once(&gomp_once, gomp_find);
+    return gomp.thread_num();
+}
+
+int omp_get_num_threads(void)
+{
+    if (here.inside) return here.size;
+    pthread_once(&gomp_once, gomp_find);
+    return gomp.num_threads();
+}
+
+int omp_in_parallel(void)
+{
+    if (here.inside) return 1;
+    pthread_once(&gomp_once, gomp_find);
+    return gomp.in_parallel();
+}
+
+bool pl_team_inside(void)
+{
+    return omp_in_parallel();
+}
+
+/* ---- whom to serve ---------------------------------------------------------------------- */
+typedef struct search {
+    uintptr_t code, from, to;
+} search;
+
+static int look(struct dl_phdr_info *library, size_t size, void *ctx)
+{
+    search *s = ctx;
+    uintptr_t from = UINTPTR_MAX, to = 0;
+    (void)size;
+    for (int i = 0; i < library->dlpi_phnum; i++) {
+        if (library->dlpi_phdr[i].p_type != PT_LOAD) continue;
+        uintptr_t at = library->dlpi_addr + library->dlpi_phdr[i].p_vaddr;
+        if (at < from) from = at;
+        if (at + library->dlpi_phdr[i].p_memsz > to) to = at + library->dlpi_phdr[i].p_memsz;
+    }
+    bool holds = s->code >= from && s->code < to;
+    if (holds && library->dlpi_name[0]) s->from = from, s->to = to; /* the program itself has no name */
+    return holds;
+}
+
+bool pl_team_serve(const void *code)
+{
+    search s = {.code = (uintptr_t)code};
+    uintptr_t none = 0;
+    dl_iterate_phdr(look, &s);
+    if (!s.to) return false;
+    if (atomic_compare_exchange_strong(&served_from, &none, s.from)) served_to = s.to;
+    return true;
+}
