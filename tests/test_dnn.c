@@ -5,11 +5,13 @@
 
 #include "alloc_count.h"
 #include "base/dtype.h"
+#include "base/fpmode.h"
 #include "base/pool.h"
 #include "base/sys.h"
 #include "cpu/dnn.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -629,6 +631,51 @@ TEST(dnn_runs_allocate_nothing)
         CHECK_MSG(ok && same && allocs == 0, "%d threads: ran %d, same %d, %llu allocations", many[i], ok, same,
                   (unsigned long long)allocs);
     }
+}
+
+typedef struct tiny {
+    volatile float small, large;
+    _Atomic int lost;
+} tiny;
+
+static void multiply_tiny(void *ctx, int64_t task, int worker)
+{
+    tiny *t = ctx;
+    (void)task, (void)worker;
+    if (!(t->small * t->large > 0)) t->lost++;
+}
+
+/* 1e-40 times 1e10 is 1e-30; with denormals taken as zero it is none, whichever thread computes it. A kernel of one channel
+ * computes on seven more lanes that hold what was there, which may be denormal and then slow. Loops of our own, before and
+ * after, in the same threads, compute with them. */
+TEST(dnn_takes_denormals_as_zero)
+{
+    if (!PL_FP_FLUSHES) SKIP("this processor's mode is not set");
+    enum { N = 6, SIDE = 24, C = 16, ELEMS = N * SIDE * SIDE * C, WEIGHTS = C * C * 9 };
+    conv c = conv2(N, SIDE, SIDE, C, C, 1, 3, 1, 1, 1, 1);
+    int before = pl_pool_threads(), wrong = 0;
+    tiny t = {.small = 1e-40f, .large = 1e10f};
+    float *x = malloc(ELEMS * sizeof *x), *w = malloc(WEIGHTS * sizeof *w);
+    CHECK(x && w);
+    for (int i = 0; i < ELEMS; i++) x[i] = 1e-40f;
+    for (int i = 0; i < WEIGHTS; i++) w[i] = 1e10f;
+    for (int threads = 1; threads <= 5; threads += 2) {
+        pl_pool_set_threads(threads);
+        pl_pool_for(threads, multiply_tiny, &t);
+        pl_dnn *d = NULL;
+        size_t work = 0;
+        block y = block_new(ELEMS * sizeof(float));
+        bool ok = pl_dnn_conv_prepare(PL_DNN_CONV_FWD, &c, &d, &work) == PL_OK &&
+                  run_guarded(d, work, (const void *[]){x, w, NULL}, &y, 1);
+        for (int i = 0; i < ELEMS; i++) wrong += !ok || ((float *)y.data)[i] != 0;
+        pl_dnn_free(d);
+        free(y.base);
+        pl_pool_for(threads, multiply_tiny, &t);
+    }
+    pl_pool_set_threads(before);
+    free(x), free(w);
+    CHECK_INT(wrong, 0);
+    CHECK_INT(t.lost, 0);
 }
 
 /* bf16 in and out, sums in f32: against the loops on the rounded inputs. */

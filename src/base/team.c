@@ -7,6 +7,8 @@
  */
 #include "base/team.h"
 
+#include "base/fpmode.h"
+
 #include <dlfcn.h>
 #include <limits.h>
 #include <link.h>
@@ -71,6 +73,7 @@ typedef struct worker {
 typedef struct team {
     alignas(LINE) void (*fn)(void *); /* of the loop; NULL: the team ends */
     void *data;
+    uint32_t mode; /* of the beginner's floating point */
     int size;
     int made; /* workers there are, the beginner included */
     _Atomic unsigned spins;
@@ -122,6 +125,7 @@ static void *worker_main(void *arg)
         gate_wait(&w->call, seen, t->spins);
         if (!t->fn) return NULL;
         here.size = t->size;
+        pl_fp_set(t->mode);
         t->fn(t->data);
         if (atomic_fetch_sub(&t->running, 1) == 1) gate_open(&t->done);
     }
@@ -203,6 +207,7 @@ void pl_team_run(int n, void (*fn)(void *), void *data)
     if (!t || n > t->made) PL_BUG("a loop of %d workers on a team of %d", n, t ? t->made : 1);
     t->fn = fn;
     t->data = data;
+    t->mode = pl_fp_mode();
     t->size = n;
     uint32_t done = atomic_load(&t->done.count);
     atomic_store(&t->running, n - 1);

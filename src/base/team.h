@@ -20,7 +20,8 @@
 int pl_team_reach(int n);
 
 /* Calls fn(data) on n workers at once, the calling thread being worker 0, and returns when all have
- * returned. n is at most what pl_team_reach gave; inside a loop n does not count. */
+ * returned. n is at most what pl_team_reach gave; inside a loop n does not count. Denormal numbers are
+ * to every worker what they are to the calling thread (fpmode.h). */
 void pl_team_run(int n, void (*fn)(void *data), void *data);
 
 /* Inside a loop: this worker in [0, pl_team_size()). Outside: 0 of 1. */

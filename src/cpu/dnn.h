@@ -25,7 +25,8 @@
 
 typedef struct pl_dnn pl_dnn;
 
-/* in: what run reads, out: what it writes, in the order listed at each kind below. */
+/* in: what run reads, out: what it writes, in the order listed at each kind below. Denormal numbers are taken as zero
+ * meanwhile, in every thread. */
 pl_status pl_dnn_run(pl_dnn *d, const void *const *in, void *const *out,
                      void *work) PL_MUST_USE;
 void pl_dnn_free(pl_dnn *d); /* NULL is fine */
