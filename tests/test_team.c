@@ -2,14 +2,18 @@
  * that began them, and libgomp's for whoever is not served. */
 #include "test.h"
 
+#include "alloc_count.h"
 #include "base/pool.h"
 #include "base/team.h"
 
 #include <dirent.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 void GOMP_parallel(void (*fn)(void *), void *data, unsigned n, unsigned flags);
@@ -174,6 +178,78 @@ TEST(team_ends_with_the_thread_that_began_its_loops)
     for (int i = 0; i < WORKERS; i++)
         for (int j = 0; j < WORKERS; j++) CHECK(other[i] && other[i] != mine[j]);
     CHECK(threads_fall_to(threads));
+}
+
+/* ---- hard times ------------------------------------------------------------------------- */
+static void count_task(void *ctx, int64_t task, int worker)
+{
+    (void)worker;
+    atomic_fetch_add(&((_Atomic int *)ctx)[task], 1);
+}
+
+static bool each_task_once(void)
+{
+    _Atomic int done[100];
+    bool once = true;
+    memset(done, 0, sizeof done);
+    pl_pool_for(100, count_task, done);
+    for (int i = 0; i < 100; i++) once = once && done[i] == 1;
+    return once;
+}
+
+/* The exit code of work() in a process of its own; -1 when it did not end in time. */
+static int in_a_child(int (*work)(void))
+{
+    int status = 0;
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        alarm(20);
+        _exit(work());
+    }
+    return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static int loop_after_fork(void)
+{
+    return each_task_once() && threads_of_process() == WORKERS ? 0 : 1;
+}
+
+TEST(team_is_made_again_after_a_fork)
+{
+    if (!pl_test_allocs_counted()) SKIP("sanitizers start no threads in a forked process");
+    int before = pl_pool_threads();
+    pl_pool_set_threads(WORKERS);
+    bool once = each_task_once();
+    int code = in_a_child(loop_after_fork);
+    pl_pool_set_threads(before);
+    CHECK(once);
+    CHECK_INT(code, 0);
+}
+
+/* Room for two stacks of the 40 that are asked for. */
+static int loop_without_threads(void)
+{
+    FILE *f = fopen("/proc/self/statm", "r");
+    unsigned long pages = 0;
+    if (!f || fscanf(f, "%lu", &pages) != 1) return 2;
+    fclose(f);
+    pthread_attr_t a;
+    size_t stack = 0;
+    pthread_getattr_default_np(&a);
+    pthread_attr_getstacksize(&a, &stack);
+    struct rlimit limit = {.rlim_cur = pages * 4096 + 2 * stack + stack / 2, .rlim_max = RLIM_INFINITY};
+    if (setrlimit(RLIMIT_AS, &limit) != 0) return 3;
+    pl_pool_set_threads(40);
+    int reach = pl_team_reach(40);
+    if (reach < 2 || reach >= 40) return 4;
+    return each_task_once() ? 0 : 5;
+}
+
+TEST(team_makes_do_with_fewer_threads)
+{
+    if (!pl_test_allocs_counted()) SKIP("a sanitizer needs address space without limit");
+    CHECK_INT(in_a_child(loop_without_threads), 0);
 }
 
 /* ---- who is not served ------------------------------------------------------------------ */

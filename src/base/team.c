@@ -144,9 +144,17 @@ static void team_end(void *ctx)
     own = NULL;
 }
 
+/* A process made by fork has this thread and none of its workers. */
+static void team_forget(void)
+{
+    own = NULL;
+    pthread_setspecific(team_key, NULL);
+}
+
 static void team_key_make(void)
 {
-    if (pthread_key_create(&team_key, team_end)) PL_BUG("no key for the team of a thread");
+    if (pthread_key_create(&team_key, team_end) || pthread_atfork(NULL, NULL, team_forget))
+        PL_BUG("no key for the team of a thread");
 }
 
 static bool worker_make(team *t)
