@@ -1,9 +1,9 @@
 /* pool.c - see pool.h. */
 #include "base/pool.h"
 
+#include "base/sys.h"
 #include "base/team.h"
 
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -39,10 +39,7 @@ static int wanted_threads(void)
         long n = text ? strtol(text, NULL, 10) : 0;
         if (n > 0 && n <= 1024) return (int)n;
     }
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
-        return CPU_COUNT(&set);
-    return 1;
+    return pl_sys_cores();
 }
 
 static void tell_team(int n)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #ifdef __GLIBC__
 #include <malloc.h>
+#include <sched.h>
 #endif
 #include <stdlib.h>
 #include <string.h>
@@ -247,6 +248,12 @@ static size_t proc_status_kib(const char *field)
     buf[n] = 0;
     const char *p = strstr(buf, field);
     return p ? (size_t)strtoull(p + strlen(field), NULL, 10) : 0;
+}
+
+int pl_sys_cores(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0 ? CPU_COUNT(&set) : 1;
 }
 
 size_t pl_sys_rss_bytes(void)

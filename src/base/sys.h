@@ -48,6 +48,7 @@ pl_status pl_sys_write_file(const char *path, const void *data, size_t len) PL_M
 pl_status pl_sys_make_dirs(const char *path) PL_MUST_USE;
 
 uint64_t pl_sys_now_ns(void);      /* monotonic */
+int pl_sys_cores(void);            /* this process may run on, at least 1 */
 size_t pl_sys_rss_bytes(void);     /* resident set now */
 /* Gives memory that is free, but still held by the allocator, back to the system. */
 void pl_sys_trim(void);

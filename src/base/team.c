@@ -8,13 +8,13 @@
 #include "base/team.h"
 
 #include "base/fpmode.h"
+#include "base/sys.h"
 
 #include <dlfcn.h>
 #include <limits.h>
 #include <link.h>
 #include <linux/futex.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -95,12 +95,6 @@ static _Thread_local team *own;
 static pthread_key_t team_key;
 static pthread_once_t team_once = PTHREAD_ONCE_INIT;
 
-static int cores(void)
-{
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
 /* OpenMP's own words are heard. More workers than cores would spin while the one they wait for cannot run. */
 static unsigned spins_for(int n)
 {
@@ -111,7 +105,7 @@ static unsigned spins_for(int n)
         if (!*end) return given < UINT_MAX ? (unsigned)given : UINT_MAX;
     }
     if (policy && !strcasecmp(policy, "passive")) return 0;
-    return n > cores() ? 0 : SPINS;
+    return n > pl_sys_cores() ? 0 : SPINS;
 }
 
 static void *worker_main(void *arg)
