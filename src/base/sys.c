@@ -7,8 +7,8 @@
 #include <stdio.h>
 #ifdef __GLIBC__
 #include <malloc.h>
-#include <sched.h>
 #endif
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
