@@ -23,6 +23,13 @@ const char *__tsan_default_suppressions(void)
 {
     return "race:libdnnl.so\n";
 }
+
+/* The team stays: a test that forks has threads, and its child starts some. */
+__attribute__((visibility("default"))) const char *__tsan_default_options(void);
+const char *__tsan_default_options(void)
+{
+    return "die_after_fork=0";
+}
 #endif
 
 void omp_set_num_threads(int n);
