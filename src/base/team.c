@@ -95,17 +95,12 @@ static _Thread_local team *own;
 static pthread_key_t team_key;
 static pthread_once_t team_once = PTHREAD_ONCE_INIT;
 
-/* OpenMP's own words are heard. More workers than cores would spin while the one they wait for cannot run. */
+/* More workers than cores would spin while the one they wait for cannot run. */
 static unsigned spins_for(int n)
 {
-    const char *policy = getenv("OMP_WAIT_POLICY"), *spins = getenv("GOMP_SPINCOUNT");
-    char *end;
-    if (spins && *spins >= '0' && *spins <= '9') {
-        unsigned long given = strtoul(spins, &end, 10);
-        if (!*end) return given < UINT_MAX ? (unsigned)given : UINT_MAX;
-    }
-    if (policy && !strcasecmp(policy, "passive")) return 0;
-    return n > pl_sys_cores() ? 0 : SPINS;
+    const char *policy = getenv("OMP_WAIT_POLICY");
+    bool passive = policy && strcasecmp(policy, "passive") == 0;
+    return passive || n > pl_sys_cores() ? 0 : SPINS;
 }
 
 static void *worker_main(void *arg)
