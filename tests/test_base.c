@@ -9,6 +9,7 @@
 #include "base/str.h"
 #include "base/sys.h"
 
+#include <sched.h>
 #include <string.h>
 
 TEST(arena_rewind_gives_zeroed_memory_again)
@@ -86,6 +87,21 @@ TEST(philox_known_answers)
     CHECK_INT(w[1], 0x41c83b0eu);
     CHECK_INT(w[2], 0xa20bc7c6u);
     CHECK_INT(w[3], 0x6d5451fdu);
+}
+
+TEST(cores_are_those_this_process_may_run_on)
+{
+    cpu_set_t all, one;
+    CHECK_INT(sched_getaffinity(0, sizeof all, &all), 0);
+    CHECK_INT(pl_sys_cores(), CPU_COUNT(&all));
+    int first = 0;
+    while (!CPU_ISSET(first, &all)) first++;
+    CPU_ZERO(&one);
+    CPU_SET(first, &one);
+    CHECK_INT(sched_setaffinity(0, sizeof one, &one), 0);
+    int alone = pl_sys_cores();
+    CHECK_INT(sched_setaffinity(0, sizeof all, &all), 0);
+    CHECK_INT(alone, 1);
 }
 
 static void mark_task(void *ctx, int64_t task, int worker)
