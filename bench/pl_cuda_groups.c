@@ -15,7 +15,7 @@
  * are timed alike, as parts of a graph.
  */
 #include "base/sys.h"
-#include "pass/fuse.h"
+#include "pass/fuse/fuse.h"
 #include "pass/pass.h"
 #include "plimsoll_ops.h"
 #include "plimsoll_train.h"
@@ -23,7 +23,7 @@
 #include "rt/device.h"
 #include "rt/rt_int.h"
 
-#include "cuda/codegen.h"
+#include "cuda/codegen/codegen.h"
 #include "ir/form.h"
 
 #include <stdio.h>

@@ -5,7 +5,7 @@
  * One line for every distinct call of the training program that is a product: how often it stands there,
  * its time as chosen by heuristics (compile.mode default), the least time of all that can be had for it, the library's
  * kernels chosen by timing (max-autotune) among them, and the part of that speed that the default reaches. With a tail
- * (ops/tail.h): also the time of the library's kernel with the tail in a pass behind it. The last line sums them up, each
+ * (ops/net/tail.h): also the time of the library's kernel with the tail in a pass behind it. The last line sums them up, each
  * as often as it stands in the program.
  *
  * -l only lists, which a profile (device=h200) can do without a card; -k takes only ops whose name begins so; -b prints

@@ -8,8 +8,8 @@
  * processor time an image, which other work on the machine disturbs less.
  */
 #include "base/sys.h"
-#include "data/images.h"
-#include "data/loader.h"
+#include "data/sets/images.h"
+#include "data/sets/loader.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -11,11 +11,11 @@
  * processor time is what a step takes however busy the machine is.
  */
 #include "inputs.h"
-#include "plan/plan.h"
+#include "plan/core/plan.h"
 #include "rt/calibrate.h"
 #include "rt/refit.h"
 #include "step.h"
-#include "workloads/workloads.h"
+#include "tests/workloads/workloads.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -299,7 +299,7 @@ typedef struct pl_replay_opts {
 typedef struct pl_replay_report {
     char workload[64], recipe[64];
     int steps, losses, gradients, tensors; /* how many were compared */
-    int noise; /* of tensors: moved by rounding noise alone, see train/replay.c */
+    int noise; /* of tensors: moved by rounding noise alone, see train/run/replay.c */
     double worst_loss, worst_grad, worst_final;
     char worst_loss_name[128], worst_grad_name[128], worst_final_name[128];
     bool agree;

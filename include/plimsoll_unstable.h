@@ -68,7 +68,7 @@ typedef struct pl_pack_report {
 PL_API pl_status pl_pack_file(const char *in, const char *out, uint64_t capacity,
                               pl_pack_report *report) PL_MUST_USE;
 
-/* The recompute planner alone, on op-level traces (src/plan/trace.h has the format). The budget
+/* The recompute planner alone, on op-level traces (src/plan/recompute/trace.h has the format). The budget
  * is a share of the peak of the program as traced. seconds: search after the first plan, 0 for
  * the usual short one. Of several shares, in any order, the overhead never rises with the
  * budget; one that nothing fits gets an overhead of 0. Every plan is replayed by code that

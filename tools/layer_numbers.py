@@ -1,4 +1,4 @@
-"""PyTorch's numbers for tests/test_nn.c: every layer and loss on small inputs.
+"""PyTorch's numbers for tests/nn/test_nn.c: every layer and loss on small inputs.
 
   python3 tools/layer_numbers.py > tests/data/layers.json
 

@@ -1,4 +1,4 @@
-"""Numbers of the PyTorch peers for tests/test_workloads.c, without their tensors.
+"""Numbers of the PyTorch peers for tests/recipes/test_workloads.c, without their tensors.
 
   python3 tools/peer_numbers.py PEERS OUT        PEERS: the folder with bench.py; OUT: tests/data/peers
 

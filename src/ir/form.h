@@ -67,7 +67,7 @@ typedef struct pl_form_instr {
     int32_t operand;
     double imm;
     double step[PL_FORM_RANK];
-    pl_drawing draw; /* DRAW; dtype says which bits of a word count (cpu/draw.h) */
+    pl_drawing draw; /* DRAW; dtype says which bits of a word count (cpu/kernels/draw.h) */
 } pl_form_instr;
 
 typedef struct pl_form_operand {

@@ -228,7 +228,7 @@ struct pl_op {
     const pl_op *(*tail)(const pl_call *c, const pl_tail *t, void *attr);
 };
 
-/* The table of all ops (ops/op_table.c). */
+/* The table of all ops (ops/core/op_table.c). */
 int pl_op_count(void);
 const pl_op *pl_op_at(int i);
 const pl_op *pl_op_find(const char *name); /* NULL if none */

@@ -31,7 +31,7 @@
 
 #include "base/err.h"
 #include "ir/form.h"
-#include "pass/fuse.h"
+#include "pass/fuse/fuse.h"
 #include "pass/simplify.h"
 #include "plimsoll_ops.h"
 

@@ -28,7 +28,7 @@
 
 #include "ir/form.h"
 #include "pass/copy.h"
-#include "pass/fuse.h"
+#include "pass/fuse/fuse.h"
 #include "plimsoll_ops.h"
 
 #include <string.h>

@@ -15,9 +15,9 @@
 #include "base/pool.h"
 #include "base/sys.h"
 #include "ir/form.h"
-#include "plan/cost.h"
-#include "plan/cost_card.h"
-#include "plan/cost_table.h"
+#include "plan/cost/cost.h"
+#include "plan/cost/cost_card.h"
+#include "plan/cost/cost_table.h"
 #include "plimsoll_unstable.h"
 
 #include <math.h>

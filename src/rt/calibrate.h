@@ -1,9 +1,9 @@
 /* calibrate.h - what the units of a program are expected to take, and measuring it.
  *
  * A unit's time comes from the first that knows it:
- *   measured    the device's table of times (plan/cost_table.h) has this very unit
+ *   measured    the device's table of times (plan/cost/cost_table.h) has this very unit
  *   calibrated  the table has units of its kind
- *   estimated   arithmetic and bytes at the rates of a card (plan/cost_card.h) or of a usual CPU
+ *   estimated   arithmetic and bytes at the rates of a card (plan/cost/cost_card.h) or of a usual CPU
  * Tables lie in the cache folder, one a device (model, threads, version). Compiling reads the
  * table, only measuring on request writes it.
  */

@@ -126,7 +126,7 @@ typedef struct pl_device {
     pl_status (*room)(uint64_t bytes);
 
     /* ---- predicted times ---- */
-    bool gpu;        /* estimates are those of a card (plan/cost_card.h) */
+    bool gpu;        /* estimates are those of a card (plan/cost/cost_card.h) */
     bool plans_only; /* nothing can run on it: only prepare, discard, group_inplace are there */
     /* "NVIDIA H200", "Xeon ..., 8 threads": whose measured times these are. NULL: its name says it. */
     void (*model)(char *out, size_t cap);

@@ -8,7 +8,7 @@
  * The table of blocks and the stage's owner exist once in a process, like a card's memory; tests use the device from one thread.
  */
 #include "base/sys.h"
-#include "pass/fuse.h"
+#include "pass/fuse/fuse.h"
 #include "rt/device.h"
 
 #include <string.h>

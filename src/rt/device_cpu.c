@@ -2,10 +2,10 @@
 #include "rt/device.h"
 
 #include "base/sys.h"
-#include "cpu/dnn.h"
-#include "cpu/group.h"
+#include "cpu/dnn/dnn.h"
+#include "cpu/tile/group.h"
 #include "ir/comm.h"
-#include "pass/fuse.h"
+#include "pass/fuse/fuse.h"
 
 #include <string.h>
 

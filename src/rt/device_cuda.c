@@ -99,7 +99,7 @@ static pl_status find_cuda(const char *name, const pl_device **out)
 
 static const char cards[] = ""
 #define PL_CARD(name, ...) " " name
-#include "plan/cards.def"
+#include "plan/cost/cards.def"
 #undef PL_CARD
     ;
 

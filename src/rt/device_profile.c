@@ -1,14 +1,14 @@
 /* device_profile.c - cards that are not here: devices that plan and cannot run.
  *
- * Units are those of the CUDA device (pass/fuse.h), memory and times come from the card's figures
- * (plan/cost_card.h), and so does the scratch of kernels (pl_program_scratch), so a plan for a
+ * Units are those of the CUDA device (pass/fuse/fuse.h), memory and times come from the card's figures
+ * (plan/cost/cost_card.h), and so does the scratch of kernels (pl_program_scratch), so a plan for a
  * card needs neither the card nor its driver.
  */
 #include "base/sys.h"
 #include "ir/form.h"
-#include "pass/fuse.h"
-#include "plan/cost.h"
-#include "plan/cost_card.h"
+#include "pass/fuse/fuse.h"
+#include "plan/cost/cost.h"
+#include "plan/cost/cost_card.h"
 #include "rt/device.h"
 
 #include <stdio.h>
@@ -127,7 +127,7 @@ static const pl_fuse_opts profile_fuse = PL_FUSE_OPTS_CUDA(NULL);
   .gpu = true,                                                                                 \
   .plans_only = true},
 static const pl_device profiles[] = {
-#include "plan/cards.def"
+#include "plan/cost/cards.def"
 };
 #undef PL_CARD
 

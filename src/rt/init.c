@@ -1,13 +1,13 @@
 /* init.c - the state before the first step: constants and random draws, slot by slot.
  *
  * An element is a function of (seed, name of its slot, index): not of the device, of the number of
- * threads or of what else is in the store. Draws are made by the batch (cpu/draw.h), shifted and
+ * threads or of what else is in the store. Draws are made by the batch (cpu/kernels/draw.h), shifted and
  * scaled in double, and rounded once. A device that is apart makes its own where it can; zeros are filled
  * there in any case, and the rest passes through the host's block part by part.
  */
 #include "base/dtype.h"
 #include "base/pool.h"
-#include "cpu/draw.h"
+#include "cpu/kernels/draw.h"
 #include "rt/rt_int.h"
 
 #include <math.h>

@@ -7,10 +7,10 @@
  * recomputes; the program then runs an expansion of its graph (refit.h does the same afterwards).
  */
 #include "base/sys.h"
-#include "pass/fuse.h"
+#include "pass/fuse/fuse.h"
 #include "pass/pass.h"
-#include "plan/cost.h"
-#include "plan/segment.h"
+#include "plan/cost/cost.h"
+#include "plan/core/segment.h"
 #include "rt/calibrate.h"
 #include "rt/refit.h"
 #include "rt/rt_int.h"

@@ -3,8 +3,8 @@
 #define PL_RT_RT_INT_H
 
 #include "base/sys.h"
-#include "plan/cost_link.h"
-#include "plan/fit.h"
+#include "plan/cost/cost_link.h"
+#include "plan/core/fit.h"
 #include "plimsoll_unstable.h"
 #include "rt/device.h"
 

@@ -1,4 +1,4 @@
-/* cublasLt.h - the part of cuBLASLt that src/cuda/matmul.c calls, on the host (fake_lt.c).
+/* cublasLt.h - the part of cuBLASLt that src/cuda/matmul/matmul.c calls, on the host (fake_lt.c).
  *
  * Stands in for the library's header of this name when products are compiled for the simulator. Values that
  * callers combine (epilogues) are the library's own.
@@ -64,7 +64,7 @@ typedef enum cublasLtMatmulAlgoConfigAttributes_t {
 enum {
     CUBLASLT_MATMUL_TILE_UNDEFINED,
 #define PL_TILE(rows, columns) CUBLASLT_MATMUL_TILE_##rows##x##columns,
-#include "cuda/tiles.def"
+#include "cuda/matmul/tiles.def"
 #undef PL_TILE
 };
 

@@ -11,7 +11,7 @@
  */
 #include "cudasim.h"
 
-#include "cuda/cuda.h"
+#include "cuda/device/cuda.h"
 #include "sim.h"
 
 #include <stdarg.h>
@@ -428,14 +428,14 @@ pl_status pl_cuda_failed(cudaError_t rc, const char *call, const char *file, int
 
 /* ---- kernels compiled for the simulator ------------------------------------------------- */
 #define PL_CUDA_TABLE(t) extern "C" __attribute__((weak)) const pl_cuda_entry pl_cuda_##t[];
-#include "cuda/tables.def"
+#include "cuda/device/tables.def"
 #undef PL_CUDA_TABLE
 
 const pl_kernel *pl_cuda_kernels_of(const char *op)
 {
     static const pl_cuda_entry *const tables[] = {
 #define PL_CUDA_TABLE(t) pl_cuda_##t,
-#include "cuda/tables.def"
+#include "cuda/device/tables.def"
 #undef PL_CUDA_TABLE
     };
     for (const pl_cuda_entry *const &t : tables)

@@ -13,7 +13,7 @@
  * UBSan misaligned vector accesses. Dynamic shared memory is filled with NaN before every block.
  *
  * Memory is the host's. Static __shared__ variables are static variables, which is enough for
- * blocks in turn. Dynamic shared memory comes through PL_SHARED (cuda/launch.h).
+ * blocks in turn. Dynamic shared memory comes through PL_SHARED (cuda/device/launch.h).
  */
 #ifndef PL_CUDASIM_H
 #define PL_CUDASIM_H

@@ -1,11 +1,11 @@
 /* fake_lt.c - see cublasLt.h here: products column by column in double, epilogues as the library documents
- * them, and the timed choices of src/cuda/choice.h by a clock that the tests set. */
+ * them, and the timed choices of src/cuda/device/choice.h by a clock that the tests set. */
 #include "cublasLt.h"
 
 #include "base/dtype.h"
 #include "base/sys.h"
-#include "cuda/choice.h"
-#include "cuda/lib.h"
+#include "cuda/device/choice.h"
+#include "cuda/device/lib.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* lib_stub.c - the simulator has no libraries: cuDNN has nothing for any problem, so that convolutions
  * come to our own kernels. */
 #include "base/sys.h"
-#include "cuda/conv.h"
+#include "cuda/conv/conv.h"
 
 pl_status pl_conv_plan_get(const pl_conv_shape *c, pl_conv_plan **out)
 {

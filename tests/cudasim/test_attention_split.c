@@ -6,10 +6,10 @@
 #include "base/dtype.h"
 #include "base/err.h"
 #include "cublasLt.h"
-#include "cuda/attention.h"
-#include "ops/attr.h"
-#include "plan/cost_card.h"
-#include "../test.h"
+#include "cuda/attention/attention.h"
+#include "ops/core/attr.h"
+#include "plan/cost/cost_card.h"
+#include "tests/lib/test.h"
 
 #include <math.h>
 #include <stdio.h>

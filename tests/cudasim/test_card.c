@@ -1,6 +1,6 @@
 /* test_card.c - opening a card, and what is said where that cannot be: no cards, a driver that is too old or does not
  * answer, a card that is too old or not there, calls that fail. */
-#include "test.h"
+#include "tests/lib/test.h"
 
 #include <cuda_runtime_api.h>
 #include <stdlib.h>
@@ -68,7 +68,7 @@ static cudaError_t properties(struct cudaDeviceProp *p)
 #define cudaGetDriverEntryPointByVersion(name, out, v, f, found)                                                \
     (*(out) = NULL, (void)(v), (void)(f), *(found) = cudaDriverEntryPointSymbolNotFound, (void)(name), cudaSuccess)
 
-#include "cuda/card.c"
+#include "cuda/device/card.c"
 
 void pl_cuda_watch_begin(const char *pci_id)
 {

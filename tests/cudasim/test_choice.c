@@ -1,7 +1,7 @@
 /* test_choice.c - choices that several processes make at the same time: each is made once, for all of them; and how long what
  * is chosen from takes. */
-#include "cuda/lib.h"
-#include "test.h"
+#include "cuda/device/lib.h"
+#include "tests/lib/test.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -43,7 +43,7 @@ size_t choice_lt(void);
 size_t choice_dnn(void);
 const char *choice_dir(void);
 const pl_cuda_card *choice_card(void);
-#include "cuda/choice.c"
+#include "cuda/device/choice.c"
 
 const char *choice_dir(void)
 {

@@ -1,10 +1,10 @@
 /* test_cuda_tail.c - products with tails in the simulator, beyond the cases of the op table (test_cuda_ops.c):
- * what a library's kernel has left over (cuda/tail.cu), and how much of a tail is asked of a library that lacks
- * parts of it, lacks them at odd addresses, or is slower with them than without (cuda/matmul.c). */
+ * what a library's kernel has left over (cuda/matmul/tail.cu), and how much of a tail is asked of a library that lacks
+ * parts of it, lacks them at odd addresses, or is slower with them than without (cuda/matmul/matmul.c). */
 #include "base/dtype.h"
 #include "cublasLt.h"
-#include "cuda/work.h"
-#include "test.h"
+#include "cuda/device/work.h"
+#include "tests/lib/test.h"
 
 #include <math.h>
 

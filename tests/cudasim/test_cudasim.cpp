@@ -1,9 +1,9 @@
 /* test_cudasim.cpp - the simulator itself: what kernels may do, and the mistakes it must find. */
-#include "cuda/launch.h"
+#include "cuda/device/launch.h"
 
 extern "C" {
 #include "base/dtype.h"
-#include "test.h"
+#include "tests/lib/test.h"
 }
 
 #include <stdlib.h>

@@ -1,8 +1,8 @@
-/* test_split.c - products on TF32 units (cuda/split.h) in the simulator, whose units read TF32 and cut sums off as a
+/* test_split.c - products on TF32 units (cuda/matmul/split.h) in the simulator, whose units read TF32 and cut sums off as a
  * card's do: every layout, parts, batches, edges, tails; and that they are as exact as f32. */
-#include "cuda/split.h"
-#include "plan/cost_card.h"
-#include "test.h"
+#include "cuda/matmul/split.h"
+#include "plan/cost/cost_card.h"
+#include "tests/lib/test.h"
 
 #include <math.h>
 #include <stdlib.h>

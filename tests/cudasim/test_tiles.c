@@ -1,8 +1,8 @@
-/* test_tiles.c - which of the library's answers a product takes where none is timed (cuda/matmul_tiles.h). */
+/* test_tiles.c - which of the library's answers a product takes where none is timed (cuda/matmul/matmul_tiles.h). */
 #include "base/dtype.h"
-#include "cuda/matmul_tiles.h"
-#include "ops/attr.h"
-#include "test.h"
+#include "cuda/matmul/matmul_tiles.h"
+#include "ops/core/attr.h"
+#include "tests/lib/test.h"
 
 typedef struct asked {
     int64_t m, n, k;

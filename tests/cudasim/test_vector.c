@@ -1,10 +1,10 @@
-/* test_vector.c - matrices times vectors (cuda/vector.h) beyond the cases of vector_cases.h: that plans keep what kernels
+/* test_vector.c - matrices times vectors (cuda/matmul/vector.h) beyond the cases of vector_cases.h: that plans keep what kernels
  * and grids allow whatever the shape, that a profile knows their scratch, and that numbers which are none stay in their
  * own output. */
 #include "base/dtype.h"
-#include "cuda/vector.h"
-#include "plan/cost_card.h"
-#include "test.h"
+#include "cuda/matmul/vector.h"
+#include "plan/cost/cost_card.h"
+#include "tests/lib/test.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  *
  * What is held to account is this program's own code around libhdf5: what the library does inside itself with a
  * hostile file is watched too, since a crash there is a crash. */
-#include "data/array.h"
+#include "data/sets/array.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* fuzz_image.c - any bytes are refused or are an image of the size that its header says. */
-#include "data/image.h"
+#include "data/image/image.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* fuzz_manifest.c - any bytes are refused as a checkpoint's manifest, or name files that cannot leave
  * the checkpoint's folder. Checksums are passed over, so that the members are reached. */
-#include "train/checkpoint.h"
+#include "train/files/checkpoint.h"
 
 #include <stdlib.h>
 #include <string.h>

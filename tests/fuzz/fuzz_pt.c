@@ -1,5 +1,5 @@
 /* fuzz_pt.c - any bytes are refused, or are a latent whose numbers all lie inside the file. */
-#include "../../recipes/lgt/lgt.h"
+#include "recipes/lgt/lgt.h"
 
 #include <stdlib.h>
 #include <stdio.h>

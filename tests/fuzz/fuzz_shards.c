@@ -1,6 +1,6 @@
 /* fuzz_shards.c - any tar beside any index, and any captions beside images: refused, or a list whose
  * ranges lie inside the file. The input is the tar; its first byte says where the index begins. */
-#include "data/items.h"
+#include "data/sets/items.h"
 
 #include <fcntl.h>
 #include <stdio.h>

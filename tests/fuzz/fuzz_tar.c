@@ -1,5 +1,5 @@
 /* fuzz_tar.c - any bytes are refused or are members that lie inside them. */
-#include "data/tar.h"
+#include "data/sets/tar.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* fuzz_texts.c - any file of prompts or of captions is refused, or is lines that are found again. The first byte
  * says which of the two. */
-#include "data/items_int.h"
-#include "data/prompts.h"
+#include "data/sets/items_int.h"
+#include "data/sets/prompts.h"
 
 #include <stdio.h>
 #include <stdlib.h>

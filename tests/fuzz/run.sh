@@ -20,7 +20,7 @@ for name; do
     mkdir -p "build/fuzz/found/$name" "tests/fuzz/corpus/$name"
     # shellcheck disable=SC2086
     clang -std=c11 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-        -Iinclude -Isrc -o "$bin" "tests/fuzz/fuzz_$name.c" build/fuzz/lib/libplimsoll.a $libs
+        -Iinclude -Isrc -I. -o "$bin" "tests/fuzz/fuzz_$name.c" build/fuzz/lib/libplimsoll.a $libs
     limit="-max_total_time=$seconds"
     [ "$seconds" -gt 0 ] || limit="-runs=0"
     echo "fuzz_$name: $seconds s"

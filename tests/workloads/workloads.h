@@ -7,10 +7,10 @@
 #ifndef PL_TESTS_WORKLOADS_H
 #define PL_TESTS_WORKLOADS_H
 
-#include "../../recipes/fluxflow/fluxflow.h"
-#include "../../recipes/lgt/lgt.h"
-#include "../../recipes/stablesr/stablesr.h"
-#include "../../recipes/wandistill/wandistill.h"
+#include "recipes/fluxflow/fluxflow.h"
+#include "recipes/lgt/lgt.h"
+#include "recipes/stablesr/stablesr.h"
+#include "recipes/wandistill/wandistill.h"
 #include "plimsoll_nn.h"
 #include "plimsoll_optim.h"
 

@@ -1,0 +1,160 @@
+/* cmd_bench.c - `plimsoll bench`: how long a step takes on this machine, and whether the plan's figures are the truth.
+ *
+ * Steps are those of training, with the configuration's data; nothing is evaluated or saved. The first ones are not counted:
+ * caches are cold and a card's clocks low. A step's time is of its whole, data included; its spread is the least and the
+ * most of the steps that count.
+ */
+#include "plimsoll_json.h"
+#include "cli/ui.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct times {
+    double *step, *data, *device; /* milliseconds, of each step */
+    int n;
+} times;
+
+typedef struct benchmark {
+    double plan_s, first_s; /* until the plan was there, and the first step done */
+    double step, least, most, data, device; /* milliseconds: medians, but for least and most */
+    double samples;         /* a second */
+    int steps, warmup;
+} benchmark;
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Sorts them. */
+static double median(double *v, int n)
+{
+    qsort(v, (size_t)n, sizeof *v, compare);
+    return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+}
+
+static pl_status take_steps(pl_run *run, double began, times *t, benchmark *b, cli_shown *shown)
+{
+    for (int i = -b->warmup; i < b->steps; i++) {
+        pl_step_info info;
+        pl_status rc = pl_run_step(run, &info);
+        if (rc != PL_OK) return rc;
+        if (i == -b->warmup) b->first_s = cli_seconds() - began;
+        cli_show_samples(shown, PL_SUBSET_TRAIN, i + b->warmup + 1, b->steps + b->warmup);
+        if (i < 0) continue;
+        t->step[t->n] = info.step_ms;
+        t->data[t->n] = info.data_ms;
+        t->device[t->n++] = info.device_ms;
+    }
+    return PL_OK;
+}
+
+static pl_status measure(pl_run *run, double began, benchmark *b, cli_shown *shown)
+{
+    double *room = calloc((size_t)b->steps, 3 * sizeof *room);
+    if (!room) return PL_ERR_MEMORY;
+    times t = {room, room + b->steps, room + 2 * b->steps, 0};
+    pl_status rc = take_steps(run, began, &t, b, shown);
+    if (rc == PL_OK) {
+        b->step = median(t.step, t.n);
+        b->least = t.step[0];
+        b->most = t.step[t.n - 1];
+        b->data = median(t.data, t.n);
+        b->device = median(t.device, t.n);
+        b->samples = 1e3 * (double)pl_run_split_get(run).effective / b->step;
+    }
+    free(room);
+    return rc;
+}
+
+static void print(pl_run *run, const char *name, const benchmark *b)
+{
+    pl_run_memory m = pl_run_memory_get(run);
+    double predicted = pl_run_predicted_ms(run);
+    printf("%s on %s: %d steps after %d that do not count\n", name, pl_config_text(pl_run_config(run), "device"), b->steps, b->warmup);
+    printf("  %sstep         %s%s  (%s to %s), %.4g samples a second\n", cli_bold(stdout), cli_ms(b->step), cli_plain(stdout),
+           cli_ms(b->least), cli_ms(b->most), b->samples);
+    printf("  predicted    %s, %+.0f %%\n", cli_ms(predicted), 100 * (predicted / b->step - 1));
+    if (b->device > 0) printf("  on the card  %s\n", cli_ms(b->device));
+    printf("  for data     %s, %.0f %% of the step\n", cli_ms(b->data), 100 * b->data / b->step);
+    printf("  first step   %.3g s after the start, %.3g s of it for the plan\n", b->first_s, b->plan_s);
+    printf("  memory       planned %s, at most %s held\n", cli_bytes(m.total), cli_bytes(pl_run_peak_used_bytes(run)));
+}
+
+static pl_status print_json(pl_run *run, const char *name, const benchmark *b)
+{
+    pl_run_memory m = pl_run_memory_get(run);
+    pl_json *j = pl_json_new(stdout);
+    pl_json_object(j, NULL);
+    pl_json_string(j, "config", name);
+    pl_json_string(j, "device", pl_config_text(pl_run_config(run), "device"));
+    pl_json_int(j, "steps", b->steps);
+    pl_json_float(j, "step_ms", b->step);
+    pl_json_float(j, "step_ms_min", b->least);
+    pl_json_float(j, "step_ms_max", b->most);
+    pl_json_float(j, "device_ms", b->device);
+    pl_json_float(j, "data_wait_ms", b->data);
+    pl_json_float(j, "predicted_step_ms", pl_run_predicted_ms(run));
+    pl_json_float(j, "samples_per_s", b->samples);
+    pl_json_float(j, "plan_s", b->plan_s);
+    pl_json_float(j, "first_step_s", b->first_s);
+    pl_json_uint(j, "arena_bytes", m.arena);
+    pl_json_uint(j, "state_bytes", m.state);
+    pl_json_uint(j, "total_bytes", m.total);
+    pl_json_uint(j, "peak_used_bytes", pl_run_peak_used_bytes(run));
+    pl_json_end(j);
+    pl_status rc = pl_json_finish(j);
+    pl_json_free(j);
+    return rc;
+}
+
+int cmd_bench(int argc, char **argv)
+{
+    enum { STEPS = 20, WARM_UP = 3, MOST = 1000000 };
+    static char device_key[96];
+    const char *steps = NULL, *warmup = NULL, *memory = NULL, *device = NULL;
+    bool json = false;
+    cli_shown shown = {.percent = -1};
+    cli_args a;
+    const cli_option options[] = {
+        {"--steps", "N", &steps, "steps that count (20)"},
+        {"--warmup", "N", &warmup, "steps before them (3)"},
+        {"--memory", "SIZE", &memory, "budget of the whole process (= memory=SIZE)"},
+        {"--device", "NAME", &device, "where to train (= device=NAME)"},
+        {"--json", NULL, &json, "one JSON object"},
+        {"--quiet", NULL, &shown.quiet, "no progress"},
+        {NULL, NULL, NULL, NULL},
+    };
+    cli_parse(argc, argv, options,
+              "plimsoll bench CONFIG [key=value ...]\n\nTrains some steps, keeps nothing, and tells how long one takes: beside what "
+              "the plan predicted,\nwith its spread, the time to the first one and the memory that was held.",
+              "  plimsoll bench cloud/demo\n  plimsoll bench my.yaml --memory 6GB --steps 100\n"
+              "  plimsoll bench lgt/full --device cuda precision=bf16\n", &a);
+    cli_want(&a, 1, 1, "bench", "one configuration");
+    double began = cli_seconds();
+    benchmark b = {.steps = (int)cli_number("--steps", "steps", steps, STEPS, MOST),
+                   .warmup = (int)cli_number("--warmup", "steps", warmup, WARM_UP, MOST)};
+    if (b.steps < 0 || b.warmup < 0) return 2;
+    cli_override(&a, "device", device, device_key, sizeof device_key);
+    shown.bar = cli_terminal(stderr);
+    shown.quiet |= json;
+    pl_run *run = NULL;
+    pl_status rc = plan_open(&a, memory, &run);
+    if (rc == PL_OK && pl_config_int(pl_run_config(run), "ranks") > 1) {
+        cli_error("bench times one process: set ranks=1; plimsoll train --ranks tells the times of several");
+        pl_run_free(run);
+        return 2;
+    }
+    if (!shown.quiet) cli_busy("planning and starting %s", a.positional[0]);
+    if (rc == PL_OK) rc = pl_run_build(run);
+    b.plan_s = cli_seconds() - began;
+    if (rc == PL_OK) rc = pl_run_start(run);
+    cli_idle();
+    if (rc == PL_OK) rc = measure(run, began, &b, &shown);
+    if (rc == PL_OK && json) rc = print_json(run, a.positional[0], &b);
+    else if (rc == PL_OK) print(run, a.positional[0], &b);
+    pl_run_free(run);
+    return rc == PL_OK ? 0 : cli_fail(rc);
+}

@@ -1,0 +1,51 @@
+/* cmd_cache.c - `plimsoll cache`: what a recipe's frozen encoder gives, computed once. */
+#include "cli/ui.h"
+
+static pl_status make(pl_run *run, cli_shown *s, pl_cache_info *info)
+{
+    pl_status rc = pl_run_build(run);
+    if (rc == PL_OK) rc = pl_run_start(run);
+    return rc == PL_OK ? pl_run_cache(run, cli_show_samples, s, info) : rc;
+}
+
+int cmd_cache(int argc, char **argv)
+{
+    bool force = false;
+    cli_shown s = {.percent = -1};
+    cli_args a;
+    const cli_option options[] = {
+        {"--force", NULL, &force, "make it anew though the one that is there is up to date"},
+        {"--quiet", NULL, &s.quiet, "print errors only"},
+        {NULL, NULL, NULL, NULL},
+    };
+    cli_parse(argc, argv, options,
+              "plimsoll cache CONFIG data.cache=DIR [key=value ...]\n\nRuns the recipe's frozen encoder (a VAE, a "
+              "text encoder) once over the data set and writes\nwhat it gives into DIR; `train` with the same "
+              "configuration then reads that, and its plan\nhas no encoder. A cache that is up to date is left as "
+              "it is; otherwise what changed is told.",
+              "  plimsoll cache my.yaml data.path=photos data.cache=latents data.cache_dtype=bf16\n"
+              "  plimsoll train my.yaml data.path=photos data.cache=latents data.cache_dtype=bf16\n", &a);
+    cli_want(&a, 1, 1, "cache", "one configuration");
+    s.bar = cli_terminal(stderr);
+    pl_run *run = NULL;
+    bool fresh = false;
+    char why[512] = "";
+    pl_cache_info info = {0};
+    pl_status rc = pl_run_open(a.positional[0], a.overrides, a.n_overrides, &run);
+    if (rc == PL_OK) rc = pl_run_encode_only(run);
+    if (rc == PL_OK) rc = pl_run_cache_fresh(run, &fresh, why, sizeof why);
+    bool make_it = rc == PL_OK && (!fresh || force);
+    if (make_it && !s.quiet && !fresh) fprintf(stderr, "making it: %s\n", why);
+    if (make_it) rc = make(run, &s, &info);
+    if (make_it && rc == PL_OK) bad_files_print(run);
+    if (rc == PL_OK && !s.quiet) {
+        const char *dir = pl_config_text(pl_run_config(run), "data.cache");
+        if (make_it)
+            printf("%s: %lld samples for training, %lld for evaluation, %s in %d files\n", dir,
+                   (long long)info.samples, (long long)info.eval_samples, cli_bytes(info.bytes), info.files);
+        else
+            printf("%s is up to date\n", dir);
+    }
+    pl_run_free(run);
+    return rc == PL_OK ? 0 : cli_fail(rc);
+}

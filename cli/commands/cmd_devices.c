@@ -1,0 +1,82 @@
+/* cmd_devices.c - `plimsoll devices`: what this machine can train on; a test of each is device_test.c. */
+#include "cli/train/device_test.h"
+#include "plimsoll_json.h"
+#include "cli/ui.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static pl_status devices_json(const pl_device_info *d, int n)
+{
+    pl_json *j = pl_json_new(stdout);
+    pl_json_array(j, NULL);
+    for (int i = 0; i < n; i++) {
+        pl_json_object(j, NULL);
+        pl_json_string(j, "name", d[i].name);
+        pl_json_bool(j, "usable", d[i].usable);
+        pl_json_string(j, "about", d[i].about);
+        pl_json_string(j, "why_not", d[i].why_not);
+        pl_json_uint(j, "total_bytes", d[i].total_bytes);
+        pl_json_uint(j, "free_bytes", d[i].free_bytes);
+        pl_json_end(j);
+    }
+    pl_json_end(j);
+    pl_status rc = pl_json_finish(j);
+    pl_json_free(j);
+    return rc;
+}
+
+/* Formats of data sets that need a library. */
+static void print_formats(void)
+{
+    enum { CAP = 8 };
+    pl_data_format f[CAP];
+    int n = pl_data_formats(f, CAP);
+    printf("%sdata%s  ", cli_bold(stdout), cli_plain(stdout));
+    for (int i = 0; i < n; i++)
+        if (!f[i].why_not) printf(" %s", f[i].name);
+    printf(" can be read\n");
+    for (int i = 0; i < n; i++)
+        if (f[i].why_not) printf("       %s cannot: %s\n", f[i].name, f[i].why_not);
+}
+
+int cmd_devices(int argc, char **argv)
+{
+    enum { MOST = 64 };
+    bool json = false, profiles = false, calibrate = false;
+    const char *test = NULL;
+    cli_args a;
+    const cli_option options[] = {
+        {"--json", NULL, &json, "a JSON array"},
+        {"--profiles", NULL, &profiles, "the cards that plan --device knows without having them"},
+        {"--calibrate", NULL, &calibrate, "time kernels on this machine, for predicted times (some seconds)"},
+        {"--test", "NAME", &test, "train a small network on NAME and check every promise there"},
+        {NULL, NULL, NULL, NULL}};
+    cli_parse(argc, argv, options,
+              "plimsoll devices\n\nWhat this machine can train on, and in plain words why not.",
+              "  plimsoll devices\n  plimsoll devices --profiles\n  plimsoll devices --calibrate\n"
+              "  plimsoll devices --test cpu\n", &a);
+    cli_want(&a, 0, 0, "devices", "no arguments");
+    if (calibrate) return times_calibrate();
+    if (test) return device_test(test, json);
+    pl_device_info d[MOST];
+    int n = profiles ? pl_device_profiles(d, MOST) : pl_device_list(d, MOST);
+    if (n > MOST) n = MOST;
+    if (json) {
+        pl_status rc = devices_json(d, n);
+        return rc == PL_OK ? 0 : cli_fail(rc);
+    }
+    for (int i = 0; i < n && profiles; i++)
+        printf("%s%-14s%s %10s  %s\n", cli_bold(stdout), d[i].name, cli_plain(stdout),
+               cli_bytes(d[i].total_bytes), d[i].about);
+    for (int i = 0; i < n && !profiles; i++) {
+        printf("%s%-6s%s %s\n", cli_bold(stdout), d[i].name, cli_plain(stdout), d[i].about);
+        if (d[i].usable)
+            printf("       usable; %s free of %s\n", cli_bytes(d[i].free_bytes),
+                   cli_bytes(d[i].total_bytes));
+        else
+            printf("       not usable: %s\n", d[i].why_not);
+    }
+    if (!profiles) print_formats();
+    return 0;
+}

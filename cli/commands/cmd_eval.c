@@ -1,0 +1,239 @@
+/* cmd_eval.c - `plimsoll eval`: how good a trained model is, and what it makes.
+ *
+ * The plan is of evaluation and sampling alone: weights, no gradients, no optimiser. The model is a run's, found in its
+ * folder, or any file of weights with a configuration that has its network.
+ */
+#include "cli/train/cli_phases.h"
+#include "plimsoll_checkpoint.h"
+#include "plimsoll_events.h"
+#include "plimsoll_json.h"
+#include "cli/ui.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PATH = 4096 };
+
+typedef struct evaluator {
+    const char *model, *memory, *device, *out, *phase; /* options; NULL: not given */
+    bool ema, json, told; /* told: what is wrong has been said */
+    cli_shown shown;
+    pl_run *run;
+    int64_t parts; /* of a batch; see pl_run_eval_only */
+    char config_path[PATH], model_path[PATH];
+    pl_json *j; /* --json: files are told in it */
+} evaluator;
+
+static bool is_folder(const char *path)
+{
+    struct stat s;
+    return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+}
+
+/* The configuration and the weights that are meant. False: it was said what is wrong. */
+static bool find_model(evaluator *e, const char *named)
+{
+    bool run = is_folder(named);
+    if (e->model && !e->model[0]) {
+        cli_error("--model wants a file");
+        return false;
+    }
+    if (e->model && e->ema) {
+        cli_error("--ema is of a run's folder; --model names a file");
+        return false;
+    }
+    if (!run && e->ema) {
+        cli_error("--ema is of a run's folder, and %s is none", named);
+        return false;
+    }
+    if (!run && !e->model) {
+        cli_error("which weights? --model FILE, or the folder of a run in place of %s", named);
+        return false;
+    }
+    snprintf(e->config_path, PATH, "%s%s", named, run ? "/config.yaml" : "");
+    if (e->model) snprintf(e->model_path, PATH, "%s", e->model);
+    else snprintf(e->model_path, PATH, "%s/%s", named, e->ema ? "model_ema.safetensors" : "model.safetensors");
+    if (!run || e->model || access(e->model_path, R_OK) == 0) return true;
+    if (e->ema) cli_error("there is no %s: a run with ema.decay writes it at its end", e->model_path);
+    else
+        cli_error("there is no %s: the run has not come to its end; --model takes the model of one of its checkpoints",
+                  e->model_path);
+    return false;
+}
+
+/* Better said before than after all the work. */
+static bool can_write(const evaluator *e)
+{
+    if (!e->out || is_folder(e->out) || mkdir(e->out, 0777) == 0) return true;
+    cli_error("--out: cannot make folder %s: %s", e->out, strerror(errno));
+    return false;
+}
+
+/* How a batch came in the run: micro-batches of its newest checkpoint, on every rank. 0: that is not known. */
+static int64_t parts_of(const char *named)
+{
+    static pl_checkpoint c;
+    int64_t step;
+    char dir[PATH];
+    if (pl_folder_steps(named, &step, 1) == 0) return 0;
+    pl_folder_checkpoint(named, step, dir, sizeof dir);
+    return pl_checkpoint_read(dir, &c) == PL_OK ? c.accumulate : 0;
+}
+
+static pl_status open_with(evaluator *e, cli_args *a)
+{
+    static char model[PATH + 16], device[96];
+    a->positional[0] = e->config_path;
+    a->phase = e->phase;
+    cli_override(a, "init_from", e->model_path, model, sizeof model);
+    cli_override(a, "device", e->device, device, sizeof device);
+    static char ranks[16], shard[16], every[24];
+    cli_override(a, "ranks", "1", ranks, sizeof ranks);
+    cli_override(a, "shard", "none", shard, sizeof shard);
+    cli_override(a, "sample.every", e->out ? "1" : "0", every, sizeof every);
+    return plan_open(a, e->memory, &e->run);
+}
+
+/* A run that evaluated with averaged weights is evaluated with them. */
+static pl_status open_run(evaluator *e, cli_args *a)
+{
+    cli_args given = *a;
+    pl_run *as_trained = NULL;
+    a->positional[0] = e->config_path;
+    pl_status rc = pl_run_open(e->config_path, a->overrides, a->n_overrides, &as_trained);
+    if (rc != PL_OK) return rc;
+    e->parts = parts_of(given.positional[0]) * pl_config_int(pl_run_config(as_trained), "ranks");
+    pl_run_free(as_trained);
+    rc = open_with(e, a);
+    bool averaged = rc == PL_OK && !e->model && !e->ema && pl_config_bool(pl_run_config(e->run), "eval.ema");
+    if (averaged) {
+        pl_run_free(e->run);
+        e->run = NULL;
+        e->ema = true;
+        e->told = !find_model(e, given.positional[0]);
+        if (e->told) return PL_ERR_CONFIG;
+        rc = open_with(e, &given);
+    }
+    int phase = rc == PL_OK && !e->phase ? phases_model(e->run, pl_run_phase_count(e->run) - 1) : -1;
+    if (phase >= 0) rc = pl_run_enter(e->run, phase, 0);
+    return rc == PL_OK ? pl_run_eval_only(e->run, e->parts) : rc;
+}
+
+/* ---- pictures and arrays ------------------------------------------------------------------ */
+static void tell_file(evaluator *e, const char *path)
+{
+    if (e->json) pl_json_string(e->j, NULL, path);
+    else printf("  wrote %s\n", path);
+}
+
+static pl_status keep_picture(void *ctx, const pl_sheet *g)
+{
+    evaluator *e = ctx;
+    char path[PATH];
+    snprintf(path, sizeof path, "%s/%s.png", e->out, g->name);
+    pl_status rc = pl_png_save(path, g->width, g->height, g->channels, g->pixels);
+    if (rc == PL_OK) tell_file(e, path);
+    return rc;
+}
+
+static pl_status sample(evaluator *e)
+{
+    char path[PATH];
+    pl_status rc = pl_run_sample(e->run, keep_picture, e);
+    if (rc != PL_OK || !pl_run_sample_arrays(e->run)) return rc;
+    snprintf(path, sizeof path, "%s/samples.safetensors", e->out);
+    rc = pl_run_sample_save(e->run, path);
+    if (rc == PL_OK) tell_file(e, path);
+    return rc;
+}
+
+/* ---- what is told ------------------------------------------------------------------------- */
+static void print_scores(const evaluator *e, const pl_eval_info *info, double seconds)
+{
+    const char *wanted = pl_run_recipe(e->run)->metric;
+    printf("%s: %s samples in %s, peak of the process %s\n", e->model_path, cli_count(info->samples), cli_clock(seconds),
+           cli_bytes(pl_run_peak_used_bytes(e->run)));
+    for (int i = 0; i < info->n; i++) {
+        bool main = wanted && strcmp(info->name[i], wanted) == 0;
+        printf("  %s%-16s %.6g%s\n", main ? cli_bold(stdout) : "", info->name[i], info->value[i], main ? cli_plain(stdout) : "");
+    }
+}
+
+static void scores_json(evaluator *e, const pl_eval_info *info, double seconds)
+{
+    pl_run_memory m = pl_run_memory_get(e->run);
+    pl_json_object(e->j, NULL);
+    pl_json_string(e->j, "model", e->model_path);
+    pl_json_int(e->j, "samples", info->samples);
+    pl_json_int(e->j, "batches", info->batches);
+    pl_json_float(e->j, "wall_s", seconds);
+    pl_json_uint(e->j, "arena_bytes", m.arena);
+    pl_json_uint(e->j, "state_bytes", m.state);
+    pl_json_uint(e->j, "peak_used_bytes", pl_run_peak_used_bytes(e->run));
+    pl_json_object(e->j, "metrics");
+    for (int i = 0; i < info->n; i++) pl_json_float(e->j, info->name[i], info->value[i]);
+    pl_json_end(e->j);
+    pl_json_array(e->j, "files");
+}
+
+static int evaluate(evaluator *e, cli_args *a)
+{
+    pl_eval_info info;
+    pl_status rc = open_run(e, a);
+    if (!e->shown.quiet) cli_busy("planning and starting");
+    if (rc == PL_OK) rc = pl_run_build(e->run);
+    if (rc == PL_OK) rc = pl_run_start(e->run);
+    cli_idle();
+    if (rc != PL_OK) return e->told ? pl_status_exit_code(rc) : cli_fail(rc);
+    pl_run_set_progress(e->run, cli_show_samples, &e->shown);
+    double began = cli_seconds();
+    rc = pl_run_eval(e->run, &info);
+    double seconds = cli_seconds() - began;
+    if (rc != PL_OK) return cli_fail(rc);
+    if (info.n == 0 && !e->out) {
+        cli_error("the data set has no samples for evaluation (data.eval_share, or its eval folder)");
+        return pl_status_exit_code(PL_ERR_DATA);
+    }
+    if (e->json) e->j = pl_json_new(stdout), scores_json(e, &info, seconds);
+    else print_scores(e, &info, seconds);
+    if (e->out) rc = sample(e);
+    bad_files_print(e->run);
+    if (e->json) pl_json_end(e->j), pl_json_end(e->j);
+    if (e->json && rc == PL_OK) rc = pl_json_finish(e->j);
+    return rc == PL_OK ? 0 : cli_fail(rc);
+}
+
+int cmd_eval(int argc, char **argv)
+{
+    evaluator e = {.shown.percent = -1};
+    cli_args a;
+    const cli_option options[] = {
+        {"--model", "FILE", &e.model, "weights to evaluate (default: those that the run left)"},
+        {"--ema", NULL, &e.ema, "the run's averaged weights (model_ema.safetensors)"},
+        {"--out", "DIR", &e.out, "sample too: pictures and arrays into DIR (sample.count=N of them)"},
+        {"--phase", "NAME", &e.phase, "with the settings of this phase (default: the one whose model it is)"},
+        {"--memory", "SIZE", &e.memory, "budget of the whole process (= memory=SIZE)"},
+        {"--device", "NAME", &e.device, "where to evaluate (= device=NAME)"},
+        {"--json", NULL, &e.json, "one JSON object"},
+        {"--quiet", NULL, &e.shown.quiet, "no progress"},
+        {NULL, NULL, NULL, NULL},
+    };
+    cli_parse(argc, argv, options,
+              "plimsoll eval RUN [key=value ...]\nplimsoll eval CONFIG --model FILE [key=value ...]\n\nHow good a trained model "
+              "is on the samples for evaluation, and with --out what it makes. RUN is\nthe folder of a run. Nothing is trained: "
+              "the plan has weights and one forward pass.",
+              "  plimsoll eval runs/first\n"
+              "  plimsoll eval runs/first --ema --out pictures sample.count=64\n"
+              "  plimsoll eval cloud/demo --model runs/first/model.safetensors data.path=skies eval.batches=1000\n", &a);
+    cli_want(&a, 1, 1, "eval", "one run or configuration");
+    if (!find_model(&e, a.positional[0])) return 2;
+    if (!can_write(&e)) return pl_status_exit_code(PL_ERR_IO);
+    e.shown.bar = cli_terminal(stderr);
+    e.shown.quiet |= e.json;
+    int code = evaluate(&e, &a);
+    pl_json_free(e.j);
+    pl_run_free(e.run);
+    return code;
+}

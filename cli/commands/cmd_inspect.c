@@ -1,0 +1,406 @@
+/* cmd_inspect.c - `plimsoll inspect` and `recipes`: looking, not doing. */
+#include "plimsoll_checkpoint.h"
+#include "plimsoll_json.h"
+#include "cli/plan/plan_view.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- model files ------------------------------------------------------------------------ */
+typedef struct totals {
+    uint64_t bytes;
+    int64_t elems;
+    int n;
+} totals;
+
+static void print_tensor(void *ctx, const pl_tensor_info *t)
+{
+    totals *sum = ctx;
+    char shape[128] = "[";
+    int64_t elems = 1;
+    for (int i = 0; i < t->rank; i++) {
+        size_t used = strlen(shape);
+        snprintf(shape + used, sizeof shape - used, i ? ",%lld" : "%lld", (long long)t->dim[i]);
+        elems *= t->dim[i];
+    }
+    strncat(shape, "]", sizeof shape - strlen(shape) - 1);
+    printf("  %-48s %-6s %-22s %12s\n", t->name, t->dtype, shape, cli_bytes(t->bytes));
+    sum->bytes += t->bytes;
+    sum->elems += elems;
+    sum->n++;
+}
+
+static void print_meta(void *ctx, const char *key, const char *value)
+{
+    (void)ctx;
+    printf("  %s = %s\n", key, value);
+}
+
+static int inspect_file(const char *path)
+{
+    totals sum = {0};
+    pl_status rc = pl_model_file_list(path, print_tensor, print_meta, &sum);
+    if (rc != PL_OK) return cli_fail(rc);
+    printf("%d tensors, %s elements, %s\n", sum.n, cli_count(sum.elems), cli_bytes(sum.bytes));
+    return 0;
+}
+
+/* ---- checkpoints and run folders -------------------------------------------------------- */
+/* One line; false when it is damaged. */
+static bool print_checkpoint(const char *dir, const char *mark)
+{
+    pl_checkpoint c;
+    pl_status rc = pl_checkpoint_verify(dir, &c);
+    if (rc != PL_OK) {
+        printf("  %s%s  damaged: %s%s\n", cli_red(stdout), dir, pl_error_text(), cli_plain(stdout));
+        return false;
+    }
+    printf("  %s  step %s%s%s, %s, written %s%s\n", dir, cli_count(c.step), c.phase < 0 ? "" : ", phase ",
+           c.phase_name, cli_bytes(c.bytes), c.written, mark);
+    return true;
+}
+
+static int inspect_checkpoint(const char *dir)
+{
+    pl_checkpoint c;
+    pl_status rc = pl_checkpoint_verify(dir, &c);
+    if (rc != PL_OK) return cli_fail(rc);
+    printf("checkpoint of recipe %s: %s steps done, every file as written\n", c.recipe,
+           cli_count(c.step));
+    if (c.phase >= 0)
+        printf("  in phase %s (number %d), of which %s steps are done\n", c.phase_name, c.phase,
+               cli_count(c.phase_step));
+    printf("  written %s by version %s on %s with %d threads\n", c.written, c.version, c.device,
+           c.threads);
+    printf("  training samples %s, micro-batches of a step %lld\n",
+           c.samples ? cli_count(c.samples) : "without end", (long long)c.accumulate);
+    for (int i = 0; i < c.n_files; i++)
+        printf("  %-24s %12s  xxh64 %016llx\n", c.file[i].name, cli_bytes(c.file[i].bytes),
+               (unsigned long long)c.file[i].hash);
+    for (int i = 0; i < c.n_notes; i++) printf("  %-24s %.9g\n", c.note[i].key, c.note[i].value);
+    return 0;
+}
+
+static void count_tensor(void *ctx, const pl_tensor_info *t)
+{
+    totals *sum = ctx;
+    sum->bytes += t->bytes;
+    sum->n++;
+}
+
+/* Exit code 6 when the newest checkpoint is damaged: a run would go on from an older one. */
+static int inspect_run(const char *path)
+{
+    enum { SHOWN = 256 };
+    int64_t steps[SHOWN], best = pl_folder_best(path);
+    char dir[4096], model[4096];
+    int n = pl_folder_steps(path, steps, SHOWN);
+    bool newest = true;
+    printf("run folder %s: %d checkpoint%s\n", path, n, n == 1 ? "" : "s");
+    for (int i = 0; i < n && i < SHOWN; i++) {
+        pl_folder_checkpoint(path, steps[i], dir, sizeof dir);
+        bool whole = print_checkpoint(dir, steps[i] == best ? " (best)" : "");
+        if (i == 0) newest = whole;
+    }
+    snprintf(model, sizeof model, "%s/model.safetensors", path);
+    if (access(model, R_OK) != 0) {
+        printf("  not finished: no %s\n", model);
+        return newest ? 0 : pl_status_exit_code(PL_ERR_FILE);
+    }
+    totals sum = {0};
+    pl_status rc = pl_model_file_list(model, count_tensor, NULL, &sum);
+    if (rc != PL_OK) return cli_fail(rc);
+    printf("  %s  finished: %d tensors, %s\n", model, sum.n, cli_bytes(sum.bytes));
+    return newest ? 0 : pl_status_exit_code(PL_ERR_FILE);
+}
+
+/* -1 when it is neither. */
+static int inspect_folder(const char *path)
+{
+    char inside[4096];
+    snprintf(inside, sizeof inside, "%s/manifest.json", path);
+    if (access(inside, F_OK) == 0) return inspect_checkpoint(path);
+    snprintf(inside, sizeof inside, "%s/checkpoints", path);
+    return access(inside, F_OK) == 0 ? inspect_run(path) : -1;
+}
+
+/* ---- programs --------------------------------------------------------------------------- */
+static void print_buffers(const pl_program *p)
+{
+    printf("offset,bytes,first,last,label\n");
+    for (int i = 0; i < pl_program_plan(p)->buffers; i++) {
+        pl_plan_buffer b = pl_program_buffer(p, i);
+        printf("%llu,%llu,%d,%d,\"%s\"\n", (unsigned long long)b.offset,
+               (unsigned long long)b.bytes, b.first, b.last, b.label);
+    }
+}
+
+static void print_slots(const pl_run *run)
+{
+    pl_store *s = pl_run_store(run);
+    static const char *const kinds[] = {"param", "buffer", "optimizer", "counter"};
+    for (int i = 0; i < pl_store_count(s); i++) {
+        const pl_slot *t = pl_store_slot(s, i);
+        char type[96];
+        printf("  %-10s %-48s %-22s %12s\n", kinds[t->kind], t->name,
+               pl_type_text(&t->type, type, sizeof type), cli_bytes(pl_type_bytes(&t->type)));
+    }
+    printf("%s parameters, %s trainable\n", cli_count(pl_run_parameters(run, false)),
+           cli_count(pl_run_parameters(run, true)));
+}
+
+/* ---- data sets -------------------------------------------------------------------------- */
+enum { MAX_KINDS = 64 };
+
+/* Files of one format and colour. */
+typedef struct kind {
+    char name[48];
+    int64_t files;
+    int min_w, min_h, max_w, max_h;
+} kind;
+
+typedef struct data_view {
+    pl_json *json;
+    bool bar;
+    int n, percent;
+    int64_t bad;
+    kind kinds[MAX_KINDS];
+} data_view;
+
+static void note_kind(data_view *v, const pl_data_file *f)
+{
+    char name[48];
+    snprintf(name, sizeof name, "%s %s%s", f->format, f->colour, f->bits == 16 ? " 16 bit" : "");
+    int i = 0;
+    while (i < v->n && strcmp(v->kinds[i].name, name) != 0) i++;
+    if (i == MAX_KINDS) return;
+    kind *k = &v->kinds[i];
+    if (i == v->n) {
+        v->n++;
+        *k = (kind){.min_w = f->width, .min_h = f->height};
+        memcpy(k->name, name, sizeof name);
+    }
+    k->files++;
+    if (f->width < k->min_w) k->min_w = f->width;
+    if (f->height < k->min_h) k->min_h = f->height;
+    if (f->width > k->max_w) k->max_w = f->width;
+    if (f->height > k->max_h) k->max_h = f->height;
+}
+
+static void json_bad(pl_json *j, const pl_data_file *f)
+{
+    pl_json_object(j, NULL);
+    pl_json_string(j, "path", f->path);
+    pl_json_string(j, "problem", f->problem);
+    pl_json_end(j);
+}
+
+static void see_file(void *ctx, const pl_data_file *f)
+{
+    data_view *v = ctx;
+    if (!f->problem) {
+        note_kind(v, f);
+        return;
+    }
+    v->bad++;
+    if (v->json) {
+        json_bad(v->json, f);
+        return;
+    }
+    fprintf(stderr, "%s%sbad%s %s: %s\n", v->bar ? "\r\033[K" : "", cli_red(stderr),
+            cli_plain(stderr), f->path, f->problem);
+}
+
+static void show_progress(void *ctx, int64_t done, int64_t total)
+{
+    data_view *v = ctx;
+    int percent = (int)(100 * done / total);
+    if (!v->bar || (percent == v->percent && done < total)) return;
+    v->percent = percent;
+    fprintf(stderr, "\r\033[K%s of %s %3d%% |%s%s", cli_count(done), cli_count(total), percent,
+            cli_bar((double)done / (double)total, 30), done == total ? "\r\033[K" : "");
+    fflush(stderr);
+}
+
+static void json_kinds(data_view *v, const pl_data_summary *s)
+{
+    pl_json *j = v->json;
+    pl_json_end(j); /* bad */
+    pl_json_array(j, "kinds");
+    for (int i = 0; i < v->n; i++) {
+        pl_json_object(j, NULL);
+        pl_json_string(j, "kind", v->kinds[i].name);
+        pl_json_int(j, "files", v->kinds[i].files);
+        pl_json_int(j, "min_width", v->kinds[i].min_w);
+        pl_json_int(j, "min_height", v->kinds[i].min_h);
+        pl_json_int(j, "max_width", v->kinds[i].max_w);
+        pl_json_int(j, "max_height", v->kinds[i].max_h);
+        pl_json_end(j);
+    }
+    pl_json_end(j);
+    pl_json_int(j, "files", s->files);
+    pl_json_int(j, "bad_files", s->bad);
+    pl_json_int(j, "ignored", s->ignored);
+    pl_json_int(j, "classes", s->classes);
+    pl_json_int(j, "shards", s->shards);
+    pl_json_uint(j, "bytes", s->bytes);
+    pl_json_end(j);
+}
+
+static void print_kinds(const data_view *v, const pl_data_summary *s)
+{
+    printf("%-28s %10s  %s\n", "kind", "files", "smallest to largest sides");
+    for (int i = 0; i < v->n; i++) {
+        const kind *k = &v->kinds[i];
+        printf("%-28s %10s  %d x %d to %d x %d\n", k->name, cli_count(k->files), k->min_w, k->min_h,
+               k->max_w, k->max_h);
+    }
+    printf("%s images, %s, %d classes", cli_count(s->files), cli_bytes(s->bytes), s->classes);
+    if (s->shards) printf(", %d shards", s->shards);
+    if (s->ignored) printf(", %s files of formats that are not read", cli_count(s->ignored));
+    printf("; %s bad\n", cli_count(s->bad));
+}
+
+/* Exit 5, as training on it under data.on_bad=fail would. */
+static int inspect_data(const char *path, bool json)
+{
+    data_view v = {.percent = -1, .bar = !json && cli_terminal(stderr)};
+    pl_data_scan_opts o = {.each = see_file, .progress = show_progress, .ctx = &v};
+    pl_data_summary sum;
+    if (json) {
+        v.json = pl_json_new(stdout);
+        pl_json_object(v.json, NULL);
+        pl_json_string(v.json, "path", path);
+        pl_json_array(v.json, "bad");
+    }
+    pl_status rc = pl_data_scan(path, &o, &sum);
+    if (rc == PL_OK && json) json_kinds(&v, &sum);
+    if (rc == PL_OK && json) rc = pl_json_finish(v.json);
+    pl_json_free(v.json);
+    if (rc != PL_OK) return cli_fail(rc);
+    if (!json) print_kinds(&v, &sum);
+    return sum.bad ? pl_status_exit_code(PL_ERR_DATA) : 0;
+}
+
+static bool ends_with(const char *text, const char *tail)
+{
+    size_t n = strlen(text), m = strlen(tail);
+    return n >= m && strcmp(text + n - m, tail) == 0;
+}
+
+/* NULL when there is none of that name, and it is said which there are. */
+static const pl_program *program_named(const pl_run *run, const char *name)
+{
+    char names[512] = "";
+    plan_program p;
+    size_t n = 0;
+    for (int i = 0; (p = plan_program_at(run, i)).program; i++) {
+        if (strcmp(p.name, name) == 0) return p.program;
+        if (n < sizeof names) n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", p.name);
+    }
+    cli_error("there is no program %s; there are: %s", name, names);
+    return NULL;
+}
+
+int cmd_inspect(int argc, char **argv)
+{
+    bool graph = false, buffers = false, json = false;
+    const char *program = NULL;
+    cli_args a;
+    const cli_option options[] = {
+        {"--graph", NULL, &graph, "print the training program's graph after the passes"},
+        {"--buffers", NULL, &buffers, "print every buffer of its plan as CSV"},
+        {"--program", "NAME", &program, "of another program: evaluation, sampling, or one more of a step"},
+        {"--json", NULL, &json, "data: a JSON object"},
+        {NULL, NULL, NULL, NULL},
+    };
+    cli_parse(argc, argv, options,
+              "plimsoll inspect CONFIG|FILE.safetensors|RUN [key=value ...]\n"
+              "plimsoll inspect data DIR\n\nLists the tensors of a model file, the checkpoints of a run "
+              "folder and whether they are whole,\nor the state, graph or buffers of a configuration; or "
+              "decodes every image of a data set once\nand names those that cannot be read (exit 5).",
+              "  plimsoll inspect runs/first\n"
+              "  plimsoll inspect runs/first/model.safetensors\n"
+              "  plimsoll inspect cloud/tiny\n"
+              "  plimsoll inspect cloud/tiny --graph\n"
+              "  plimsoll inspect fluxflow/tiny --buffers --program disc_r1\n"
+              "  plimsoll inspect data photos/\n", &a);
+    bool data = a.n_positional > 0 && strcmp(a.positional[0], "data") == 0;
+    cli_want(&a, 1 + data, 1 + data, "inspect", data ? "the folder or .tar of a data set" : "one configuration or file");
+    if (data && a.n_overrides) {
+        cli_error("inspect data decodes what is there, without a configuration: %s is not for it", a.overrides[0]);
+        return 2;
+    }
+    if (data) return inspect_data(a.positional[1], json);
+    if (ends_with(a.positional[0], ".safetensors")) return inspect_file(a.positional[0]);
+    int code = inspect_folder(a.positional[0]);
+    if (code >= 0) return code;
+    pl_run *run = NULL;
+    pl_status rc = pl_run_open(a.positional[0], a.overrides, a.n_overrides, &run);
+    if (rc == PL_OK) rc = pl_run_build(run);
+    const pl_program *p = rc == PL_OK ? program_named(run, program ? program : "train") : NULL;
+    if (rc == PL_OK && !p) {
+        pl_run_free(run);
+        return 2;
+    }
+    char *text = NULL;
+    if (p && graph) rc = pl_program_print(p, &text);
+    if (text) fputs(text, stdout);
+    pl_text_free(text);
+    if (p && buffers) print_buffers(p);
+    if (rc == PL_OK && !graph && !buffers) print_slots(run);
+    pl_run_free(run);
+    return rc == PL_OK ? 0 : cli_fail(rc);
+}
+
+/* ---- recipes ---------------------------------------------------------------------------- */
+static pl_status recipes_json(void)
+{
+    pl_json *j = pl_json_new(stdout);
+    pl_json_array(j, NULL);
+    for (int i = 0; i < pl_recipe_count(); i++) {
+        const pl_recipe *r = pl_recipe_at(i);
+        pl_json_object(j, NULL);
+        pl_json_string(j, "name", r->name);
+        pl_json_string(j, "about", r->about);
+        pl_json_array(j, "presets");
+        for (const pl_preset *p = r->presets; p->name; p++) {
+            char full[160];
+            snprintf(full, sizeof full, "%s/%s", r->name, p->name);
+            pl_json_string(j, NULL, full);
+        }
+        pl_json_end(j);
+        pl_json_end(j);
+    }
+    pl_json_end(j);
+    pl_status rc = pl_json_finish(j);
+    pl_json_free(j);
+    return rc;
+}
+
+int cmd_recipes(int argc, char **argv)
+{
+    bool json = false;
+    cli_args a;
+    const cli_option options[] = {{"--json", NULL, &json, "a JSON array"}, {NULL, NULL, NULL, NULL}};
+    cli_parse(argc, argv, options,
+              "plimsoll recipes\n\nThe networks that are built in, and their presets; a preset's name "
+              "stands wherever a configuration file does.",
+              "  plimsoll recipes\n  plimsoll plan cloud/full\n", &a);
+    cli_want(&a, 0, 0, "recipes", "no arguments");
+    if (json) {
+        pl_status rc = recipes_json();
+        return rc == PL_OK ? 0 : cli_fail(rc);
+    }
+    for (int i = 0; i < pl_recipe_count(); i++) {
+        const pl_recipe *r = pl_recipe_at(i);
+        printf("%s%s%s  %s\n", cli_bold(stdout), r->name, cli_plain(stdout), r->about);
+        for (const pl_preset *p = r->presets; p->name; p++) {
+            char full[160];
+            snprintf(full, sizeof full, "%s/%s", r->name, p->name);
+            printf("  %-26s %s\n", full, p->about);
+        }
+    }
+    return 0;
+}

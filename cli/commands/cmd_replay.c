@@ -1,0 +1,65 @@
+/* cmd_replay.c - `plimsoll replay`: does this engine agree with a PyTorch program? */
+#include "plimsoll_json.h"
+#include "cli/ui.h"
+
+#include <string.h>
+
+static void print_report(const pl_replay_report *r)
+{
+    printf("%s against recipe %s: %d steps\n", r->workload, r->recipe, r->steps);
+    printf("  %-10s %4d compared, worst %.3g  %s\n", "losses", r->losses, r->worst_loss,
+           r->worst_loss_name);
+    printf("  %-10s %4d compared, worst %.3g  %s\n", "gradients", r->gradients, r->worst_grad,
+           r->worst_grad_name);
+    printf("  %-10s %4d compared, worst %.3g  %s\n", "final", r->tensors, r->worst_final,
+           r->worst_final_name);
+    if (r->noise)
+        printf("  %d of the final tensors follow gradients that are zero but for rounding\n", r->noise);
+    printf("%s\n", r->agree ? "they agree" : "they do NOT agree");
+}
+
+static pl_status print_json(const pl_replay_report *r)
+{
+    pl_json *j = pl_json_new(stdout);
+    pl_json_object(j, NULL);
+    pl_json_bool(j, "agree", r->agree);
+    pl_json_string(j, "workload", r->workload);
+    pl_json_string(j, "recipe", r->recipe);
+    pl_json_int(j, "steps", r->steps);
+    pl_json_float(j, "worst_loss", r->worst_loss);
+    pl_json_float(j, "worst_gradient", r->worst_grad);
+    pl_json_float(j, "worst_final", r->worst_final);
+    pl_json_int(j, "losses", r->losses);
+    pl_json_int(j, "gradients", r->gradients);
+    pl_json_int(j, "tensors", r->tensors);
+    pl_json_int(j, "noise_tensors", r->noise);
+    pl_json_end(j);
+    pl_status rc = pl_json_finish(j);
+    pl_json_free(j);
+    return rc;
+}
+
+int cmd_replay(int argc, char **argv)
+{
+    bool json = false;
+    cli_args a;
+    const cli_option options[] = {{"--json", NULL, &json, "one JSON object"},
+                                  {NULL, NULL, NULL, NULL}};
+    cli_parse(argc, argv, options,
+              "plimsoll replay [CONFIG] DIR [key=value ...]\n\nTrains from the weights, inputs and "
+              "random draws that a PyTorch program wrote\n(bench/peers/bench.py --dump) and compares "
+              "losses (1e-5), gradients (1e-4) and final weights.\nExit code 0 only if all agree.",
+              "  plimsoll replay dumps/cloud\n", &a);
+    cli_want(&a, 1, 2, "replay", "a dump folder");
+    pl_replay_opts o = {.config = a.n_positional == 2 ? a.positional[0] : NULL,
+                        .overrides = a.overrides,
+                        .n_overrides = a.n_overrides};
+    pl_replay_report r;
+    pl_status rc = pl_replay(a.positional[a.n_positional - 1], &o, &r);
+    if (rc != PL_OK) return cli_fail(rc);
+    if (!json)
+        print_report(&r);
+    else if ((rc = print_json(&r)) != PL_OK)
+        return cli_fail(rc);
+    return r.agree ? 0 : 1;
+}

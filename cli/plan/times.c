@@ -1,0 +1,108 @@
+/* times.c - where predicted times are known from, in words and in JSON. */
+#include "plimsoll_json.h"
+#include "cli/ui.h"
+
+#include <string.h>
+
+static const char *const names[PL_N_TIME_SOURCES] = {"measured", "calibrated", "estimated"};
+
+bool times_is_profile(const char *device, pl_device_info *info)
+{
+    enum { MOST = 64 };
+    pl_device_info all[MOST];
+    int n = pl_device_profiles(all, MOST);
+    for (int i = 0; i < n && i < MOST; i++) {
+        if (strcmp(all[i].name, device) != 0) continue;
+        if (info) *info = all[i];
+        return true;
+    }
+    return false;
+}
+
+/* The source of most of the step. */
+static int main_source(const pl_plan_info *p)
+{
+    int most = 0;
+    for (int i = 1; i < PL_N_TIME_SOURCES; i++)
+        if (p->time_share[i] > p->time_share[most]) most = i;
+    return most;
+}
+
+/* The precision in which a step is expected to take less, and its milliseconds; NULL: none is known. Cards without units for
+ * bf16 multiply it as slowly as f32. */
+static const char *faster_precision(const pl_run *run, const pl_plan_info *p, double *ms)
+{
+    const double WORTH = 0.8;
+    const char *precision = pl_config_text(pl_run_config(run), "precision");
+    *ms = p->swapped_ratio * pl_run_predicted_ms(run);
+    if (p->swapped_ratio > WORTH) return NULL;
+    return strcmp(precision, "bf16") == 0 ? "fp16" : strcmp(precision, "fp16") == 0 ? "bf16" : NULL;
+}
+
+void times_json(const pl_run *run, const pl_plan_info *p, pl_json *j)
+{
+    double ms;
+    pl_json_string(j, "cost_source", names[main_source(p)]);
+    pl_json_object(j, "cost_shares");
+    for (int i = 0; i < PL_N_TIME_SOURCES; i++) pl_json_float(j, names[i], p->time_share[i]);
+    pl_json_end(j);
+    const char *faster = faster_precision(run, p, &ms);
+    pl_json_string(j, "faster_precision", faster);
+    if (faster) pl_json_float(j, "faster_step_ms", ms);
+}
+
+void times_print(const pl_run *run, const pl_plan_info *p, FILE *out)
+{
+    static const char *const hint[PL_N_TIME_SOURCES] = {
+        "", "; --measure times this network's own kernels",
+        "; --measure, or plimsoll devices --calibrate, puts measurements in their place"};
+    bool here = !times_is_profile(pl_config_text(pl_run_config(run), "device"), NULL);
+    const char *between = "";
+    fprintf(out, "Predicted times are ");
+    for (int i = 0; i < PL_N_TIME_SOURCES; i++) {
+        if (p->time_share[i] < 0.005) continue;
+        fprintf(out, "%s%.0f %% %s", between, 100 * p->time_share[i], names[i]);
+        between = ", ";
+    }
+    fprintf(out, "%s.\n", here ? hint[main_source(p)] : " from the card's published figures");
+    double ms;
+    const char *faster = faster_precision(run, p, &ms);
+    if (faster)
+        fprintf(out, "%s is slow on this card: precision=%s would take about %s a step.\n",
+                pl_config_text(pl_run_config(run), "precision"), faster, cli_ms(ms));
+    if (!here)
+        fprintf(out, "The card makes its own plan: the scratch its libraries ask for, and its overhead, can differ from these.\n");
+}
+
+int times_measure(const cli_args *a, const char *memory)
+{
+    enum { SECONDS = 5 };
+    pl_run *run = NULL;
+    int steps = 0, units = 0;
+    cli_busy("measuring the kernels of %s", a->positional[0]);
+    pl_status rc = plan_open(a, memory, &run);
+    if (rc == PL_OK) rc = pl_run_build(run);
+    if (rc == PL_OK) rc = pl_run_start(run);
+    if (rc == PL_OK) rc = pl_run_measure(run, SECONDS, &steps, &units);
+    cli_idle();
+    if (rc == PL_OK) fprintf(stderr, "measured %d kernels and groups in %d steps\n", units, steps);
+    pl_run_free(run);
+    return rc == PL_OK ? 0 : cli_fail(rc);
+}
+
+static void show_progress(void *ctx, int done, int total)
+{
+    (void)ctx;
+    if (cli_terminal(stderr))
+        fprintf(stderr, "\r\033[Kcalibrating %s %d/%d", cli_bar((double)done / total, 30), done, total);
+}
+
+int times_calibrate(void)
+{
+    int units = 0;
+    pl_status rc = pl_calibrate(show_progress, NULL, &units);
+    if (cli_terminal(stderr)) fprintf(stderr, "\r\033[K");
+    if (rc != PL_OK) return cli_fail(rc);
+    printf("measured %d kernels and groups; plans predict with them from now on\n", units);
+    return 0;
+}

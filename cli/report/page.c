@@ -1,0 +1,244 @@
+/* page.c - `plan --timeline FILE.html`: the plan as a page that needs nothing but a browser.
+ *
+ * The page is page.html, taken into the program as it is, behind the plan as JSON in a script element.
+ * Buffers are drawn at their addresses, on a canvas so that ten thousand of them stay quick; axes, the
+ * outline of the plan that keeps everything, budget and peak are SVG over it. Numbers in the JSON stand
+ * in arrays, labels in a list of their own: a plan of ten thousand buffers is under a megabyte.
+ */
+#include "cli/plan/plan_view.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+__asm__(".section .rodata\n"
+        "plan_page_begin:\n"
+        ".incbin \"cli/report/page.html\"\n"
+        "plan_page_end:\n"
+        ".previous\n");
+extern const char plan_page_begin[], plan_page_end[];
+
+/* ---- labels ----------------------------------------------------------------------------- */
+/* Labels in the order in which they are first asked for; open addressing by the text. */
+typedef struct labels {
+    const char **text;
+    int *cell; /* index + 1 */
+    int n, cap;
+} labels;
+
+static bool labels_init(labels *l, int most)
+{
+    l->cap = 64;
+    while (l->cap < 2 * most) l->cap *= 2;
+    l->n = 0;
+    l->text = calloc((size_t)most + 1, sizeof *l->text);
+    l->cell = calloc((size_t)l->cap, sizeof *l->cell);
+    return l->text && l->cell;
+}
+
+static void labels_release(labels *l)
+{
+    free(l->text);
+    free(l->cell);
+}
+
+static int label_index(labels *l, const char *text)
+{
+    uint64_t h = 1469598103934665603u; /* FNV-1a */
+    for (const char *p = text; *p; p++) h = (h ^ (unsigned char)*p) * 1099511628211u;
+    size_t at = (size_t)(h & (uint64_t)(l->cap - 1));
+    while (l->cell[at] && strcmp(l->text[l->cell[at] - 1], text) != 0)
+        at = (at + 1) & (size_t)(l->cap - 1);
+    if (!l->cell[at]) {
+        l->text[l->n] = text;
+        l->cell[at] = ++l->n;
+    }
+    return l->cell[at] - 1;
+}
+
+/* ---- JSON ------------------------------------------------------------------------------- */
+/* A string of JSON that may stand in a script element. */
+static void put_text(FILE *f, const char *s)
+{
+    fputc('"', f);
+    for (; *s; s++) { /* bytes above 0x7f are UTF-8 already */
+        if (*s == '<' || *s == '>' || *s == '&' || *s == '"' || *s == '\\' || (unsigned char)*s < 0x20)
+            fprintf(f, "\\u%04x", (unsigned char)*s);
+        else
+            fputc(*s, f);
+    }
+    fputc('"', f);
+}
+
+static void put_memory(FILE *f, const pl_run *run)
+{
+    pl_run_memory m = pl_run_memory_get(run);
+    pl_store *s = pl_run_store(run);
+    uint64_t weights = 0;
+    for (int i = 0; i < pl_store_count(s); i++) {
+        const pl_slot *slot = pl_store_slot(s, i);
+        if (slot->kind == PL_SLOT_PARAM || slot->kind == PL_SLOT_BUFFER)
+            weights += pl_type_bytes(&slot->type);
+    }
+    fprintf(f,
+            "\"memory\":{\"total\":%llu,\"budget\":%llu,\"minimum\":%llu,\"overhead\":%llu,"
+            "\"weights\":%llu,\"optimizer\":%llu},\n",
+            (unsigned long long)m.total, (unsigned long long)m.budget, (unsigned long long)m.minimum,
+            (unsigned long long)m.overhead, (unsigned long long)weights,
+            (unsigned long long)(m.state > weights ? m.state - weights : 0));
+}
+
+/* Steps as [bytes, ms, again, label]; of the plan that keeps everything without the last two. */
+static void put_steps(FILE *f, const pl_program *p, bool kept, labels *l)
+{
+    int n = pl_program_steps(p, kept, NULL, 0);
+    pl_plan_step *step = calloc((size_t)n + 1, sizeof *step);
+    fprintf(f, "\"%s\":[", kept ? "kept" : "steps");
+    if (step) pl_program_steps(p, kept, step, n);
+    for (int i = 0; step && i < n; i++) {
+        fprintf(f, "%s[%llu,%.6g", i ? "," : "", (unsigned long long)step[i].bytes, step[i].ms);
+        if (!kept) fprintf(f, ",%d,%d", step[i].again, label_index(l, pl_program_step_label(p, i)));
+        fprintf(f, "]");
+    }
+    fprintf(f, "],\n");
+    free(step);
+}
+
+static void put_buffers(FILE *f, const pl_program *p, labels *l)
+{
+    fprintf(f, "\"buffers\":[");
+    for (int i = 0; i < pl_program_plan(p)->buffers; i++) {
+        pl_plan_buffer b = pl_program_buffer(p, i);
+        char type[96] = "";
+        if (b.component != PL_COMP_WORKSPACE) pl_type_text(&b.type, type, sizeof type);
+        fprintf(f, "%s[%d,\"%s\",%llu,%llu,%d,%d,%d]", i ? ",\n" : "\n", label_index(l, b.label), type,
+                (unsigned long long)b.bytes, (unsigned long long)b.offset, b.first, b.last,
+                (int)b.component);
+    }
+    fprintf(f, "],\n");
+}
+
+/* What the report says of the plan beside the picture: parts as [name, all kept, planned], means as
+ * [what, arena, ms]. */
+static void put_tables(FILE *f, const pl_run *run)
+{
+    const pl_plan_info *p = pl_program_plan(plan_widest(run, false).program);
+    const pl_plan_info *all = pl_program_plan(plan_widest(run, true).program);
+    plan_mean mean[PLAN_MEANS];
+    int n = plan_means(run, mean);
+    fprintf(f, "\"parts\":[");
+    for (int i = 0; i < PL_N_COMPONENTS; i++)
+        fprintf(f, "%s[\"%s\",%llu,%llu]", i ? "," : "", plan_component_name((enum pl_component)i),
+                (unsigned long long)all->keep_all_components[i], (unsigned long long)p->components[i]);
+    fprintf(f, "],\n\"means\":[");
+    for (int i = 0; i < n; i++) {
+        fputs(i ? "," : "", f);
+        fputc('[', f);
+        put_text(f, mean[i].what);
+        fprintf(f, ",%llu,%.6g]", (unsigned long long)mean[i].bytes, mean[i].ms);
+    }
+    fprintf(f, "],\n\"kept_ms\":%.6g,\"step_ms\":%.6g,\"arena\":%llu,\n", plan_keep_all_ms(run),
+            pl_run_predicted_ms(run), (unsigned long long)pl_run_memory_get(run).arena);
+}
+
+/* Whether the list's name is the key's: the first of several has no number there, and may be called 0. */
+static bool is_named(const char *listed, const char *key)
+{
+    size_t n = strlen(listed);
+    return strncmp(listed, key, n) == 0 && (key[n] == 0 || strcmp(key + n, ":0") == 0);
+}
+
+/* The device that this run uses, in words. */
+static void put_machine(FILE *f, const pl_run *run)
+{
+    enum { MOST = 17 };
+    pl_device_info d[MOST];
+    const char *name = pl_config_text(pl_run_config(run), "device");
+    int n = pl_device_list(d, MOST), at = 0;
+    while (at < n && at < MOST && !is_named(d[at].name, name)) at++;
+    fprintf(f, "\"device\":");
+    put_text(f, name);
+    fprintf(f, ",\"machine\":");
+    put_text(f, at < n && at < MOST ? d[at].about : "");
+    fprintf(f, ",\"version\":");
+    put_text(f, pl_version());
+    fprintf(f, ",\n");
+}
+
+static void put_plan(FILE *f, const pl_run *run, const char *name, labels *l)
+{
+    const pl_program *p = plan_widest(run, false).program;
+    pl_run_split split = pl_run_split_get(run);
+    char trades[128], whose[96];
+    fprintf(f, "{\"name\":");
+    put_text(f, name);
+    fprintf(f, ",\n\"about\":\"%s parameters, batch %lld (micro %lld x accumulate %lld)%s%s\",\n",
+            cli_count(pl_run_parameters(run, false)), (long long)split.effective,
+            (long long)split.micro, (long long)split.accumulate, plan_trades(run, trades, sizeof trades),
+            plan_whose(run, whose, sizeof whose));
+    fprintf(f, "\"again\":%.4g,\n", 100 * plan_again(run));
+    put_memory(f, run);
+    put_tables(f, run);
+    put_machine(f, run);
+    put_steps(f, p, true, l);
+    put_steps(f, p, false, l);
+    put_buffers(f, p, l);
+    fprintf(f, "\"labels\":[");
+    for (int i = 0; i < l->n; i++) {
+        fputs(i ? ",\n" : "\n", f);
+        put_text(f, l->text[i]);
+    }
+    fprintf(f, "]}");
+}
+
+/* ---- files ------------------------------------------------------------------------------ */
+static bool put_whole(FILE *f, const pl_run *run, const char *name)
+{
+    const pl_plan_info *p = pl_program_plan(plan_widest(run, false).program);
+    labels l = {0};
+    bool ok = labels_init(&l, p->buffers + p->steps);
+    if (ok) put_plan(f, run, name, &l);
+    labels_release(&l);
+    return ok && !ferror(f);
+}
+
+void page_head(FILE *f, const char *title)
+{
+    fprintf(f, "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n"
+               "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
+               "<title>%s</title>\n<script type=\"application/json\" id=\"plan\">\n", title);
+}
+
+void page_body(FILE *f)
+{
+    fwrite(plan_page_begin, 1, (size_t)(plan_page_end - plan_page_begin), f);
+}
+
+int page_write(const pl_run *run, const char *name, const char *path)
+{
+    FILE *f = fopen(path, "we");
+    bool ok = f != NULL;
+    if (ok) {
+        page_head(f, "Memory of one training step");
+        ok = put_whole(f, run, name);
+        fprintf(f, "\n</script>\n");
+        page_body(f);
+        ok = ok && !ferror(f);
+    }
+    if (f && fclose(f) != 0) ok = false;
+    if (ok) return 0;
+    cli_error("cannot write %s: %s", path, strerror(errno));
+    return 1;
+}
+
+pl_status page_plan_save(const pl_run *run, const char *name, pl_folder *folder, const char *file)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    bool ok = f && put_whole(f, run, name);
+    if (f && fclose(f) != 0) ok = false;
+    pl_status rc = ok ? pl_folder_write(folder, file, text) : PL_ERR_MEMORY;
+    free(text);
+    return rc;
+}

@@ -1,0 +1,115 @@
+/* report_html.c - a run as a page that needs nothing but a browser.
+ *
+ * The page of a plan (page.html) draws the memory of one step; report.html stands behind it and puts what
+ * was measured around that picture. Both read their data from script elements.
+ */
+#include "cli/plan/plan_view.h"
+#include "report.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+__asm__(".section .rodata\n"
+        "report_page_begin:\n"
+        ".incbin \"cli/report/report.html\"\n"
+        "report_page_end:\n"
+        ".previous\n");
+extern const char report_page_begin[], report_page_end[];
+
+/* JSON in a script element: "<" stands in strings only, where it may be escaped. */
+static void put_safe(FILE *f, const char *json)
+{
+    for (const char *p = json; *p; p++) {
+        if (*p == '<')
+            fputs("\\u003c", f);
+        else
+            fputc(*p, f);
+    }
+}
+
+static void put_json(FILE *f, const char *key, const json_t *v)
+{
+    char *text = v ? json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    fprintf(f, "\"%s\":", key);
+    put_safe(f, text ? text : "null");
+    fprintf(f, ",\n");
+    free(text);
+}
+
+static void put_string(FILE *f, const char *key, const char *text)
+{
+    json_t *s = json_string(text);
+    put_json(f, key, s);
+    json_decref(s);
+}
+
+static void put_base64(FILE *f, FILE *in)
+{
+    static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    unsigned char b[3];
+    for (size_t n; (n = fread(b, 1, 3, in)) > 0;) {
+        unsigned v = (unsigned)b[0] << 16 | (n > 1 ? (unsigned)b[1] << 8 : 0) | (n > 2 ? b[2] : 0);
+        for (int i = 0; i < 4; i++) fputc((size_t)i <= n ? digit[v >> (18 - 6 * i) & 63] : '=', f);
+    }
+}
+
+/* Pictures stand in the page itself; one that is gone is left out. */
+static void put_samples(FILE *f, const report *r)
+{
+    bool any = false;
+    fprintf(f, "\"samples\":[");
+    for (size_t i = 0; i < json_array_size(r->samples); i++) {
+        json_t *one = json_array_get(r->samples, i);
+        char file[512], path[4700];
+        if (!report_shows(r, i, file, sizeof file)) continue;
+        snprintf(path, sizeof path, "%.4000s/%s", r->dir, file);
+        FILE *in = fopen(path, "rbe");
+        if (!in) continue;
+        fprintf(f, "%s{", any ? ",\n" : "");
+        put_json(f, "step", json_object_get(one, "step"));
+        put_json(f, "name", json_object_get(one, "name"));
+        fprintf(f, "\"png\":\"");
+        put_base64(f, in);
+        fprintf(f, "\"}");
+        fclose(in);
+        any = true;
+    }
+    fprintf(f, "],\n");
+}
+
+static void put_rows(FILE *f, const report *r)
+{
+    fprintf(f, "\"rows\":[");
+    for (int i = 0; i < r->n; i++) {
+        fputs(i ? ",\n[" : "[", f);
+        for (int c = 0; c < N_COLS; c++) {
+            if (isfinite(r->row[i][c]))
+                fprintf(f, "%s%.*g", c ? "," : "", c == COL_USED || c == COL_STEP ? 15 : 6, r->row[i][c]);
+            else
+                fprintf(f, "%snull", c ? "," : "");
+        }
+        fputc(']', f);
+    }
+    fprintf(f, "]");
+}
+
+void report_html(const report *r, FILE *f)
+{
+    page_head(f, "Training report");
+    put_safe(f, r->plan_text);
+    fprintf(f, "\n</script>\n<script type=\"application/json\" id=\"run\">\n{");
+    put_string(f, "folder", r->dir);
+    put_string(f, "config", r->config);
+    put_json(f, "evals", r->evals);
+    put_json(f, "end", r->end);
+    put_samples(f, r);
+    fprintf(f, "\"stride\":%lld,\"steps\":%lld,\"checkpoints\":%lld,\"used\":[%llu,%llu,%llu],\n",
+            (long long)r->stride, (long long)r->steps, (long long)r->checkpoints,
+            (unsigned long long)r->used_first, (unsigned long long)r->used_last,
+            (unsigned long long)r->used_most);
+    put_rows(f, r);
+    fprintf(f, "}\n</script>\n");
+    page_body(f);
+    fwrite(report_page_begin, 1, (size_t)(report_page_end - report_page_begin), f);
+}

@@ -1,0 +1,218 @@
+/* phases.c - see phases.h.
+ *
+ * A phase is planned by a program of its own, as it will be trained by one: what planning leaves behind would
+ * be counted to the next phase, and what a forked process has not touched yet would be missing.
+ */
+#include "cli_phases.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define ASKED "PLIMSOLL_PLANS_PHASE"
+
+static pl_status plan_one(const cli_args *a, const char *memory, int number, phase_row *row)
+{
+    cli_args b = *a;
+    char name[64];
+    pl_run *run = NULL;
+    snprintf(name, sizeof name, "%d", number);
+    b.phase = name;
+    pl_status rc = plan_open(&b, memory, &run);
+    if (rc == PL_OK) rc = pl_run_build(run);
+    if (rc == PL_OK) rc = pl_run_find_minimum(run);
+    if (rc == PL_OK) {
+        const pl_phase *p = pl_run_phase_at(run, number);
+        snprintf(row->name, sizeof row->name, "%s", p->name);
+        row->number = number;
+        row->times = p->folds ? p->folds - p->fold : 1;
+        row->steps = pl_config_int(pl_run_config(run), "train.steps");
+        row->parameters = pl_run_parameters(run, false);
+        row->trainable = pl_run_parameters(run, true);
+        row->step_ms = pl_run_predicted_ms(run);
+        row->memory = pl_run_memory_get(run);
+        row->split = pl_run_split_get(run);
+        plan_trades(run, row->trades, sizeof row->trades);
+    }
+    pl_run_free(run);
+    return rc;
+}
+
+/* Where there can be no child. */
+static pl_status plan_here(const cli_args *a, const char *memory, int number, phase_row *row)
+{
+    pl_status rc = plan_one(a, memory, number, row);
+    if (rc != PL_OK) cli_fail(rc);
+    return rc;
+}
+
+/* What the child writes: the row, or why there is none. */
+typedef struct answer {
+    pl_status rc;
+    phase_row row;
+    char why[1024];
+} answer;
+
+void phases_answer(const cli_args *a, const char *memory)
+{
+    answer w;
+    int number, to;
+    const char *asked = getenv(ASKED);
+    if (!asked || sscanf(asked, "%d %d", &number, &to) != 2) return;
+    unsetenv(ASKED);
+    memset(&w, 0, sizeof w);
+    w.rc = plan_one(a, memory, number, &w.row);
+    if (w.rc != PL_OK) snprintf(w.why, sizeof w.why, "%s", pl_error_text());
+    w.row.split.coupled = NULL; /* a text of this process */
+    bool written = write(to, &w, sizeof w) == (ssize_t)sizeof w;
+    _exit(written ? 0 : 1);
+}
+
+/* The same command line again, with the question in the environment. */
+static void ask_in_child(const cli_args *a, int number, int to)
+{
+    char text[64];
+    snprintf(text, sizeof text, "%d %d", number, to);
+    if (setenv(ASKED, text, 1) == 0 && fcntl(to, F_SETFD, 0) == 0) execv("/proc/self/exe", a->argv);
+    _exit(1);
+}
+
+static pl_status plan_apart(const cli_args *a, const char *memory, int number, phase_row *row)
+{
+    answer w;
+    int pipes[2], status;
+    size_t got = 0;
+    if (pipe2(pipes, O_CLOEXEC) != 0) return plan_here(a, memory, number, row);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        close(pipes[0]);
+        ask_in_child(a, number, pipes[1]);
+    }
+    close(pipes[1]);
+    while (child > 0 && got < sizeof w) {
+        ssize_t n = read(pipes[0], (char *)&w + got, sizeof w - got);
+        if (n > 0) got += (size_t)n;
+        else if (n == 0 || errno != EINTR) break;
+    }
+    close(pipes[0]);
+    if (child < 0) return plan_here(a, memory, number, row);
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+    if (got < sizeof w) {
+        cli_error("planning phase %d ended early%s", number,
+                  WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL ? ": killed, perhaps for lack of memory" : "");
+        return PL_ERR_MEMORY;
+    }
+    *row = w.row;
+    if (w.rc != PL_OK) cli_error("%s", w.why);
+    return w.rc;
+}
+
+pl_status phases_plan(const cli_args *a, const char *memory, int from, phase_row **rows, int *n)
+{
+    pl_run *list = NULL;
+    cli_args b = *a;
+    b.phase = NULL;
+    pl_status rc = plan_open(&b, memory, &list);
+    if (rc != PL_OK) cli_fail(rc);
+    int all = rc == PL_OK ? pl_run_phase_count(list) : 0;
+    pl_run_free(list);
+    *n = 0;
+    *rows = rc == PL_OK ? calloc((size_t)all + 1, sizeof **rows) : NULL;
+    if (rc == PL_OK && !*rows) rc = PL_ERR_MEMORY;
+    for (int i = from; i < all && rc == PL_OK; i += (*rows)[*n - 1].times)
+        rc = plan_apart(a, memory, i, &(*rows)[(*n)++]);
+    if (rc == PL_OK) return rc;
+    free(*rows);
+    *rows = NULL;
+    return rc;
+}
+
+const phase_row *phases_largest(const phase_row *rows, int n)
+{
+    const phase_row *most = rows;
+    for (int i = 1; i < n; i++)
+        if (rows[i].memory.total > most->memory.total) most = &rows[i];
+    return most;
+}
+
+const phase_row *phases_neediest(const phase_row *rows, int n)
+{
+    const phase_row *most = rows;
+    for (int i = 1; i < n; i++)
+        if (rows[i].memory.minimum > most->memory.minimum) most = &rows[i];
+    return most;
+}
+
+bool phases_fit(const phase_row *rows, int n)
+{
+    bool fit = true;
+    for (int i = 0; i < n; i++) fit &= rows[i].memory.fits;
+    return fit;
+}
+
+void phases_print(const phase_row *rows, int n, FILE *out)
+{
+    const phase_row *most = phases_largest(rows, n);
+    fprintf(out, "%sphases%s\n  %-20s %9s %6s %13s %11s %11s %11s %11s\n", cli_bold(out), cli_plain(out),
+            "", "steps", "batch", "trained", "step", "arena", "process", "minimum");
+    for (int i = 0; i < n; i++) {
+        const phase_row *r = &rows[i];
+        char name[96];
+        snprintf(name, sizeof name, r->times > 1 ? "%s (x %d)" : "%s", r->name, r->times);
+        fprintf(out, "  %-20s %9lld %6lld %13s %11s %11s %11s %11s%s%s%s\n", name, (long long)r->steps,
+                (long long)r->split.effective, cli_count(r->trainable), cli_ms(r->step_ms),
+                cli_bytes(r->memory.arena), cli_bytes(r->memory.total), cli_bytes(r->memory.minimum),
+                r == most && n > 1 ? "  the largest" : "", r->memory.fits ? "" : "  does NOT fit", r->trades);
+    }
+    fputc('\n', out);
+}
+
+void phases_json(const phase_row *rows, int n, pl_json *j)
+{
+    pl_json_array(j, "phases");
+    for (int i = 0; i < n; i++) {
+        const phase_row *r = &rows[i];
+        pl_json_object(j, NULL);
+        pl_json_string(j, "name", r->name);
+        pl_json_int(j, "times", r->times);
+        pl_json_int(j, "steps", r->steps);
+        pl_json_bool(j, "fits", r->memory.fits);
+        pl_json_uint(j, "arena_bytes", r->memory.arena);
+        pl_json_uint(j, "state_bytes", r->memory.state);
+        pl_json_uint(j, "total_bytes", r->memory.total);
+        pl_json_uint(j, "minimum_bytes", r->memory.minimum);
+        pl_json_float(j, "predicted_step_ms", r->step_ms);
+        pl_json_int(j, "micro_batch", r->split.micro);
+        pl_json_int(j, "accumulate", r->split.accumulate);
+        pl_json_int(j, "effective_batch", r->split.effective);
+        pl_json_int(j, "parameters", r->parameters);
+        pl_json_int(j, "trainable", r->trainable);
+        pl_json_end(j);
+    }
+    pl_json_end(j);
+}
+
+pl_status phases_check(const phase_row *rows, int n)
+{
+    const phase_row *most = phases_neediest(rows, n);
+    if (phases_fit(rows, n)) return PL_OK;
+    for (int i = 0; i < n; i++)
+        if (!rows[i].memory.fits)
+            cli_error("phase %s does not fit %s: it needs %s", rows[i].name, cli_bytes(rows[i].memory.budget),
+                      cli_bytes(rows[i].memory.total));
+    cli_error("the smallest budget that fits all phases is %llu bytes (%s, for %s)",
+              (unsigned long long)most->memory.minimum, cli_bytes(most->memory.minimum), most->name);
+    return PL_ERR_FIT;
+}
+
+int phases_model(const pl_run *run, int last)
+{
+    int i = last;
+    while (i > 0 && pl_run_phase_at(run, i)->folds) i--;
+    return i >= 0 && pl_run_phase_at(run, i)->folds ? last : i;
+}

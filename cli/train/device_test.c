@@ -1,0 +1,217 @@
+/* device_test.c - a small network is trained on the device, and every promise is looked at there.
+ *
+ * Four short runs of the same network with the same seed: as planned without a budget, within the
+ * smallest budget (so that much is computed again), once more as the first (same bits?), and on the
+ * CPU. The network has convolutions, products, normalisations and an optimiser, so losses that agree
+ * after several steps say that the device's kernels and their gradients do.
+ *
+ * What a smaller plan saves must stand out from what a process holds besides: on a card that is hundreds of
+ * megabytes which no two processes hold alike. The batch of the runs with and without a budget
+ * is therefore as large as the device's overhead asks for.
+ */
+#include "device_test.h"
+
+#include "cli/plan/plan_view.h"
+#include "plimsoll_json.h"
+#include "cli/ui.h"
+
+#include <malloc.h>
+#include <math.h>
+#include <string.h>
+
+enum { STEPS = 12, WARM = 3, BATCH = 64, SAMPLES = 512, LARGEST_BATCH = 16384, STANDS_OUT = 8 };
+static const char network[] = "cloud/tiny";
+
+typedef struct trial {
+    double loss[STEPS];
+    uint64_t planned, mapped;  /* arena */
+    uint64_t warm, end, most;  /* bytes of the process: after WARM steps, after all, most */
+    uint64_t heap_warm, heap_end;
+    pl_run_memory memory;
+    double again;              /* share computed again */
+    double step_ms;
+} trial;
+
+typedef struct tester {
+    const char *device;
+    pl_json *json;
+    int failed;
+} tester;
+
+/* ---- lines ------------------------------------------------------------------------------ */
+static void tell(tester *t, const char *promise, bool ok, const char *what)
+{
+    if (!ok) t->failed++;
+    if (t->json) {
+        pl_json_object(t->json, NULL);
+        pl_json_string(t->json, "promise", promise);
+        pl_json_bool(t->json, "ok", ok);
+        pl_json_string(t->json, "detail", what);
+        pl_json_end(t->json);
+        return;
+    }
+    printf("  %s%-5s%s %-46s %s\n", ok ? "" : cli_red(stdout), ok ? "ok" : "FAIL", ok ? "" : cli_plain(stdout),
+           promise, what);
+    fflush(stdout);
+}
+
+/* ---- runs ------------------------------------------------------------------------------- */
+static pl_status steps_of(pl_run *run, trial *out)
+{
+    for (int i = 0; i < STEPS; i++) {
+        pl_step_info s;
+        pl_status rc = pl_run_step(run, &s);
+        if (rc != PL_OK) return rc;
+        out->loss[i] = s.loss;
+        out->step_ms = s.step_ms;
+        if (i + 1 == WARM) {
+            out->warm = pl_run_used_bytes(run);
+            out->heap_warm = mallinfo2().uordblks;
+        }
+    }
+    out->heap_end = mallinfo2().uordblks;
+    out->end = pl_run_used_bytes(run);
+    out->most = pl_run_peak_used_bytes(run);
+    return PL_OK;
+}
+
+/* memory NULL: no budget. find: looks for the smallest one that works and does not train. */
+static pl_status trial_run(const char *device, int batch, const char *memory, bool find, trial *out)
+{
+    char where[64], budget[64], size[32], samples[32];
+    const char *keys[] = {where, "seed=1", "eval.every=0", size, samples, budget};
+    pl_run *run = NULL;
+    *out = (trial){0};
+    snprintf(where, sizeof where, "device=%s", device);
+    snprintf(size, sizeof size, "batch=%d", batch);
+    snprintf(samples, sizeof samples, "data.samples=%d", batch > SAMPLES ? batch : SAMPLES);
+    if (memory) snprintf(budget, sizeof budget, "memory=%s", memory);
+    pl_status rc = pl_run_open(network, keys, memory ? 6 : 5, &run);
+    if (rc == PL_OK) rc = pl_run_build(run);
+    if (rc == PL_OK && find) rc = pl_run_find_minimum(run);
+    if (rc == PL_OK) out->memory = pl_run_memory_get(run);
+    if (rc == PL_OK && !find) {
+        out->planned = out->memory.arena;
+        out->again = plan_again(run);
+        rc = pl_run_start(run);
+        if (rc == PL_OK) out->mapped = pl_session_arena_bytes(pl_run_session(run));
+        if (rc == PL_OK) rc = steps_of(run, out);
+    }
+    pl_run_free(run);
+    return rc;
+}
+
+/* The largest relative difference of the losses. */
+static double apart(const trial *a, const trial *b)
+{
+    double most = 0;
+    for (int i = 0; i < STEPS; i++) {
+        double by = fabs(a->loss[i] - b->loss[i]) / fmax(fabs(b->loss[i]), 1e-12);
+        if (!(by <= most)) most = by; /* NaN counts */
+    }
+    return most;
+}
+
+/* ---- promises --------------------------------------------------------------------------- */
+static void check_plain(tester *t, const trial *a)
+{
+    char what[160];
+    snprintf(what, sizeof what, "planned %s bytes, mapped %s", cli_count((int64_t)a->planned),
+             cli_count((int64_t)a->mapped));
+    tell(t, "the arena is what was planned", a->planned == a->mapped, what);
+    snprintf(what, sizeof what, "after step %d: %s, after step %d: %s", WARM, cli_bytes(a->warm), STEPS,
+             cli_bytes(a->end));
+    tell(t, "memory does not grow with the steps", a->end <= a->warm + (1u << 20), what);
+    snprintf(what, sizeof what, "heap after step %d and %d: %s and %s bytes", WARM, STEPS,
+             cli_count((int64_t)a->heap_warm), cli_count((int64_t)a->heap_end));
+    tell(t, "a step allocates nothing", a->heap_end <= a->heap_warm, what);
+    bool falls = a->loss[STEPS - 1] < a->loss[0] && isfinite(a->loss[STEPS - 1]);
+    snprintf(what, sizeof what, "loss %.4f at step 1, %.4f at step %d, %s a step", a->loss[0],
+             a->loss[STEPS - 1], STEPS, cli_ms(a->step_ms));
+    tell(t, "it learns", falls, what);
+}
+
+/* The smallest batch whose smallest plan saves enough to be seen; its plan in *least. */
+static pl_status enough_to_save(const char *device, int *batch, trial *least)
+{
+    for (*batch = BATCH;; *batch *= 4) {
+        pl_status rc = trial_run(device, *batch, NULL, true, least);
+        if (rc != PL_OK) return rc;
+        uint64_t saved = least->memory.total - least->memory.minimum;
+        if (saved >= least->memory.overhead / STANDS_OUT || *batch >= LARGEST_BATCH) return PL_OK;
+    }
+}
+
+/* Overhead is measured anew in every run; a little room keeps that from deciding the test. A process that
+ * has grown since the budget was found is asked again what it needs. */
+static pl_status run_smallest(const char *device, int batch, const trial *least, uint64_t *budget, trial *out)
+{
+    char size[32];
+    uint64_t minimum = least->memory.minimum;
+    for (int again = 0;; again++) {
+        *budget = minimum + (1u << 20);
+        snprintf(size, sizeof size, "%llu", (unsigned long long)*budget);
+        pl_status rc = trial_run(device, batch, size, false, out);
+        if (rc != PL_ERR_FIT || again) return rc;
+        minimum = out->memory.minimum;
+    }
+}
+
+static pl_status check_budget(tester *t, const trial *a)
+{
+    char what[160];
+    trial least, small, whole = *a;
+    int batch;
+    uint64_t budget;
+    pl_status rc = enough_to_save(t->device, &batch, &least);
+    if (rc == PL_OK && batch != BATCH) rc = trial_run(t->device, batch, NULL, false, &whole);
+    if (rc == PL_OK) rc = run_smallest(t->device, batch, &least, &budget, &small);
+    if (rc != PL_OK) return rc;
+    bool card = strcmp(t->device, "cpu") != 0, same = apart(&small, &whole) == 0;
+    uint64_t most = card ? small.most : small.end;
+    snprintf(what, sizeof what, "batch %d, budget %s, held %s", batch, cli_bytes(budget), cli_bytes(most));
+    tell(t, "a budget is kept", most <= budget, what);
+    snprintf(what, sizeof what, "arena %s instead of %s, %.0f %% computed again, losses %s",
+             cli_bytes(small.planned), cli_bytes(whole.planned), 100 * small.again,
+             same ? "the same to the bit" : "differ");
+    tell(t, "a smaller plan gives the same numbers", same && small.planned < whole.planned, what);
+    return PL_OK;
+}
+
+static pl_status check_numbers(tester *t, const trial *a)
+{
+    char what[160];
+    trial again, cpu;
+    pl_status rc = trial_run(t->device, BATCH, NULL, false, &again);
+    if (rc != PL_OK) return rc;
+    snprintf(what, sizeof what, "%d losses of a second run %s", STEPS,
+             apart(&again, a) == 0 ? "the same to the bit" : "differ");
+    tell(t, "a run can be repeated", apart(&again, a) == 0, what);
+    if (strcmp(t->device, "cpu") == 0) return PL_OK;
+    if ((rc = trial_run("cpu", BATCH, NULL, false, &cpu)) != PL_OK) return rc;
+    snprintf(what, sizeof what, "losses of %d steps within %.1e of the CPU's", STEPS, apart(a, &cpu));
+    tell(t, "convolutions, products, updates are right", apart(a, &cpu) < 1e-3, what);
+    return PL_OK;
+}
+
+int device_test(const char *device, bool json)
+{
+    tester t = {.device = device, .json = json ? pl_json_new(stdout) : NULL};
+    trial a;
+    if (!json) printf("%s: %d steps of %s\n", device, STEPS, network);
+    if (json) pl_json_array(t.json, NULL);
+    pl_status rc = trial_run(device, BATCH, NULL, false, &a);
+    if (rc == PL_OK) {
+        check_plain(&t, &a);
+        rc = check_budget(&t, &a);
+    }
+    if (rc == PL_OK) rc = check_numbers(&t, &a);
+    if (rc == PL_OK && json) {
+        pl_json_end(t.json);
+        rc = pl_json_finish(t.json);
+    }
+    pl_json_free(t.json);
+    if (rc != PL_OK) return cli_fail(rc);
+    if (!json && t.failed) printf("%d of these promises are not kept on %s\n", t.failed, device);
+    return t.failed ? 1 : 0;
+}

@@ -1,0 +1,311 @@
+/* run_folder.c - see run_folder.h. */
+#include "run_folder.h"
+
+#include "cli/ui.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+#include <time.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void path_of(const run_folder *f, const char *name, char out[4096])
+{
+    snprintf(out, 4096, "%s/%s", f->path, name);
+}
+
+static pl_status fail_io(const char *what, const char *path)
+{
+    cli_error("cannot %s %s: %s", what, path, strerror(errno));
+    return PL_ERR_IO;
+}
+
+/* ---- opening ---------------------------------------------------------------------------- */
+static void tell_damaged(void *ctx, const char *dir, const char *why)
+{
+    (void)ctx;
+    cli_error("%s is damaged and passed over: %s", dir, why);
+}
+
+/* What changes nothing is not worth a line when there are only results to print. */
+static void tell_change(void *ctx, const char *key, const char *old_value, const char *new_value,
+                        pl_change change)
+{
+    static const char *const what[] = {"", ", from here on", ", which may round results otherwise",
+                                       ", which cannot be continued with"};
+    run_folder *f = ctx;
+    if (strncmp(key, "stop.", 5) == 0) f->ended = false;
+    if (f->quiet && change != PL_CHANGE_REFUSED) return;
+    fprintf(stderr, "changed: %s from %s to %s%s\n", key, old_value ? old_value : "(none)",
+            new_value ? new_value : "(none)", what[change]);
+}
+
+static pl_status compare(run_folder *f, const pl_run *run)
+{
+    int refused = 0;
+    pl_status rc = pl_checkpoint_compare(run, f->dir, tell_change, f, &refused);
+    if (rc != PL_OK) {
+        cli_fail(rc);
+        return rc;
+    }
+    if (refused) {
+        cli_error("%s was begun with another configuration, %d of its keys cannot change: give them as "
+                  "they were, choose a new folder, or --fresh to begin anew",
+                  f->path, refused);
+        return PL_ERR_CONFIG;
+    }
+    if (!f->quiet && f->last.threads != pl_threads())
+        cli_error("note: %s was written with %d threads, now there are %d: sums may be rounded "
+                  "otherwise (threads=%d gives the same bits)", f->dir, f->last.threads, pl_threads(),
+                  f->last.threads);
+    if (!f->quiet && strcmp(f->last.version, pl_version()) != 0)
+        cli_error("note: %s was written by version %s, this is %s", f->dir, f->last.version,
+                  pl_version());
+    return PL_OK;
+}
+
+/* A model without a checkpoint is someone's result: it is not written over unasked. */
+static pl_status check_model(const run_folder *f)
+{
+    char path[4096];
+    path_of(f, "model.safetensors", path);
+    if (access(path, F_OK) != 0) return PL_OK;
+    cli_error("%s holds a model (%s) and no checkpoint to go on from; choose another folder, or "
+              "--fresh", f->path, path);
+    return PL_ERR_ARG;
+}
+
+/* A number that stands for checkpoint.best and its mode: notes are numbers. */
+static double metric_number(const run_folder *f)
+{
+    uint32_t h = f->best_is_max ? 2166136262u : 2166136261u;
+    for (const char *p = f->best; *p; p++) h = (h ^ (unsigned char)*p) * 16777619u;
+    return h;
+}
+
+/* The best evaluation of another metric says nothing of this one. */
+static void restore(run_folder *f)
+{
+    double of = pl_checkpoint_noted(&f->last, "best.metric", metric_number(f));
+    bool same = of == metric_number(f);
+    f->saved = f->last.step;
+    f->best_step = same ? (int64_t)pl_checkpoint_noted(&f->last, "best.step", 0) : 0;
+    f->best_value = same ? pl_checkpoint_noted(&f->last, "best.value", 0) : 0;
+}
+
+/* Whether nothing follows the checkpoint's phase: it is the last, or the one that ended the run. */
+static bool last_phase(const run_folder *f, const pl_run *run)
+{
+    int n = pl_run_phase_count(run);
+    if (n == 0 || pl_run_phase(run) == n - 1) return true;
+    return f->ended && (int64_t)pl_checkpoint_noted(&f->last, "ended.run", 0) == f->last.step;
+}
+
+static pl_status go_on(run_folder *f, pl_run *run)
+{
+    char path[4096];
+    f->ended = (int64_t)pl_checkpoint_noted(&f->last, "ended", 0) == f->last.step;
+    pl_status rc = compare(f, run);
+    if (rc != PL_OK) return rc;
+    restore(f);
+    path_of(f, "model.safetensors", path);
+    int64_t steps = pl_config_int(pl_run_config(run), "train.steps"), done = f->last.phase_step;
+    bool last = last_phase(f, run);
+    f->finished = last && (f->ended || done >= steps) && access(path, F_OK) == 0;
+    if (last && done > steps) {
+        cli_error("%s has done %lld steps, train.steps is %lld: nothing is left to do", f->path,
+                  (long long)done, (long long)steps);
+        f->finished = true;
+    }
+    rc = f->finished ? PL_OK : pl_run_resume(run, f->dir);
+    if (rc != PL_OK) cli_fail(rc);
+    return rc;
+}
+
+pl_status folder_lock(run_folder *f, bool fresh)
+{
+    if (!f->path) return PL_OK;
+    pl_status rc = pl_folder_open(f->path, &f->folder);
+    if (rc == PL_OK && fresh) rc = pl_folder_clear(f->folder);
+    if (rc == PL_OK && !fresh)
+        rc = pl_folder_newest(f->folder, &f->last, f->dir, sizeof f->dir, tell_damaged, NULL);
+    if (rc != PL_OK) {
+        cli_fail(rc);
+        return rc;
+    }
+    return fresh || f->dir[0] ? PL_OK : check_model(f);
+}
+
+/* What the next phase must not believe to be its own. */
+static void forget(run_folder *f)
+{
+    static const char *const notes[] = {"best.step", "best.value", "best.metric", "ended", "ended.run", "metric.first"};
+    for (size_t i = 0; i < sizeof notes / sizeof *notes; i++)
+        pl_checkpoint_note(&f->last, notes[i], (double)NAN);
+    f->ended = false;
+    f->best_step = 0;
+    f->best_value = 0;
+}
+
+pl_status folder_enter(run_folder *f, pl_run *run, bool resume)
+{
+    if (!f->path) return PL_OK;
+    const pl_config *c = pl_run_config(run);
+    f->every = pl_config_int(c, "checkpoint.every");
+    f->interval = pl_config_duration(c, "checkpoint.interval");
+    f->keep = pl_config_int(c, "checkpoint.keep");
+    f->best_is_max = strcmp(pl_config_text(c, "checkpoint.best_mode"), "max") == 0;
+    snprintf(f->best, sizeof f->best, "%s", pl_config_text(c, "checkpoint.best"));
+    f->saved_at = cli_seconds();
+    f->saved = f->last.step;
+    if (resume) return go_on(f, run);
+    forget(f);
+    return PL_OK;
+}
+
+pl_status folder_settle_best(run_folder *f)
+{
+    if (!f->path) return PL_OK;
+    pl_status rc = pl_folder_set_best(f->folder, f->best_step);
+    if (rc != PL_OK) cli_fail(rc);
+    return rc;
+}
+
+pl_status folder_phase(const run_folder *f, const char *name, char *dir, size_t cap)
+{
+    char above[4096];
+    path_of(f, "phases", above);
+    snprintf(dir, cap, "%s/%s", above, name);
+    if (mkdir(above, 0777) != 0 && errno != EEXIST) return fail_io("make", above);
+    if (mkdir(dir, 0777) != 0 && errno != EEXIST) return fail_io("make", dir);
+    return PL_OK;
+}
+
+/* ---- the log ---------------------------------------------------------------------------- */
+/* Bytes of the log that belong to the checkpoint: what was there when it was written, and the lines
+ * that tell of it. */
+static long kept_bytes(FILE *log, uint64_t log_bytes)
+{
+    char line[8192];
+    long at = (long)log_bytes;
+    if (fseek(log, 0, SEEK_END) != 0 || ftell(log) < at) return -1;
+    if (fseek(log, at, SEEK_SET) != 0) return -1;
+    while (fgets(line, sizeof line, log) && strstr(line, "\"event\":\"checkpoint\"") &&
+           strchr(line, '\n'))
+        at += (long)strlen(line);
+    return at;
+}
+
+static pl_status open_log(run_folder *f)
+{
+    char path[4096];
+    path_of(f, "log.jsonl", path);
+    f->log_file = f->dir[0] ? fopen(path, "r+e") : fopen(path, "we");
+    if (!f->log_file && f->dir[0] && errno == ENOENT) {
+        cli_error("warning: %s is gone; a new one is begun", path);
+        f->log_file = fopen(path, "we");
+    } else if (f->log_file && f->keep_log) {
+        if (fseek(f->log_file, 0, SEEK_END) != 0) return fail_io("write", path);
+    } else if (f->log_file && f->dir[0]) {
+        long keep = kept_bytes(f->log_file, f->last.log_bytes);
+        if (keep < 0) cli_error("warning: %s is shorter than when %s was written: lines are missing",
+                                path, f->dir);
+        if (keep >= 0 && ftruncate(fileno(f->log_file), keep) != 0) return fail_io("cut", path);
+        if (fseek(f->log_file, 0, SEEK_END) != 0) return fail_io("write", path);
+    }
+    if (!f->log_file) return fail_io("write", path);
+    f->log = pl_json_new(f->log_file);
+    return f->log ? PL_OK : PL_ERR_MEMORY;
+}
+
+pl_status folder_begin(run_folder *f, pl_run *run)
+{
+    if (!f->path) return PL_OK;
+    char *text;
+    f->older_model = f->dir[0] != 0;
+    pl_status rc = pl_config_print(pl_run_config(run), &text);
+    if (rc == PL_OK) {
+        rc = pl_folder_write(f->folder, "config.yaml", text);
+        pl_text_free(text);
+    }
+    if (rc != PL_OK) {
+        cli_fail(rc);
+        return rc;
+    }
+    f->saved_at = cli_seconds();
+    return open_log(f);
+}
+
+void folder_close(run_folder *f)
+{
+    pl_json_free(f->log);
+    if (f->log_file) fclose(f->log_file);
+    pl_folder_close(f->folder);
+    f->log = NULL;
+    f->log_file = NULL;
+    f->folder = NULL;
+}
+
+/* ---- saving ----------------------------------------------------------------------------- */
+/* Models of a shorter run, whose weights its checkpoint has too. They stay until a newer checkpoint is about to be written, so
+ * that an attempt that comes to nothing loses none; beside one of the last step they would pass for its model. */
+static void remove_models(run_folder *f)
+{
+    char path[4096];
+    if (!f->older_model) return;
+    path_of(f, "model.safetensors", path);
+    unlink(path);
+    path_of(f, "model_ema.safetensors", path);
+    unlink(path);
+    f->older_model = false;
+}
+
+bool folder_due(const run_folder *f, int64_t step, int64_t phase_step)
+{
+    if (!f->path || step == f->saved) return false;
+    return (f->every && phase_step % f->every == 0) ||
+           (f->interval > 0 && cli_seconds() - f->saved_at >= f->interval);
+}
+
+pl_status folder_save(run_folder *f, pl_run *run, bool evaluated)
+{
+    int64_t step = pl_run_steps_done(run);
+    if (!f->path || step == 0) return PL_OK;
+    if (step == f->saved) return f->best_step == step ? pl_folder_set_best(f->folder, step) : PL_OK;
+    remove_models(f);
+    if (f->best_step) {
+        pl_checkpoint_note(&f->last, "best.step", (double)f->best_step);
+        pl_checkpoint_note(&f->last, "best.value", f->best_value);
+        pl_checkpoint_note(&f->last, "best.metric", metric_number(f));
+    }
+    f->saved_at = cli_seconds(); /* a disk that is full is not tried every step */
+    fsync(fileno(f->log_file));
+    f->last.log_bytes = (uint64_t)ftell(f->log_file);
+    f->last.evaluated = evaluated;
+    pl_status rc = pl_folder_save(f->folder, run, &f->last, f->keep);
+    if (rc == PL_OK && f->best_step == step) rc = pl_folder_set_best(f->folder, step);
+    if (rc != PL_OK) return rc;
+    f->saved = step;
+    return PL_OK;
+}
+
+pl_status folder_judge(run_folder *f, int64_t step, const pl_eval_info *e, bool *best)
+{
+    *best = false;
+    if (!f->path || !f->best[0]) return PL_OK;
+    int i = 0;
+    while (i < e->n && strcmp(e->name[i], f->best) != 0) i++;
+    if (i == e->n) {
+        cli_error("checkpoint.best: the evaluation has no \"%s\"; it has:", f->best);
+        for (i = 0; i < e->n; i++) cli_error("  %s", e->name[i]);
+        f->told = true;
+        return PL_ERR_CONFIG;
+    }
+    bool better = f->best_is_max ? e->value[i] > f->best_value : e->value[i] < f->best_value;
+    if (isnan(e->value[i]) || (f->best_step && !better)) return PL_OK;
+    f->best_step = step;
+    f->best_value = e->value[i];
+    *best = true;
+    return PL_OK;
+}

@@ -1,0 +1,120 @@
+/* dnn_int.h - what dnn.c and dnn_conv.c share: a pl_dnn as lists, and the calls that fill them.
+ *
+ * A pl_dnn is a short list of steps over a short list of operands. An operand is a oneDNN
+ * memory object whose bytes lie in one of the run's inputs or outputs or in the work block; a
+ * step is a oneDNN primitive, or a function of ours, with its operands. prepare fills the
+ * lists, run points the operands at the caller's memory and takes the steps in order.
+ *
+ * Steps from loop_from on are repeated n_images times, and each time operands with image_bytes
+ * move on by that much: a temporary then needs room for one image and not for the batch.
+ */
+#ifndef PL_CPU_DNN_INT_H
+#define PL_CPU_DNN_INT_H
+
+#include "cpu/dnn/dnn.h"
+#include "cpu/kernels/narrow.h"
+#include "cpu/kernels/thin.h"
+
+#include <oneapi/dnnl/dnnl.h>
+
+enum {
+    PL_DNN_MAX_OPERANDS = 40,
+    PL_DNN_MAX_STEPS = 12,
+    PL_DNN_MAX_ARGS = 5,
+    PL_DNN_WORK_ALIGN = 64,
+    PL_DNN_IMPL_CHARS = 64
+};
+
+typedef dnnl_memory_desc_t pl_mdesc;
+typedef enum pl_dnn_place { PL_DNN_IN, PL_DNN_OUT, PL_DNN_WORK } pl_dnn_place;
+
+typedef struct pl_dnn_operand {
+    dnnl_memory_t mem;
+    pl_dnn_place where;
+    int index;          /* into in[] or out[] */
+    size_t offset;      /* bytes from that tensor's or the work block's start */
+    size_t image_bytes; /* step per turn of the loop */
+    void *at;           /* where mem points now */
+} pl_dnn_operand;
+
+/* A function of ours as a step: its sizes, and the operands it is given, in order. */
+typedef struct pl_dnn_call {
+    void (*fn)(const struct pl_dnn_call *c, void *const *p);
+    union {
+        pl_thin thin;
+        pl_narrow narrow;
+    } size;
+    int operand[PL_DNN_MAX_ARGS]; /* -1: none, NULL in p */
+} pl_dnn_call;
+
+typedef struct pl_dnn_step {
+    dnnl_primitive_t prim; /* or NULL, and call */
+    dnnl_exec_arg_t arg[PL_DNN_MAX_ARGS];
+    int n_args;
+    pl_dnn_call call;
+} pl_dnn_step;
+
+struct pl_dnn {
+    pl_dnn_operand operands[PL_DNN_MAX_OPERANDS];
+    pl_dnn_step steps[PL_DNN_MAX_STEPS];
+    int n_operands, n_steps, loop_from;
+    int64_t n_images;
+    size_t work_used;  /* end of the parts in use while preparing; parts may be given up */
+    size_t work_bytes; /* the most work_used has been */
+    char impl[PL_DNN_IMPL_CHARS];
+};
+
+pl_status pl_dnn_new(pl_dnn **out);
+/* Ends a prepare: hands d over, or frees it. */
+pl_status pl_dnn_finish(pl_status s, pl_dnn *d, pl_dnn **out, size_t *work_bytes);
+/* A oneDNN status as ours; what completes "oneDNN cannot ...". */
+pl_status pl_dnn_check(dnnl_status_t s, const char *what);
+
+/* Operands; the number goes to *out. */
+pl_status pl_dnn_add_operand(pl_dnn *d, const pl_mdesc *md, pl_dnn_place where, int index,
+                             int *out);
+pl_status pl_dnn_add_work(pl_dnn *d, const pl_mdesc *md, int *out);
+/* An input in the layout `want`: itself if it has it, else a copy in the work block. */
+pl_status pl_dnn_add_input(pl_dnn *d, const pl_mdesc *user, const pl_mdesc *want, int index,
+                           int *out);
+
+/* Steps. args are n pairs (DNNL_ARG_ name, operand). */
+pl_status pl_dnn_add_step(pl_dnn *d, dnnl_primitive_desc_t pd, int n, const int (*args)[2]);
+pl_status pl_dnn_add_reorder(pl_dnn *d, const pl_mdesc *from_md, int from,
+                             const pl_mdesc *to_md, int to);
+void pl_dnn_add_call(pl_dnn *d, const pl_dnn_call *call);
+/* So many floats of the work block. */
+pl_status pl_dnn_add_floats(pl_dnn *d, int64_t n, int *out);
+/* Products with few vectors (narrow.h); operands of A, B, bias (-1: none), C. */
+pl_status pl_dnn_add_narrow(pl_dnn *d, bool dot, const pl_narrow *s, int a, int b, int bias,
+                            int c);
+
+/* A matrix product as a 1x1 convolution over m pixels, one batch after the other (f32). */
+pl_status pl_dnn_add_product(pl_dnn *d, const pl_dnn_matmul_desc *m);
+
+/* Kernels: the first that oneDNN offers for op whose name does not hold `avoid` (NULL: the
+ * first of all). Reference loops are taken for f32 only when there is nothing else. */
+pl_status pl_dnn_choose(const void *op, pl_dtype dtype, const_dnnl_primitive_desc_t hint,
+                        const char *avoid, const char *what, dnnl_primitive_desc_t *out);
+const char *pl_dnn_impl_of(const_dnnl_primitive_desc_t pd);
+void pl_dnn_note_impl(pl_dnn *d, const char *name);
+
+/* Layouts. */
+pl_status pl_dnn_data_type(pl_dtype t, dnnl_data_type_t *out);
+/* (N, spatial.., C), dense, as oneDNN's N,C,spatial.. */
+pl_status pl_dnn_activation_md(pl_mdesc *md, dnnl_data_type_t type, int n_spatial, int64_t n,
+                               int64_t c, const int64_t *size);
+pl_status pl_dnn_check_window(const char *what, int n_spatial, const int64_t *in,
+                              const int64_t *out, const int64_t *kernel, const int64_t *stride,
+                              const int64_t *dilation, const int64_t *pad_lo,
+                              const int64_t *pad_hi);
+
+/* A window as oneDNN takes it: arrays of its own length, dilation counted from 0. */
+typedef struct pl_dnn_window {
+    dnnl_dims_t kernel, stride, dilation, pad_lo, pad_hi;
+} pl_dnn_window;
+pl_dnn_window pl_dnn_window_make(int n_spatial, const int64_t *kernel, const int64_t *stride,
+                                 const int64_t *dilation, const int64_t *pad_lo,
+                                 const int64_t *pad_hi);
+
+#endif

@@ -1,0 +1,202 @@
+/* attention.c - attention and its gradient without stored probabilities: who computes what.
+ *
+ * Grids count heads and batches; more of them than a grid has blocks along a side are done in slices of the batch, one
+ * after the other over the same scratch.
+ */
+#include "cuda/attention/attention.h"
+#include "cuda/device/limits.h"
+#include "ops/core/attr.h"
+
+#include <math.h>
+#include <string.h>
+
+static pl_attend attend_of(const pl_call *c)
+{
+    const pl_attention_attr *t = c->attr;
+    const pl_type *q = &c->in_type[0];
+    pl_attend a;
+    memset(&a, 0, sizeof a);
+    a.batch = q->dim[0];
+    a.n = q->dim[1];
+    a.heads = q->dim[2];
+    a.d = q->dim[3];
+    a.m = c->in_type[1].dim[1];
+    a.scale = t->scale != 0 ? t->scale : 1 / sqrt((double)a.d);
+    a.causal = t->causal;
+    a.dtype = q->dtype;
+    a.lse_type = c->n_in > 4 ? c->in_type[4].dtype : PL_F32;
+    a.d_lse_type = c->n_in == 7 ? c->in_type[6].dtype : PL_F32;
+    return a;
+}
+
+static void bind(pl_attend *a, const pl_call *c)
+{
+    a->q = c->in[0];
+    a->k = c->in[1];
+    a->v = c->in[2];
+    for (int i = 0; i < c->n_out; i++) a->out[i] = c->out[i];
+    a->work = c->work;
+    if (c->n_in < 6) return;
+    a->o = c->in[3];
+    a->lse = c->in[4];
+    a->d_o = c->in[5];
+    a->d_lse = c->n_in == 7 ? c->in[6] : NULL;
+}
+
+/* Batches of one slice: heads times batch, and twice the batch (attention_mma.cu), are within a side of a grid, and rows
+ * of queries or keys within 32 bits. */
+static int64_t slice_of(const pl_attend *a)
+{
+    int64_t side = pl_grid_side(), heads = a->heads > 0 ? a->heads : 1;
+    int64_t tokens = a->n > a->m ? a->n : a->m, rows = heads * (tokens > 0 ? tokens : 1);
+    int64_t most = heads > 1 ? side / heads : side / 2;
+    if (most > INT32_MAX / rows) most = INT32_MAX / rows;
+    if (most < 1) most = 1;
+    return a->batch < most ? a->batch : most;
+}
+
+/* Batches [at, at + slice) of the whole. */
+static pl_attend part_of(const pl_attend *whole, int64_t at, int64_t slice)
+{
+    pl_attend a = *whole;
+    int64_t token = a.heads * a.d * (int64_t)pl_dtype_bytes(a.dtype), rows = at * a.heads * a.n;
+    bool back = a.lse != NULL;
+    a.batch = a.batch - at < slice ? a.batch - at : slice;
+    const void **of_n[] = {&a.q, &a.o, &a.d_o}, **of_m[] = {&a.k, &a.v};
+    for (int i = 0; i < (back ? 3 : 1); i++) *of_n[i] = (const char *)*of_n[i] + at * a.n * token;
+    for (int i = 0; i < 2; i++) *of_m[i] = (const char *)*of_m[i] + at * a.m * token;
+    a.out[0] = (char *)a.out[0] + at * a.n * token;
+    if (!back) {
+        a.out[1] = (char *)a.out[1] + rows * (a.dtype == PL_F64 ? 8 : 4);
+        return a;
+    }
+    a.lse = (const char *)a.lse + rows * (int64_t)pl_dtype_bytes(a.lse_type);
+    if (a.d_lse) a.d_lse = (const char *)a.d_lse + rows * (int64_t)pl_dtype_bytes(a.d_lse_type);
+    for (int i = 1; i < 3; i++) a.out[i] = (char *)a.out[i] + at * a.m * token;
+    return a;
+}
+
+static pl_status run_slices(const pl_attend *a, pl_status (*run)(const pl_attend *))
+{
+    int64_t slice = slice_of(a);
+    for (int64_t at = 0; at < a->batch; at += slice) {
+        pl_attend part = part_of(a, at, slice);
+        PL_TRY(run(&part));
+    }
+    return PL_OK;
+}
+
+/* As a slice is asked about. */
+static pl_attend slice_call(const pl_call *c)
+{
+    pl_attend a = attend_of(c);
+    a.batch = slice_of(&a);
+    return a;
+}
+
+/* Scratch that every slice has enough of: the last one is shorter. */
+static size_t most_work(const pl_call *c, size_t (*work)(const pl_attend *))
+{
+    pl_attend a = slice_call(c);
+    int64_t rest = a.batch ? c->in_type[0].dim[0] % a.batch : 0;
+    size_t whole = work(&a);
+    a.batch = rest;
+    size_t last = rest ? work(&a) : 0;
+    return last > whole ? last : whole;
+}
+
+static bool nothing(const pl_attend *a)
+{
+    return a->batch * a->heads * a->n == 0 || a->d == 0;
+}
+
+static bool mma_takes(const pl_call *c)
+{
+    pl_attend a = slice_call(c);
+    return pl_attend_mma_takes(&a);
+}
+
+static bool split_takes(const pl_call *c)
+{
+    pl_attend a = slice_call(c);
+    return pl_attend_split_takes(&a);
+}
+
+static bool f32_takes(const pl_call *c)
+{
+    pl_attend a = slice_call(c);
+    return pl_attend_f32_takes(&a);
+}
+
+static pl_status forward(const pl_call *c, pl_status (*run)(const pl_attend *))
+{
+    pl_attend a = attend_of(c);
+    if (nothing(&a)) return PL_OK;
+    bind(&a, c);
+    return run_slices(&a, run);
+}
+
+static pl_status backward_prepare(const pl_call *c, void **prep, size_t *work_bytes)
+{
+    (void)prep;
+    *work_bytes = most_work(c, pl_attend_work);
+    return PL_OK;
+}
+
+static pl_status split_prepare(const pl_call *c, void **prep, size_t *work_bytes)
+{
+    (void)prep;
+    *work_bytes = most_work(c, c->n_in > 3 ? pl_attend_split_bwd_work : pl_attend_split_work);
+    return PL_OK;
+}
+
+static pl_status f32_backward_prepare(const pl_call *c, void **prep, size_t *work_bytes)
+{
+    (void)prep;
+    *work_bytes = most_work(c, pl_attend_f32_work);
+    return PL_OK;
+}
+
+/* Without a query nothing comes back to the keys and values. */
+static pl_status backward(const pl_call *c, pl_status (*run)(const pl_attend *))
+{
+    pl_attend a = attend_of(c);
+    if (nothing(&a)) {
+        for (int i = 1; i < 3; i++)
+            PL_CUDA(
+                cudaMemsetAsync(c->out[i], 0, pl_type_bytes(&c->out_type[i]), pl_cuda_stream()));
+        return PL_OK;
+    }
+    bind(&a, c);
+    return run_slices(&a, run);
+}
+
+#define KERNEL(name)                                                                           \
+    static pl_status name##_forward(const pl_call *c)                                          \
+    {                                                                                          \
+        return forward(c, pl_attend_##name);                                                   \
+    }                                                                                          \
+    static pl_status name##_backward(const pl_call *c)                                         \
+    {                                                                                          \
+        return backward(c, pl_attend_##name##_bwd);                                            \
+    }
+KERNEL(mma)
+KERNEL(split)
+KERNEL(f32)
+KERNEL(plain)
+
+static const pl_kernel forward_kernels[] = {{"mma", mma_takes, NULL, NULL, mma_forward},
+                                            {"split", split_takes, split_prepare, NULL, split_forward},
+                                            {"f32", f32_takes, NULL, NULL, f32_forward},
+                                            {"plain", NULL, NULL, NULL, plain_forward},
+                                            PL_KERNEL_END};
+static const pl_kernel backward_kernels[] = {
+    {"mma", mma_takes, backward_prepare, NULL, mma_backward},
+    {"split", split_takes, split_prepare, NULL, split_backward},
+    {"f32", f32_takes, f32_backward_prepare, NULL, f32_backward},
+    {"plain", NULL, backward_prepare, NULL, plain_backward},
+    PL_KERNEL_END};
+
+extern const pl_cuda_entry pl_cuda_attention[];
+const pl_cuda_entry pl_cuda_attention[] = {
+    {"attention", forward_kernels}, {"attention_bwd", backward_kernels}, {NULL, NULL}};

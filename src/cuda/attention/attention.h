@@ -1,0 +1,67 @@
+/* attention.h - what the files of attention share.
+ *
+ * q, o, d_o, dq are [B,N,H,D], k, v, dk, dv [B,M,H,D], lse and d_lse [B,H,N]; see
+ * ops/net/attention.c for the formulas. Valid C++ too.
+ */
+#ifndef PL_CUDA_ATTENTION_H
+#define PL_CUDA_ATTENTION_H
+
+#include "cuda/device/work.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct pl_attend {
+    int64_t batch, n, m, heads, d;
+    double scale;
+    bool causal;
+    pl_dtype dtype;     /* of all but lse and d_lse */
+    pl_dtype lse_type, d_lse_type;
+    const void *q, *k, *v;
+    const void *o, *lse, *d_o, *d_lse; /* backward; d_lse may be NULL */
+    void *out[3];                      /* o, lse;  dq, dk, dv */
+    void *work;
+    int64_t room; /* bytes that gradients of scores may take of it, about; 0: as many as are of use */
+} pl_attend;
+
+/* Scratch of backward: two numbers a query. */
+size_t pl_attend_work(const pl_attend *a);
+/* delta[b,h,i] = sum_d o d_o - d_lse, in the type of sums (f32; f64 for f64), into work; lse of
+ * another type is widened behind it. */
+pl_status pl_attend_delta(const pl_attend *a) PL_MUST_USE;
+/* lse in the type of sums, once delta is made. */
+static inline const void *pl_attend_lse(const pl_attend *a)
+{
+    size_t each = a->dtype == PL_F64 ? 8 : 4;
+    if (a->lse_type == (a->dtype == PL_F64 ? PL_F64 : PL_F32)) return a->lse;
+    return (const char *)a->work + each * (size_t)(a->batch * a->heads * a->n);
+}
+/* One block a query or key, any sizes and types: the fallback. */
+pl_status pl_attend_plain(const pl_attend *a) PL_MUST_USE;
+pl_status pl_attend_plain_bwd(const pl_attend *a) PL_MUST_USE;
+
+/* On tensor cores: f16 and bf16, heads of up to 256. attention_mma.cu */
+bool pl_attend_mma_takes(const pl_attend *a);
+pl_status pl_attend_mma(const pl_attend *a) PL_MUST_USE;
+pl_status pl_attend_mma_bwd(const pl_attend *a) PL_MUST_USE;
+/* f32 by tensor cores, where pl_cuda_split() says so; heads of up to 128. attention_split.h */
+bool pl_attend_split_takes(const pl_attend *a);
+pl_status pl_attend_split(const pl_attend *a) PL_MUST_USE;
+pl_status pl_attend_split_bwd(const pl_attend *a) PL_MUST_USE;
+/* Scratch: the operands of some heads, taken apart. */
+size_t pl_attend_split_work(const pl_attend *a);
+/* The same, pl_attend_work, some heads' gradients of scores and parts of sums. */
+size_t pl_attend_split_bwd_work(const pl_attend *a);
+/* f32, heads of up to 256. attention_f32.cu */
+bool pl_attend_f32_takes(const pl_attend *a);
+pl_status pl_attend_f32(const pl_attend *a) PL_MUST_USE;
+pl_status pl_attend_f32_bwd(const pl_attend *a) PL_MUST_USE;
+/* pl_attend_work, and room for some heads' gradients of scores. */
+size_t pl_attend_f32_work(const pl_attend *a);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

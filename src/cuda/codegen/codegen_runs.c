@@ -1,0 +1,183 @@
+/* codegen_runs.c - how reductions are added up: from sizes, the kind of reduction and nothing else.
+ *
+ * Runs are neighbouring dims that are all kept or all reduced. Threads walk one of the reduced
+ * ones; parts of it are added up apart and folded afterwards. Neither operands nor dtypes nor what
+ * else is in the group have a say, so a sum has the same bits in every group.
+ */
+#include "cuda/codegen/codegen_int.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { LANE_ROWS = 64, LONG_LANE_ROWS = 128, CUT_ROWS = 4096 };
+enum { BESIDE = 2 }; /* blocks a processor that are enough for a row kernel with sums of columns beside */
+
+pl_cg_runs pl_cg_runs_of(const pl_form *f, uint32_t mask, int64_t lead, bool moments)
+{
+    pl_cg_runs r;
+    memset(&r, 0, sizeof r);
+    r.moments = moments;
+    for (int d = 0; d < f->rank; d++) {
+        bool red = mask >> d & 1u;
+        if (f->dim[d] == 1) continue;
+        if (r.n && pl_cg_reduced(&r, r.n - 1) == red) {
+            r.size[r.n - 1] *= f->dim[d];
+            continue;
+        }
+        r.size[r.n] = f->dim[d];
+        r.reduced |= (uint32_t)red << r.n++;
+    }
+    for (int i = 0; i < r.n; i++) { /* the longest reduced run, the innermost of equals */
+        bool more = !pl_cg_reduced(&r, r.along) || r.size[i] >= r.size[r.along];
+        if (pl_cg_reduced(&r, i) && more) r.along = i;
+    }
+    if (lead && r.n > 1 && r.size[0] / lead >= CUT_ROWS) {
+        for (int i = r.n++; i > 1; i--) r.size[i] = r.size[i - 1];
+        r.size[1] = r.size[0] / lead;
+        r.size[0] = lead;
+        r.reduced = r.reduced << 1 | 1u;
+        r.along++;
+    }
+    return r;
+}
+
+int64_t pl_cg_row_of(const pl_cg_runs *r)
+{
+    for (int i = 0; i + 1 < r->n; i++)
+        if (pl_cg_reduced(r, i)) return 0;
+    return r->n && pl_cg_reduced(r, r->n - 1) ? r->size[r->n - 1] : 1;
+}
+
+/* ---- columns ---------------------------------------------------------------------------- */
+
+int64_t pl_cg_rounds(int64_t parts, int64_t others)
+{
+    const int64_t round = PL_CG_BLOCKS;
+    int64_t rounds = pl_cg_ceil(parts * others, round);
+    if (parts * others <= round / 2 || others > round / 4) return parts;
+    return pl_cg_clamp(rounds * round / others, parts, 2 * parts);
+}
+
+/* A strip's row is a sector: it is written and read as a whole, and what a fold reads lies together. */
+bool pl_cg_strips(const pl_cg_runs *r)
+{
+    return r->n > 1 && r->along == r->n - 2 && r->size[r->n - 1] % PL_CG_STRIP == 0;
+}
+
+/* The dims before the run that threads walk. */
+static int64_t outer_of(const pl_cg_runs *r)
+{
+    int64_t n = 1;
+    for (int i = 0; i < r->along; i++) n *= r->size[i];
+    return n;
+}
+
+int64_t pl_cg_inner_of(const pl_cg_runs *r)
+{
+    int64_t n = 1;
+    for (int i = r->along + 1; i < r->n; i++) n *= r->size[i];
+    return n;
+}
+
+/* A part of long rows is a block's, so there must be many rows for few partial results. */
+bool pl_cg_takes_columns(const pl_cg_runs *r)
+{
+    enum { ROWS = 64 * PL_CG_BLOCKS / 8 };
+    int64_t inner = pl_cg_inner_of(r);
+    if (r->moments || inner % 4 || inner < 32 || inner > 8192) return false;
+    return pl_cg_row_threads(inner) <= 32 || outer_of(r) * r->size[r->along] >= ROWS;
+}
+
+/* Whether blocks that rows and sheets of such columns have in common are cut for the rows: short ones do well with a
+ * sheet's. */
+static bool cut_for_rows(const pl_cg_runs *r)
+{
+    return pl_cg_takes_columns(r) && pl_cg_inner_of(r) >= 128;
+}
+
+/* Whether rows with such columns are more than a warp's. */
+static bool broad(const pl_cg_runs *r)
+{
+    return pl_cg_takes_columns(r) && pl_cg_row_threads(pl_cg_inner_of(r)) > 32;
+}
+
+/* Lanes of such columns: rows that a block of a row kernel has room for. */
+static int32_t broad_lanes(int64_t inner)
+{
+    int32_t threads = pl_cg_row_threads(inner), lanes = 1;
+    while (2 * lanes * threads <= PL_CG_THREADS) lanes *= 2;
+    return lanes;
+}
+
+/* Blocks of a row kernel that adds up columns beside which a processor holds, by the registers of its threads. */
+static int beside_held(int64_t inner)
+{
+    static const int WARPS[] = {24, 24, 24, 16, 16, 12, 11, 9, 9}; /* by chunks of a thread */
+    int64_t threads = pl_cg_row_threads(inner), steps = pl_cg_ceil(inner, 4 * threads);
+    int64_t block = threads > 32 ? threads * broad_lanes(inner) : threads * 8;
+    if (threads == 32) return BESIDE; /* or one, twice as long */
+    return (int)pl_cg_clamp(32 * WARPS[pl_cg_clamp(steps, 0, 8)] / block, 1, 8);
+}
+
+/* How full the rounds are in which a large card takes so many blocks, `held` of them on each processor at once. */
+static double fullness(int64_t blocks, int held)
+{
+    int64_t round = (int64_t)PL_CG_BLOCKS / 8 * held;
+    return (double)blocks / (double)(pl_cg_ceil(blocks, round) * round);
+}
+
+/* The length of a part where columns are long, of at most `pairs` pairs of rows a lane: rounds are to be full whether a
+ * processor holds three blocks, four or eight, and whole steps of two pairs of rows are better than others. */
+static int64_t long_part(const pl_cg_columns *c, const pl_cg_runs *r, int64_t pairs)
+{
+    const int64_t two = 2 * (int64_t)c->ty, len = r->size[r->along], outer = outer_of(r);
+    int64_t best = 0;
+    double most = -HUGE_VAL;
+    for (int64_t m = pairs; m >= 1 && m >= pairs / 3; m--) {
+        int64_t parts = pl_cg_ceil(len, two * m), blocks = parts * outer * c->tiles;
+        double full = fullness(blocks, 8);
+        if (!r->moments) full = fmin(full, fmin(fullness(blocks, 3), fullness(blocks, 4)));
+        if (cut_for_rows(r)) full = fmin(full, fullness(parts * outer, beside_held(pl_cg_inner_of(r))));
+        full -= m % 2 ? 0.02 : 0;
+        if (c->ty < 8) full -= 4 / (double)(two * m); /* partial results are long beside few rows */
+        if (full > most + 0.01) {
+            most = full;
+            best = two * m;
+        }
+    }
+    return best;
+}
+
+pl_cg_columns pl_cg_columns_of(const pl_cg_runs *r)
+{
+    pl_cg_columns c;
+    int64_t outer = outer_of(r), inner = pl_cg_inner_of(r), len = r->size[r->along];
+    int lane_rows = r->moments || broad(r) ? LONG_LANE_ROWS : LANE_ROWS;
+    int vec = inner % 4 == 0 ? 4 : 1;
+    c.tx = (int32_t)pl_cg_clamp(inner / vec, 1, vec == 4 ? 32 : 64);
+    if (broad(r)) c.tx = PL_CG_THREADS / broad_lanes(inner);
+    c.ty = PL_CG_THREADS / c.tx;
+    c.tiles = pl_cg_ceil(inner, (int64_t)c.tx * vec);
+    int64_t lanes = c.ty < 8 ? 8 : c.ty; /* a part pays with some rows for each of so many */
+    int64_t parts = pl_cg_clamp(PL_CG_BLOCKS / (c.tiles * outer), 1, pl_cg_ceil(len, 8 * lanes));
+    if (cut_for_rows(r)) {
+        int64_t once = PL_CG_BLOCKS / 8 * BESIDE / outer;
+        if (parts < once) parts = pl_cg_clamp(once, parts, pl_cg_ceil(len, 4 * lanes));
+    }
+    c.part = pl_cg_ceil(pl_cg_ceil(len, parts), 2 * c.ty) * 2 * c.ty;
+    if (c.part > (int64_t)lane_rows * c.ty)
+        c.part = long_part(&c, r, lane_rows / 2);
+    else if (broad(r) && outer * pl_cg_ceil(len, c.part) > PL_CG_BLOCKS / 8)
+        c.part = long_part(&c, r, c.part / (2 * c.ty));
+    c.parts = pl_cg_ceil(len, c.part);
+    return c;
+}
+
+bool pl_cg_same_parts(const pl_cg_runs *a, const pl_cg_runs *b)
+{
+    pl_cg_columns x = pl_cg_columns_of(a), y = pl_cg_columns_of(b);
+    if (a->n != b->n + 1 || a->along != 1 || b->along != 0 || a->moments || b->moments) return false;
+    for (int i = 1; i < b->n; i++)
+        if (a->size[i + 1] != b->size[i]) return false;
+    return a->size[0] * a->size[1] == b->size[0] && x.part == y.part && a->size[1] % x.part == 0;
+}

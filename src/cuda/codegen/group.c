@@ -1,0 +1,135 @@
+/* group.c - see group.h: generated text (codegen.h), compiled modules (nvrtc.h), launches.
+ *
+ * Making the text of a group takes a hundred times the memory of what a launch needs, and a network has
+ * thousands of groups: it is made in a scratch arena, and what stays is copied out. */
+#include "cuda/codegen/group.h"
+
+#include "base/arena.h"
+#include "base/sys.h"
+#include "cuda/codegen/codegen.h"
+#include "cuda/codegen/nvrtc.h"
+
+#include <string.h>
+
+typedef struct group {
+    pl_arena arena;
+    pl_code code;
+    pl_cuda_module **module; /* per kernel */
+} group;
+
+static void group_release(void *prep)
+{
+    group *k = prep;
+    if (!k) return;
+    pl_arena_release(&k->arena);
+    pl_sys_free(k);
+}
+
+static void *copy_of(pl_arena *a, const void *from, size_t bytes)
+{
+    void *p = pl_arena_alloc(a, bytes + 1);
+    if (p && bytes) memcpy(p, from, bytes);
+    return p;
+}
+
+/* What launches need of one kernel: everything but the text. */
+static pl_status keep_kernel(group *k, const pl_code_kernel *made, pl_code_kernel *out)
+{
+    *out = *made;
+    out->text = NULL;
+    out->args = copy_of(&k->arena, made->args, made->arg_bytes);
+    out->patch = copy_of(&k->arena, made->patch, made->n_patches * sizeof *made->patch);
+    return out->args && out->patch ? PL_OK : PL_ERR_MEMORY;
+}
+
+static pl_status keep(group *k, const pl_code *made)
+{
+    k->code = *made;
+    k->code.kernel = pl_arena_new(&k->arena, pl_code_kernel, made->n_kernels + 1);
+    k->module = pl_arena_new(&k->arena, pl_cuda_module *, made->n_kernels + 1);
+    if (made->inplace)
+        k->code.inplace = copy_of(&k->arena, made->inplace, (size_t)made->n_in * made->n_out * sizeof(bool));
+    if (!k->code.kernel || !k->module || (made->inplace && !k->code.inplace)) return PL_ERR_MEMORY;
+    for (uint32_t i = 0; i < made->n_kernels; i++) {
+        PL_TRY(keep_kernel(k, &made->kernel[i], &k->code.kernel[i]));
+        PL_TRY(pl_cuda_module_make(made->kernel[i].text, made->kernel[i].len, made->kernel[i].shared, &k->module[i]));
+    }
+    return PL_OK;
+}
+
+static pl_status build(const pl_graph *g, const pl_unit *u, group *k)
+{
+    pl_arena scratch = PL_ARENA_INIT;
+    pl_code made;
+    pl_status rc = pl_code_make(g, u, &scratch, &made);
+    if (rc == PL_OK) rc = keep(k, &made);
+    pl_arena_release(&scratch);
+    return rc;
+}
+
+pl_status pl_cuda_group_prepare(const pl_graph *g, const pl_unit *u, void **prep,
+                                size_t *work_bytes)
+{
+    group *k = pl_sys_alloc(sizeof *k);
+    if (!k) return PL_ERR_MEMORY;
+    pl_status rc = build(g, u, k);
+    if (rc != PL_OK) {
+        group_release(k);
+        return rc;
+    }
+    *work_bytes = k->code.work_bytes;
+    *prep = k;
+    return PL_OK;
+}
+
+/* Cards that can start a kernel while the one before it ends: a fold's blocks are there by the time all partial results
+ * are, and wait for those themselves (codegen_prelude.c). What the first kernel of a group follows is not known here. */
+enum { OVERLAP_ARCH = 90 };
+
+static pl_status launch(const group *k, uint32_t i, const pl_call *c)
+{
+    const pl_code_kernel *x = &k->code.kernel[i];
+    cudaKernel_t fn = pl_cuda_module_kernel(k->module[i]);
+    uint64_t args[PL_CODE_ARGS / 8];
+    void *list[] = {args};
+    PL_FAIL_IF(!fn, PL_ERR_DEVICE, "a group runs before its kernels are compiled");
+    PL_FAIL_IF(!pl_code_bind(x, c->in, c->out, c->work, args), PL_ERR_DEVICE,
+               "an operand of a group is aligned less than its type and view say");
+    cudaLaunchAttribute early = {.id = cudaLaunchAttributeProgrammaticStreamSerialization,
+                                 .val.programmaticStreamSerializationAllowed = 1};
+    cudaLaunchConfig_t how = {.gridDim = {x->grid, 1, 1},
+                              .blockDim = {x->block_x, x->block_y, 1},
+                              .dynamicSmemBytes = x->shared,
+                              .stream = pl_cuda_stream(),
+                              .attrs = &early,
+                              .numAttrs = i > 0 && pl_cuda_card_get()->arch >= OVERLAP_ARCH};
+    PL_CUDA(cudaLaunchKernelExC(&how, (const void *)fn, list));
+    return PL_OK;
+}
+
+static pl_status group_run(const pl_call *c)
+{
+    const group *k = c->prep;
+    for (uint32_t i = 0; i < k->code.n_kernels; i++) PL_TRY(launch(k, i, c));
+    return PL_OK;
+}
+
+const pl_kernel pl_cuda_group_kernel = {"nvrtc", NULL, NULL, group_release, group_run};
+
+bool pl_cuda_group_inplace(const void *prep, uint32_t k, uint32_t i)
+{
+    const pl_code *c = &((const group *)prep)->code;
+    return c->inplace && c->inplace[k * c->n_in + i];
+}
+
+/* Every function exists for every dtype that its op takes. */
+bool pl_cuda_group_takes(const pl_graph *g, uint32_t node)
+{
+    (void)g, (void)node;
+    return true;
+}
+
+pl_status pl_cuda_group_wait(void)
+{
+    return pl_cuda_module_wait();
+}

@@ -1,0 +1,155 @@
+/* columns.cu - the pixels under each tap of a filter, side by side: convolution as a product.
+ *
+ * Row m of the columns belongs to a pixel and holds, tap by tap, the channels of the pixel that the tap finds
+ * for it in another image, zeros outside of that. Rows can be made in parts. Two copies go with them: of a
+ * filter's taps, and of rows back to pixels that lie apart.
+ */
+#include "cuda/conv/conv.h"
+#include "cuda/device/launch.h"
+
+static constexpr int THREADS = 256;
+
+struct grid {
+    pl_divisor packs, taps, k1, k2, pixels, p1, p2; /* packs: of channels; k: taps; p: the rows' pixels */
+    int32_t size[3], stride[3], step[3], shift[3];
+    int64_t first;
+    uint32_t total;
+};
+
+template <class U> static __global__ void columns(grid s, const U *from, U *out)
+{
+    for (uint32_t i = (uint32_t)PL_ITEM; i < s.total; i += (uint32_t)PL_ITEMS) {
+        uint32_t ch, tap, pix, k[3], p[3];
+        uint32_t row = pl_divmod(pl_divmod(i, s.packs, &ch), s.taps, &tap);
+        uint32_t n = pl_divmod((uint32_t)(s.first + row), s.pixels, &pix);
+        k[0] = pl_divmod(pl_divmod(tap, s.k2, &k[2]), s.k1, &k[1]);
+        p[0] = pl_divmod(pl_divmod(pix, s.p2, &p[2]), s.p1, &p[1]);
+        int64_t at = n;
+        bool inside = true;
+        for (int d = 0; d < 3; d++) {
+            int32_t q = (int32_t)p[d] * s.stride[d] + (int32_t)k[d] * s.step[d] + s.shift[d];
+            inside = inside && q >= 0 && q < s.size[d];
+            at = at * s.size[d] + q;
+        }
+        out[i] = inside ? from[at * s.packs.d + ch] : U{};
+    }
+}
+
+template <class U>
+static void launch(const pl_columns *c, const void *from, int64_t first, int64_t rows, void *out)
+{
+    int64_t packs = c->bytes / (int64_t)sizeof(U), taps = pl_conv_pixels(c->taps);
+    grid s = {};
+    s.packs = pl_div_by(packs);
+    s.taps = pl_div_by(taps);
+    s.k1 = pl_div_by(c->taps[1]);
+    s.k2 = pl_div_by(c->taps[2]);
+    s.pixels = pl_div_by(pl_conv_pixels(c->rows));
+    s.p1 = pl_div_by(c->rows[1]);
+    s.p2 = pl_div_by(c->rows[2]);
+    for (int d = 0; d < 3; d++) {
+        s.size[d] = (int32_t)c->size[d];
+        s.stride[d] = (int32_t)c->stride[d];
+        s.step[d] = (int32_t)c->step[d];
+        s.shift[d] = (int32_t)c->shift[d];
+    }
+    s.first = first;
+    s.total = (uint32_t)(rows * taps * packs);
+    PL_LAUNCH((columns<U>), pl_blocks(s.total, THREADS * 4), THREADS, 0, s, (const U *)from, (U *)out);
+}
+
+extern "C" pl_status pl_columns_make(const pl_columns *c, const void *from, int64_t first, int64_t rows, void *out)
+{
+    const void *p[2] = {from, out};
+    if (c->bytes % 16 == 0 && pl_cuda_aligned(p, 2))
+        launch<uint4>(c, from, first, rows, out);
+    else if (c->bytes % 4 == 0 && pl_widest_at(pl_widest_at(4, from), out) == 4)
+        launch<uint32_t>(c, from, first, rows, out);
+    else
+        launch<uint16_t>(c, from, first, rows, out);
+    PL_CUDA_LAUNCHED("columns of a convolution");
+    return PL_OK;
+}
+
+/* ---- taps of a filter ----------------------------------------------------------------------- */
+struct filter {
+    pl_divisor ic, oc, t1, t2;
+    uint32_t taps, k[3], first[3], by[3], total;
+};
+
+template <class U> static __global__ void turn(filter f, const U *w, U *out)
+{
+    for (uint32_t e = (uint32_t)PL_ITEM; e < f.total; e += (uint32_t)PL_ITEMS) {
+        uint32_t i, o, j[3];
+        j[0] = pl_divmod(pl_divmod(pl_divmod(pl_divmod(e, f.ic, &i), f.oc, &o), f.t2, &j[2]), f.t1, &j[1]);
+        uint32_t tap = 0;
+        for (int d = 0; d < 3; d++) tap = tap * f.k[d] + f.first[d] + f.by[d] * j[d];
+        out[e] = w[(o * f.taps + tap) * f.ic.d + i];
+    }
+}
+
+extern "C" pl_status pl_columns_filter(const pl_conv_shape *c, const int64_t *first, const int64_t *by,
+                                       const int64_t *taps, const void *w, void *out)
+{
+    filter f = {};
+    f.ic = pl_div_by(c->ic);
+    f.oc = pl_div_by(c->oc);
+    f.t1 = pl_div_by(taps[1]);
+    f.t2 = pl_div_by(taps[2]);
+    f.taps = (uint32_t)pl_conv_pixels(c->kernel);
+    for (int d = 0; d < 3; d++) {
+        f.k[d] = (uint32_t)c->kernel[d];
+        f.first[d] = (uint32_t)first[d];
+        f.by[d] = (uint32_t)by[d];
+    }
+    f.total = (uint32_t)(pl_conv_pixels(taps) * c->oc * c->ic);
+    unsigned blocks = pl_blocks(f.total, THREADS);
+    if (c->dtype == PL_F32)
+        PL_LAUNCH((turn<uint32_t>), blocks, THREADS, 0, f, (const uint32_t *)w, (uint32_t *)out);
+    else
+        PL_LAUNCH((turn<uint16_t>), blocks, THREADS, 0, f, (const uint16_t *)w, (uint16_t *)out);
+    PL_CUDA_LAUNCHED("taps of a filter");
+    return PL_OK;
+}
+
+/* ---- rows back to pixels -------------------------------------------------------------------- */
+struct spread {
+    pl_divisor channels, pixels, p1, p2;
+    int64_t size[3], first[3], stride[3], row;
+    uint32_t total;
+};
+
+template <class U> static __global__ void scatter(spread s, const U *rows, U *out)
+{
+    for (uint32_t e = (uint32_t)PL_ITEM; e < s.total; e += (uint32_t)PL_ITEMS) {
+        uint32_t ch, pix, p[3];
+        int64_t at = pl_divmod((uint32_t)(s.row + pl_divmod(e, s.channels, &ch)), s.pixels, &pix);
+        p[0] = pl_divmod(pl_divmod(pix, s.p2, &p[2]), s.p1, &p[1]);
+        for (int d = 0; d < 3; d++) at = at * s.size[d] + s.first[d] + s.stride[d] * p[d];
+        out[at * s.channels.d + ch] = rows[e];
+    }
+}
+
+extern "C" pl_status pl_columns_spread(const pl_conv_shape *c, const int64_t *first, const int64_t *count, int64_t row,
+                                       int64_t rows, const void *from, void *dx)
+{
+    spread s = {};
+    s.channels = pl_div_by(c->ic);
+    s.pixels = pl_div_by(pl_conv_pixels(count));
+    s.p1 = pl_div_by(count[1]);
+    s.p2 = pl_div_by(count[2]);
+    for (int d = 0; d < 3; d++) {
+        s.size[d] = c->in[d];
+        s.first[d] = first[d];
+        s.stride[d] = c->stride[d];
+    }
+    s.row = row;
+    s.total = (uint32_t)(rows * c->ic);
+    unsigned blocks = pl_blocks(s.total, THREADS * 4);
+    if (c->dtype == PL_F32)
+        PL_LAUNCH((scatter<uint32_t>), blocks, THREADS, 0, s, (const uint32_t *)from, (uint32_t *)dx);
+    else
+        PL_LAUNCH((scatter<uint16_t>), blocks, THREADS, 0, s, (const uint16_t *)from, (uint16_t *)dx);
+    PL_CUDA_LAUNCHED("rows back to pixels");
+    return PL_OK;
+}

@@ -1,0 +1,510 @@
+/* conv_plan.c - the choice of a cuDNN engine for a convolution, and its plans.
+ *
+ * A problem with a tail asks for all of it first, then for the bias alone, then for neither (conv_graph.h); what is not
+ * in the plan is a pass behind it. Engines that cuDNN compiles as it makes the plan, a tenth of a second each, are for
+ * timed choices only, where the fastest of the three is taken.
+ *
+ * Engines come from cuDNN's heuristics, best first: mode A, then B, then the fallback list. An
+ * engine is fit when its notes admit it: deterministic, f32 sums, no TF32 unless allowed. The
+ * first fit one whose plan can be made within the workspace cap is taken; when algorithms are
+ * timed, the fastest of them. If none keeps the cap, the one that asks for least.
+ * The choice is a function of the problem, the card and the library, never of the caller.
+ *
+ * Plans are kept in one table for the process, counted, because a network repeats its shapes, and on disk
+ * as the text that cuDNN makes of them, compiled code included: heuristics and engines that compile their kernels
+ * take seconds in a large network.
+ */
+#include "cuda/conv/conv_graph.h"
+
+#include "base/sys.h"
+#include "cuda/device/choice.h"
+#include "cuda/codegen/codegen_cache.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { FEW_CONFIGS = 6, MAX_CONFIGS = 64, MAX_TRIED = 12 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pl_conv_plan *plans;
+
+/* ---- engines -------------------------------------------------------------------------------- */
+typedef struct engine {
+    pl_dnn_desc config, plan;
+    size_t work_bytes;
+    char text[64];
+} engine;
+
+static void engine_release(engine *e)
+{
+    pl_dnn_drop(&e->plan);
+    pl_dnn_drop(&e->config);
+}
+
+/* Reads the notes of a configuration's engine: fit, and a text for people. quick: not if it must be compiled. */
+static bool fit(const pl_conv_shape *c, bool quick, pl_dnn_desc config, char *text, size_t cap)
+{
+    cudnnBackendNumericalNote_t note[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
+    cudnnBackendBehaviorNote_t way[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
+    int64_t n = 0, n_way = 0, got = 0, index = -1;
+    pl_dnn_desc e = NULL;
+    bool good = true, tensor_core = false, compiled = false;
+    if (pl_dnn_make(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &e) != PL_OK) return false;
+    if (cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
+                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &got, &e) ||
+        cudnnBackendGetAttribute(e, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                                 CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &n, note) ||
+        cudnnBackendGetAttribute(e, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
+                                 CUDNN_BEHAVIOR_NOTE_TYPE_COUNT, &n_way, way) ||
+        cudnnBackendGetAttribute(e, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &got,
+                                 &index))
+        good = false;
+    for (int64_t i = 0; good && i < n && i < CUDNN_NUMERICAL_NOTE_TYPE_COUNT; i++) {
+        bool core = note[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
+        tensor_core |= core;
+        if (note[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC ||
+            note[i] == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)
+            good = false;
+        /* Tensor cores have no f32: they round it to TF32 or less. */
+        if ((core || note[i] == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS) &&
+            c->dtype == PL_F32 && !pl_cuda_tf32())
+            good = false;
+    }
+    for (int64_t i = 0; good && i < n_way && i < CUDNN_BEHAVIOR_NOTE_TYPE_COUNT; i++)
+        compiled |= way[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION;
+    good = good && !(quick && compiled);
+    pl_dnn_drop(&e);
+    snprintf(text, cap, "eng%" PRId64 "%s%s", index, tensor_core ? " tc" : "",
+             compiled ? " rtc" : "");
+    return good;
+}
+
+/* Appends the fit configurations of one heuristic mode; a mode that has none is no failure. */
+static pl_status ask(const pl_conv_shape *c, const pl_conv_graph *g, bool quick, cudnnBackendHeurMode_t mode,
+                     int configs, engine *list, int *n, int most)
+{
+    pl_dnn_desc heur = NULL, config[MAX_CONFIGS] = {NULL};
+    int64_t got = 0;
+    pl_status rc = pl_dnn_make(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &heur);
+    if (rc == PL_OK) rc = pl_dnn_set_desc(heur, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, g->graph);
+    if (rc == PL_OK)
+        rc = pl_dnn_set(heur, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    for (int i = 0; rc == PL_OK && i < configs; i++)
+        rc = pl_dnn_make(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &config[i]);
+    if (rc == PL_OK && cudnnBackendFinalize(heur) == CUDNN_STATUS_SUCCESS &&
+        cudnnBackendGetAttribute(heur, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, configs, &got,
+                                 config) != CUDNN_STATUS_SUCCESS)
+        got = 0;
+    for (int i = 0; rc == PL_OK && i < got && i < configs && *n < most; i++) {
+        engine *e = &list[*n];
+        if (!fit(c, quick, config[i], e->text, sizeof e->text)) continue;
+        e->config = config[i];
+        config[i] = NULL;
+        ++*n;
+    }
+    for (int i = 0; i < MAX_CONFIGS; i++) pl_dnn_drop(&config[i]);
+    pl_dnn_drop(&heur);
+    return rc;
+}
+
+static size_t room(int64_t elems, int32_t dtype)
+{
+    return ((size_t)elems * pl_dtype_bytes((pl_dtype)dtype) + 255) & ~(size_t)255;
+}
+
+/* Workspace that a plan may ask for: it is memory that the budget pays for. True f32 may ask for
+ * both operands: its engines want them transposed, and those that do not are many times slower. */
+static size_t work_cap(const pl_conv_shape *c)
+{
+    size_t x = room(c->n * c->ic * pl_conv_pixels(c->in), c->dtype);
+    size_t y = room(c->n * c->oc * pl_conv_pixels(c->out), c->dtype);
+    size_t large = (x > y ? x : y) / 4, least = (size_t)64 << 20;
+    if (c->dtype == PL_F32 && !pl_cuda_tf32()) return x + y + least;
+    return large > least ? large : least;
+}
+
+/* A configuration that the library cannot make into a plan is skipped: its plan stays NULL. */
+static pl_status plan_make(engine *e)
+{
+    if (e->plan) return PL_OK;
+    cudnnHandle_t h;
+    int64_t got = 0, bytes = 0;
+    PL_TRY(pl_cuda_dnn(&h));
+    PL_TRY(pl_dnn_make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &e->plan));
+    PL_TRY(pl_dnn_set(e->plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &h));
+    PL_TRY(pl_dnn_set_desc(e->plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, e->config));
+    if (cudnnBackendFinalize(e->plan) != CUDNN_STATUS_SUCCESS ||
+        cudnnBackendGetAttribute(e->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                                 CUDNN_TYPE_INT64, 1, &got, &bytes) != CUDNN_STATUS_SUCCESS)
+        pl_dnn_drop(&e->plan);
+    e->work_bytes = (size_t)bytes;
+    return PL_OK;
+}
+
+/* ---- timed choice --------------------------------------------------------------------------- */
+typedef struct trial {
+    pl_conv_plan p;
+    pl_conv_operands x;
+    void *bound;
+} trial;
+
+static pl_status trial_run(void *ctx)
+{
+    const trial *t = ctx;
+    const pl_conv_operands *x = &t->x;
+    const void *out = t->p.problem.kind == PL_CONV_DX ? x->x : x->y;
+    PL_TRY(pl_conv_execute(&t->p, t->bound));
+    return pl_conv_follow(&t->p.problem, t->p.level, x->bias, x->add, (void *)(uintptr_t)out);
+}
+
+/* Milliseconds of one engine and what it leaves over, in memory of its own, or a negative number if it
+ * cannot be tried. */
+static float try_engine(const pl_conv_shape *c, pl_conv_level level, const engine *e)
+{
+    size_t x = room(c->n * c->ic * pl_conv_pixels(c->in), c->dtype);
+    size_t w = room(c->oc * (c->ic / c->groups) * pl_conv_pixels(c->kernel), c->dtype);
+    size_t y = room(c->n * c->oc * pl_conv_pixels(c->out), c->dtype), b = room(c->oc, c->dtype);
+    size_t add = !c->add ? 0 : c->kind == PL_CONV_DX ? x : y;
+    void *block = NULL;
+    if (cudaMalloc(&block, x + w + y + b + add + e->work_bytes + 256) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return -1;
+    }
+    char *at = block, *more = at + x + w + y;
+    trial t = {.p = {.problem = *c, .plan = e->plan, .level = level}};
+    t.x = (pl_conv_operands){at, at + x, at + x + w, more, more + b, more + b + add};
+    float ms = -1;
+    if (cudaMemsetAsync(block, 0, x + w + y + b + add, pl_cuda_stream()) != cudaSuccess ||
+        pl_conv_bind(&t.p, &t.x, &t.bound) != PL_OK || pl_cuda_time(trial_run, &t, &ms) != PL_OK)
+        ms = -1;
+    pl_conv_bound_free(t.bound);
+    cudaFree(block);
+    return ms;
+}
+
+/* The fastest engine that keeps the cap; *least is its time, negative when none could be tried. */
+static int fastest(const pl_conv_shape *c, pl_conv_level level, engine *list, int n, float *least)
+{
+    int best = -1;
+    *least = -1;
+    for (int i = 0; i < n; i++) {
+        if (plan_make(&list[i]) != PL_OK || !list[i].plan) continue;
+        if (list[i].work_bytes > work_cap(c)) continue;
+        float ms = try_engine(c, level, &list[i]);
+        if (best < 0 || (ms >= 0 && (*least < 0 || ms < *least))) {
+            best = i;
+            *least = ms;
+        }
+    }
+    return best;
+}
+
+/* ---- choice --------------------------------------------------------------------------------- */
+static int first_that_works(const pl_conv_shape *c, engine *list, int from, int n)
+{
+    for (int i = from; i < n; i++)
+        if (plan_make(&list[i]) == PL_OK && list[i].plan && list[i].work_bytes <= work_cap(c))
+            return i;
+    return -1;
+}
+
+/* All plans are made; none keeps the cap. */
+static int smallest(const engine *list, int n)
+{
+    int best = -1;
+    for (int i = 0; i < n; i++)
+        if (list[i].plan && (best < 0 || list[i].work_bytes < list[best].work_bytes)) best = i;
+    return best;
+}
+
+/* *ms: what the choice took when it was timed; negative: not known. */
+static int timed_choice(const pl_conv_shape *c, pl_conv_level level, engine *list, int n, float *ms)
+{
+    char key[384], text[352], value[48];
+    int at = -1;
+    *ms = -1;
+    pl_conv_text(c, text, sizeof text);
+    snprintf(key, sizeof key, "%s:%d%d", text, level, pl_cuda_tf32());
+    if (pl_cuda_choice_get(key, value, sizeof value) && sscanf(value, "%d %f", &at, ms) >= 1 &&
+        at >= 0 && at < n)
+        return first_that_works(c, list, at, n);
+    at = fastest(c, level, list, n, ms);
+    if (at < 0) return at;
+    int own = at;
+    snprintf(value, sizeof value, "%d %.6f", at, (double)*ms);
+    pl_cuda_choice_put(key, value, sizeof value);
+    if (sscanf(value, "%d %f", &at, ms) < 1 || at < 0 || at >= n || at == own) return own;
+    return first_that_works(c, list, at, n);
+}
+
+/* Asks one mode and appends its fit engines; *at: the first that works. The best come first, and what holds an answer
+ * is dear to make, so a few are asked for before all are. */
+static pl_status ask_for_first(const pl_conv_shape *c, const pl_conv_graph *g, bool quick, cudnnBackendHeurMode_t mode,
+                               engine *list, int *n, int *at)
+{
+    int from = *n;
+    PL_TRY(ask(c, g, quick, mode, FEW_CONFIGS, list, n, MAX_TRIED));
+    *at = first_that_works(c, list, from, *n);
+    if (*at >= 0) return PL_OK;
+    while (*n > from) engine_release(&list[--*n]);
+    PL_TRY(ask(c, g, quick, mode, MAX_CONFIGS, list, n, MAX_TRIED));
+    *at = first_that_works(c, list, from, *n);
+    return PL_OK;
+}
+
+/* Leaves p->plan NULL when cuDNN has no fit engine. */
+static pl_status choose(const pl_conv_shape *c, pl_conv_level level, pl_conv_plan *p)
+{
+    static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B,
+                                                   CUDNN_HEUR_MODE_FALLBACK};
+    pl_conv_graph g = {NULL};
+    engine list[MAX_TRIED] = {{NULL}};
+    int n = 0, at = -1;
+    pl_status rc = pl_conv_graph_make(c, level, &g);
+    for (int m = 0; rc == PL_OK && at < 0 && m < 3; m++) {
+        if (pl_cuda_autotune())
+            rc = ask(c, &g, false, modes[m], MAX_CONFIGS, list, &n, MAX_TRIED);
+        else
+            rc = ask_for_first(c, &g, level == PL_CONV_WHOLE, modes[m], list, &n, &at);
+    }
+    if (rc == PL_OK && pl_cuda_autotune()) at = timed_choice(c, level, list, n, &p->run_ms);
+    if (rc == PL_OK && at < 0) at = smallest(list, n);
+    if (at >= 0) {
+        p->plan = list[at].plan;
+        list[at].plan = NULL;
+        p->work_bytes = list[at].work_bytes;
+        p->level = level;
+        snprintf(p->engine, sizeof p->engine, "%s", list[at].text);
+    }
+    for (int i = 0; i < MAX_TRIED; i++) engine_release(&list[i]);
+    pl_conv_graph_release(&g);
+    return rc;
+}
+
+static void drop_plan(pl_conv_plan *p)
+{
+    pl_dnn_drop(&p->plan);
+    p->work_bytes = 0;
+}
+
+/* That cuDNN has no kernel for a tail is worth remembering: asking takes longer than most steps of a plan. */
+static void refusal_key(const pl_conv_shape *c, char *key, size_t cap)
+{
+    char text[352];
+    pl_conv_text(c, text, sizeof text);
+    snprintf(key, cap, "refused:%s:%d%d", text, pl_cuda_tf32(), pl_cuda_autotune());
+}
+
+static bool is_refused(const pl_conv_shape *c, int level)
+{
+    char key[400], value[8];
+    refusal_key(c, key, sizeof key);
+    return level == PL_CONV_WHOLE && pl_cuda_choice_get(key, value, sizeof value);
+}
+
+static void note_refusal(const pl_conv_shape *c, int level)
+{
+    char key[400], value[4] = "1";
+    refusal_key(c, key, sizeof key);
+    if (level == PL_CONV_WHOLE) pl_cuda_choice_put(key, value, sizeof value);
+}
+
+/* Whether the level asks for anything that the one below it does not. */
+static bool has_level(const pl_conv_shape *c, int level)
+{
+    return level == PL_CONV_BARE || (level == PL_CONV_WITH_BIAS ? c->bias : c->add || c->act);
+}
+
+/* ---- plans on disk ---------------------------------------------------------------------------- */
+/* What stands before the plan's own text. */
+typedef struct saved {
+    uint64_t work_bytes;
+    int32_t level;
+    char engine[64];
+} saved;
+
+static pl_code_key key_of(const pl_conv_shape *c)
+{
+    char with[512];
+    snprintf(with, sizeof with, "cudnn %zu %s sm%d tf32=%d", cudnnGetVersion(), pl_cuda_card_get()->name,
+             pl_cuda_card_get()->arch, pl_cuda_tf32());
+    return pl_code_key_of((const char *)c, sizeof *c, with);
+}
+
+static bool restore(pl_conv_plan *p, const char *file, size_t len)
+{
+    saved s;
+    cudnnHandle_t h;
+    pl_dnn_desc d = NULL;
+    int64_t got = 0, bytes = -1;
+    if (len <= sizeof s) return false;
+    memcpy(&s, file, sizeof s);
+    bool ok = pl_cuda_dnn(&h) == PL_OK && pl_dnn_make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &d) == PL_OK &&
+              cudnnBackendSetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &h) == CUDNN_STATUS_SUCCESS &&
+              cudnnBackendSetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                                       (int64_t)(len - sizeof s), file + sizeof s) == CUDNN_STATUS_SUCCESS &&
+              cudnnBackendFinalize(d) == CUDNN_STATUS_SUCCESS &&
+              cudnnBackendGetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &got,
+                                       &bytes) == CUDNN_STATUS_SUCCESS &&
+              (uint64_t)bytes == s.work_bytes;
+    if (!ok) {
+        pl_dnn_drop(&d);
+        return false;
+    }
+    p->plan = d;
+    p->work_bytes = (size_t)s.work_bytes;
+    p->level = (pl_conv_level)s.level;
+    memcpy(p->engine, s.engine, sizeof p->engine);
+    p->engine[sizeof p->engine - 1] = 0;
+    return true;
+}
+
+/* Timed choices have a file of their own, which other processes add to. */
+static bool load_plan(pl_conv_plan *p)
+{
+    size_t len = 0;
+    char *file = pl_cuda_autotune() ? NULL : pl_code_cache_read(pl_cuda_cache_dir(), key_of(&p->problem), &len);
+    bool ok = file && restore(p, file, len);
+    pl_sys_free(file);
+    return ok;
+}
+
+static void save_plan(const pl_conv_plan *p)
+{
+    saved s = {.work_bytes = p->work_bytes, .level = (int32_t)p->level};
+    int64_t n = 0;
+    if (!p->plan || pl_cuda_autotune() || !pl_cuda_cache_dir()[0]) return;
+    if (cudnnBackendGetAttribute(p->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, 0, &n, NULL) !=
+            CUDNN_STATUS_SUCCESS || n <= 0)
+        return;
+    char *file = pl_sys_alloc(sizeof s + (size_t)n + 1);
+    memcpy(s.engine, p->engine, sizeof s.engine);
+    if (file && cudnnBackendGetAttribute(p->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, n, &n,
+                                         file + sizeof s) == CUDNN_STATUS_SUCCESS) {
+        memcpy(file, &s, sizeof s);
+        pl_code_cache_write(pl_cuda_cache_dir(), key_of(&p->problem), file, sizeof s + (size_t)n);
+    }
+    pl_sys_free(file);
+}
+
+/* A graph that cuDNN does not take, or has no engine for, is not an error: our own kernels do it.
+ * Having more inside must not cost the workspace cap: then it is done behind. */
+static pl_status fill(pl_conv_plan *p)
+{
+    uint64_t start = pl_sys_now_ns();
+    cudnnHandle_t h;
+    PL_TRY(pl_cuda_dnn(&h));
+    if (load_plan(p)) return PL_OK;
+    for (int level = PL_CONV_WHOLE; level >= PL_CONV_BARE; level--) {
+        pl_conv_plan lower = {.problem = p->problem, .run_ms = -1};
+        if (!has_level(&p->problem, level) || is_refused(&p->problem, level)) continue;
+        /* With a plan of a higher level, only a lower one that was timed can be better. */
+        if (p->plan && (!pl_cuda_autotune() || p->level < PL_CONV_WHOLE || !(p->run_ms > 0))) break;
+        (void)choose(&p->problem, (pl_conv_level)level, &lower);
+        bool fits = level == PL_CONV_BARE || lower.work_bytes <= work_cap(&p->problem);
+        if (!lower.plan || !fits) note_refusal(&p->problem, level);
+        if (lower.plan && fits && (!p->plan || (lower.run_ms > 0 && lower.run_ms < p->run_ms))) {
+            drop_plan(p);
+            *p = lower;
+        } else {
+            drop_plan(&lower);
+        }
+    }
+    save_plan(p);
+    p->ms = (double)(pl_sys_now_ns() - start) * 1e-6;
+    return PL_OK;
+}
+
+/* ---- the table ------------------------------------------------------------------------------ */
+static pl_status find_or_make(const pl_conv_shape *c, pl_conv_plan **out)
+{
+    for (pl_conv_plan *p = plans; p; p = p->next)
+        if (memcmp(&p->problem, c, sizeof *c) == 0) {
+            p->refs++;
+            *out = p;
+            return PL_OK;
+        }
+    pl_conv_plan *p = pl_sys_alloc(sizeof *p);
+    if (!p) return PL_ERR_MEMORY;
+    p->problem = *c;
+    pl_status rc = fill(p);
+    if (rc != PL_OK) {
+        pl_sys_free(p);
+        return rc;
+    }
+    p->refs = 1;
+    p->next = plans;
+    *out = plans = p;
+    return PL_OK;
+}
+
+pl_status pl_conv_plan_get(const pl_conv_shape *c, pl_conv_plan **out)
+{
+    pthread_mutex_lock(&lock);
+    pl_status rc = find_or_make(c, out);
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+void pl_conv_plan_put(pl_conv_plan *p)
+{
+    if (!p) return;
+    pthread_mutex_lock(&lock);
+    if (--p->refs == 0) {
+        pl_conv_plan **at = &plans;
+        while (*at != p) at = &(*at)->next;
+        *at = p->next;
+        pl_dnn_drop(&p->plan);
+        pl_sys_free(p);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- running -------------------------------------------------------------------------------- */
+static pl_status bind_into(pl_dnn_desc d, const pl_conv_plan *p, const pl_conv_operands *x)
+{
+    const void *at[5] = {x->x, x->w, x->y};
+    int64_t uid[5] = {PL_CONV_UID_X, PL_CONV_UID_W, PL_CONV_UID_Y}, n = 3;
+    if (p->problem.bias && p->level >= PL_CONV_WITH_BIAS) {
+        uid[n] = PL_CONV_UID_BIAS;
+        at[n++] = x->bias;
+    }
+    if (p->problem.add && p->level == PL_CONV_WHOLE) {
+        uid[n] = PL_CONV_UID_ADD;
+        at[n++] = x->add;
+    }
+    PL_TRY(pl_dnn_set(d, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, n, uid));
+    PL_TRY(pl_dnn_set(d, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, n, at));
+    PL_TRY(pl_dnn_set(d, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &x->work));
+    return pl_dnn_finish(d, "a pack of pointers");
+}
+
+pl_status pl_conv_bind(const pl_conv_plan *p, const pl_conv_operands *x, void **bound)
+{
+    pl_dnn_desc d = NULL;
+    PL_TRY(pl_dnn_make(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &d));
+    pl_status rc = bind_into(d, p, x);
+    if (rc != PL_OK) pl_dnn_drop(&d);
+    *bound = d;
+    return rc;
+}
+
+void pl_conv_bound_free(void *bound)
+{
+    pl_dnn_drop(&bound);
+}
+
+pl_status pl_conv_execute(const pl_conv_plan *p, void *bound)
+{
+    cudnnHandle_t h;
+    PL_TRY(pl_cuda_dnn(&h));
+    cudnnStatus_t rc = cudnnBackendExecute(h, p->plan, bound);
+    if (rc == CUDNN_STATUS_SUCCESS) return PL_OK;
+    char text[352];
+    pl_conv_text(&p->problem, text, sizeof text);
+    pl_cuda_dnn_failed(rc, "cudnnBackendExecute", __FILE__, __LINE__);
+    return pl__fail_prefix(PL_ERR_DEVICE, "%s by %s", text, p->engine);
+}

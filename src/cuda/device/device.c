@@ -1,0 +1,179 @@
+/* device.c - the CUDA device: which kernel a unit gets, and the vtable.
+ *
+ * A group goes to the run-time compiler. A node alone gets the first kernel of its op that
+ * accepts it; a map, a reduction, a reading through strides or a constant that has none is a
+ * group of one. Nothing runs on the host: an op without a kernel is an error that names it.
+ */
+#include "cuda/device/device_int.h"
+#include "cuda/codegen/group.h"
+#include "cuda/device/lib.h"
+#include "ir/form.h"
+#include "pass/fuse/fuse.h"
+
+#include <stdio.h>
+
+/* ---- nodes whose output is their input's bytes, where they could not be views ---------------- */
+static pl_status copy_run(const pl_call *c)
+{
+    size_t bytes = pl_type_bytes(&c->out_type[0]);
+    if (bytes && c->out[0] != c->in[0])
+        PL_CUDA(cudaMemcpyAsync(c->out[0], c->in[0], bytes, cudaMemcpyDeviceToDevice,
+                                pl_cuda_stream()));
+    return PL_OK;
+}
+static const pl_kernel copy_kernel = {.name = "copy", .run = copy_run};
+
+/* ---- choosing --------------------------------------------------------------------------- */
+static pl_status prepare_group(const pl_graph *g, const pl_unit *u, pl_exec *out)
+{
+    *out = (pl_exec){&pl_cuda_group_kernel, NULL, 0};
+    return pl_cuda_group_prepare(g, u, &out->prep, &out->work_bytes);
+}
+
+/* The node as a group: operands as the node's call has them. */
+static pl_status prepare_alone(const pl_graph *g, const pl_unit *u, pl_exec *out)
+{
+    const pl_node_rec *r = pl_node_get(g, u->nodes[0]);
+    pl_arena scratch = PL_ARENA_INIT;
+    uint32_t *in = pl_arena_new(&scratch, uint32_t, r->n_in + 1);
+    uint32_t *outs = pl_arena_new(&scratch, uint32_t, r->n_out + 1);
+    pl_status rc = PL_ERR_MEMORY;
+    if (in && outs) {
+        for (uint32_t i = 0; i < r->n_in; i++) in[i] = pl_node_in(g, u->nodes[0])[i];
+        for (uint32_t k = 0; k < r->n_out; k++) outs[k] = r->out + k;
+        pl_unit one = {.kind = PL_UNIT_GROUP,
+                       .n_nodes = 1,
+                       .nodes = u->nodes,
+                       .n_in = r->n_in,
+                       .in = in,
+                       .n_out = r->n_out,
+                       .out = outs};
+        rc = prepare_group(g, &one, out);
+    }
+    pl_arena_release(&scratch);
+    return rc;
+}
+
+static const pl_kernel *choose(const pl_op *op, const pl_call *call, bool reference)
+{
+    const pl_kernel *found = NULL;
+    for (const pl_kernel *k = pl_cuda_kernels_of(op->name); k && k->run; k++) {
+        if (k->accepts && !k->accepts(call)) continue;
+        found = k;
+        if (!reference) break;
+    }
+    return found;
+}
+
+static pl_status no_kernel(const pl_op *op, const pl_call *call)
+{
+    char types[512] = "", one[96];
+    size_t used = 0;
+    for (int i = 0; i < call->n_in && used < sizeof types; i++)
+        used += (size_t)snprintf(types + used, sizeof types - used, "%s%s", i ? ", " : "",
+                                 pl_type_text(&call->in_type[i], one, sizeof one));
+    PL_FAIL(PL_ERR_UNSUPPORTED, "%s has no CUDA kernel for (%s)", op->name, types);
+}
+
+static pl_status cuda_prepare(const pl_graph *g, const pl_unit *u, const pl_call *call,
+                              bool reference, pl_exec *out)
+{
+    PL_TRY(pl_cuda_card_wait());
+    if (u->kind == PL_UNIT_GROUP) return prepare_group(g, u, out);
+    const pl_op *op = pl_node_get(g, u->nodes[0])->op;
+    const pl_kernel *k = choose(op, call, reference);
+    pl_role role = pl_role_of(g, u->nodes[0]);
+    if (!k && role == PL_ROLE_SAME) k = &copy_kernel;
+    if (!k && (pl_role_core(role) || pl_role_inline(role))) return prepare_alone(g, u, out);
+    if (!k) return no_kernel(op, call);
+    *out = (pl_exec){k, NULL, 0};
+    return k->prepare ? k->prepare(call, &out->prep, &out->work_bytes) : PL_OK;
+}
+
+static void cuda_discard(pl_exec *e)
+{
+    if (e->kernel && e->kernel->release && e->prep) e->kernel->release(e->prep);
+    *e = (pl_exec){0};
+}
+
+static bool cuda_group_inplace(const pl_exec *e, const pl_unit *u, uint32_t k, uint32_t i)
+{
+    (void)u;
+    return pl_cuda_group_inplace(e->prep, k, i);
+}
+
+static void cuda_model(char *out, size_t cap)
+{
+    if (cap) out[0] = 0;
+    if (pl_cuda_card_wait() == PL_OK) snprintf(out, cap, "%s", pl_cuda_card_get()->name);
+}
+
+static const pl_fuse_opts cuda_fuse = PL_FUSE_OPTS_CUDA(pl_cuda_group_takes);
+
+static pl_status draw(void *to, pl_dtype dtype, const pl_slot_draws *from, int64_t first, int64_t n)
+{
+    return pl_cuda_start_values(to, dtype, from->seed, from->stream, &from->init, first, n);
+}
+
+static pl_status ready(void)
+{
+    PL_TRY(pl_cuda_card_wait());
+    pl_cuda_lib_wait();
+    return pl_cuda_group_wait();
+}
+
+static uint64_t used_bytes(void)
+{
+    return pl_cuda_card_wait() == PL_OK ? pl_cuda_used_bytes() : 0;
+}
+
+static pl_status room(uint64_t bytes)
+{
+    PL_TRY(pl_cuda_card_wait());
+    return pl_cuda_room(bytes);
+}
+
+static const pl_device device = {
+    .name = "cuda",
+    .fuse = &cuda_fuse,
+    .apart = true,
+    .margin_bytes = (uint64_t)12 << 20,
+    .node_bytes = 2560, /* a recorded kernel takes about 10 KiB of the driver, and stands for about six nodes */
+    .alloc = pl_cuda_alloc,
+    .free = pl_cuda_free,
+    .grow = pl_cuda_grow,
+    .fill = pl_cuda_memory_fill,
+    .draw = draw,
+    .set_mode = pl_cuda_set_mode,
+    .prepare = cuda_prepare,
+    .discard = cuda_discard,
+    .ready = ready,
+    .group_inplace = cuda_group_inplace,
+    .run = pl_cuda_run,
+    .host_alloc = pl_cuda_host_alloc,
+    .host_free = pl_cuda_host_free,
+    .write = pl_cuda_write,
+    .read = pl_cuda_read,
+    .tape_new = pl_cuda_tape_new,
+    .tape_free = pl_cuda_tape_free,
+    .tape_send = pl_cuda_tape_send,
+    .tape_run = pl_cuda_tape_run,
+    .tape_turn = pl_cuda_tape_turn,
+    .tape_wait = pl_cuda_tape_wait,
+    .tape_ms = pl_cuda_tape_ms,
+    .used_bytes = used_bytes,
+    .room = room,
+    .gpu = true,
+    .model = cuda_model,
+};
+
+static pl_status open(int index, const pl_device **out)
+{
+    PL_TRY(pl_cuda_card_open(index));
+    *out = &device;
+    return PL_OK;
+}
+
+PL_API extern const pl_cuda_plugin_info pl_cuda_plugin;
+const pl_cuda_plugin_info pl_cuda_plugin = {PL_CUDA_ABI, PL_VERSION_STRING, open,
+                                            pl_cuda_card_list};

@@ -1,0 +1,59 @@
+/* device_int.h - what the files of the CUDA device share: card.c, memory.c, tape.c, device.c. */
+#ifndef PL_CUDA_DEVICE_INT_H
+#define PL_CUDA_DEVICE_INT_H
+
+#include "cuda/device/cuda.h"
+#include "rt/device.h"
+
+#include <cuda.h>
+
+/* A function of the driver, by name and the least version that has it. The driver's library is
+ * no link dependency: a machine without it must be able to say so. */
+pl_status pl_cuda_driver(const char *name, int version, void **out) PL_MUST_USE;
+pl_status pl_cuda_driver_failed(CUresult rc, const char *call, const char *file, int line);
+#define PL_CU(call)                                                                            \
+    do {                                                                                       \
+        CUresult pl_cu_rc_ = (call);                                                           \
+        if (pl_cu_rc_ != CUDA_SUCCESS)                                                         \
+            return pl_cuda_driver_failed(pl_cu_rc_, #call, __FILE__, __LINE__);                \
+    } while (0)
+
+/* card.c */
+/* Begins to open it; what follows waits. */
+pl_status pl_cuda_card_open(int index) PL_MUST_USE;
+/* Before a thread's first call of CUDA: the card is open and the thread's own, or why not. */
+pl_status pl_cuda_card_wait(void) PL_MUST_USE;
+pl_status pl_cuda_card_list(pl_device_info *out, int cap, int *n) PL_MUST_USE;
+void pl_cuda_set_mode(const pl_device_mode *m);
+/* A second stream, for uploads. */
+cudaStream_t pl_cuda_upload_stream(void);
+
+/* watch.c: what the driver and other processes hold. before: call it before the card is opened. */
+void pl_cuda_watch_begin(const char *pci_id);
+/* Free bytes of any card, without opening it; 0 when nobody tells. */
+uint64_t pl_cuda_free_bytes(const char *pci_id);
+uint64_t pl_cuda_used_bytes(void);
+pl_status pl_cuda_room(uint64_t bytes) PL_MUST_USE;
+
+/* memory.c */
+pl_status pl_cuda_alloc(size_t bytes, void **out) PL_MUST_USE;
+void pl_cuda_free(void *p, size_t bytes);
+pl_status pl_cuda_grow(void *p, size_t from, size_t to) PL_MUST_USE;
+pl_status pl_cuda_memory_fill(void *to, int byte, size_t bytes) PL_MUST_USE;
+pl_status pl_cuda_host_alloc(size_t bytes, void **out) PL_MUST_USE;
+void pl_cuda_host_free(void *p, size_t bytes);
+pl_status pl_cuda_write(void *to, const void *from, size_t bytes) PL_MUST_USE;
+pl_status pl_cuda_read(void *to, const void *from, size_t bytes) PL_MUST_USE;
+
+/* tape.c */
+pl_status pl_cuda_enqueue(const pl_launch *l, uint32_t n, uint32_t *failed) PL_MUST_USE;
+pl_status pl_cuda_run(const pl_launch *l, uint32_t n, uint64_t *ns, uint32_t *failed) PL_MUST_USE;
+pl_status pl_cuda_tape_new(const pl_tape_plan *plan, void **out, uint32_t *failed) PL_MUST_USE;
+void pl_cuda_tape_free(void *tape);
+pl_status pl_cuda_tape_send(void *tape, int turn) PL_MUST_USE;
+pl_status pl_cuda_tape_run(void *tape, int turn, bool sent) PL_MUST_USE;
+pl_status pl_cuda_tape_turn(void *tape, int turn) PL_MUST_USE;
+pl_status pl_cuda_tape_wait(void *tape, int turn) PL_MUST_USE;
+double pl_cuda_tape_ms(void *tape, int turn);
+
+#endif

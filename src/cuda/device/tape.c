@@ -1,0 +1,288 @@
+/* tape.c - launches in order, and a whole run as one graph.
+ *
+ * A program's launches are captured, once, and every run replays the graph. Nothing runs for that: kernels
+ * that load on first use load while they are captured or when the graph is made. Where capturing so fails
+ * (a library that must run once to set itself up), and with exchanges between ranks, which connect at their
+ * first one, a run goes launch by launch before it. Uploads go over a stream of their own:
+ *
+ *   upload stream:  wait for `taken`   host[turn] -> stage          record `came[turn]`
+ *   stream:         wait for `came`    stage -> arena, record `taken`, graph, outputs -> mirror[turn], record `done[turn]`
+ *
+ * so that a batch goes up while the run before it still works, and one run can begin before the outputs of the run
+ * before it were read: the card need not wait for the host.
+ */
+#include "base/sys.h"
+#include "cuda/device/device_int.h"
+#include "cuda/ops/many.h"
+
+typedef struct tape {
+    const pl_tape_plan *plan;
+    cudaGraphExec_t graph; /* NULL: eager, or nothing to run */
+    cudaEvent_t came[2], begun[2], done[2];
+} tape;
+
+/* Programs share the stage, so these exist once: when it may be written again, and whose inputs it
+ * holds that were sent ahead (NULL: nobody's). */
+static cudaEvent_t taken;
+static const tape *stage_owner;
+
+static pl_status enqueue_one(const pl_launch *l)
+{
+    if (l->exec) return l->exec->kernel->run(&l->call);
+    if (l->bytes)
+        PL_CUDA(cudaMemcpyAsync(l->to, l->from, l->bytes, cudaMemcpyDeviceToDevice,
+                                pl_cuda_stream()));
+    return PL_OK;
+}
+
+/* Small kernels of a kind that follow each other go together where they can. */
+pl_status pl_cuda_enqueue(const pl_launch *l, uint32_t n, uint32_t *failed)
+{
+    for (uint32_t i = 0, step; i < n; i += step) {
+        const pl_call *calls[PL_CUDA_MANY];
+        int n_calls;
+        *failed = i;
+        step = pl_cuda_together(l + i, n - i, calls, &n_calls);
+        if (n_calls > 1)
+            PL_TRY(pl_cuda_many_of(l[i].exec->kernel)(calls, n_calls));
+        else
+            for (uint32_t k = 0; k < step; k++) PL_TRY(enqueue_one(&l[i + k]));
+    }
+    *failed = 0;
+    return PL_OK;
+}
+
+/* ---- launch by launch ------------------------------------------------------------------- */
+/* An event before each launch and one behind the last: the card never waits for the host between
+ * them, so the times are those of a run at full speed. */
+static pl_status run_between(const pl_launch *l, uint32_t n, cudaEvent_t *at, uint64_t *ns,
+                             uint32_t *failed)
+{
+    for (uint32_t i = 0; i <= n; i++) PL_CUDA(cudaEventCreate(&at[i]));
+    PL_CUDA(cudaEventRecord(at[0], pl_cuda_stream()));
+    for (uint32_t i = 0; i < n; i++) {
+        *failed = i;
+        PL_TRY(enqueue_one(&l[i]));
+        PL_CUDA(cudaEventRecord(at[i + 1], pl_cuda_stream()));
+    }
+    PL_CUDA(cudaStreamSynchronize(pl_cuda_stream()));
+    for (uint32_t i = 0; i < n; i++) {
+        float ms = 0;
+        PL_CUDA(cudaEventElapsedTime(&ms, at[i], at[i + 1]));
+        ns[i] += (uint64_t)(1e6 * (double)ms);
+    }
+    return PL_OK;
+}
+
+static pl_status run_timed(const pl_launch *l, uint32_t n, uint64_t *ns, uint32_t *failed)
+{
+    cudaEvent_t *at = pl_sys_alloc(((size_t)n + 1) * sizeof(cudaEvent_t));
+    if (!at) return PL_ERR_MEMORY;
+    pl_status rc = run_between(l, n, at, ns, failed);
+    for (uint32_t i = 0; i <= n; i++)
+        if (at[i]) cudaEventDestroy(at[i]);
+    pl_sys_free(at);
+    return rc;
+}
+
+pl_status pl_cuda_run(const pl_launch *l, uint32_t n, uint64_t *ns, uint32_t *failed)
+{
+    if (ns) return run_timed(l, n, ns, failed);
+    PL_TRY(pl_cuda_enqueue(l, n, failed));
+    PL_CUDA(cudaStreamSynchronize(pl_cuda_stream()));
+    return PL_OK;
+}
+
+/* ---- tapes ------------------------------------------------------------------------------ */
+static pl_status fetch_outputs(const pl_tape_plan *plan, int turn)
+{
+    for (uint32_t i = 0; i < plan->n_out; i++)
+        PL_CUDA(cudaMemcpyAsync((char *)plan->mirror[turn] + plan->out[i].at, plan->out[i].device,
+                                plan->out[i].bytes, cudaMemcpyDeviceToHost, pl_cuda_stream()));
+    return PL_OK;
+}
+
+/* Relaxed: what a library does of its own on its first call is no part of the graph. */
+static pl_status capture(tape *t)
+{
+    cudaGraph_t graph = NULL;
+    PL_CUDA(cudaStreamBeginCapture(pl_cuda_stream(), cudaStreamCaptureModeRelaxed));
+    uint32_t failed;
+    pl_status rc = pl_cuda_enqueue(t->plan->launch, t->plan->n_launch, &failed);
+    cudaError_t end = cudaStreamEndCapture(pl_cuda_stream(), &graph);
+    if (rc == PL_OK && end != cudaSuccess)
+        rc = pl_cuda_failed(end, "cudaStreamEndCapture", __FILE__, __LINE__);
+    if (rc == PL_OK) {
+        cudaError_t made = cudaGraphInstantiate(&t->graph, graph, 0);
+        if (made != cudaSuccess)
+            rc = pl_cuda_failed(made, "cudaGraphInstantiate", __FILE__, __LINE__);
+    }
+    if (rc == PL_OK) {
+        cudaError_t up = cudaGraphUpload(t->graph, pl_cuda_stream());
+        if (up != cudaSuccess) rc = pl_cuda_failed(up, "cudaGraphUpload", __FILE__, __LINE__);
+    }
+    if (graph) cudaGraphDestroy(graph);
+    if (rc != PL_OK && t->graph) {
+        cudaGraphExecDestroy(t->graph);
+        t->graph = NULL;
+    }
+    cudaGetLastError();
+    return rc;
+}
+
+static pl_status make_events(tape *t)
+{
+    unsigned plain = cudaEventDisableTiming;
+    if (!taken) PL_CUDA(cudaEventCreateWithFlags(&taken, plain));
+    for (int k = 0; k < 2; k++) {
+        PL_CUDA(cudaEventCreateWithFlags(&t->came[k], plain));
+        PL_CUDA(cudaEventCreate(&t->begun[k]));
+        PL_CUDA(cudaEventCreate(&t->done[k]));
+    }
+    return PL_OK;
+}
+
+pl_status pl_cuda_tape_send(void *p, int turn)
+{
+    tape *t = p;
+    const pl_tape_plan *plan = t->plan;
+    cudaStream_t up = pl_cuda_upload_stream();
+    if (!plan->in_bytes) return PL_OK;
+    PL_CUDA(cudaStreamWaitEvent(up, taken, 0));
+    PL_CUDA(cudaMemcpyAsync(plan->stage, plan->host[turn], plan->in_bytes, cudaMemcpyHostToDevice,
+                            up));
+    PL_CUDA(cudaEventRecord(t->came[turn], up));
+    stage_owner = t;
+    return PL_OK;
+}
+
+static pl_status take_staged(const pl_tape_plan *plan)
+{
+    cudaStream_t stream = pl_cuda_stream();
+    stage_owner = NULL;
+    for (uint32_t i = 0; i < plan->n_in; i++)
+        if (plan->in[i].bytes)
+            PL_CUDA(cudaMemcpyAsync(plan->in[i].device, (char *)plan->stage + plan->in[i].at,
+                                    plan->in[i].bytes, cudaMemcpyDeviceToDevice, stream));
+    PL_CUDA(cudaEventRecord(taken, stream));
+    return PL_OK;
+}
+
+/* Inputs that another program's have overwritten since they were sent go up again. */
+static pl_status take_inputs(tape *t, int turn, bool sent)
+{
+    if (!t->plan->in_bytes) return PL_OK;
+    if (!sent || stage_owner != t) PL_TRY(pl_cuda_tape_send(t, turn));
+    PL_CUDA(cudaStreamWaitEvent(pl_cuda_stream(), t->came[turn], 0));
+    return take_staged(t->plan);
+}
+
+static pl_status take_zeros(const pl_tape_plan *plan)
+{
+    if (!plan->in_bytes) return PL_OK;
+    PL_CUDA(cudaMemsetAsync(plan->stage, 0, plan->in_bytes, pl_cuda_stream()));
+    return take_staged(plan);
+}
+
+static pl_status rehearse(tape *t, uint32_t *failed)
+{
+    const pl_tape_plan *plan = t->plan;
+    PL_TRY(take_zeros(plan));
+    PL_TRY(pl_cuda_enqueue(plan->launch, plan->n_launch, failed));
+    *failed = plan->n_launch;
+    cudaError_t rc = cudaStreamSynchronize(pl_cuda_stream());
+    if (rc != cudaSuccess)
+        return pl__fail_prefix(pl_cuda_failed(rc, "cudaStreamSynchronize behind the first run", __FILE__, __LINE__),
+                               "a kernel failed (CUDA_LAUNCH_BLOCKING=1 tells which)");
+    return PL_OK;
+}
+
+static bool has_exchanges(const pl_tape_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->n_launch; i++)
+        if (plan->launch[i].exchange) return true;
+    return false;
+}
+
+static pl_status record(tape *t, uint32_t *failed)
+{
+    const pl_tape_plan *plan = t->plan;
+    bool graph = !plan->eager && plan->n_launch > 0;
+    if (!graph || has_exchanges(plan) || capture(t) != PL_OK) {
+        PL_TRY(rehearse(t, failed));
+        if (!graph) return PL_OK;
+        pl_status again = capture(t);
+        if (again != PL_OK)
+            return pl__fail_prefix(again, "a run cannot be replayed (compile.mode=eager does not)");
+    }
+    PL_CUDA(cudaStreamSynchronize(pl_cuda_stream()));
+    return PL_OK;
+}
+
+pl_status pl_cuda_tape_new(const pl_tape_plan *plan, void **out, uint32_t *failed)
+{
+    tape *t = pl_sys_alloc(sizeof *t);
+    *failed = plan->n_launch;
+    if (!t) return PL_ERR_MEMORY;
+    t->plan = plan;
+    pl_status rc = make_events(t);
+    if (rc == PL_OK) rc = record(t, failed);
+    if (rc != PL_OK) {
+        pl_cuda_tape_free(t);
+        return rc;
+    }
+    *out = t;
+    return PL_OK;
+}
+
+void pl_cuda_tape_free(void *p)
+{
+    tape *t = p;
+    if (!t) return;
+    if (stage_owner == t) stage_owner = NULL;
+    cudaDeviceSynchronize();
+    if (t->graph) cudaGraphExecDestroy(t->graph);
+    for (int k = 0; k < 2; k++) {
+        if (t->came[k]) cudaEventDestroy(t->came[k]);
+        if (t->begun[k]) cudaEventDestroy(t->begun[k]);
+        if (t->done[k]) cudaEventDestroy(t->done[k]);
+    }
+    pl_sys_free(t);
+}
+
+pl_status pl_cuda_tape_run(void *p, int turn, bool sent)
+{
+    tape *t = p;
+    uint32_t failed;
+    PL_TRY(take_inputs(t, turn, sent));
+    PL_CUDA(cudaEventRecord(t->begun[turn], pl_cuda_stream()));
+    if (t->graph)
+        PL_CUDA(cudaGraphLaunch(t->graph, pl_cuda_stream()));
+    else
+        PL_TRY(pl_cuda_enqueue(t->plan->launch, t->plan->n_launch, &failed));
+    PL_TRY(fetch_outputs(t->plan, turn));
+    PL_CUDA(cudaEventRecord(t->done[turn], pl_cuda_stream()));
+    return PL_OK;
+}
+
+pl_status pl_cuda_tape_turn(void *p, int turn)
+{
+    const tape *t = p;
+    PL_CUDA(cudaEventSynchronize(t->came[turn]));
+    return PL_OK;
+}
+
+pl_status pl_cuda_tape_wait(void *p, int turn)
+{
+    const tape *t = p;
+    PL_CUDA(cudaEventSynchronize(t->done[turn]));
+    return PL_OK;
+}
+
+double pl_cuda_tape_ms(void *p, int turn)
+{
+    const tape *t = p;
+    float ms = 0;
+    if (cudaEventElapsedTime(&ms, t->begun[turn], t->done[turn]) != cudaSuccess) cudaGetLastError();
+    return (double)ms;
+}

@@ -1,0 +1,72 @@
+/* split.h - f32 products and convolutions on TF32 units, with f32's accuracy.
+ *
+ * A TF32 value has 11 of an f32's 24 bits, and the units that multiply them are seven times as fast as those of f32 on
+ * cards where pl_cuda_split() holds. So x is taken as hi + lo, hi = x rounded to TF32 and lo the rest, at most 2^-11 of
+ * it, and
+ *
+ *   a b = hi hi' + lo b + a lo'          what is wrong, lo lo', is less than 2^-22 of it
+ *
+ * Of the last two, 8 bits are enough: they are bf16 products, which take half of the time. Rounding them is wrong by
+ * 6e-7 of a term in the mean, about what an f32 sum of 1024 terms is. Values are split in registers, nothing is stored.
+ * The units cut sums off instead of rounding them, so every 16 terms their sum, begun with the small products, is added
+ * to an ordinary f32 and they begin at zero again. Infinite operands give NaN.
+ *
+ * An operand's element of row i (of m, or of n) and term k:
+ *
+ *   PL_SPLIT_ROWS     p[i * ld + k]
+ *   PL_SPLIT_COLS     p[k * ld + i]
+ *   PL_SPLIT_PIXELS   of convolutions (pl_columns of conv.h): a's rows are the columns of pixels, terms are
+ *                     (tap, channel); b's terms are pixels, its rows (tap, channel)
+ *
+ * Valid C++ too.
+ */
+#ifndef PL_CUDA_SPLIT_H
+#define PL_CUDA_SPLIT_H
+
+#include "cuda/conv/conv.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum pl_split_lay { PL_SPLIT_ROWS, PL_SPLIT_COLS, PL_SPLIT_PIXELS } pl_split_lay;
+
+/* 128 x 128, 128 x 64, 64 x 64 of y. */
+typedef enum pl_split_tile { PL_SPLIT_LARGE, PL_SPLIT_NARROW, PL_SPLIT_LITTLE } pl_split_tile;
+
+/* y [batch, m, n] of the sums over k. */
+typedef struct pl_split_product {
+    int64_t batch, m, n, k;
+    int64_t a_step, b_step; /* elements from one batch to the next; 0: the same matrix */
+    pl_split_lay a, b;
+    int64_t a_ld, b_ld;
+    pl_columns at; /* PL_SPLIT_PIXELS; its pixels' bytes are those of its channels */
+    /* Rows of y that do not follow each other: pixel p of `rows` is pixel first + p * stride of an image of that size. */
+    bool spread;
+    int64_t rows[3], first[3], stride[3], size[3];
+    /* Set by pl_split_plan. */
+    pl_split_tile tile;
+    int64_t parts;  /* that the sums are computed in, and added in order */
+    double seconds; /* that it may take */
+} pl_split_product;
+
+/* Behind the sums: + bias[n] + add[m, n], then ReLU. */
+typedef struct pl_split_tail {
+    const float *bias, *add; /* NULL: none */
+    bool relu;
+} pl_split_tail;
+
+/* Chooses tiles and parts, by shape and card. False: not a product for these kernels. */
+bool pl_split_plan(pl_split_product *s);
+/* The same; false too where f32 units are likely to be faster, or more exact. */
+bool pl_split_pays(pl_split_product *s);
+size_t pl_split_work(const pl_split_product *s);
+/* Operands at multiples of 16 bytes. */
+pl_status pl_split_run(const pl_split_product *s, const void *a, const void *b, const pl_split_tail *t, void *y,
+                       void *work) PL_MUST_USE;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

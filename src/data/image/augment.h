@@ -1,0 +1,54 @@
+/* augment.h - from a decoded image to the numbers of an input: crop, flip, colours, erasing.
+ *
+ * What is random is drawn from (seed, epoch, sample) through the counter-based generator: the same
+ * view of a sample whatever thread reads it, in whatever order, after whatever resume. A view is
+ * drawn once for a sample and applied to every input it feeds, so that two sizes of one image show
+ * the same part of it.
+ */
+#ifndef PL_DATA_AUGMENT_H
+#define PL_DATA_AUGMENT_H
+
+#include "base/err.h"
+#include "data/image/resize.h"
+
+typedef enum pl_crop { PL_CROP_CENTER, PL_CROP_RANDOM, PL_CROP_STRETCH, PL_CROP_PIXELS } pl_crop;
+
+typedef struct pl_augment {
+    pl_crop crop;          /* the largest part of the input's aspect, in the middle or anywhere; all of it; as
+                            * many pixels as the input has, where there are so many */
+    double scale[2];       /* random crop: side of that part over the largest, drawn in between */
+    double flip;           /* probability of left for right */
+    double jitter[4];      /* brightness, contrast, saturation: factors in [1-j, 1+j]; hue in turns */
+    double erase;          /* probability of one rectangle of zeros, 2 % to 33 % of the area */
+} pl_augment;
+
+typedef struct pl_view {
+    double x, y, w, h; /* part of the image, in units of its sides */
+    bool flip, coloured;
+    float bright, contrast, saturate, hue;
+    double ex, ey, ew, eh; /* erased part of the result; ew 0: none */
+} pl_view;
+
+/* a NULL: the plain view (centre crop, nothing else). aspect: width over height of the inputs. */
+pl_view pl_view_draw(const pl_augment *a, uint64_t seed, int64_t epoch, int64_t sample, int width,
+                     int height, double aspect);
+/* The box of a view in an image of that size. */
+pl_box pl_view_box(const pl_view *v, int width, int height);
+
+/* One sample of an input: [3|1, h, w] or [h, w, 3|1], f32 or u8. Black is low, white is high; u8 keeps
+ * 0 to 255. */
+typedef struct pl_pixels {
+    void *data;
+    int w, h, channels;
+    bool planar; /* channels first */
+    bool bytes;  /* u8 */
+    float low, high;
+} pl_pixels;
+
+/* Bytes as f32, black low and white high: what pl_view_write gives of them. past: written past the cache. */
+void pl_bytes_widen(const uint8_t *from, size_t n, float low, float high, bool past, float *to);
+/* rgb: w x h pixels after crop and resize, rows `stride` bytes apart. Colours change it, rows close
+ * together then. */
+void pl_view_write(const pl_view *v, uint8_t *rgb, size_t stride, const pl_pixels *to);
+
+#endif

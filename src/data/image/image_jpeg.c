@@ -1,0 +1,146 @@
+/* image_jpeg.c - JPEG through libturbojpeg.
+ *
+ * The library's scaled transform gives 1/8 to 8/8 of the size; the smallest that is still large enough
+ * is chosen. A file that ends early is an error here, though the library would fill it up with grey;
+ * so is one with corrupt data. Stray bytes between markers are harmless and common.
+ */
+#include "data/image/image_int.h"
+
+#if __has_include(<turbojpeg.h>)
+#include "data/image/library.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <turbojpeg.h>
+
+#define FUNCTIONS(X)                                                                           \
+ X(tjInitDecompress) X(tjDecompressHeader3) X(tjDecompress2) X(tjGetErrorStr2) X(tjGetErrorCode)      \
+ X(tjDestroy)
+
+typedef union turbo {
+    struct {
+#define MEMBER(f) __typeof__(&f) f;
+        FUNCTIONS(MEMBER)
+#undef MEMBER
+    };
+    void *table[6];
+} turbo;
+
+static turbo lib;
+static bool here;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void load(void)
+{
+    static const char *const names[] = {"libturbojpeg.so.0", "libturbojpeg.so", NULL};
+    static const char *const symbols[] = {
+#define NAME(f) #f,
+        FUNCTIONS(NAME)
+#undef NAME
+    };
+    here = pl_library_load(names, symbols, 6, lib.table);
+}
+
+bool pl__jpeg_here(void)
+{
+    pthread_once(&once, load);
+    return here;
+}
+
+void pl__jpeg_close(pl_decoder *d)
+{
+    if (d->jpeg) lib.tjDestroy(d->jpeg);
+    d->jpeg = NULL;
+}
+
+/* A header that fails leaves the handle in the middle of a file: the next one gets a new handle. */
+static pl_status give_up(pl_decoder *d, const char *what)
+{
+    const char *why = lib.tjGetErrorStr2(d->jpeg);
+    pl_status rc = strstr(why, "remature end")
+                       ? pl__fail(PL_ERR_DATA, __FILE__, __LINE__, "the JPEG data end early")
+                       : pl__fail(PL_ERR_DATA, __FILE__, __LINE__, "%s: %s", what, why);
+    pl__jpeg_close(d);
+    return rc;
+}
+
+pl_status pl__jpeg_probe(pl_decoder *d, const void *bytes, size_t n, pl_image_info *info)
+{
+    int sub, space;
+    if (!d->jpeg) d->jpeg = lib.tjInitDecompress();
+    PL_FAIL_IF(!d->jpeg, PL_ERR_MEMORY, "no memory for a JPEG decoder");
+    if (lib.tjDecompressHeader3(d->jpeg, bytes, (unsigned long)n, &info->width, &info->height, &sub,
+                                &space) != 0)
+        return give_up(d, "JPEG header");
+    info->colour = space == TJCS_GRAY                          ? "grey"
+                   : space == TJCS_CMYK || space == TJCS_YCCK ? "CMYK"
+                                                               : "RGB";
+    return PL_OK;
+}
+
+void pl__jpeg_scaled(const pl_image_info *info, int min_w, int min_h, int *w, int *h)
+{
+    for (int eighths = 1; eighths <= 8; eighths++) {
+        tjscalingfactor f = {eighths, 8};
+        *w = TJSCALED(info->width, f);
+        *h = TJSCALED(info->height, f);
+        if (*w >= min_w && *h >= min_h) return;
+    }
+}
+
+/* Adobe's CMYK is stored inverted: full ink is 0. */
+static void cmyk_to_rgb(uint8_t *px, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const uint8_t *c = px + 4 * i;
+        uint8_t r = (uint8_t)((c[0] * c[3] + 127) / 255), g = (uint8_t)((c[1] * c[3] + 127) / 255),
+                b = (uint8_t)((c[2] * c[3] + 127) / 255);
+        px[3 * i] = r;
+        px[3 * i + 1] = g;
+        px[3 * i + 2] = b;
+    }
+}
+
+pl_status pl__jpeg_decode(pl_decoder *d, const void *bytes, size_t n, const pl_image_info *info,
+                          int w, int h, uint8_t *rgb)
+{
+    bool cmyk = strcmp(info->colour, "CMYK") == 0;
+    int rc = lib.tjDecompress2(d->jpeg, bytes, (unsigned long)n, rgb, w, 0, h,
+                               cmyk ? TJPF_CMYK : TJPF_RGB, TJFLAG_LIMITSCANS);
+    bool harmless = rc != 0 && lib.tjGetErrorCode(d->jpeg) == TJERR_WARNING &&
+                    strstr(lib.tjGetErrorStr2(d->jpeg), "extraneous");
+    if (rc != 0 && !harmless) return give_up(d, "JPEG");
+    if (cmyk) cmyk_to_rgb(rgb, (int64_t)w * h);
+    return PL_OK;
+}
+
+#else
+
+bool pl__jpeg_here(void)
+{
+    return false;
+}
+
+void pl__jpeg_close(pl_decoder *d)
+{
+    (void)d;
+}
+
+pl_status pl__jpeg_probe(pl_decoder *d, const void *bytes, size_t n, pl_image_info *info)
+{
+    (void)d, (void)bytes, (void)n, (void)info;
+    PL_FAIL(PL_ERR_UNSUPPORTED, "%s", pl_image_missing(PL_IMAGE_JPEG));
+}
+
+void pl__jpeg_scaled(const pl_image_info *info, int min_w, int min_h, int *w, int *h)
+{
+    (void)info, (void)min_w, (void)min_h, (void)w, (void)h;
+}
+
+pl_status pl__jpeg_decode(pl_decoder *d, const void *bytes, size_t n, const pl_image_info *info,
+                          int w, int h, uint8_t *rgb)
+{
+    (void)w, (void)h, (void)rgb;
+    return pl__jpeg_probe(d, bytes, n, (pl_image_info *)(uintptr_t)info);
+}
+#endif

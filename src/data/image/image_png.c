@@ -1,0 +1,136 @@
+/* image_png.c - PNG through libspng, which decodes into a buffer of the size the header says: data
+ * that inflate to more are cut off there. Chunks that are not pixels are limited to 1 MiB. */
+#include "data/image/image_int.h"
+
+#if __has_include(<spng.h>)
+#include "data/image/library.h"
+
+#include <pthread.h>
+#include <spng.h>
+
+#define FUNCTIONS(X)                                                                           \
+ X(spng_ctx_new) X(spng_ctx_free) X(spng_set_png_buffer) X(spng_set_image_limits)                     \
+ X(spng_set_chunk_limits) X(spng_get_ihdr) X(spng_decode_image) X(spng_strerror)                      \
+ X(spng_decoded_image_size) X(spng_set_crc_action) X(spng_decode_row)
+
+typedef union spng_table {
+    struct {
+#define MEMBER(f) __typeof__(&f) f;
+        FUNCTIONS(MEMBER)
+#undef MEMBER
+    };
+    void *table[11];
+} spng_table;
+
+static spng_table lib;
+static bool here;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void load(void)
+{
+    static const char *const names[] = {"libspng.so.0", "libspng.so", NULL};
+    static const char *const symbols[] = {
+#define NAME(f) #f,
+        FUNCTIONS(NAME)
+#undef NAME
+    };
+    here = pl_library_load(names, symbols, 11, lib.table);
+}
+
+bool pl__png_here(void)
+{
+    pthread_once(&once, load);
+    return here;
+}
+
+static pl_status open_png(const void *bytes, size_t n, spng_ctx **out)
+{
+    enum { CHUNK = 1 << 20, SIDE = 0x7fffffff };
+    *out = lib.spng_ctx_new(0);
+    PL_FAIL_IF(!*out, PL_ERR_MEMORY, "no memory for a PNG decoder");
+    lib.spng_set_image_limits(*out, SIDE, SIDE);
+    lib.spng_set_chunk_limits(*out, CHUNK, 4 * CHUNK);
+    lib.spng_set_png_buffer(*out, bytes, n);
+    return PL_OK;
+}
+
+pl_status pl__png_probe(const void *bytes, size_t n, pl_image_info *info)
+{
+    static const char *const colours[7] = {"grey", "?", "RGB", "palette", "grey+alpha", "?", "RGBA"};
+    spng_ctx *c;
+    struct spng_ihdr h = {0};
+    PL_TRY(open_png(bytes, n, &c));
+    int rc = lib.spng_get_ihdr(c, &h);
+    lib.spng_ctx_free(c);
+    PL_FAIL_IF(rc, PL_ERR_DATA, "PNG header: %s", lib.spng_strerror(rc));
+    PL_FAIL_IF(h.width > 0x7fffffff || h.height > 0x7fffffff, PL_ERR_DATA,
+               "a PNG of %u x %u pixels", h.width, h.height);
+    info->width = (int)h.width;
+    info->height = (int)h.height;
+    info->bits = h.bit_depth;
+    info->by_rows = h.interlace_method == SPNG_INTERLACE_NONE;
+    info->colour = h.color_type < 7 ? colours[h.color_type] : "?";
+    return PL_OK;
+}
+
+static pl_status ended(int rc)
+{
+    PL_FAIL_IF(rc == SPNG_IO_EOF, PL_ERR_DATA, "the PNG data end early");
+    PL_FAIL_IF(rc, PL_ERR_DATA, "PNG: %s", lib.spng_strerror(rc));
+    return PL_OK;
+}
+
+pl_status pl__png_decode(const void *bytes, size_t n, const pl_image_info *info, uint8_t *rgb)
+{
+    spng_ctx *c;
+    size_t room = (size_t)info->width * (size_t)info->height * 3, want = 0;
+    PL_TRY(open_png(bytes, n, &c));
+    int rc = lib.spng_decoded_image_size(c, SPNG_FMT_RGB8, &want);
+    if (rc == 0) rc = want == room ? lib.spng_decode_image(c, rgb, room, SPNG_FMT_RGB8, 0) : SPNG_EBUFSIZ;
+    lib.spng_ctx_free(c);
+    return ended(rc);
+}
+
+pl_status pl__png_rows(const void *bytes, size_t n, const pl_image_info *info, uint8_t *row, pl_image_row_fn fn,
+                       void *ctx)
+{
+    spng_ctx *c;
+    size_t room = (size_t)info->width * 3, want = 0;
+    PL_TRY(open_png(bytes, n, &c));
+    int rc = lib.spng_decoded_image_size(c, SPNG_FMT_RGB8, &want);
+    if (rc == 0 && want != room * (size_t)info->height) rc = SPNG_EBUFSIZ;
+    if (rc == 0) rc = lib.spng_decode_image(c, NULL, 0, SPNG_FMT_RGB8, SPNG_DECODE_PROGRESSIVE);
+    for (int y = 0; rc == 0 && y < info->height; y++) {
+        rc = lib.spng_decode_row(c, row, room);
+        if (rc == 0 || rc == SPNG_EOI) fn(ctx, y, row);
+    }
+    lib.spng_ctx_free(c);
+    return ended(rc == SPNG_EOI ? 0 : rc);
+}
+
+#else
+
+bool pl__png_here(void)
+{
+    return false;
+}
+
+pl_status pl__png_probe(const void *bytes, size_t n, pl_image_info *info)
+{
+    (void)bytes, (void)n, (void)info;
+    PL_FAIL(PL_ERR_UNSUPPORTED, "%s", pl_image_missing(PL_IMAGE_PNG));
+}
+
+pl_status pl__png_decode(const void *bytes, size_t n, const pl_image_info *info, uint8_t *rgb)
+{
+    (void)bytes, (void)n, (void)info, (void)rgb;
+    PL_FAIL(PL_ERR_UNSUPPORTED, "%s", pl_image_missing(PL_IMAGE_PNG));
+}
+
+pl_status pl__png_rows(const void *bytes, size_t n, const pl_image_info *info, uint8_t *row, pl_image_row_fn fn,
+                       void *ctx)
+{
+    (void)bytes, (void)n, (void)info, (void)row, (void)fn, (void)ctx;
+    PL_FAIL(PL_ERR_UNSUPPORTED, "%s", pl_image_missing(PL_IMAGE_PNG));
+}
+#endif

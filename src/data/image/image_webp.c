@@ -1,0 +1,74 @@
+/* image_webp.c - WebP through libwebp; still images, lossy or lossless. */
+#include "data/image/image_int.h"
+
+#if __has_include(<webp/decode.h>)
+#include "data/image/library.h"
+
+#include <pthread.h>
+#include <webp/decode.h>
+
+typedef union webp_table {
+    struct {
+        __typeof__(&WebPGetFeaturesInternal) features;
+        __typeof__(&WebPDecodeRGBInto) decode;
+    };
+    void *table[2];
+} webp_table;
+
+static webp_table lib;
+static bool here;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void load(void)
+{
+    static const char *const names[] = {"libwebp.so.7", "libwebp.so", NULL};
+    static const char *const symbols[] = {"WebPGetFeaturesInternal", "WebPDecodeRGBInto"};
+    here = pl_library_load(names, symbols, 2, lib.table);
+}
+
+bool pl__webp_here(void)
+{
+    pthread_once(&once, load);
+    return here;
+}
+
+pl_status pl__webp_probe(const void *bytes, size_t n, pl_image_info *info)
+{
+    WebPBitstreamFeatures f = {0};
+    VP8StatusCode rc = lib.features(bytes, n, &f, WEBP_DECODER_ABI_VERSION);
+    PL_FAIL_IF(rc == VP8_STATUS_NOT_ENOUGH_DATA, PL_ERR_DATA, "the WebP data end early");
+    PL_FAIL_IF(rc != VP8_STATUS_OK, PL_ERR_DATA, "WebP header: error %d", (int)rc);
+    PL_FAIL_IF(f.has_animation, PL_ERR_DATA, "an animated WebP: only still images are read");
+    info->width = f.width;
+    info->height = f.height;
+    if (f.has_alpha) info->colour = "RGBA";
+    return PL_OK;
+}
+
+pl_status pl__webp_decode(const void *bytes, size_t n, const pl_image_info *info, uint8_t *rgb)
+{
+    size_t row = (size_t)info->width * 3;
+    PL_FAIL_IF(!lib.decode(bytes, n, rgb, row * (size_t)info->height, (int)row), PL_ERR_DATA,
+               "the WebP data end early or are corrupt");
+    return PL_OK;
+}
+
+#else
+
+bool pl__webp_here(void)
+{
+    return false;
+}
+
+pl_status pl__webp_probe(const void *bytes, size_t n, pl_image_info *info)
+{
+    (void)bytes, (void)n, (void)info;
+    PL_FAIL(PL_ERR_UNSUPPORTED, "%s", pl_image_missing(PL_IMAGE_WEBP));
+}
+
+pl_status pl__webp_decode(const void *bytes, size_t n, const pl_image_info *info, uint8_t *rgb)
+{
+    (void)bytes, (void)n, (void)info, (void)rgb;
+    PL_FAIL(PL_ERR_UNSUPPORTED, "%s", pl_image_missing(PL_IMAGE_WEBP));
+}
+#endif

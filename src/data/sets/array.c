@@ -1,0 +1,204 @@
+/* array.c - see array.h. */
+#include "data/sets/array.h"
+#include "plimsoll_hdf5.h"
+
+#include "base/arena.h"
+#include "base/dtype.h"
+#include "base/sys.h"
+#include "io/npy.h"
+#include "io/safetensors.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+/* One file: exactly one of the three readers. */
+typedef struct shard {
+    const char *path;
+    pl_npy *npy;
+    pl_st_reader *st;
+    const pl_st_tensor *tensor;
+    pl_hdf5 *hdf5;
+    pl_dtype narrow; /* 16-bit numbers of the file that are widened to f32; else PL_F32 */
+    int64_t first; /* row of the column that its first row is */
+} shard;
+
+struct pl_array {
+    pl_arena mem;
+    shard *shards;
+    int n;
+    int64_t rows;
+    pl_type sample;
+    size_t row_bytes;
+};
+
+static bool ends_with(const char *text, const char *tail)
+{
+    size_t n = strlen(text), m = strlen(tail);
+    return n >= m && strcmp(text + n - m, tail) == 0;
+}
+
+static bool is_hdf5(const char *name)
+{
+    return ends_with(name, ".h5") || ends_with(name, ".hdf5");
+}
+
+bool pl_array_is_bundle(const char *name)
+{
+    return ends_with(name, ".safetensors") || is_hdf5(name);
+}
+
+static pl_status open_tensor(shard *s, const char *field, pl_type *type)
+{
+    pl_status rc = pl_st_open(s->path, &s->st);
+    if (rc == PL_ERR_FILE) PL_FAIL(PL_ERR_DATA, "%s", pl_error_text());
+    if (rc != PL_OK) return rc;
+    s->tensor = pl_st_find(s->st, field);
+    PL_FAIL_IF(!s->tensor, PL_ERR_DATA, "%s has no tensor \"%s\" (data.fields may name it otherwise)",
+               s->path, field);
+    PL_FAIL_IF(!s->tensor->loadable, PL_ERR_DATA, "%s: tensor \"%s\" has dtype %s, which is not read",
+               s->path, field, pl_st_dtype_name(s->tensor->dtype));
+    *type = s->tensor->type;
+    return PL_OK;
+}
+
+static pl_status open_file(shard *s, const char *field, pl_type *type)
+{
+    if (ends_with(s->path, ".safetensors")) return open_tensor(s, field, type);
+    if (is_hdf5(s->path)) {
+        PL_TRY(pl_hdf5_open(s->path, field, &s->hdf5));
+        *type = pl_hdf5_type(s->hdf5);
+        return PL_OK;
+    }
+    PL_TRY(pl_npy_open(s->path, &s->npy));
+    *type = pl_npy_type(s->npy);
+    return PL_OK;
+}
+
+/* 16 bits that are read as f32. */
+static bool is_narrow(pl_dtype have, pl_dtype want)
+{
+    return want == PL_F32 && (have == PL_F16 || have == PL_BF16);
+}
+
+static bool rows_match(const pl_type *array, const pl_type *sample, bool any_dtype)
+{
+    any_dtype |= is_narrow(array->dtype, sample->dtype);
+    if ((array->dtype != sample->dtype && !any_dtype) || array->rank != sample->rank + 1) return false;
+    for (int i = 0; i < sample->rank; i++)
+        if (array->dim[i + 1] != sample->dim[i]) return false;
+    return true;
+}
+
+static pl_status open_shard(pl_array *a, shard *s, const char *input, const char *field)
+{
+    char x[96], y[96];
+    pl_type have = {0};
+    PL_FAIL_IF(access(s->path, R_OK) != 0, PL_ERR_DATA, "input \"%s\" wants the array %s: %s", input,
+               s->path, strerror(errno));
+    PL_TRY(open_file(s, field, &have));
+    PL_FAIL_IF(!rows_match(&have, &a->sample, s->hdf5 != NULL), PL_ERR_DATA,
+               "%s is %s; input \"%s\" wants samples of %s in its rows", s->path,
+               pl_type_text(&have, x, sizeof x), input, pl_type_text(&a->sample, y, sizeof y));
+    PL_FAIL_IF(have.dim[0] == 0, PL_ERR_DATA, "%s holds no samples", s->path);
+    s->narrow = !s->hdf5 && is_narrow(have.dtype, a->sample.dtype) ? have.dtype : PL_F32;
+    s->first = a->rows;
+    a->rows += have.dim[0];
+    return PL_OK;
+}
+
+static pl_status open_all(pl_array *a, const char *const *paths, int n, const char *input,
+                          const char *field)
+{
+    a->shards = pl_arena_new(&a->mem, shard, n + 1);
+    if (!a->shards) return PL_ERR_MEMORY;
+    for (int i = 0; i < n; i++) {
+        a->shards[i].path = pl_arena_strdup(&a->mem, paths[i]);
+        if (!a->shards[i].path) return PL_ERR_MEMORY;
+        a->n++;
+        PL_TRY(open_shard(a, &a->shards[i], input, field));
+    }
+    return PL_OK;
+}
+
+pl_status pl_array_open(const char *const *paths, int n, const char *input, const char *field,
+                        const pl_type *sample, pl_array **out)
+{
+    pl_array *a = pl_sys_alloc(sizeof *a);
+    if (!a) return PL_ERR_MEMORY;
+    a->sample = *sample;
+    a->row_bytes = pl_type_bytes(sample);
+    pl_status rc = open_all(a, paths, n, input, field);
+    if (rc != PL_OK) {
+        pl_array_close(a);
+        return rc;
+    }
+    *out = a;
+    return PL_OK;
+}
+
+void pl_array_close(pl_array *a)
+{
+    if (!a) return;
+    for (int i = 0; i < a->n; i++) {
+        pl_npy_close(a->shards[i].npy);
+        pl_st_close(a->shards[i].st);
+        pl_hdf5_close(a->shards[i].hdf5);
+    }
+    pl_arena_release(&a->mem);
+    pl_sys_free(a);
+}
+
+int64_t pl_array_rows(const pl_array *a)
+{
+    return a->rows;
+}
+
+static const shard *shard_of(const pl_array *a, int64_t row)
+{
+    int lo = 0, hi = a->n - 1;
+    while (lo < hi) {
+        int mid = (lo + hi + 1) / 2;
+        if (a->shards[mid].first <= row)
+            lo = mid;
+        else
+            hi = mid - 1;
+    }
+    return &a->shards[lo];
+}
+
+const char *pl_array_path(const pl_array *a, int64_t row)
+{
+    return shard_of(a, row)->path;
+}
+
+static pl_status read_raw(const shard *s, int64_t row, size_t row_bytes, void *to)
+{
+    if (s->npy) return pl_npy_read(s->npy, row, 1, to);
+    pl_status rc = pl_st_read_range(s->st, s->tensor, (uint64_t)row * row_bytes, row_bytes, to);
+    if (rc == PL_ERR_FILE) PL_FAIL(PL_ERR_DATA, "%s", pl_error_text());
+    return rc;
+}
+
+/* In place: the 16-bit numbers lie in the second half of the row, and number i is read before anything is
+ * written over it. */
+static void widen(pl_dtype narrow, float *to, int64_t n)
+{
+    const char *from = (const char *)to + 2 * n;
+    for (int64_t i = 0; i < n; i++) {
+        uint16_t h;
+        memcpy(&h, from + 2 * i, 2);
+        to[i] = narrow == PL_F16 ? pl_f16_to_f32(h) : pl_bf16_to_f32(h);
+    }
+}
+
+pl_status pl_array_read(const pl_array *a, int64_t row, void *to)
+{
+    const shard *s = shard_of(a, row);
+    row -= s->first;
+    if (s->hdf5) return pl_hdf5_read(s->hdf5, row, a->sample.dtype, to);
+    if (s->narrow == PL_F32) return read_raw(s, row, a->row_bytes, to);
+    PL_TRY(read_raw(s, row, a->row_bytes / 2, (char *)to + a->row_bytes / 2));
+    widen(s->narrow, to, (int64_t)(a->row_bytes / 4));
+    return PL_OK;
+}

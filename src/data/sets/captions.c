@@ -1,0 +1,134 @@
+/* captions.c - texts, labels and weights that come beside the images.
+ *
+ * metadata.jsonl has one object a line, keyed by "file_name" (Hugging Face's rule); a file of lines has
+ * NAME<tab>CAPTION. Names are paths below the root. A line that names no image of the set is fine: the
+ * image may have been removed; a file all of whose lines do is one for other images, and an error. A line that
+ * cannot be read is an error that tells its number.
+ */
+#include "data/sets/items_int.h"
+
+#include "base/sys.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_TEXT = 1 << 30 };
+
+static int by_name(const void *a, const void *b)
+{
+    const pl_item *const *x = a, *const *y = b;
+    return strcmp((*x)->name, (*y)->name);
+}
+
+static pl_item *find(pl_item **sorted, int64_t n, const char *name)
+{
+    pl_item key = {.name = name}, *p = &key;
+    pl_item **hit = bsearch(&p, sorted, (size_t)n, sizeof *sorted, by_name);
+    return hit ? *hit : NULL;
+}
+
+static const char *text_of(const json_t *o)
+{
+    static const char *const keys[] = {"text", "caption", "prompt"};
+    const char *text = NULL;
+    for (size_t i = 0; !text && i < sizeof keys / sizeof *keys; i++)
+        text = json_string_value(json_object_get(o, keys[i]));
+    return text;
+}
+
+pl_status pl__sample_json(pl_arena *mem, const char *json, size_t n, const char **text,
+                          int64_t *label)
+{
+    json_t *o = json_loadb(json, n, JSON_REJECT_DUPLICATES, NULL);
+    pl_status rc = json_is_object(o) ? PL_OK : PL_ERR_DATA;
+    const char *found = rc == PL_OK ? text_of(o) : NULL;
+    json_t *number = rc == PL_OK ? json_object_get(o, "label") : NULL;
+    if (found && !(*text = pl_arena_strdup(mem, found))) rc = PL_ERR_MEMORY;
+    if (json_is_integer(number)) *label = json_integer_value(number);
+    json_decref(o);
+    return rc;
+}
+
+static pl_status json_line(pl_items *s, pl_item **sorted, const char *line, size_t n, int64_t *found)
+{
+    json_error_t e;
+    json_t *o = json_loadb(line, n, JSON_REJECT_DUPLICATES, &e);
+    const char *name = json_string_value(json_object_get(o, "file_name"));
+    pl_item *i = name ? find(sorted, s->n, name) : NULL;
+    pl_status rc = PL_OK;
+    *found += i != NULL;
+    if (!o)
+        rc = pl__fail(PL_ERR_DATA, __FILE__, __LINE__, "%s", e.text);
+    else if (!name)
+        rc = pl__fail(PL_ERR_DATA, __FILE__, __LINE__, "no \"file_name\"");
+    const char *text = i ? text_of(o) : NULL;
+    if (text && !(i->caption = pl_arena_strdup(&s->mem, text))) rc = PL_ERR_MEMORY;
+    const json_t *label = i ? json_object_get(o, "label") : NULL;
+    const json_t *weight = i ? json_object_get(o, "weight") : NULL;
+    json_int_t number = json_is_integer(label) ? json_integer_value(label) : 0;
+    if (number < 0 || number > INT32_MAX)
+        rc = pl__fail(PL_ERR_DATA, __FILE__, __LINE__, "label %lld", (long long)number);
+    else if (label)
+        i->label = (int32_t)number;
+    if (json_is_number(weight)) i->weight = (float)json_number_value(weight);
+    if (i && !(i->weight >= 0 && i->weight <= 1e30f))
+        rc = pl__fail(PL_ERR_DATA, __FILE__, __LINE__, "weight %g", (double)i->weight);
+    json_decref(o);
+    return rc;
+}
+
+static pl_status tab_line(pl_items *s, pl_item **sorted, char *line, int64_t *found)
+{
+    char *tab = strchr(line, '\t');
+    PL_FAIL_IF(!tab, PL_ERR_DATA, "no tab between name and caption");
+    *tab = 0;
+    pl_item *i = find(sorted, s->n, line);
+    *found += i != NULL;
+    if (i && !(i->caption = pl_arena_strdup(&s->mem, tab + 1))) return PL_ERR_MEMORY;
+    return PL_OK;
+}
+
+static pl_status read_lines(pl_items *s, pl_item **sorted, const char *path)
+{
+    char *text;
+    size_t len, n = strlen(path);
+    pl_status rc = pl_sys_read_file(path, MAX_TEXT, &text, &len);
+    if (rc == PL_ERR_IO) PL_FAIL(PL_ERR_DATA, "captions: %s", pl_error_text());
+    if (rc != PL_OK) return rc;
+    bool json = n > 6 && strcmp(path + n - 6, ".jsonl") == 0;
+    int64_t number = 0, found = 0;
+    for (char *line = text, *next; rc == PL_OK && line < text + len; line = next) {
+        char *end = memchr(line, '\n', (size_t)(text + len - line));
+        next = end ? end + 1 : text + len;
+        if (!end) end = text + len;
+        if (end > line && end[-1] == '\r') end--;
+        *end = 0;
+        number++;
+        if (end == line) continue;
+        rc = json ? json_line(s, sorted, line, (size_t)(end - line), &found) : tab_line(s, sorted, line, &found);
+        if (rc != PL_OK) pl__fail_prefix(rc, "%s:%lld", path, (long long)number);
+    }
+    pl_sys_free(text);
+    PL_FAIL_IF(rc == PL_OK && !found && s->n, PL_ERR_DATA,
+               "%s: none of its %lld lines names an image below %s; there is for one \"%s\"", path, (long long)number,
+               s->root, s->item[0].name);
+    return rc;
+}
+
+pl_status pl__items_captions(pl_items *s, const char *captions)
+{
+    char *meta = pl_arena_printf(&s->mem, "%s/metadata.jsonl", s->root);
+    if (!meta) return PL_ERR_MEMORY;
+    bool has_meta = access(meta, R_OK) == 0;
+    if (!has_meta && !captions) return PL_OK;
+    pl_item **sorted = pl_sys_alloc((size_t)(s->n + 1) * sizeof *sorted);
+    if (!sorted) return PL_ERR_MEMORY;
+    for (int64_t i = 0; i < s->n; i++) sorted[i] = &s->item[i];
+    qsort(sorted, (size_t)s->n, sizeof *sorted, by_name);
+    pl_status rc = has_meta ? read_lines(s, sorted, meta) : PL_OK;
+    if (rc == PL_OK && captions) rc = read_lines(s, sorted, captions);
+    pl_sys_free(sorted);
+    return rc;
+}

@@ -1,0 +1,188 @@
+/* folder.c - the images of a folder; see items.h. */
+#include "data/sets/items_int.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { MAX_DEPTH = 16 };
+
+typedef struct walk {
+    pl_items *s;
+    const pl_items_opts *o;
+    bool eval;
+    int32_t label;
+} walk;
+
+static bool is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static char *join(pl_arena *mem, const char *a, const char *b)
+{
+    return a[0] ? pl_arena_printf(mem, "%s/%s", a, b) : pl_arena_strdup(mem, b);
+}
+
+/* ---- the same picture larger ------------------------------------------------------------ */
+/* Names of a folder, sorted by bytes. */
+typedef struct listing {
+    const char **name;
+    int n;
+} listing;
+
+/* The first that is not before the text. */
+static int lower_bound(const listing *l, const char *text)
+{
+    int lo = 0, hi = l->n;
+    while (lo < hi) {
+        int mid = (lo + hi) / 2;
+        if (strcmp(l->name[mid], text) < 0) lo = mid + 1;
+        else hi = mid;
+    }
+    return lo;
+}
+
+/* Whether a name is that of a larger version of a picture that lies beside it. */
+static bool is_larger(const walk *w, const listing *l, const char *name)
+{
+    const char *prefix = w->o->larger, *dot = strrchr(name, '.');
+    char stem[1024];
+    bool other;
+    if (!prefix || strncmp(name, prefix, strlen(prefix)) != 0 || !dot || strcmp(dot, ".webp") != 0) return false;
+    int n = snprintf(stem, sizeof stem, "%.*s.", (int)(dot - name) - (int)strlen(prefix), name + strlen(prefix));
+    if (n < 2 || (size_t)n >= sizeof stem) return false;
+    for (int i = lower_bound(l, stem); i < l->n && strncmp(l->name[i], stem, (size_t)n) == 0; i++)
+        if (!strchr(l->name[i] + n, '.') && pl__is_image_name(l->name[i], &other)) return true;
+    return false;
+}
+
+/* The larger version of rel, whose last part is `name`, if there is one. */
+static pl_status find_larger(walk *w, const listing *l, const char *name, pl_item *i)
+{
+    char want[1024], full[4096];
+    struct stat st;
+    const char *dot = strrchr(name, '.');
+    size_t before = strlen(i->name) - strlen(name);
+    if (!w->o->larger || !dot) return PL_OK;
+    int n = snprintf(want, sizeof want, "%s%.*s.webp", w->o->larger, (int)(dot - name), name);
+    int at = n > 0 && (size_t)n < sizeof want ? lower_bound(l, want) : l->n;
+    if (at == l->n || strcmp(l->name[at], want) != 0) return PL_OK;
+    i->larger = pl_arena_printf(&w->s->mem, "%.*s%s", (int)before, i->name, want);
+    if (!i->larger) return PL_ERR_MEMORY;
+    snprintf(full, sizeof full, "%s/%s", w->s->root, i->larger);
+    if (stat(full, &st) == 0 && st.st_size > w->s->max_bytes) w->s->max_bytes = st.st_size;
+    return PL_OK;
+}
+
+/* ---- walking ---------------------------------------------------------------------------- */
+/* A file of the listing. */
+static pl_status add_file(walk *w, const listing *l, const char *name, const char *rel, const char *full)
+{
+    struct stat st;
+    bool other;
+    if (!pl__is_image_name(rel, &other)) {
+        w->s->ignored += other;
+        return PL_OK;
+    }
+    if (is_larger(w, l, name)) return PL_OK;
+    PL_FAIL_IF(stat(full, &st) != 0, PL_ERR_DATA, "%s: %s", full, strerror(errno));
+    if (!S_ISREG(st.st_mode)) return PL_OK;
+    pl_item *i = pl__items_add(w->s);
+    if (!i) return PL_ERR_MEMORY;
+    i->name = rel;
+    i->bytes = st.st_size;
+    i->label = w->label;
+    i->eval = w->eval;
+    PL_TRY(find_larger(w, l, name, i));
+    if (w->o->progress && w->s->n % 256 == 0) w->o->progress(w->o->ctx, w->s->n, 0, 0);
+    return PL_OK;
+}
+
+/* Every image below root/rel, sorted. */
+static pl_status walk_folder(walk *w, const char *rel, int depth)
+{
+    pl_arena *mem = &w->s->mem;
+    char *dir = join(mem, w->s->root, rel);
+    const char **names;
+    int n;
+    if (!dir) return PL_ERR_MEMORY;
+    if (!rel[0]) dir = pl_arena_strdup(mem, w->s->root);
+    PL_FAIL_IF(depth > MAX_DEPTH, PL_ERR_DATA, "%s: more than %d folders deep", dir, MAX_DEPTH);
+    PL_TRY(pl__list_names(mem, dir, &names, &n));
+    for (int i = 0; i < n; i++) {
+        char *below = join(mem, rel, names[i]), *full = join(mem, dir, names[i]);
+        if (!below || !full) return PL_ERR_MEMORY;
+        PL_TRY(is_folder(full) ? walk_folder(w, below, depth + 1)
+                               : add_file(w, &(listing){names, n}, names[i], below, full));
+    }
+    return PL_OK;
+}
+
+/* The number of a class by name; classes of both subsets are one list, in the order of training's. */
+static pl_status class_of(pl_items *s, const char *name, int32_t *label)
+{
+    enum { MOST = 1 << 20 };
+    for (int i = 0; i < s->n_classes; i++)
+        if (strcmp(s->classes[i], name) == 0) {
+            *label = i;
+            return PL_OK;
+        }
+    PL_FAIL_IF(s->n_classes == MOST, PL_ERR_DATA, "%s: more than %d classes", s->root, MOST);
+    if ((s->n_classes & (s->n_classes - 1)) == 0) {
+        const char **more = pl_arena_new(&s->mem, const char *, s->n_classes ? 2 * s->n_classes : 1);
+        if (!more) return PL_ERR_MEMORY;
+        if (s->n_classes) memcpy(more, s->classes, (size_t)s->n_classes * sizeof *more);
+        s->classes = more;
+    }
+    *label = s->n_classes;
+    s->classes[s->n_classes++] = name;
+    return PL_OK;
+}
+
+/* Folders below root/rel are classes. */
+static pl_status walk_classes(walk *w, const char *rel)
+{
+    pl_items *s = w->s;
+    char *dir = rel[0] ? join(&s->mem, s->root, rel) : pl_arena_strdup(&s->mem, s->root);
+    const char **names;
+    int n;
+    if (!dir) return PL_ERR_MEMORY;
+    PL_TRY(pl__list_names(&s->mem, dir, &names, &n));
+    for (int i = 0; i < n; i++) {
+        char *below = join(&s->mem, rel, names[i]), *full = join(&s->mem, dir, names[i]);
+        if (!below || !full) return PL_ERR_MEMORY;
+        w->label = 0;
+        if (!is_folder(full)) {
+            PL_TRY(add_file(w, &(listing){names, n}, names[i], below, full));
+            continue;
+        }
+        PL_TRY(class_of(s, names[i], &w->label));
+        PL_TRY(walk_folder(w, below, 1));
+    }
+    return PL_OK;
+}
+
+pl_status pl__items_folder(pl_items *s, const pl_items_opts *o)
+{
+    static const char *const eval_names[] = {"eval", "val", "valid", "validation", "test"};
+    walk w = {.s = s, .o = o};
+    char *train = join(&s->mem, s->root, "train");
+    if (!train) return PL_ERR_MEMORY;
+    if (!is_folder(train)) {
+        PL_TRY(walk_classes(&w, ""));
+        return pl__items_captions(s, o->captions);
+    }
+    PL_TRY(walk_classes(&w, "train"));
+    w.eval = true;
+    for (size_t i = 0; i < sizeof eval_names / sizeof *eval_names; i++) {
+        char *dir = join(&s->mem, s->root, eval_names[i]);
+        if (!dir) return PL_ERR_MEMORY;
+        if (!is_folder(dir)) continue;
+        PL_TRY(walk_classes(&w, eval_names[i]));
+        break;
+    }
+    return pl__items_captions(s, o->captions);
+}

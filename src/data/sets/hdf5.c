@@ -1,0 +1,339 @@
+/* hdf5.c - HDF5 arrays by rows, through libhdf5.
+ *
+ * The library is not safe for threads as it is commonly built, so one lock is held around every call
+ * into it; what takes long is the disk. It is opened when the first file is, so that runs without HDF5
+ * do not carry it.
+ *
+ * The library trusts what a file says of itself, and some damaged files end the process that reads them. So a
+ * child process opens each file first and reads rows all over it: what ends the child is refused here.
+ */
+#include "plimsoll_hdf5.h"
+
+#include "base/err.h"
+#include "base/sys.h"
+
+#if __has_include(<hdf5/serial/hdf5.h>)
+#include <hdf5/serial/hdf5.h>
+#define HAVE_HDF5 1
+#elif __has_include(<hdf5.h>)
+#include <hdf5.h>
+#define HAVE_HDF5 1
+#endif
+
+#ifdef HAVE_HDF5
+#include "data/image/library.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define FUNCTIONS(X)                                                                           \
+ X(H5open) X(H5Fopen) X(H5Fclose) X(H5Dopen2) X(H5Dclose) X(H5Dget_space) X(H5Dget_type)              \
+ X(H5Dread) X(H5Sclose) X(H5Screate_simple) X(H5Sget_simple_extent_ndims)                             \
+ X(H5Sget_simple_extent_dims) X(H5Sselect_hyperslab) X(H5Tclose) X(H5Tget_class) X(H5Tget_size)       \
+ X(H5Eset_auto2) X(H5Fcreate) X(H5Gcreate2) X(H5Gclose) X(H5Dcreate2) X(H5Dwrite)
+#define TYPES(X) X(H5T_NATIVE_FLOAT_g) X(H5T_NATIVE_DOUBLE_g) X(H5T_NATIVE_INT32_g)                   \
+ X(H5T_NATIVE_INT64_g) X(H5T_NATIVE_UINT8_g)
+
+/* The header's H5F_ACC_RDONLY and H5F_ACC_TRUNC call into the library, which is not linked. */
+enum { N_FUNCTIONS = 22, N_TYPES = 5, READ_ONLY = 0, TRUNCATE = 2 };
+
+typedef union hdf5_table {
+    struct {
+#define MEMBER(f) __typeof__(&f) f;
+        FUNCTIONS(MEMBER)
+#undef MEMBER
+        hid_t *type[N_TYPES];
+    };
+    void *table[N_FUNCTIONS + N_TYPES];
+} hdf5_table;
+
+struct pl_hdf5 {
+    char *path;
+    hid_t file, set;
+    pl_type type;
+};
+
+static hdf5_table lib;
+static bool here;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void load(void)
+{
+    static const char *const names[] = {"libhdf5_serial.so.103", "libhdf5_serial.so", "libhdf5.so.103",
+                                        "libhdf5.so.200", "libhdf5.so", NULL};
+    static const char *const symbols[] = {
+#define NAME(f) #f,
+        FUNCTIONS(NAME) TYPES(NAME)
+#undef NAME
+    };
+    here = pl_library_load(names, symbols, N_FUNCTIONS + N_TYPES, lib.table);
+    if (!here || lib.H5open() < 0) return;
+    lib.H5Eset_auto2(H5E_DEFAULT, NULL, NULL); /* its errors are told by ours */
+}
+
+const char *pl_hdf5_missing(void)
+{
+    pthread_once(&once, load);
+    return here ? NULL : "libhdf5 is not here (apt-get install libhdf5-dev, then build again)";
+}
+
+static bool memory_type(pl_dtype d, hid_t *out)
+{
+    int i = d == PL_F32 ? 0 : d == PL_F64 ? 1 : d == PL_I32 ? 2 : d == PL_I64 ? 3 : d == PL_U8 ? 4 : -1;
+    if (i < 0) return false;
+    *out = *lib.type[i];
+    return true;
+}
+
+static pl_status read_type(pl_hdf5 *h, const char *field)
+{
+    hid_t type = lib.H5Dget_type(h->set), space = lib.H5Dget_space(h->set);
+    H5T_class_t class = lib.H5Tget_class(type);
+    size_t size = lib.H5Tget_size(type);
+    int rank = lib.H5Sget_simple_extent_ndims(space);
+    hsize_t dim[32] = {0};
+    if (rank > 0 && rank <= 32) lib.H5Sget_simple_extent_dims(space, dim, NULL);
+    lib.H5Tclose(type);
+    lib.H5Sclose(space);
+    PL_FAIL_IF(class != H5T_FLOAT && class != H5T_INTEGER, PL_ERR_DATA,
+               "%s: \"%s\" does not hold numbers", h->path, field);
+    PL_FAIL_IF(rank < 1 || rank > PL_MAX_RANK, PL_ERR_DATA, "%s: \"%s\" has %d dimensions", h->path,
+               field, rank);
+    h->type.dtype = class == H5T_FLOAT ? (size == 8 ? PL_F64 : PL_F32)
+                                       : (size == 8 ? PL_I64 : size == 1 ? PL_U8 : PL_I32);
+    h->type.rank = rank;
+    for (int i = 0; i < rank; i++) {
+        PL_FAIL_IF(dim[i] > (hsize_t)1 << 48, PL_ERR_DATA, "%s: \"%s\" has a dimension of %llu",
+                   h->path, field, (unsigned long long)dim[i]);
+        h->type.dim[i] = (int64_t)dim[i];
+    }
+    return PL_OK;
+}
+
+static pl_status open_locked(pl_hdf5 *h, const char *field)
+{
+    h->file = lib.H5Fopen(h->path, READ_ONLY, H5P_DEFAULT);
+    PL_FAIL_IF(h->file < 0, PL_ERR_DATA, "%s is not an HDF5 file that can be read", h->path);
+    h->set = lib.H5Dopen2(h->file, field, H5P_DEFAULT);
+    PL_FAIL_IF(h->set < 0, PL_ERR_DATA,
+               "%s has no array \"%s\" (data.fields may name it otherwise: INPUT=folder/array)",
+               h->path, field);
+    return read_type(h, field);
+}
+
+static bool read_locked(const pl_hdf5 *h, int64_t row, hid_t type, void *to)
+{
+    hsize_t start[PL_MAX_RANK] = {(hsize_t)row}, count[PL_MAX_RANK] = {1};
+    for (int i = 1; i < h->type.rank; i++) count[i] = (hsize_t)h->type.dim[i];
+    hid_t file = lib.H5Dget_space(h->set), memory = lib.H5Screate_simple(h->type.rank, count, NULL);
+    bool ok = file >= 0 && memory >= 0 &&
+              lib.H5Sselect_hyperslab(file, H5S_SELECT_SET, start, NULL, count, NULL) >= 0 &&
+              lib.H5Dread(h->set, type, memory, file, H5P_DEFAULT, to) >= 0;
+    if (file >= 0) lib.H5Sclose(file);
+    if (memory >= 0) lib.H5Sclose(memory);
+    return ok;
+}
+
+/* The child: reads rows from the first to the last. Whether it succeeds is the parent's to find out. */
+static void read_all_over(pl_hdf5 *h, const char *field)
+{
+    enum { ROWS = 64, SECONDS = 60 };
+    static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGALRM};
+    const uint64_t most = (uint64_t)1 << 28;
+    hid_t type;
+    for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++) signal(fatal[i], SIG_DFL);
+    alarm(SECONDS);
+    if (open_locked(h, field) != PL_OK || !memory_type(PL_F64, &type)) return;
+    uint64_t row = 1;
+    for (int i = 1; i < h->type.rank && row <= most; i++) row *= (uint64_t)h->type.dim[i];
+    double *to = row <= most ? pl_sys_alloc((size_t)(row ? row : 1) * sizeof *to) : NULL;
+    int64_t n = h->type.dim[0], step = n / ROWS > 0 ? n / ROWS : 1;
+    for (int64_t i = 0; to && i < n; i += step)
+        if (!read_locked(h, i, type, to)) return;
+    if (to && n > 0) (void)read_locked(h, n - 1, type, to);
+}
+
+/* With the lock held, so that no other thread is inside the library. A system that gives no process goes on
+ * without this. */
+static pl_status try_apart(pl_hdf5 *h, const char *field)
+{
+    int status = 0;
+    pid_t pid = fork();
+    if (pid == 0) {
+        read_all_over(h, field);
+        _exit(0);
+    }
+    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
+    PL_FAIL_IF(pid > 0 && (!WIFEXITED(status) || WEXITSTATUS(status) != 0), PL_ERR_DATA,
+               "%s is damaged: libhdf5 does not survive reading it", h->path);
+    return PL_OK;
+}
+
+pl_status pl_hdf5_open(const char *path, const char *field, pl_hdf5 **out)
+{
+    PL_FAIL_IF(pl_hdf5_missing(), PL_ERR_UNSUPPORTED, "%s: %s", path, pl_hdf5_missing());
+    pl_hdf5 *h = pl_sys_alloc(sizeof *h);
+    if (!h) return PL_ERR_MEMORY;
+    h->file = h->set = -1;
+    size_t n = strlen(path) + 1;
+    h->path = pl_sys_alloc(n);
+    if (h->path) memcpy(h->path, path, n);
+    pthread_mutex_lock(&lock);
+    pl_status rc = h->path ? try_apart(h, field) : PL_ERR_MEMORY;
+    if (rc == PL_OK) rc = open_locked(h, field);
+    pthread_mutex_unlock(&lock);
+    if (rc != PL_OK) {
+        pl_hdf5_close(h);
+        return rc;
+    }
+    *out = h;
+    return PL_OK;
+}
+
+void pl_hdf5_close(pl_hdf5 *h)
+{
+    if (!h) return;
+    pthread_mutex_lock(&lock);
+    if (h->set >= 0) lib.H5Dclose(h->set);
+    if (h->file >= 0) lib.H5Fclose(h->file);
+    pthread_mutex_unlock(&lock);
+    pl_sys_free(h->path);
+    pl_sys_free(h);
+}
+
+pl_type pl_hdf5_type(const pl_hdf5 *h)
+{
+    return h->type;
+}
+
+pl_status pl_hdf5_read(const pl_hdf5 *h, int64_t row, pl_dtype dtype, void *to)
+{
+    hid_t type;
+    PL_FAIL_IF(!memory_type(dtype, &type), PL_ERR_DATA, "%s cannot be read as %s", h->path,
+               pl_dtype_name(dtype));
+    pthread_mutex_lock(&lock);
+    bool ok = read_locked(h, row, type, to);
+    pthread_mutex_unlock(&lock);
+    PL_FAIL_IF(!ok, PL_ERR_DATA, "%s: row %lld cannot be read (the file is damaged, or its filter is "
+               "not installed)", h->path, (long long)row);
+    return PL_OK;
+}
+
+/* ---- writing ------------------------------------------------------------------------------ */
+/* The folders of a field, but those of an earlier one. One that is there already is refused, which is as good. */
+static void make_folders(hid_t file, const char *field)
+{
+    char name[512];
+    for (const char *slash = strchr(field, '/'); slash; slash = strchr(slash + 1, '/')) {
+        snprintf(name, sizeof name, "%.*s", (int)(slash - field), field);
+        hid_t group = lib.H5Gcreate2(file, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+        if (group >= 0) lib.H5Gclose(group);
+    }
+}
+
+static pl_status write_rows(hid_t set, hid_t type, const pl_hdf5_array *a)
+{
+    hsize_t start[PL_MAX_RANK] = {0}, count[PL_MAX_RANK] = {1};
+    pl_type one = a->type;
+    one.dim[0] = 1;
+    for (int i = 1; i < a->type.rank; i++) count[i] = (hsize_t)a->type.dim[i];
+    void *row = pl_sys_alloc(pl_type_bytes(&one) + 1);
+    pl_status rc = row ? PL_OK : PL_ERR_MEMORY;
+    for (int64_t i = 0; i < a->type.dim[0] && rc == PL_OK; i++) {
+        start[0] = (hsize_t)i;
+        rc = a->row(a->ctx, i, row);
+        pthread_mutex_lock(&lock);
+        hid_t file = lib.H5Dget_space(set), memory = lib.H5Screate_simple(a->type.rank, count, NULL);
+        bool ok = rc != PL_OK || (lib.H5Sselect_hyperslab(file, H5S_SELECT_SET, start, NULL, count, NULL) >= 0 &&
+                                  lib.H5Dwrite(set, type, memory, file, H5P_DEFAULT, row) >= 0);
+        lib.H5Sclose(file);
+        lib.H5Sclose(memory);
+        pthread_mutex_unlock(&lock);
+        if (!ok) rc = pl__fail(PL_ERR_FILE, __FILE__, __LINE__, "\"%s\": row %lld cannot be written (is the disk full?)",
+                               a->field, (long long)i);
+    }
+    pl_sys_free(row);
+    return rc;
+}
+
+static pl_status write_array(hid_t file, const pl_hdf5_array *a)
+{
+    hid_t type;
+    hsize_t dim[PL_MAX_RANK];
+    PL_FAIL_IF(!memory_type(a->type.dtype, &type) || a->type.rank < 1, PL_ERR_ARG, "\"%s\": no array that HDF5 files hold",
+               a->field);
+    for (int i = 0; i < a->type.rank; i++) dim[i] = (hsize_t)a->type.dim[i];
+    pthread_mutex_lock(&lock);
+    make_folders(file, a->field);
+    hid_t space = lib.H5Screate_simple(a->type.rank, dim, NULL);
+    hid_t set = lib.H5Dcreate2(file, a->field, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    bool ok = set >= 0 && (a->row || lib.H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, a->data) >= 0);
+    lib.H5Sclose(space);
+    pthread_mutex_unlock(&lock);
+    pl_status rc = ok && a->row ? write_rows(set, type, a) : PL_OK;
+    pthread_mutex_lock(&lock);
+    if (set >= 0) lib.H5Dclose(set);
+    pthread_mutex_unlock(&lock);
+    PL_FAIL_IF(!ok, PL_ERR_FILE, "\"%s\" cannot be written (is the disk full?)", a->field);
+    return rc;
+}
+
+pl_status pl_hdf5_write(const char *path, const pl_hdf5_array *array, int n)
+{
+    PL_FAIL_IF(pl_hdf5_missing(), PL_ERR_UNSUPPORTED, "%s: %s", path, pl_hdf5_missing());
+    pthread_mutex_lock(&lock);
+    hid_t file = lib.H5Fcreate(path, TRUNCATE, H5P_DEFAULT, H5P_DEFAULT);
+    pthread_mutex_unlock(&lock);
+    PL_FAIL_IF(file < 0, PL_ERR_FILE, "cannot write %s", path);
+    pl_status rc = PL_OK;
+    for (int i = 0; i < n && rc == PL_OK; i++) rc = write_array(file, &array[i]);
+    pthread_mutex_lock(&lock);
+    bool closed = lib.H5Fclose(file) >= 0;
+    pthread_mutex_unlock(&lock);
+    if (rc != PL_OK) return pl__fail_prefix(rc, "%s", path);
+    PL_FAIL_IF(!closed, PL_ERR_FILE, "%s cannot be written (is the disk full?)", path);
+    return PL_OK;
+}
+
+#else
+
+const char *pl_hdf5_missing(void)
+{
+    return "libhdf5 was not here when this was built (apt-get install libhdf5-dev, then build again)";
+}
+
+pl_status pl_hdf5_open(const char *path, const char *field, pl_hdf5 **out)
+{
+    (void)field, (void)out;
+    PL_FAIL(PL_ERR_UNSUPPORTED, "%s: %s", path, pl_hdf5_missing());
+}
+
+void pl_hdf5_close(pl_hdf5 *h)
+{
+    (void)h;
+}
+
+pl_type pl_hdf5_type(const pl_hdf5 *h)
+{
+    (void)h;
+    return (pl_type){0};
+}
+
+pl_status pl_hdf5_read(const pl_hdf5 *h, int64_t row, pl_dtype dtype, void *to)
+{
+    (void)h, (void)row, (void)dtype, (void)to;
+    PL_FAIL(PL_ERR_UNSUPPORTED, "%s", pl_hdf5_missing());
+}
+
+pl_status pl_hdf5_write(const char *path, const pl_hdf5_array *array, int n)
+{
+    (void)array, (void)n;
+    PL_FAIL(PL_ERR_UNSUPPORTED, "%s: %s", path, pl_hdf5_missing());
+}
+#endif

@@ -1,0 +1,162 @@
+/* items.c - see items.h. */
+#include "data/sets/items_int.h"
+
+#include "base/sys.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+bool pl__is_image_name(const char *name, bool *other)
+{
+    static const char *const read[] = {".jpg", ".jpeg", ".png", ".webp"};
+    static const char *const known[] = {".gif", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".avif",
+                                        ".heic", ".jxl", ".jp2"};
+    const char *dot = strrchr(name, '.');
+    *other = false;
+    for (size_t i = 0; dot && i < sizeof read / sizeof *read; i++)
+        if (strcasecmp(dot, read[i]) == 0) return true;
+    for (size_t i = 0; dot && i < sizeof known / sizeof *known; i++)
+        *other |= strcasecmp(dot, known[i]) == 0;
+    return false;
+}
+
+pl_item *pl__items_add(pl_items *s)
+{
+    if (s->n == s->cap) {
+        int64_t cap = s->cap ? 2 * s->cap : 256;
+        pl_item *more = pl_sys_realloc(s->item, (size_t)s->cap * sizeof *more,
+                                       (size_t)cap * sizeof *more);
+        if (!more) return NULL;
+        s->item = more;
+        s->cap = cap;
+    }
+    pl_item *i = &s->item[s->n++];
+    *i = (pl_item){.shard = -1, .weight = 1};
+    return i;
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* scandir would allocate past sys.h; a folder is read twice instead: to count, and to keep. */
+pl_status pl__list_names(pl_arena *mem, const char *dir, const char ***names, int *n)
+{
+    *n = 0;
+    *names = NULL;
+    for (int pass = 0; pass < 2; pass++) {
+        DIR *d = opendir(dir);
+        PL_FAIL_IF(!d, PL_ERR_DATA, "%s: %s", dir, strerror(errno));
+        int k = 0;
+        bool failed = false;
+        for (struct dirent *e; !failed && (e = readdir(d));) {
+            if (e->d_name[0] == '.') continue;
+            if (pass && k < *n) failed = !((*names)[k] = pl_arena_strdup(mem, e->d_name));
+            k++;
+        }
+        closedir(d);
+        if (failed) return PL_ERR_MEMORY;
+        if (!pass || k < *n) *n = k;
+        if (!pass && !(*names = pl_arena_new(mem, const char *, *n + 1))) return PL_ERR_MEMORY;
+    }
+    qsort(*names, (size_t)*n, sizeof **names, by_bytes);
+    return PL_OK;
+}
+
+static bool ends_with(const char *text, const char *tail)
+{
+    size_t n = strlen(text), m = strlen(tail);
+    return n >= m && strcmp(text + n - m, tail) == 0;
+}
+
+bool pl_items_is_tar(const char *path)
+{
+    if (ends_with(path, ".tar")) return true;
+    DIR *d = opendir(path);
+    bool is = false;
+    for (struct dirent *e; d && !is && (e = readdir(d));) is = ends_with(e->d_name, ".tar");
+    if (d) closedir(d);
+    return is;
+}
+
+/* A number in [0,1) that a name always has. */
+static double place_of(const char *name)
+{
+    uint64_t h = 14695981039346656037u;
+    for (; *name; name++) h = (h ^ (uint8_t)*name) * 1099511628211u;
+    h = (h ^ (h >> 32)) * 0xD6E8FEB86659FD93u;
+    return (double)(h >> 11) * 0x1p-53;
+}
+
+bool pl_name_in_share(const char *name, double share)
+{
+    return place_of(name) < share;
+}
+
+/* Of a few images the share may have none, or all: then the first, or all but the last, by that number. A share of 1 is all. */
+static void split(pl_items *s, double share)
+{
+    int64_t n = 0, first = 0, last = 0;
+    for (int64_t i = 0; i < s->n; i++) n += s->item[i].eval;
+    if (n || share <= 0) return;
+    for (int64_t i = 0; i < s->n; i++) {
+        double at = place_of(s->item[i].name);
+        n += s->item[i].eval = at < share;
+        if (at < place_of(s->item[first].name)) first = i;
+        if (at > place_of(s->item[last].name)) last = i;
+    }
+    if (n == 0 && s->n > 1) s->item[first].eval = true;
+    if (n == s->n && share < 1) s->item[last].eval = false;
+}
+
+static pl_status list_all(pl_items *s, const pl_items_opts *o)
+{
+    struct stat st;
+    PL_FAIL_IF(stat(o->path, &st) != 0, PL_ERR_DATA, "data.path %s: %s", o->path, strerror(errno));
+    s->root = pl_arena_strdup(&s->mem, o->path);
+    if (!s->root) return PL_ERR_MEMORY;
+    PL_TRY(pl_items_is_tar(o->path) ? pl__items_tar(s, o) : pl__items_folder(s, o));
+    PL_FAIL_IF(s->n == 0, PL_ERR_DATA, "%s holds no JPEG, PNG or WebP image%s", o->path,
+               s->ignored ? " (other formats are not read: convert them)" : "");
+    PL_FAIL_IF(s->n > INT32_MAX, PL_ERR_DATA, "%s holds more than 2^31 images", o->path);
+    split(s, o->eval_share);
+    for (int64_t i = 0; i < s->n; i++)
+        if (s->item[i].bytes > s->max_bytes) s->max_bytes = s->item[i].bytes;
+    return PL_OK;
+}
+
+pl_status pl_items_open(const pl_items_opts *o, pl_items **out)
+{
+    pl_items *s = pl_sys_alloc(sizeof *s);
+    if (!s) return PL_ERR_MEMORY;
+    pl_status rc = list_all(s, o);
+    if (rc != PL_OK) {
+        pl_items_close(s);
+        return rc;
+    }
+    *out = s;
+    return PL_OK;
+}
+
+void pl_items_close(pl_items *s)
+{
+    if (!s) return;
+    pl_sys_free(s->item);
+    pl_arena_release(&s->mem);
+    pl_sys_free(s);
+}
+
+const char *pl_item_path(const pl_items *s, const pl_item *i, char *buf, size_t cap)
+{
+    if (i->shard >= 0)
+        snprintf(buf, cap, "%s: %s", s->shards[i->shard], i->name);
+    else
+        snprintf(buf, cap, "%s/%s", s->root, i->name);
+    return buf;
+}

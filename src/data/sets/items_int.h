@@ -1,0 +1,23 @@
+/* items_int.h - what the files that make a list of images share. */
+#ifndef PL_DATA_ITEMS_INT_H
+#define PL_DATA_ITEMS_INT_H
+
+#include "data/sets/items.h"
+
+/* A new, empty entry; NULL with the message set when memory is out. */
+pl_item *pl__items_add(pl_items *s);
+/* Whether a name ends like an image that is read; *other: like one that is not. */
+bool pl__is_image_name(const char *name, bool *other);
+
+/* folder.c, tar.c */
+pl_status pl__items_folder(pl_items *s, const pl_items_opts *o) PL_MUST_USE;
+pl_status pl__items_tar(pl_items *s, const pl_items_opts *o) PL_MUST_USE;
+/* captions.c: captions, labels and weights of root/metadata.jsonl and of a file of lines. */
+pl_status pl__items_captions(pl_items *s, const char *captions) PL_MUST_USE;
+/* A text of the sample's JSON (caption, text or prompt) and its label; either may be absent. */
+pl_status pl__sample_json(pl_arena *mem, const char *json, size_t n, const char **text,
+                          int64_t *label);
+/* Names in a folder, sorted by bytes; hidden ones are left out. */
+pl_status pl__list_names(pl_arena *mem, const char *dir, const char ***names, int *n) PL_MUST_USE;
+
+#endif

@@ -1,0 +1,252 @@
+/* shards.c - WebDataset tars as a list of images; see items.h.
+ *
+ * The index beside a shard is text: a line that tells the tar's size and time, then one line a sample,
+ *     OFFSET BYTES LABEL TEXT_OFFSET TEXT_BYTES NAME
+ * It is made again when the tar is another, and only kept in memory where it cannot be written.
+ */
+#include "base/str.h"
+#include "base/sys.h"
+#include "data/sets/items_int.h"
+#include "data/sets/tar.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MAX_INDEX = 1 << 30, MAX_SIDE = 1 << 20 };
+
+typedef struct shards {
+    pl_items *s;
+    const pl_items_opts *o;
+    int32_t shard;
+    uint64_t done, total; /* bytes of tars */
+} shards;
+
+/* Length of a member's key: its name up to the first dot of the last part. */
+static size_t key_length(const char *name)
+{
+    const char *slash = strrchr(name, '/'), *dot = strchr(slash ? slash : name, '.');
+    return dot ? (size_t)(dot - name) : strlen(name);
+}
+
+static bool same_key(const char *a, const char *b)
+{
+    size_t n = key_length(a);
+    return n == key_length(b) && memcmp(a, b, n) == 0;
+}
+
+/* A sample being gathered: its image may come before or after what belongs to it. */
+typedef struct sample {
+    char key[PL_TAR_NAME];
+    bool any, image;
+    pl_item item;
+    const char *text;
+} sample;
+
+static pl_status finish_sample(shards *b, sample *c)
+{
+    if (c->any && c->image) {
+        pl_item *i = pl__items_add(b->s);
+        if (!i) return PL_ERR_MEMORY;
+        *i = c->item;
+        i->shard = b->shard;
+        i->caption = c->text;
+    }
+    c->any = c->image = false;
+    return PL_OK;
+}
+
+static bool has_tail(const char *name, const char *tail)
+{
+    size_t n = strlen(name), m = strlen(tail);
+    return n >= m && strcmp(name + n - m, tail) == 0;
+}
+
+static pl_status read_side(shards *b, const pl_tar *t, const pl_tar_member *m, sample *c)
+{
+    char text[4096];
+    int64_t label = c->item.label;
+    if (has_tail(m->name, ".txt") && m->bytes < MAX_SIDE) {
+        c->item.text_at = m->offset;
+        c->item.text_bytes = (int32_t)m->bytes;
+    } else if (has_tail(m->name, ".cls") && m->bytes < 32) {
+        PL_TRY(pl_tar_read(t, m->offset, text, (size_t)m->bytes));
+        text[m->bytes] = 0;
+        label = strtoll(text, NULL, 10);
+    } else if (has_tail(m->name, ".json") && m->bytes < sizeof text) {
+        PL_TRY(pl_tar_read(t, m->offset, text, (size_t)m->bytes));
+        if (pl__sample_json(&b->s->mem, text, (size_t)m->bytes, &c->text, &label) == PL_ERR_MEMORY)
+            return PL_ERR_MEMORY;
+    }
+    if (label >= 0 && label <= INT32_MAX) c->item.label = (int32_t)label;
+    return PL_OK;
+}
+
+static pl_status add_member(shards *b, const pl_tar *t, const pl_tar_member *m, sample *c)
+{
+    bool other;
+    if (!m->file) return PL_OK;
+    if (!c->any || !same_key(c->key, m->name)) {
+        PL_TRY(finish_sample(b, c));
+        *c = (sample){.any = true, .item = {.weight = 1}};
+        memcpy(c->key, m->name, sizeof c->key);
+    }
+    if (!pl__is_image_name(m->name, &other)) {
+        b->s->ignored += other;
+        return read_side(b, t, m, c);
+    }
+    if (c->image) return PL_OK; /* a second view of the sample */
+    c->image = true;
+    c->item.offset = m->offset;
+    c->item.bytes = (int64_t)m->bytes;
+    c->item.name = pl_arena_strdup(&b->s->mem, m->name);
+    return c->item.name ? PL_OK : PL_ERR_MEMORY;
+}
+
+static pl_status walk_tar(shards *b, const char *path)
+{
+    pl_tar t;
+    pl_tar_member *m = pl_sys_alloc(sizeof *m);
+    sample *c = pl_sys_alloc(sizeof *c);
+    bool more = true;
+    pl_status rc = m && c ? pl_tar_open(path, &t) : PL_ERR_MEMORY;
+    if (rc != PL_OK) more = false;
+    bool opened = rc == PL_OK;
+    for (int64_t k = 0; rc == PL_OK && more; k++) {
+        rc = pl_tar_next(&t, m, &more);
+        if (rc == PL_OK && more) rc = add_member(b, &t, m, c);
+        if (b->o->progress && k % 256 == 0)
+            b->o->progress(b->o->ctx, b->s->n, (int64_t)(b->done + t.at), (int64_t)b->total);
+    }
+    if (rc == PL_OK) rc = finish_sample(b, c);
+    if (opened) pl_tar_close(&t);
+    pl_sys_free(m);
+    pl_sys_free(c);
+    return rc;
+}
+
+/* ---- the index ---------------------------------------------------------------------------- */
+static void index_head(const struct stat *st, char *buf, size_t cap)
+{
+    snprintf(buf, cap, "plimsoll tar index 1 %lld %lld.%09ld\n", (long long)st->st_size,
+             (long long)st->st_mtim.tv_sec, st->st_mtim.tv_nsec);
+}
+
+static pl_status read_line(shards *b, char *line, uint64_t size)
+{
+    pl_item i = {.shard = b->shard, .weight = 1};
+    int at = 0;
+    int n = sscanf(line, "%" SCNu64 " %" SCNd64 " %" SCNd32 " %" SCNu64 " %" SCNd32 " %n", &i.offset,
+                   &i.bytes, &i.label, &i.text_at, &i.text_bytes, &at);
+    bool inside = n == 5 && at && i.offset <= size && i.bytes >= 0 &&
+                  (uint64_t)i.bytes <= size - i.offset && i.label >= 0 && i.text_at <= size &&
+                  i.text_bytes >= 0 && (uint64_t)i.text_bytes <= size - i.text_at;
+    if (!inside) return PL_ERR_DATA;
+    char *text = strchr(line + at, '\t');
+    if (text) *text++ = 0;
+    i.name = pl_arena_strdup(&b->s->mem, line + at);
+    if (text && !(i.caption = pl_arena_strdup(&b->s->mem, text))) return PL_ERR_MEMORY;
+    pl_item *to = i.name ? pl__items_add(b->s) : NULL;
+    if (!to) return PL_ERR_MEMORY;
+    *to = i;
+    return PL_OK;
+}
+
+/* PL_ERR_DATA, and nothing added, when there is no index or it is of another file. */
+static pl_status read_index(shards *b, const char *path, const struct stat *st)
+{
+    char head[128], *text = NULL;
+    size_t len, n;
+    int64_t before = b->s->n;
+    index_head(st, head, sizeof head);
+    n = strlen(head);
+    if (access(path, R_OK) != 0) return PL_ERR_DATA;
+    PL_TRY(pl_sys_read_file(path, MAX_INDEX, &text, &len));
+    pl_status rc = len >= n && memcmp(text, head, n) == 0 ? PL_OK : PL_ERR_DATA;
+    for (char *line = text + n, *end; rc == PL_OK && line < text + len; line = end + 1) {
+        end = strchr(line, '\n');
+        if (!end) {
+            rc = PL_ERR_DATA;
+            break;
+        }
+        *end = 0;
+        rc = read_line(b, line, (uint64_t)st->st_size);
+    }
+    pl_sys_free(text);
+    if (rc != PL_OK) b->s->n = before;
+    return rc;
+}
+
+/* Captions with a tab or a line end in them would not fit on a line: such a set has no index. */
+static bool fits_a_line(const char *text)
+{
+    return !text || !strpbrk(text, "\t\n");
+}
+
+static void write_index(const pl_items *s, int64_t first, const char *path, const struct stat *st)
+{
+    pl_str out = PL_STR_INIT;
+    char head[128];
+    index_head(st, head, sizeof head);
+    pl_str_add(&out, head);
+    bool fits = true;
+    for (int64_t k = first; k < s->n; k++) {
+        const pl_item *i = &s->item[k];
+        fits &= fits_a_line(i->name) && fits_a_line(i->caption);
+        pl_str_addf(&out, "%" PRIu64 " %" PRId64 " %" PRId32 " %" PRIu64 " %" PRId32 " %s%s%s\n",
+                    i->offset, i->bytes, i->label, i->text_at, i->text_bytes, i->name,
+                    i->caption ? "\t" : "", i->caption ? i->caption : "");
+    }
+    char folder[4096];
+    snprintf(folder, sizeof folder, "%s", path);
+    char *slash = strrchr(folder, '/');
+    if (slash) *slash = 0;
+    /* A folder that cannot be written to is no error: the next run walks the tar again. */
+    if (fits && !out.failed && access(slash ? folder : ".", W_OK) == 0 &&
+        pl_sys_write_file(path, out.text, out.len) != PL_OK)
+        (void)unlink(path);
+    pl_str_release(&out);
+}
+
+static pl_status list_shard(shards *b, const char *path)
+{
+    struct stat st;
+    PL_FAIL_IF(stat(path, &st) != 0, PL_ERR_DATA, "%s: %s", path, strerror(errno));
+    char *index = pl_arena_printf(&b->s->mem, "%s.idx", path);
+    if (!index) return PL_ERR_MEMORY;
+    int64_t first = b->s->n;
+    pl_status rc = read_index(b, index, &st);
+    if (rc == PL_ERR_DATA || rc == PL_ERR_FILE) {
+        PL_TRY(walk_tar(b, path));
+        write_index(b->s, first, index, &st);
+        rc = PL_OK;
+    }
+    b->done += (uint64_t)st.st_size;
+    return rc;
+}
+
+pl_status pl__items_tar(pl_items *s, const pl_items_opts *o)
+{
+    shards b = {.s = s, .o = o};
+    const char **names = &s->root;
+    int n = 1;
+    bool folder = !has_tail(s->root, ".tar");
+    if (folder) PL_TRY(pl__list_names(&s->mem, s->root, &names, &n));
+    s->shards = pl_arena_new(&s->mem, const char *, n + 1);
+    if (!s->shards) return PL_ERR_MEMORY;
+    for (int i = 0; i < n; i++) {
+        if (!has_tail(names[i], ".tar")) continue;
+        char *path = folder ? pl_arena_printf(&s->mem, "%s/%s", s->root, names[i])
+                            : pl_arena_strdup(&s->mem, names[i]);
+        struct stat st;
+        if (!path) return PL_ERR_MEMORY;
+        if (stat(path, &st) == 0) b.total += (uint64_t)st.st_size;
+        s->shards[s->n_shards++] = path;
+    }
+    for (b.shard = 0; b.shard < s->n_shards; b.shard++) PL_TRY(list_shard(&b, s->shards[b.shard]));
+    return PL_OK;
+}

@@ -1,0 +1,116 @@
+/* fuse_int.h - what the files of the fuser share: the partition while it is being made.
+ *
+ * Every unit has a number, and an edge between units goes from a lower to a higher number,
+ * always: that is what keeps groups convex. A node joins a group only if all it reads comes
+ * from that group or from lower numbers.
+ */
+#ifndef PL_PASS_FUSE_INT_H
+#define PL_PASS_FUSE_INT_H
+
+#include "ir/form.h"
+#include "pass/fuse/fuse.h"
+
+#define PL_NONE UINT32_MAX
+
+/* How a core member stands in its group. */
+typedef enum pl_stand {
+    PL_STAND_FULL, /* one value a position */
+    PL_STAND_ROW,  /* one value a row, usable inside */
+    PL_STAND_EDGE, /* a reduction whose result leaves the group */
+    PL_STAND_SMALL /* read through `small` */
+} pl_stand;
+
+typedef struct pl_fgroup {
+    uint32_t number;      /* of the unit */
+    uint32_t n_nodes;     /* members, extras included */
+    uint32_t n_loads;     /* readings from outside, at most */
+    uint32_t first, last; /* core members through next[] */
+    uint32_t extra;       /* head of the list of extras, PL_NONE if none */
+    int64_t elems, row;
+    pl_grid grid;
+    uint32_t into; /* the group it was merged into, PL_NONE */
+    bool split;    /* left over from a group that had no form */
+} pl_fgroup;
+
+typedef struct pl_fextra {
+    uint32_t node, next;
+} pl_fextra;
+
+/* Group `group` reads a value. Gone: not any more. */
+typedef struct pl_fread {
+    uint32_t group, next;
+    bool gone;
+} pl_fread;
+
+/* A unit other than a group: a kernel, a view, or an inline node that must have memory. */
+typedef struct pl_fsingle {
+    uint32_t number, node;
+} pl_fsingle;
+
+typedef struct pl_fuser {
+    const pl_graph *g;
+    const pl_fuse_opts *o;
+    pl_arena *a; /* scratch */
+    pl_role *role;
+    bool *needed;         /* per node: an effect depends on it */
+    uint32_t *number;     /* per value: of the unit that computes it; 0: a source */
+    uint32_t *group;      /* per node: of core members; PL_NONE */
+    uint32_t *next;       /* per node: the next member of its group */
+    uint8_t *stand;       /* per node: pl_stand */
+    pl_amap *small;       /* per node: PL_STAND_SMALL's reading */
+    uint32_t *kernel_use; /* per value: highest number of a kernel or effect that reads it */
+    uint32_t *read;       /* per value: head of the groups that read it, in reads[]; PL_NONE */
+    pl_fread *reads;
+    uint32_t n_reads, cap_reads;
+    uint32_t *reader;        /* per value: the last group that read it whole */
+    bool *single;            /* per node: has a unit of its own */
+    uint32_t *stamp, stamps; /* per node */
+    pl_fgroup *groups;
+    uint32_t n_groups;
+    pl_fsingle *singles;
+    uint32_t n_singles;
+    pl_fextra *extras;
+    uint32_t n_extras, cap_extras;
+    uint32_t count;       /* units numbered so far */
+    uint32_t last_kernel; /* number of the newest kernel */
+} pl_fuser;
+
+/* Follows a reading through inline nodes to its root, as far as it stays affine. */
+void pl_fuse_root(const pl_fuser *f, uint32_t *val, pl_amap *map);
+/* The map through which member `node` of a group is computed. */
+pl_amap pl_fuse_map(const pl_fuser *f, const pl_fgroup *g, uint32_t node);
+/* Gives an inline value memory: a unit of its own, and its inputs' before it. */
+void pl_fuse_single(pl_fuser *f, uint32_t val);
+/* Bytes of a value; bools are taken to be stored as bits where that can be. */
+static inline int64_t pl_fuse_bytes(const pl_fuser *f, uint32_t val)
+{
+    const pl_type *t = pl_type_of(f->g, val);
+    bool bits = f->o->bits && t->dtype == PL_BOOL;
+    return bits ? (pl_type_elems(t) + 7) / 8 : (int64_t)pl_type_bytes(t);
+}
+
+/* The stages, in order. */
+void pl_fuse_form(pl_fuser *f);        /* fuse.c: nodes into groups */
+pl_status pl_fuse_merge(pl_fuser *f);  /* fuse_merge.c: groups into their only reader */
+pl_status pl_fuse_repeat(pl_fuser *f); /* fuse_repeat.c: cheap producers again */
+pl_status pl_fuse_finish(pl_fuser *f, pl_units *out); /* fuse_units.c */
+pl_status pl_fuse_bits(const pl_fuser *f, pl_units *us); /* fuse_bits.c: which are bits */
+
+/* Highest number that reads the value, but for group `not`'s (PL_NONE: all). Effects read last.
+ */
+uint32_t pl_fuse_last_use(const pl_fuser *f, uint32_t val, uint32_t not );
+/* The group that id has become part of. */
+uint32_t pl_fuse_now(const pl_fuser *f, uint32_t id);
+/* Notes that a group reads a value. */
+bool pl_fuse_add_read(pl_fuser *f, uint32_t val, uint32_t group);
+/* The boundaries of what is made where it is read (a constant, a ramp, a draw). */
+bool pl_fuse_add_made(const pl_fuser *f, pl_grid *grid, uint32_t val, const pl_amap *map);
+
+/* The unit made of these core nodes of a group, in `a`; its outputs are the values `wanted`
+ * says (NULL: all that can be) of nodes that are the group's own. */
+pl_status pl_fuse_unit(pl_fuser *f, uint32_t id, const uint32_t *nodes, uint32_t n,
+                       const bool *wanted, pl_arena *a, pl_unit *u);
+/* Whether the group, with every result stored that can be, has a form within the limits. */
+pl_status pl_fuse_valid(pl_fuser *f, uint32_t id, bool *ok);
+
+#endif

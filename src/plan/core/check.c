@@ -1,0 +1,570 @@
+/* check.c - accepts or rejects a plan by replaying it over a model of memory.
+ *
+ * Nothing here is shared with the planner: the graph, the units and the plan's data are all it
+ * reads. Memory is one line of bytes, the arena followed by the slots, and every byte carries a
+ * tag: what was written there last. A tag stands for a piece of some root content (a produced
+ * value, an input, the old value of a slot) at a known address. A read is right when all its
+ * bytes carry one tag that stands for the wanted content at the wanted position; then they were
+ * written by the right producer and by nobody since. A write puts its tag on its bytes,
+ * whatever was there: if that was still needed, the later read finds out. What a unit reads,
+ * writes and uses as scratch is looked at again after its writes, so overlaps within a unit
+ * show as well, but for takeovers that the op allows.
+ *
+ * The tags live in a segment tree over all range borders that occur: both operations are O(log
+ * n). Last, the table of buffers, which reports and the poisoning of dead bytes go by, must
+ * cover every content from its making to its last use.
+ */
+#include "plan/core/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MIXED      UINT32_MAX
+#define NO_CONTENT UINT32_MAX
+
+/* Bytes from `at` on hold root's bytes from `off` on. */
+typedef struct tag_info {
+    uint32_t root; /* value id, or n_vals + slot for a slot's old value */
+    uint64_t at, off;
+} tag_info;
+
+/* A concat: bytes [off, off + bytes) of root are those of root `of` from `at` on, whoever made them. */
+typedef struct part {
+    uint32_t root, of;
+    uint64_t off, bytes, at;
+} part;
+
+typedef struct range {
+    uint64_t lo, hi;
+} range;
+
+typedef struct replay {
+    const pl_graph *g;
+    const pl_units *units;
+    const pl_plan_opts *o;
+    const pl_plan *p;
+    uint32_t n_slots;
+    uint64_t *slot_at; /* per slot: address of its first byte */
+    uint32_t *root;    /* per value: its root content; NO_CONTENT if it has no storage */
+    uint64_t *off;     /* per value: position in the root */
+    uint64_t *border;  /* sorted addresses; leaf i is [border[i], border[i+1]) */
+    uint32_t n_borders, n_leaves;
+    uint32_t *tree; /* tag of a whole subtree, or MIXED */
+    tag_info *tags; /* [0] is garbage */
+    uint32_t n_tags;
+    part *parts; /* by root */
+    uint32_t n_parts;
+    int32_t *made, *used; /* per value that is a root: steps of its writing and last reading */
+    const pl_buffer **by_offset; /* buffers by offset, then time */
+} replay;
+
+static pl_status wrong(const replay *r, uint32_t unit, const char *what, uint32_t val)
+{
+    char a[160] = "end of the run", b[160] = "";
+    if (unit != PL_NO_UNIT) pl_unit_label(r->g, &r->units->unit[unit], a, sizeof a);
+    if (val) pl_node_label(r->g, pl_producer(r->g, val), b, sizeof b);
+    PL_FAIL(PL_ERR_PLAN, "the plan is wrong at \"%s\": %s%s%s%s", a, what, val ? " \"" : "", b,
+            val ? "\"" : "");
+}
+
+static range range_of(const replay *r, const pl_place *at, uint64_t bytes)
+{
+    uint64_t base = at->space == PL_SPACE_STATE ? r->slot_at[at->slot] : 0;
+    return (range){base + at->offset, base + at->offset + bytes};
+}
+
+static uint64_t bytes_of(const replay *r, uint32_t val)
+{
+    return pl_stored_bytes(r->g, r->units->bits, val);
+}
+
+/* ---- contents --------------------------------------------------------------------------- */
+/* Bits are known to groups alone. */
+static pl_status check_bits(const replay *r)
+{
+    const bool *bits = r->units->bits;
+    if (!bits) return PL_OK;
+    for (uint32_t i = 0; i < r->units->n; i++) {
+        const pl_unit *u = &r->units->unit[i];
+        if (u->bits != bits) return wrong(r, i, "does not know which values are bits", 0);
+        if (u->kind == PL_UNIT_GROUP) continue;
+        for (uint32_t k = 0; k < u->n_in; k++)
+            if (bits[u->in[k]]) return wrong(r, i, "reads bits:", u->in[k]);
+        for (uint32_t k = 0; k < u->n_out; k++)
+            if (bits[u->out[k]]) return wrong(r, i, "writes bits:", u->out[k]);
+    }
+    for (uint32_t n = 1; n < r->g->n_nodes; n++)
+        for (uint32_t k = 0; k < r->g->nodes[n].n_in; k++)
+            if ((r->g->nodes[n].op->flags & PL_OP_EFFECT) && bits[pl_node_in(r->g, n)[k]])
+                return wrong(r, PL_NO_UNIT, "bits leave the program:", pl_node_in(r->g, n)[k]);
+    return PL_OK;
+}
+
+static pl_status find_contents(replay *r)
+{
+    const pl_graph *g = r->g;
+    for (uint32_t v = 0; v < g->n_vals; v++) r->root[v] = NO_CONTENT;
+    for (uint32_t n = 1; n < g->n_nodes; n++) {
+        if (!(g->nodes[n].op->flags & PL_OP_SOURCE)) continue;
+        int slot = pl_node_slot(g, n);
+        r->root[g->nodes[n].out] = slot >= 0 ? g->n_vals + (uint32_t)slot : g->nodes[n].out;
+    }
+    for (uint32_t i = 0; i < r->units->n; i++) {
+        const pl_unit *u = &r->units->unit[i];
+        for (uint32_t k = 0; k < u->n_out; k++) r->root[u->out[k]] = u->out[k];
+        if (u->kind != PL_UNIT_VIEW) continue;
+        if (r->root[u->in[0]] == NO_CONTENT || u->view_offset < 0)
+            return wrong(r, i, "a view of a value without storage", u->in[0]);
+        r->root[u->out[0]] = r->root[u->in[0]];
+        r->off[u->out[0]] = r->off[u->in[0]] + (uint64_t)u->view_offset;
+    }
+    return PL_OK;
+}
+
+static int by_root(const void *a, const void *b)
+{
+    const part *x = a, *y = b;
+    return x->root < y->root ? -1 : x->root > y->root;
+}
+
+/* What the ops say: inputs that are a run of bytes of an output. */
+static pl_status find_parts(replay *r, pl_arena *mem)
+{
+    uint32_t most = 0, widest = 1;
+    for (uint32_t i = 0; i < r->units->n; i++) {
+        const pl_node_rec *d = pl_node_get(r->g, r->units->unit[i].nodes[0]);
+        if (!d->op->join) continue;
+        most += d->n_in;
+        if (d->n_in > widest) widest = d->n_in;
+    }
+    pl_type *types = pl_arena_new(mem, pl_type, widest), out[PL_MAX_OUT];
+    r->parts = pl_arena_new(mem, part, most + 1);
+    if (!types || !r->parts) return PL_ERR_MEMORY;
+    for (uint32_t i = 0; i < r->units->n; i++) {
+        uint32_t node = r->units->unit[i].nodes[0];
+        const pl_node_rec *d = pl_node_get(r->g, node);
+        pl_call c;
+        if (!d->op->join || r->units->unit[i].kind != PL_UNIT_KERNEL) continue;
+        pl_node_call(r->g, node, types, out, &c);
+        for (int k = 0; k < d->n_in; k++) {
+            uint32_t val = pl_node_in(r->g, node)[k];
+            int64_t at;
+            if (r->root[val] != NO_CONTENT && d->op->join(&c, k, &at))
+                r->parts[r->n_parts++] = (part){r->root[val], d->out, r->off[val],
+                                                pl_type_bytes(&types[k]), (uint64_t)at};
+        }
+    }
+    qsort(r->parts, r->n_parts, sizeof *r->parts, by_root);
+    return PL_OK;
+}
+
+/* ---- places inside bounds --------------------------------------------------------------- */
+static bool inside(const replay *r, const pl_place *at, uint64_t bytes)
+{
+    uint64_t room;
+    if (at->space == PL_SPACE_ARENA) {
+        room = r->p->arena_bytes;
+    } else if (at->space == PL_SPACE_STATE && at->slot >= 0 &&
+               (uint32_t)at->slot < r->n_slots) {
+        room = pl_type_bytes(&pl_store_slot(r->g->store, at->slot)->type);
+    } else {
+        return false;
+    }
+    return at->offset <= room && bytes <= room - at->offset;
+}
+
+static pl_status check_places(const replay *r)
+{
+    const pl_plan *p = r->p;
+    for (uint32_t v = 1; v < r->g->n_vals; v++) {
+        if (r->root[v] == NO_CONTENT) continue;
+        if (!inside(r, &p->place[v], bytes_of(r, v)))
+            return wrong(r, PL_NO_UNIT, "out of bounds:", v);
+        if (r->root[v] == v && p->place[v].offset % PL_PLAN_ALIGN)
+            return wrong(r, PL_NO_UNIT, "not aligned:", v);
+    }
+    for (uint32_t i = 0; i < r->units->n; i++) {
+        pl_place at = {PL_SPACE_ARENA, -1, p->work_offset[i]};
+        if (r->o->work_bytes && p->work_bytes[i] < r->o->work_bytes[i])
+            return wrong(r, i, "too little scratch", 0);
+        if (!inside(r, &at, p->work_bytes[i])) return wrong(r, i, "scratch out of bounds", 0);
+        if (at.offset % PL_PLAN_ALIGN) return wrong(r, i, "scratch not aligned", 0);
+    }
+    for (uint32_t i = 0; i < p->n_copies; i++) {
+        const pl_copy *c = &p->copies[i];
+        if (r->root[c->val] == NO_CONTENT || c->bytes != bytes_of(r, c->val) ||
+            !inside(r, &c->from, c->bytes) || !inside(r, &c->to, c->bytes))
+            return wrong(r, PL_NO_UNIT, "a copy out of bounds:", c->val);
+    }
+    for (uint32_t i = 0; i < p->n_outputs; i++) {
+        uint32_t val = pl_node_in(r->g, p->outputs[i].node)[0];
+        if (r->root[val] == NO_CONTENT || !inside(r, &p->outputs[i].place, bytes_of(r, val)))
+            return wrong(r, PL_NO_UNIT, "an output out of bounds:", val);
+    }
+    for (uint32_t i = 0; i < p->n_buffers; i++) {
+        const pl_buffer *b = &p->buffers[i];
+        if (b->offset > p->arena_bytes || b->bytes > p->arena_bytes - b->offset ||
+            b->first < 0 || b->first >= b->last || (uint32_t)b->last > p->n_steps)
+            return wrong(r, b->unit, "a buffer out of bounds", b->value);
+    }
+    return PL_OK;
+}
+
+/* ---- the line of memory ----------------------------------------------------------------- */
+static int by_value(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static void add_borders(replay *r, range x)
+{
+    r->border[r->n_borders++] = x.lo;
+    r->border[r->n_borders++] = x.hi;
+}
+
+static void collect_borders(replay *r)
+{
+    const pl_plan *p = r->p;
+    for (uint32_t v = 1; v < r->g->n_vals; v++)
+        if (r->root[v] != NO_CONTENT) add_borders(r, range_of(r, &p->place[v], bytes_of(r, v)));
+    for (uint32_t i = 0; i < r->units->n; i++)
+        add_borders(r, (range){p->work_offset[i], p->work_offset[i] + p->work_bytes[i]});
+    for (uint32_t i = 0; i < p->n_copies; i++) {
+        add_borders(r, range_of(r, &p->copies[i].from, p->copies[i].bytes));
+        add_borders(r, range_of(r, &p->copies[i].to, p->copies[i].bytes));
+    }
+    for (uint32_t i = 0; i < p->n_outputs; i++)
+        add_borders(r, range_of(r, &p->outputs[i].place,
+                                bytes_of(r, pl_node_in(r->g, p->outputs[i].node)[0])));
+    for (uint32_t s = 0; s < r->n_slots; s++)
+        add_borders(r, (range){r->slot_at[s], r->slot_at[s + 1]});
+    qsort(r->border, r->n_borders, sizeof *r->border, by_value);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < r->n_borders; i++)
+        if (!n || r->border[n - 1] != r->border[i]) r->border[n++] = r->border[i];
+    r->n_borders = n;
+}
+
+static uint32_t border_index(const replay *r, uint64_t at)
+{
+    uint32_t lo = 0, hi = r->n_borders - 1;
+    while (lo < hi) {
+        uint32_t mid = (lo + hi) / 2;
+        if (r->border[mid] < at)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+static void put(uint32_t *tree, uint32_t node, uint32_t lo, uint32_t hi, uint32_t a, uint32_t b,
+                uint32_t tag)
+{
+    if (a <= lo && hi <= b) {
+        tree[node] = tag;
+        return;
+    }
+    if (tree[node] != MIXED) tree[2 * node] = tree[2 * node + 1] = tree[node];
+    uint32_t mid = (lo + hi) / 2;
+    if (a < mid) put(tree, 2 * node, lo, mid, a, b, tag);
+    if (b > mid) put(tree, 2 * node + 1, mid, hi, a, b, tag);
+    tree[node] = tree[2 * node] == tree[2 * node + 1] ? tree[2 * node] : MIXED;
+}
+
+/* The one tag of leaves [a,b), or MIXED. */
+static uint32_t get(const uint32_t *tree, uint32_t node, uint32_t lo, uint32_t hi, uint32_t a,
+                    uint32_t b)
+{
+    if (tree[node] != MIXED || (a <= lo && hi <= b)) return tree[node];
+    uint32_t mid = (lo + hi) / 2;
+    if (b <= mid) return get(tree, 2 * node, lo, mid, a, b);
+    if (a >= mid) return get(tree, 2 * node + 1, mid, hi, a, b);
+    uint32_t x = get(tree, 2 * node, lo, mid, a, b);
+    return x != MIXED && x == get(tree, 2 * node + 1, mid, hi, a, b) ? x : MIXED;
+}
+
+static uint32_t write_range(replay *r, range x, uint32_t root, uint64_t off)
+{
+    uint32_t tag = r->n_tags++;
+    r->tags[tag] = (tag_info){root, x.lo, off};
+    if (x.lo < x.hi)
+        put(r->tree, 1, 0, r->n_leaves, border_index(r, x.lo), border_index(r, x.hi), tag);
+    return tag;
+}
+
+static uint32_t read_range(const replay *r, range x)
+{
+    return get(r->tree, 1, 0, r->n_leaves, border_index(r, x.lo), border_index(r, x.hi));
+}
+
+static bool holds(const replay *r, range x, uint32_t root, uint64_t off)
+{
+    if (x.lo == x.hi) return true;
+    uint32_t tag = read_range(r, x);
+    if (tag == MIXED || tag == 0) return false;
+    const tag_info *t = &r->tags[tag];
+    return t->root == root && x.lo - t->at + t->off == off;
+}
+
+/* The bytes are the value's own, or the same ones as part of a concat. */
+static bool holds_value(const replay *r, const pl_place *at, uint32_t val)
+{
+    range x = range_of(r, at, bytes_of(r, val));
+    uint32_t root = r->root[val], lo = 0, hi = r->n_parts;
+    uint64_t off = r->off[val], bytes = x.hi - x.lo;
+    if (holds(r, x, root, off)) return true;
+    while (lo < hi) {
+        uint32_t mid = (lo + hi) / 2;
+        if (r->parts[mid].root < root)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    for (; lo < r->n_parts && r->parts[lo].root == root; lo++) {
+        const part *p = &r->parts[lo];
+        if (off >= p->off && off + bytes <= p->off + p->bytes &&
+            holds(r, x, p->of, p->at + off - p->off))
+            return true;
+    }
+    return false;
+}
+
+/* ---- the replay ------------------------------------------------------------------------- */
+static bool may_overwrite(const replay *r, uint32_t unit, uint32_t k, uint32_t i)
+{
+    const pl_unit *u = &r->units->unit[unit];
+    if (u->kind == PL_UNIT_GROUP)
+        return r->o->group_inplace && r->o->group_inplace(r->o->ctx, unit, k, i);
+    uint32_t node = u->nodes[0];
+    uint8_t allowed = pl_node_get(r->g, node)->op->inplace[k];
+    for (uint32_t j = 0; j < pl_node_get(r->g, node)->n_in; j++) {
+        if (pl_node_in(r->g, node)[j] != u->in[i]) continue;
+        if (j > 7 || !((unsigned)allowed & 1u << j)) return false;
+    }
+    return true;
+}
+
+/* Input i no longer stands after the unit's writes: some output took exactly its bytes, and
+ * may. */
+static bool taken_over(const replay *r, uint32_t unit, uint32_t i)
+{
+    const pl_unit *u = &r->units->unit[unit];
+    range in = range_of(r, &r->p->place[u->in[i]], bytes_of(r, u->in[i]));
+    for (uint32_t k = 0; k < u->n_out; k++) {
+        range out = range_of(r, &r->p->place[u->out[k]], bytes_of(r, u->out[k]));
+        if (out.lo == in.lo && out.hi == in.hi) return may_overwrite(r, unit, k, i);
+    }
+    return false;
+}
+
+static void use(replay *r, uint32_t val, int32_t step)
+{
+    uint32_t root = r->root[val];
+    if (root < r->g->n_vals && r->used[root] < step) r->used[root] = step;
+}
+
+static pl_status replay_unit(replay *r, uint32_t unit, int32_t step)
+{
+    const pl_unit *u = &r->units->unit[unit];
+    const pl_plan *p = r->p;
+    if (u->kind == PL_UNIT_KERNEL && u->n_out != pl_node_get(r->g, u->nodes[0])->n_out)
+        return wrong(r, unit, "an output without storage", 0);
+    for (uint32_t i = 0; i < u->n_in; i++)
+        if (r->root[u->in[i]] == NO_CONTENT || !holds_value(r, &p->place[u->in[i]], u->in[i]))
+            return wrong(r, unit, "its operand's bytes hold something else:", u->in[i]);
+    for (uint32_t i = 0; i < u->n_in; i++) use(r, u->in[i], step);
+    for (uint32_t k = 0; k < u->n_out; k++) r->made[u->out[k]] = r->used[u->out[k]] = step;
+    range work = {p->work_offset[unit], p->work_offset[unit] + p->work_bytes[unit]};
+    uint32_t work_tag = write_range(r, work, NO_CONTENT, 0);
+    for (uint32_t k = 0; k < u->n_out; k++)
+        write_range(r, range_of(r, &p->place[u->out[k]], bytes_of(r, u->out[k])), u->out[k], 0);
+    for (uint32_t k = 0; k < u->n_out; k++)
+        if (!holds_value(r, &p->place[u->out[k]], u->out[k]))
+            return wrong(r, unit, "two outputs share bytes:", u->out[k]);
+    if (work.lo < work.hi && read_range(r, work) != work_tag)
+        return wrong(r, unit, "an output lies in the scratch", 0);
+    for (uint32_t i = 0; i < u->n_in; i++)
+        if (!holds_value(r, &p->place[u->in[i]], u->in[i]) && !taken_over(r, unit, i))
+            return wrong(r, unit, "writes over its own operand:", u->in[i]);
+    return PL_OK;
+}
+
+static pl_status replay_start(replay *r)
+{
+    for (uint32_t s = 0; s < r->n_slots; s++)
+        write_range(r, (range){r->slot_at[s], r->slot_at[s + 1]}, r->g->n_vals + s, 0);
+    for (int pass = 0; pass < 2; pass++)
+        for (uint32_t n = 1; n < r->g->n_nodes; n++) {
+            const pl_node_rec *d = pl_node_get(r->g, n);
+            if (!(d->op->flags & PL_OP_SOURCE)) continue;
+            const pl_place *at = &r->p->place[d->out];
+            if (!pass && pl_node_slot(r->g, n) < 0)
+                write_range(r, range_of(r, at, bytes_of(r, d->out)), d->out, 0);
+            else if (pass && !holds_value(r, at, d->out))
+                return wrong(r, PL_NO_UNIT, "before the run something else lies in", d->out);
+        }
+    return PL_OK;
+}
+
+static pl_status replay_units(replay *r, bool *ran)
+{
+    const pl_plan *p = r->p;
+    for (uint32_t i = 0; i < p->n_order; i++) {
+        uint32_t unit = p->order[i];
+        PL_FAIL_IF(unit >= r->units->n, PL_ERR_PLAN,
+                   "the plan runs a unit %u that is not there", unit);
+        if (ran[unit] || r->units->unit[unit].kind == PL_UNIT_VIEW)
+            return wrong(r, unit, "runs twice, or is a view", 0);
+        ran[unit] = true;
+        PL_TRY(replay_unit(r, unit, (int32_t)i));
+    }
+    for (uint32_t i = 0; i < r->units->n; i++)
+        if (!ran[i] && r->units->unit[i].kind != PL_UNIT_VIEW)
+            return wrong(r, i, "never runs", 0);
+    return PL_OK;
+}
+
+static pl_status replay_end(replay *r, uint32_t *new_value)
+{
+    const pl_plan *p = r->p;
+    const pl_graph *g = r->g;
+    for (uint32_t i = 0; i < p->n_copies; i++) {
+        const pl_copy *c = &p->copies[i];
+        if (!holds_value(r, &c->from, c->val))
+            return wrong(r, PL_NO_UNIT, "a copy reads bytes that hold something else than",
+                         c->val);
+        use(r, c->val, (int32_t)(p->n_order + i));
+        write_range(r, range_of(r, &c->to, c->bytes), r->root[c->val], r->off[c->val]);
+    }
+    uint32_t outputs = 0;
+    for (uint32_t n = 1; n < g->n_nodes; n++) {
+        if (!(pl_node_get(g, n)->op->flags & PL_OP_EFFECT)) continue;
+        uint32_t val = pl_node_in(g, n)[0];
+        int slot = pl_node_slot(g, n);
+        if (slot >= 0) {
+            new_value[slot] = val;
+            continue;
+        }
+        if (outputs >= p->n_outputs || p->outputs[outputs].node != n ||
+            !holds_value(r, &p->outputs[outputs].place, val))
+            return wrong(r, PL_NO_UNIT, "lost output", val);
+        use(r, val, (int32_t)p->n_steps - 1);
+        outputs++;
+    }
+    for (uint32_t s = 0; s < r->n_slots; s++) {
+        uint32_t v = new_value[s], root = v ? r->root[v] : g->n_vals + s;
+        if (!holds(r, (range){r->slot_at[s], r->slot_at[s + 1]}, root, v ? r->off[v] : 0))
+            PL_FAIL(PL_ERR_PLAN,
+                    "the plan is wrong: after the run \"%s\" does not hold its %s value",
+                    pl_store_slot(g->store, (int)s)->name, v ? "new" : "old");
+    }
+    return PL_OK;
+}
+
+/* ---- the table of buffers --------------------------------------------------------------- */
+static int by_offset_and_time(const void *a, const void *b)
+{
+    const pl_buffer *x = *(const pl_buffer *const *)a, *y = *(const pl_buffer *const *)b;
+    if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
+    return (x->first > y->first) - (x->first < y->first);
+}
+
+/* Whether some buffer holds [offset, offset+bytes) throughout steps first .. last. Buffers that
+ * start at one offset follow each other in time, so only the latest that has begun can. */
+static bool covered(const replay *r, uint64_t offset, uint64_t bytes, int32_t first,
+                    int32_t last)
+{
+    uint32_t lo = 0, hi = r->p->n_buffers;
+    while (lo < hi) { /* first buffer past (offset, first) */
+        uint32_t mid = (lo + hi) / 2;
+        const pl_buffer *b = r->by_offset[mid];
+        if (b->offset < offset || (b->offset == offset && b->first <= first))
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    /* an empty buffer may share its offset with a real one */
+    while (lo && r->by_offset[lo - 1]->offset == offset && r->by_offset[lo - 1]->bytes < bytes)
+        lo--;
+    const pl_buffer *b = lo ? r->by_offset[lo - 1] : NULL;
+    if (b && b->offset == offset && b->bytes >= bytes && b->first <= first && b->last > last)
+        return true;
+    for (uint32_t i = 0; i < r->p->n_buffers; i++) { /* inside one that starts before it */
+        b = &r->p->buffers[i];
+        if (b->offset < offset && offset + bytes <= b->offset + b->bytes && b->first <= first &&
+            b->last > last)
+            return true;
+    }
+    return false;
+}
+
+static pl_status check_buffers(replay *r)
+{
+    const pl_plan *p = r->p;
+    for (uint32_t i = 0; i < p->n_buffers; i++) r->by_offset[i] = &p->buffers[i];
+    qsort(r->by_offset, p->n_buffers, sizeof *r->by_offset, by_offset_and_time);
+    for (uint32_t v = 1; v < r->g->n_vals; v++) {
+        if (r->root[v] != v || p->place[v].space != PL_SPACE_ARENA || !bytes_of(r, v)) continue;
+        if (!covered(r, p->place[v].offset, bytes_of(r, v), r->made[v], r->used[v]))
+            return wrong(r, PL_NO_UNIT, "no buffer covers the life of", v);
+    }
+    for (uint32_t i = 0; i < p->n_order; i++) {
+        uint32_t u = p->order[i];
+        if (p->work_bytes[u] &&
+            !covered(r, p->work_offset[u], p->work_bytes[u], (int32_t)i, (int32_t)i))
+            return wrong(r, u, "no buffer covers its scratch", 0);
+    }
+    return PL_OK;
+}
+
+static pl_status prepare(replay *r, pl_arena *mem)
+{
+    const pl_graph *g = r->g;
+    const pl_plan *p = r->p;
+    r->n_slots = (uint32_t)pl_store_count(g->store);
+    size_t ranges = (size_t)g->n_vals + r->units->n + 2 * (size_t)p->n_copies + p->n_outputs +
+                    r->n_slots + 1;
+    r->slot_at = pl_arena_new(mem, uint64_t, r->n_slots + 1);
+    r->root = pl_arena_new(mem, uint32_t, g->n_vals);
+    r->off = pl_arena_new(mem, uint64_t, g->n_vals);
+    r->border = pl_arena_new(mem, uint64_t, 2 * ranges);
+    r->tree = pl_arena_new(mem, uint32_t, 16 * ranges);
+    r->tags = pl_arena_new(mem, tag_info, ranges + r->n_slots + 1);
+    r->made = pl_arena_new(mem, int32_t, g->n_vals);
+    r->used = pl_arena_new(mem, int32_t, g->n_vals);
+    r->by_offset = pl_arena_new(mem, const pl_buffer *, p->n_buffers + 1);
+    if (!r->slot_at || !r->root || !r->off || !r->border || !r->tree || !r->tags || !r->made ||
+        !r->used || !r->by_offset)
+        return PL_ERR_MEMORY;
+    r->n_tags = 1;
+    r->slot_at[0] = p->arena_bytes;
+    for (uint32_t s = 0; s < r->n_slots; s++)
+        r->slot_at[s + 1] =
+            r->slot_at[s] + pl_type_bytes(&pl_store_slot(g->store, (int)s)->type);
+    PL_TRY(check_bits(r));
+    PL_TRY(find_contents(r));
+    PL_TRY(find_parts(r, mem));
+    PL_TRY(check_places(r));
+    collect_borders(r);
+    r->n_leaves = r->n_borders > 1 ? r->n_borders : 2;
+    return PL_OK;
+}
+
+pl_status pl_plan_check(const pl_graph *g, const pl_units *units, const pl_plan_opts *o,
+                        const pl_plan *p)
+{
+    PL_FAIL_IF(p->n_vals != g->n_vals, PL_ERR_PLAN, "the plan is of another graph");
+    pl_arena mem = PL_ARENA_INIT;
+    replay r = {.g = g, .units = units, .o = o, .p = p};
+    bool *ran = pl_arena_new(&mem, bool, units->n + 1);
+    uint32_t *new_value = pl_arena_new(&mem, uint32_t, pl_store_count(g->store) + 1);
+    pl_status rc = ran && new_value ? prepare(&r, &mem) : PL_ERR_MEMORY;
+    if (rc == PL_OK) rc = replay_start(&r);
+    if (rc == PL_OK) rc = replay_units(&r, ran);
+    if (rc == PL_OK) rc = replay_end(&r, new_value);
+    if (rc == PL_OK) rc = check_buffers(&r);
+    pl_arena_release(&mem);
+    return rc;
+}

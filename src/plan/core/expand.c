@@ -1,0 +1,285 @@
+/* expand.c - see expand.h.
+ *
+ * Sources come first, then the runs in the order of the list, then the effects. `now` maps each
+ * value of the old graph to its latest copy. Views are made when somebody reads them, from the
+ * copy of their base that stands then, and are shared until the base is computed again. Inside a
+ * group every run has copies of all members; those never leave it.
+ *
+ * A run draws the same random numbers as the one it repeats: the number of a node's random stream
+ * is an attribute, and attributes are copied.
+ */
+#include "plan/core/expand.h"
+
+#include "base/sys.h"
+
+#include <string.h>
+
+typedef struct expander {
+    const pl_graph *in;
+    const pl_units *units;
+    pl_expansion *x;
+    pl_arena scratch;
+    uint32_t *now;     /* per old value: latest copy, 0 = none yet */
+    uint32_t *made_of; /* per old value that is a view: copy of the base it was taken from */
+    uint32_t *local;   /* per old value: copy inside the run being made */
+    uint32_t *run_of;  /* per old value: run + 1 for which local holds */
+    bool *settled;     /* per old value: assigned to a slot, the first copy stays */
+    bool *ran;         /* per old unit */
+    pl_val *args;      /* of one node */
+    uint32_t cap, run;
+} expander;
+
+void pl_expansion_free(pl_expansion *x)
+{
+    if (!x) return;
+    pl_units_free(x->units);
+    pl_graph_free(x->g);
+    pl_arena_release(&x->mem);
+    pl_sys_free(x);
+}
+
+/* ---- units ------------------------------------------------------------------------------ */
+static void *grown(pl_arena *mem, const void *old, size_t n, size_t cap, size_t elem)
+{
+    void *p = pl_arena_alloc(mem, cap * elem);
+    if (p && n) memcpy(p, old, n * elem);
+    return p;
+}
+
+static pl_status reserve_unit(expander *e)
+{
+    pl_units *us = e->x->units;
+    if (us->n < e->cap) return PL_OK;
+    uint32_t cap = 2 * e->cap;
+    pl_unit *unit = grown(&us->arena, us->unit, us->n, cap, sizeof *unit);
+    uint32_t *base = grown(&e->x->mem, e->x->base, us->n, cap, sizeof *base);
+    bool *again = grown(&e->x->mem, e->x->again, us->n, cap, sizeof *again);
+    if (!unit || !base || !again) return PL_ERR_MEMORY;
+    us->unit = unit;
+    e->x->base = base;
+    e->x->again = again;
+    e->cap = cap;
+    return PL_OK;
+}
+
+/* A new unit with room for what the old one has. */
+static pl_status add_unit(expander *e, uint32_t old, pl_unit **out)
+{
+    const pl_unit *u = &e->units->unit[old];
+    pl_units *us = e->x->units;
+    PL_TRY(reserve_unit(e));
+    pl_unit *v = &us->unit[us->n];
+    *v = (pl_unit){.kind = u->kind, .view_offset = u->view_offset};
+    v->nodes = pl_arena_new(&us->arena, uint32_t, u->n_nodes + 1);
+    v->in = pl_arena_new(&us->arena, uint32_t, u->n_in + 1);
+    v->out = pl_arena_new(&us->arena, uint32_t, u->n_out + 1);
+    if (!v->nodes || !v->in || !v->out) return PL_ERR_MEMORY;
+    e->x->base[us->n] = old;
+    e->x->again[us->n] = e->ran[old];
+    e->ran[old] = true;
+    us->n++;
+    *out = v;
+    return PL_OK;
+}
+
+/* ---- nodes ------------------------------------------------------------------------------ */
+static pl_status copy_node(expander *e, uint32_t node, uint32_t *out)
+{
+    const pl_node_rec *r = &e->in->nodes[node];
+    pl_graph *g = e->x->g;
+    g->scope = r->scope; /* scopes are copied with their numbers */
+    g->backward = r->backward;
+    *out = pl_build(g, r->op, r->attr, r->n_in, e->args, NULL).id;
+    return *out ? PL_OK : pl_graph_status(g);
+}
+
+static pl_status resolve(expander *e, uint32_t val, uint32_t *out);
+
+static pl_status make_view(expander *e, uint32_t unit, uint32_t val, uint32_t base)
+{
+    const pl_unit *u = &e->units->unit[unit];
+    const pl_node_rec *r = &e->in->nodes[u->nodes[0]];
+    uint32_t node, unused;
+    for (uint32_t i = 0; i < r->n_in; i++)
+        PL_TRY(resolve(e, e->in->edges[r->in + i], &unused));
+    for (uint32_t i = 0; i < r->n_in; i++)
+        e->args[i] = (pl_val){e->now[e->in->edges[r->in + i]]};
+    PL_TRY(copy_node(e, u->nodes[0], &node));
+    pl_unit *v;
+    PL_TRY(add_unit(e, unit, &v));
+    v->nodes[v->n_nodes++] = node;
+    for (uint32_t i = 0; i < u->n_in; i++) v->in[v->n_in++] = e->now[u->in[i]];
+    v->out[v->n_out++] = e->x->g->nodes[node].out;
+    e->now[val] = e->x->g->nodes[node].out;
+    e->made_of[val] = base;
+    return PL_OK;
+}
+
+/* The latest copy of an old value; views of it are brought up to date. */
+static pl_status resolve(expander *e, uint32_t val, uint32_t *out)
+{
+    uint32_t unit = e->units->unit_of[val];
+    if (unit && e->units->unit[unit - 1].kind == PL_UNIT_VIEW) {
+        uint32_t base;
+        PL_TRY(resolve(e, e->units->unit[unit - 1].in[0], &base));
+        if (!e->now[val] || e->made_of[val] != base)
+            PL_TRY(make_view(e, unit - 1, val, base));
+    }
+    PL_FAIL_IF(!e->now[val], PL_ERR_PLAN, "value %u is read before it is computed", val);
+    *out = e->now[val];
+    return PL_OK;
+}
+
+/* Copies the members of a unit; e->now stays as it was before. */
+static pl_status copy_members(expander *e, const pl_unit *u, pl_unit *v)
+{
+    for (uint32_t i = 0; i < u->n_nodes; i++) {
+        const pl_node_rec *r = &e->in->nodes[u->nodes[i]];
+        uint32_t node;
+        for (uint32_t k = 0; k < r->n_in; k++) {
+            uint32_t val = e->in->edges[r->in + k];
+            e->args[k].id = e->run_of[val] == e->run ? e->local[val] : e->now[val];
+        }
+        PL_TRY(copy_node(e, u->nodes[i], &node));
+        v->nodes[v->n_nodes++] = node;
+        for (uint32_t k = 0; k < r->n_out; k++) {
+            e->local[r->out + k] = e->x->g->nodes[node].out + k;
+            e->run_of[r->out + k] = e->run;
+        }
+    }
+    return PL_OK;
+}
+
+static pl_status add_run(expander *e, uint32_t unit)
+{
+    const pl_unit *u = &e->units->unit[unit];
+    uint32_t unused;
+    PL_FAIL_IF(u->kind == PL_UNIT_VIEW, PL_ERR_PLAN, "unit %u is a view and does not run", unit);
+    for (uint32_t i = 0; i < u->n_in; i++) PL_TRY(resolve(e, u->in[i], &unused));
+    pl_unit *v;
+    PL_TRY(add_unit(e, unit, &v));
+    e->x->order[e->x->n_order++] = e->x->units->n - 1;
+    e->run++;
+    PL_TRY(copy_members(e, u, v));
+    for (uint32_t i = 0; i < u->n_in; i++) v->in[v->n_in++] = e->now[u->in[i]];
+    for (uint32_t k = 0; k < u->n_out; k++) {
+        uint32_t val = u->out[k];
+        v->out[v->n_out++] = e->local[val];
+        if (!e->now[val] || !e->settled[val]) e->now[val] = e->local[val];
+    }
+    return PL_OK;
+}
+
+/* ---- sources and effects ---------------------------------------------------------------- */
+static pl_status copy_sources(expander *e)
+{
+    for (uint32_t n = 1; n < e->in->n_nodes; n++) {
+        const pl_node_rec *r = &e->in->nodes[n];
+        uint32_t node;
+        if (!(r->op->flags & PL_OP_SOURCE)) continue;
+        PL_TRY(copy_node(e, n, &node));
+        e->now[r->out] = e->x->g->nodes[node].out;
+    }
+    return PL_OK;
+}
+
+static pl_status copy_effects(expander *e)
+{
+    for (uint32_t n = 1; n < e->in->n_nodes; n++) {
+        const pl_node_rec *r = &e->in->nodes[n];
+        uint32_t node, unused;
+        if (!(r->op->flags & PL_OP_EFFECT)) continue;
+        for (uint32_t i = 0; i < r->n_in; i++)
+            PL_TRY(resolve(e, e->in->edges[r->in + i], &unused));
+        for (uint32_t i = 0; i < r->n_in; i++)
+            e->args[i] = (pl_val){e->now[e->in->edges[r->in + i]]};
+        PL_TRY(copy_node(e, n, &node));
+    }
+    return PL_OK;
+}
+
+/* Values that become a slot's, and what they are views of. */
+static void settle_assigned(expander *e)
+{
+    for (uint32_t n = 1; n < e->in->n_nodes; n++) {
+        if (!(e->in->nodes[n].op->flags & PL_OP_EFFECT) || pl_node_slot(e->in, n) < 0) continue;
+        uint32_t val = pl_node_in(e->in, n)[0], unit;
+        while ((unit = e->units->unit_of[val]) && e->units->unit[unit - 1].kind == PL_UNIT_VIEW)
+            val = e->units->unit[unit - 1].in[0];
+        e->settled[val] = true;
+    }
+}
+
+/* ---- the whole -------------------------------------------------------------------------- */
+static pl_status prepare(expander *e, uint32_t n)
+{
+    pl_expansion *x = e->x;
+    uint32_t vals = e->in->n_vals, widest = 1;
+    for (uint32_t i = 1; i < e->in->n_nodes; i++)
+        if (e->in->nodes[i].n_in > widest) widest = e->in->nodes[i].n_in;
+    e->now = pl_arena_new(&e->scratch, uint32_t, vals);
+    e->made_of = pl_arena_new(&e->scratch, uint32_t, vals);
+    e->local = pl_arena_new(&e->scratch, uint32_t, vals);
+    e->run_of = pl_arena_new(&e->scratch, uint32_t, vals);
+    e->settled = pl_arena_new(&e->scratch, bool, vals);
+    e->ran = pl_arena_new(&e->scratch, bool, e->units->n + 1);
+    e->args = pl_arena_new(&e->scratch, pl_val, widest);
+    x->g = pl_graph_new(e->in->store);
+    x->units = pl_sys_alloc(sizeof *x->units);
+    x->order = pl_arena_new(&x->mem, uint32_t, n + 1);
+    e->cap = e->units->n + n / 2 + 16;
+    if (!e->now || !e->made_of || !e->local || !e->run_of || !e->settled || !e->ran || !e->args ||
+        !x->g || !x->units || !x->order)
+        return PL_ERR_MEMORY;
+    x->units->unit = pl_arena_new(&x->units->arena, pl_unit, e->cap);
+    x->base = pl_arena_new(&x->mem, uint32_t, e->cap);
+    x->again = pl_arena_new(&x->mem, bool, e->cap);
+    x->g->n_streams = e->in->n_streams;
+    if (!x->units->unit || !x->base || !x->again) return PL_ERR_MEMORY;
+    return pl_graph_copy_scopes(e->in, x->g) ? PL_OK : x->g->status;
+}
+
+/* Which unit makes a value, and which values are bits, as in the old graph. */
+static pl_status index_outputs(const pl_units *old, pl_expansion *x)
+{
+    pl_units *us = x->units;
+    us->unit_of = pl_arena_new(&us->arena, uint32_t, x->g->n_vals);
+    us->bits = old->bits ? pl_arena_new(&us->arena, bool, x->g->n_vals) : NULL;
+    if (!us->unit_of || (old->bits && !us->bits)) return PL_ERR_MEMORY;
+    for (uint32_t i = 0; i < us->n; i++) {
+        pl_unit *u = &us->unit[i];
+        u->bits = us->bits;
+        for (uint32_t k = 0; k < u->n_out; k++) {
+            us->unit_of[u->out[k]] = i + 1;
+            if (us->bits) us->bits[u->out[k]] = old->bits[old->unit[x->base[i]].out[k]];
+        }
+    }
+    return PL_OK;
+}
+
+static pl_status expand(expander *e, const uint32_t *list, uint32_t n)
+{
+    PL_TRY(prepare(e, n));
+    settle_assigned(e);
+    PL_TRY(copy_sources(e));
+    for (uint32_t i = 0; i < n; i++) PL_TRY(add_run(e, list[i]));
+    PL_TRY(copy_effects(e));
+    e->x->g->scope = 0;
+    e->x->g->backward = false;
+    return index_outputs(e->units, e->x);
+}
+
+pl_status pl_expand(const pl_graph *g, const pl_units *units, const uint32_t *list, uint32_t n,
+                    pl_expansion **out)
+{
+    expander e = {.in = g, .units = units, .x = pl_sys_alloc(sizeof *e.x)};
+    if (!e.x) return PL_ERR_MEMORY;
+    pl_status rc = expand(&e, list, n);
+    pl_arena_release(&e.scratch);
+    if (rc != PL_OK) {
+        pl_expansion_free(e.x);
+        return rc;
+    }
+    *out = e.x;
+    return PL_OK;
+}

@@ -1,0 +1,129 @@
+/* plan_int.h - what the files of the planner share: the problem, with views and groups gone.
+ *
+ * A storage is a piece of memory with one writer: a produced value with all views of it, an
+ * input, or the old value of a slot. A task is a unit that runs (no view). Order, lifetimes and
+ * in-place are decided on tasks and storages alone. All lists are compressed rows: the entries
+ * of row i are list[start[i]] .. list[start[i+1]-1].
+ */
+#ifndef PL_PLAN_PLAN_INT_H
+#define PL_PLAN_PLAN_INT_H
+
+#include "plan/core/plan.h"
+
+#define PL_NONE UINT32_MAX
+
+typedef struct pl_rows {
+    uint32_t *start; /* n + 1 entries */
+    uint32_t *list;
+} pl_rows;
+
+typedef struct pl_storage {
+    uint64_t bytes;    /* rounded up to the alignment */
+    uint32_t val;      /* the value that names it */
+    uint32_t producer; /* task; PL_NONE for inputs and old values of slots */
+    int32_t old_slot;  /* it is the old value of this slot; -1 */
+    int32_t direct;    /* it is produced in this slot's memory; -1 */
+    bool is_input;
+    bool pinned; /* needed after the last task: an output, the source of a copy */
+} pl_storage;
+
+/* Output storage `out` may take over the bytes of input storage `in` at its task. */
+typedef struct pl_takeover {
+    uint32_t in, out;
+} pl_takeover;
+
+/* Input storage `in` of a task may lie in its output storage `out` from byte `at` on, from its making
+ * on: the task (a concat) then copies nothing. */
+typedef struct pl_join {
+    uint32_t task, in, out;
+    uint64_t at;
+} pl_join;
+
+/* One assign node that is neither direct nor void: its value is copied at the end. */
+typedef struct pl_assign_rec {
+    int32_t slot;
+    uint32_t val;
+    bool copy;
+} pl_assign_rec;
+
+typedef struct pl_problem {
+    const pl_graph *g;
+    const pl_units *units;
+    const pl_plan_opts *opts;
+    uint32_t n_tasks;
+    uint32_t *unit;    /* per task: unit id */
+    uint32_t *task_of; /* per unit: task, PL_NONE for views */
+    pl_storage *st;
+    uint32_t n_st;
+    uint32_t *storage;    /* per value: its storage, PL_NONE if it has none */
+    uint64_t *offset;     /* per value: bytes from the storage's start */
+    pl_rows reads;        /* per task: distinct storages */
+    pl_rows writes;       /* per task: storages */
+    pl_rows readers;      /* per storage: distinct tasks */
+    pl_rows preds, succs; /* per task: tasks, data and slot order together, distinct */
+    pl_takeover *takes;   /* grouped by task */
+    uint32_t *take_start; /* n_tasks + 1 */
+    uint64_t *work;       /* per task: scratch, rounded */
+    pl_assign_rec *assigns;
+    uint32_t n_assigns;
+    pl_join *joins; /* what may be; grouped by task */
+    uint32_t n_joins;
+    /* What is: per storage the one it lies in (itself, mostly), and where; NULL: nothing does. */
+    uint32_t *home;
+    uint64_t *home_at;
+    bool *shared; /* per storage: it lies in another, or another lies in it */
+    uint32_t *old_of_slot; /* per slot: storage of the old value, PL_NONE if unread */
+    uint32_t n_slots;
+} pl_problem;
+
+static inline uint64_t pl_round_up(uint64_t bytes)
+{
+    return (bytes + PL_PLAN_ALIGN - 1) / PL_PLAN_ALIGN * PL_PLAN_ALIGN;
+}
+
+/* Bytes of the arena that a storage takes; what lives in a slot takes none. */
+static inline uint64_t pl_storage_arena(const pl_storage *s)
+{
+    return s->old_slot >= 0 || s->direct >= 0 ? 0 : s->bytes;
+}
+
+/* problem.c: storages, tasks, takes; then slots.c: which assigned values are made in their slot
+ */
+pl_status pl_problem_build(pl_problem *p, pl_arena *mem) PL_MUST_USE;
+pl_status pl_problem_slots(pl_problem *p, pl_arena *mem) PL_MUST_USE;
+/* Whether output storage `out` of its task may be written over input storage `in` of the same
+ * size, by what the op or group allows. */
+bool pl_problem_may_take(const pl_problem *p, uint32_t unit, uint32_t k, uint32_t in);
+/* preds and succs from data and, for direct storages, from the order of a slot's old and new.
+ */
+pl_status pl_problem_edges(pl_problem *p, pl_arena *mem) PL_MUST_USE;
+/* n rows from pairs (row, entry), each row's entries in the order of the pairs. */
+pl_status pl_rows_make(pl_arena *mem, uint32_t n, const uint32_t (*pair)[2], size_t n_pairs,
+                       pl_rows *out) PL_MUST_USE;
+
+/* lifetime.c: what an order means for memory */
+typedef struct pl_life {
+    uint32_t *root;        /* per storage: the one whose bytes it has (itself, or taken over) */
+    int32_t *first, *last; /* per storage that is its own root */
+    uint32_t *left;        /* scratch: readers still to come */
+    uint32_t *users; /* scratch, of a home: writings and readings still to come, its guests' too */
+    uint64_t peak;         /* largest sum of bytes alive */
+    int32_t peak_step;
+} pl_life;
+pl_status pl_life_new(const pl_problem *p, pl_arena *mem, pl_life *out) PL_MUST_USE;
+/* Replays the order: takeovers, lifetimes up to the last task, the peak. `limit`: gives up
+ * (peak = UINT64_MAX) as soon as the peak is above it. */
+void pl_life_replay(const pl_problem *p, const uint32_t *order, uint64_t limit, pl_life *l);
+
+/* join.c: which inputs of concats may be made in their part of the result; then, for an order, those
+ * that do not raise its peak. `l` is left as of the last replay that counts. */
+pl_status pl_join_list(pl_problem *p, pl_arena *mem) PL_MUST_USE;
+pl_status pl_join_choose(pl_problem *p, const uint32_t *order, pl_arena *mem,
+                         pl_life *l) PL_MUST_USE;
+
+/* order.c: the best order found, into order[n_tasks]; *name is the strategy. *program_peak is the
+ * peak of the order in which the graph was written, *own_peak that without takeovers. */
+pl_status pl_order_search(const pl_problem *p, uint32_t *order, const char **name,
+                          uint64_t *program_peak, uint64_t *own_peak) PL_MUST_USE;
+
+#endif

@@ -1,0 +1,509 @@
+/* remat.c - the model of a problem, its bounds, and the driver that lets the solvers compete.
+ *
+ * The driver runs seeds from cheap to dear and keeps the cheapest plan that fits: everything
+ * once; the dynamic program over cut points; the simulator over its grid of settings; on small
+ * problems a best-first search that ends with the optimum; then, as far as the effort goes, the
+ * search over the simulator's weights. Each candidate is a sequence of ops, measured exactly.
+ */
+#include "plan/recompute/remat.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/sys.h"
+#include "plan/recompute/remat_int.h"
+
+enum { AUTO_START = 30000000, AUTO_UNITS = 90000 }; /* effort, and an op, when none is named */
+
+/* ---- the model -------------------------------------------------------------------------- */
+static unsigned buf_flags(const pl_remat_problem *p, uint32_t v)
+{
+    return p->buf_flags ? p->buf_flags[v] : 0;
+}
+
+static uint32_t base_of(const pl_remat_problem *p, uint32_t v)
+{
+    return p->base ? p->base[v] : PL_REMAT_NONE;
+}
+
+static pl_status set_writers(pl__remat *m)
+{
+    const pl_remat_problem *p = m->p;
+    for (uint32_t v = 0; v < m->n_vals; v++) m->writer[v] = PL_REMAT_NONE;
+    for (uint32_t op = 0; op < m->n_ops; op++) {
+        PL_FAIL_IF(p->in_at[op] > p->in_at[op + 1] || p->out_at[op] > p->out_at[op + 1],
+                   PL_ERR_ARG, "op %u: offsets fall", op);
+        PL_FAIL_IF(!(p->cost[op] >= 0) || isinf(p->cost[op]), PL_ERR_ARG,
+                   "op %u: cost %g is not a finite number from 0", op, p->cost[op]);
+        for (uint32_t i = p->out_at[op]; i < p->out_at[op + 1]; i++) {
+            PL_FAIL_IF(p->out[i] >= m->n_vals, PL_ERR_ARG, "op %u writes storage %u of %u", op,
+                       p->out[i], m->n_vals);
+            PL_FAIL_IF(m->writer[p->out[i]] != PL_REMAT_NONE, PL_ERR_ARG,
+                       "storage %u is written by op %u and by op %u", p->out[i],
+                       m->writer[p->out[i]], op);
+            m->writer[p->out[i]] = op;
+        }
+        for (uint32_t i = p->in_at[op]; i < p->in_at[op + 1]; i++)
+            PL_FAIL_IF(p->in[i] >= m->n_vals, PL_ERR_ARG, "op %u reads storage %u of %u", op,
+                       p->in[i], m->n_vals);
+    }
+    for (uint32_t op = 0; op < m->n_ops; op++)
+        for (uint32_t i = p->in_at[op]; i < p->in_at[op + 1]; i++) {
+            uint32_t w = m->writer[p->in[i]];
+            PL_FAIL_IF(w != PL_REMAT_NONE && w >= op, PL_ERR_ARG,
+                       "op %u reads storage %u before op %u writes it", op, p->in[i], w);
+        }
+    return PL_OK;
+}
+
+/* Roots of views: a view's base is read by its writer, so bases come earlier in the order. */
+static pl_status set_roots(pl__remat *m)
+{
+    const pl_remat_problem *p = m->p;
+    uint64_t total = 0;
+    for (uint32_t v = 0; v < m->n_vals; v++) m->root[v] = v;
+    for (uint32_t op = 0; op < m->n_ops; op++) {
+        for (uint32_t i = p->out_at[op]; i < p->out_at[op + 1]; i++) {
+            uint32_t v = p->out[i], base = base_of(p, v);
+            if (base == PL_REMAT_NONE) continue;
+            bool reads = false;
+            for (uint32_t j = p->in_at[op]; j < p->in_at[op + 1]; j++)
+                reads = reads || p->in[j] == base;
+            PL_FAIL_IF(!reads, PL_ERR_ARG, "view %u: its op %u does not read its base %u", v,
+                       op, base);
+            m->root[v] = m->root[base];
+        }
+    }
+    for (uint32_t v = 0; v < m->n_vals; v++) {
+        PL_FAIL_IF(base_of(p, v) != PL_REMAT_NONE && m->writer[v] == PL_REMAT_NONE, PL_ERR_ARG,
+                   "view %u is written by no op", v);
+        m->bytes[v] = m->root[v] == v ? p->bytes[v] : 0;
+        PL_FAIL_IF(m->bytes[v] > INT64_MAX / 4 || total > INT64_MAX / 4, PL_ERR_ARG,
+                   "storage %u: %llu bytes is too much", v, (unsigned long long)p->bytes[v]);
+        total += m->bytes[v];
+        m->pinned[v] = (buf_flags(p, m->root[v]) & PL_REMAT_PINNED) != 0;
+        if (buf_flags(p, v) & PL_REMAT_END) m->end[v] = m->end[m->root[v]] = 1;
+    }
+    return PL_OK;
+}
+
+/* Lists are built in two rounds of the same walk: count, then fill. */
+typedef void (*pair_fn)(void *ctx, uint32_t from, uint32_t to);
+typedef struct builder {
+    pl__remat_list *list;
+    uint32_t *fill, *seen; /* seen[to] = from + 1: that pair was the last one with this to */
+} builder;
+
+static void count_pair(void *ctx, uint32_t from, uint32_t to)
+{
+    (void)to;
+    builder *b = ctx;
+    b->list->at[from + 1]++;
+}
+
+static void add_pair(void *ctx, uint32_t from, uint32_t to)
+{
+    builder *b = ctx;
+    b->list->item[b->fill[from]++] = to;
+}
+
+static pl_status build_list(pl__remat *m, pl__remat_list *list, uint32_t n_from,
+                            void (*walk)(const pl__remat *, pair_fn, void *))
+{
+    builder b = {.list = list};
+    list->at = pl_arena_new(&m->arena, uint32_t, n_from + 2);
+    b.fill = pl_arena_new(&m->arena, uint32_t, n_from + 1);
+    if (!list->at || !b.fill) return PL_ERR_MEMORY;
+    walk(m, count_pair, &b);
+    for (uint32_t i = 0; i < n_from; i++) list->at[i + 1] += list->at[i];
+    list->item = pl_arena_new(&m->arena, uint32_t, list->at[n_from] + 1);
+    if (!list->item) return PL_ERR_MEMORY;
+    memcpy(b.fill, list->at, n_from * sizeof *b.fill);
+    walk(m, add_pair, &b);
+    return PL_OK;
+}
+
+static bool is_repeat(const uint32_t *item, uint32_t lo, uint32_t i)
+{
+    for (uint32_t j = lo; j < i; j++)
+        if (item[j] == item[i]) return true;
+    return false;
+}
+
+static void walk_in(const pl__remat *m, pair_fn fn, void *ctx)
+{
+    const pl_remat_problem *p = m->p;
+    for (uint32_t op = 0; op < m->n_ops; op++)
+        for (uint32_t i = p->in_at[op]; i < p->in_at[op + 1]; i++)
+            if (!is_repeat(p->in, p->in_at[op], i)) fn(ctx, op, p->in[i]);
+}
+
+static void walk_needs(const pl__remat *m, pair_fn fn, void *ctx)
+{
+    const pl_remat_problem *p = m->p;
+    for (uint32_t op = 0; op < m->n_ops; op++)
+        for (uint32_t i = p->in_at[op]; i < p->in_at[op + 1]; i++) {
+            uint32_t r = m->root[p->in[i]];
+            bool seen = m->pinned[r];
+            for (uint32_t j = p->in_at[op]; j < i && !seen; j++) seen = m->root[p->in[j]] == r;
+            if (!seen) fn(ctx, op, r);
+        }
+}
+
+static void walk_makes(const pl__remat *m, pair_fn fn, void *ctx)
+{
+    const pl_remat_problem *p = m->p;
+    for (uint32_t op = 0; op < m->n_ops; op++)
+        for (uint32_t i = p->out_at[op]; i < p->out_at[op + 1]; i++)
+            if (m->root[p->out[i]] == p->out[i]) fn(ctx, op, p->out[i]);
+}
+
+static void walk_uses(const pl__remat *m, pair_fn fn, void *ctx)
+{
+    for (uint32_t op = 0; op < m->n_ops; op++)
+        for (uint32_t i = m->needs.at[op]; i < m->needs.at[op + 1]; i++)
+            fn(ctx, m->needs.item[i], op);
+    for (uint32_t v = 0; v < m->n_vals; v++)
+        if (m->end[v] && m->root[v] == v) fn(ctx, v, m->n_ops);
+}
+
+static void walk_feeds(const pl__remat *m, pair_fn fn, void *ctx)
+{
+    for (uint32_t op = 0; op < m->n_ops; op++)
+        for (uint32_t i = m->needs.at[op]; i < m->needs.at[op + 1]; i++)
+            for (uint32_t j = m->makes.at[op]; j < m->makes.at[op + 1]; j++)
+                fn(ctx, m->needs.item[i], m->makes.item[j]);
+}
+
+static void walk_views(const pl__remat *m, pair_fn fn, void *ctx)
+{
+    for (uint32_t v = 0; v < m->n_vals; v++)
+        if (m->root[v] != v) fn(ctx, m->root[v], v);
+}
+
+pl_status pl__remat_build(const pl_remat_problem *p, pl__remat *m)
+{
+    *m = (pl__remat){.p = p, .n_ops = p->n_ops, .n_vals = p->n_bufs, .cost = p->cost};
+    m->root = pl_arena_new(&m->arena, uint32_t, p->n_bufs + 1);
+    m->writer = pl_arena_new(&m->arena, uint32_t, p->n_bufs + 1);
+    m->bytes = pl_arena_new(&m->arena, uint64_t, p->n_bufs + 1);
+    m->pinned = pl_arena_new(&m->arena, uint8_t, p->n_bufs + 1);
+    m->end = pl_arena_new(&m->arena, uint8_t, p->n_bufs + 1);
+    m->once = pl_arena_new(&m->arena, uint8_t, p->n_ops + 1);
+    m->time = pl_arena_new(&m->arena, double, p->n_ops + 2);
+    if (!m->root || !m->writer || !m->bytes || !m->pinned || !m->end || !m->once || !m->time)
+        return PL_ERR_MEMORY;
+    PL_TRY(set_writers(m));
+    PL_TRY(set_roots(m));
+    PL_TRY(build_list(m, &m->in, m->n_ops, walk_in));
+    PL_TRY(build_list(m, &m->needs, m->n_ops, walk_needs));
+    PL_TRY(build_list(m, &m->makes, m->n_ops, walk_makes));
+    PL_TRY(build_list(m, &m->uses, m->n_vals, walk_uses));
+    PL_TRY(build_list(m, &m->feeds, m->n_vals, walk_feeds));
+    PL_TRY(build_list(m, &m->views, m->n_vals, walk_views));
+    for (uint32_t op = 0; op < m->n_ops; op++) {
+        m->once[op] = p->op_flags && (p->op_flags[op] & PL_REMAT_ONCE);
+        m->time[op + 1] = m->time[op] + p->cost[op];
+    }
+    m->time[m->n_ops + 1] = m->time[m->n_ops];
+    m->base_cost = m->time[m->n_ops];
+    return PL_OK;
+}
+
+/* ---- bounds ----------------------------------------------------------------------------- */
+void pl__remat_lower_bound(const pl__remat *m, uint64_t *bytes, uint32_t *op_out)
+{
+    uint64_t pinned = 0, at_end = 0;
+    for (uint32_t v = 0; v < m->n_vals; v++) {
+        if (m->pinned[v] && m->writer[v] == PL_REMAT_NONE) pinned += m->bytes[v];
+        if (m->pinned[v] || m->end[v]) at_end += m->bytes[v];
+    }
+    *bytes = at_end;
+    *op_out = PL_REMAT_NONE;
+    for (uint32_t op = 0; op < m->n_ops; op++) {
+        uint64_t need = pinned + pl__remat_work(m, op);
+        for (uint32_t i = m->needs.at[op]; i < m->needs.at[op + 1]; i++)
+            need += m->bytes[m->needs.item[i]];
+        for (uint32_t i = m->makes.at[op]; i < m->makes.at[op + 1]; i++) {
+            uint32_t r = m->makes.item[i];
+            need += m->bytes[r];
+            if (m->pinned[r]) pinned += m->bytes[r];
+        }
+        if (need > *bytes) {
+            *bytes = need;
+            *op_out = op;
+        }
+    }
+}
+
+pl_status pl_remat_bound(const pl_remat_problem *p, uint64_t *bytes, uint32_t *op)
+{
+    pl__remat m;
+    pl_status s = pl__remat_build(p, &m);
+    if (s == PL_OK) pl__remat_lower_bound(&m, bytes, op);
+    pl_arena_release(&m.arena);
+    return s;
+}
+
+/* ---- competition ------------------------------------------------------------------------ */
+bool pl__remat_late(const pl__remat_best *b)
+{
+    return pl__remat_stopped(b) || (b->deadline_ns && pl_sys_now_ns() > b->deadline_ns);
+}
+
+pl_status pl__remat_offer(pl__remat_best *b, const uint32_t *op, uint32_t n,
+                          const char *strategy, bool *better)
+{
+    bool ok;
+    if (better) *better = false;
+    const pl__remat_seq given = {.op = (uint32_t *)(uintptr_t)op, .n = n, .strategy = strategy};
+    PL_TRY(pl__remat_seq_copy(&b->work, &given));
+    PL_TRY(pl__remat_tighten(b->eval, &b->work, &ok));
+    if (!ok) return PL_OK;
+    if (b->work.peak < b->least_peak) b->least_peak = b->work.peak;
+    if (b->work.peak > b->budget) return PL_OK;
+    if (!(b->opts->off & PL_REMAT_NO_FILL) && b->work.n > b->m->n_ops)
+        PL_TRY(pl__remat_fill(b->eval, &b->work, b->budget));
+    if (b->seq.n && b->work.cost >= b->seq.cost) return PL_OK;
+    if (better) *better = true;
+    return pl__remat_seq_copy(&b->seq, &b->work);
+}
+
+static pl_status offer_once(pl__remat_best *b)
+{
+    pl__remat_seq all = {0};
+    pl_status s = PL_OK;
+    for (uint32_t op = 0; op < b->m->n_ops && s == PL_OK; op++)
+        s = pl__remat_seq_push(&all, op);
+    if (s == PL_OK) s = pl__remat_offer(b, all.op, all.n, "keep all", NULL);
+    if (s == PL_OK && b->seq.n) b->optimal = true;
+    pl__remat_seq_release(&all);
+    return s;
+}
+
+static pl_status offer_pool(pl__remat_best *b)
+{
+    for (uint32_t i = 0; i < b->opts->n_pool; i++) {
+        const pl_remat_plan *plan = b->opts->pool[i];
+        if (plan && plan->peak_bytes <= b->budget)
+            PL_TRY(pl__remat_offer(b, plan->op, plan->n, plan->strategy, NULL));
+    }
+    return PL_OK;
+}
+
+pl_status pl__remat_compete(pl__remat_best *b)
+{
+    PL_TRY(offer_once(b));
+    if (b->optimal) return PL_OK;
+    PL_TRY(offer_pool(b));
+    if (!(b->opts->off & PL_REMAT_NO_CHAIN)) PL_TRY(pl__remat_chain(b));
+    return b->opts->off & PL_REMAT_NO_SIM || pl__remat_stopped(b) ? PL_OK : pl__remat_simulate(b);
+}
+
+pl_status pl__remat_best_init(pl__remat_best *b, const pl__remat *m, const pl_remat_opts *opts)
+{
+    *b = (pl__remat_best){.m = m, .opts = opts, .budget = opts->budget_bytes,
+                          .least_peak = UINT64_MAX, .any = (opts->off & PL_REMAT_NO_CHOICE) != 0};
+    if (b->budget > INT64_MAX) b->budget = INT64_MAX;
+    b->effort = opts->effort == PL_REMAT_EFFORT_AUTO ? AUTO_START + (uint64_t)m->n_ops * AUTO_UNITS
+                                                     : opts->effort;
+    if (opts->time_limit_s > 0)
+        b->deadline_ns = pl_sys_now_ns() + (uint64_t)(opts->time_limit_s * 1e9);
+    return pl__remat_eval_new(m, &b->eval);
+}
+
+void pl__remat_best_release(pl__remat_best *b)
+{
+    pl__remat_seq_release(&b->seq);
+    pl__remat_seq_release(&b->work);
+    pl__remat_eval_free(b->eval);
+}
+
+/* ---- the plan handed out ---------------------------------------------------------------- */
+void pl_remat_plan_free(pl_remat_plan *p)
+{
+    pl_sys_free(p);
+}
+
+/* last[k'] pairs: for each instruction, the roots whose copy ends there. */
+static uint32_t list_ends(const pl__remat *m, const pl__remat_seq *s, uint32_t *copy_root,
+                          uint32_t *copy_end, uint32_t *now)
+{
+    uint32_t n = 0;
+    for (uint32_t v = 0; v < m->n_vals; v++) {
+        now[v] = PL_REMAT_NONE;
+        if (m->writer[v] != PL_REMAT_NONE || m->root[v] != v || m->pinned[v]) continue;
+        now[v] = n;
+        copy_root[n] = v;
+        copy_end[n++] = 0;
+    }
+    for (uint32_t k = 0; k < s->n; k++) {
+        uint32_t op = s->op[k];
+        for (uint32_t i = m->needs.at[op]; i < m->needs.at[op + 1]; i++)
+            copy_end[now[m->needs.item[i]]] = k;
+        for (uint32_t i = m->makes.at[op]; i < m->makes.at[op + 1]; i++) {
+            uint32_t r = m->makes.item[i];
+            if (m->pinned[r]) continue;
+            now[r] = n;
+            copy_root[n] = r;
+            copy_end[n++] = k;
+        }
+    }
+    for (uint32_t v = 0; v < m->n_vals; v++)
+        if (m->end[v] && m->root[v] == v && now[v] != PL_REMAT_NONE)
+            copy_end[now[v]] = PL_REMAT_NONE;
+    return n;
+}
+
+pl_status pl__remat_hand_out(const pl__remat *m, const pl__remat_seq *s, pl_remat_plan **out)
+{
+    size_t copies = m->n_vals;
+    for (uint32_t k = 0; k < s->n; k++) copies += m->makes.at[s->op[k] + 1] - m->makes.at[s->op[k]];
+    pl_arena a = PL_ARENA_INIT;
+    uint32_t *root = pl_arena_new(&a, uint32_t, copies + 1);
+    uint32_t *end = pl_arena_new(&a, uint32_t, copies + 1);
+    uint32_t *now = pl_arena_new(&a, uint32_t, m->n_vals + 1);
+    size_t words = (size_t)s->n * 2 + 2 + copies;
+    pl_remat_plan *plan = pl_sys_alloc(sizeof *plan + words * sizeof(uint32_t));
+    if (!root || !end || !now || !plan) {
+        pl_arena_release(&a);
+        pl_sys_free(plan);
+        return PL_ERR_MEMORY;
+    }
+    uint32_t *op = (uint32_t *)(plan + 1), *drop_at = op + s->n, *drop = drop_at + s->n + 2;
+    uint32_t n = list_ends(m, s, root, end, now);
+    if (s->n) memcpy(op, s->op, s->n * sizeof *op);
+    /* Counting sort by the instruction; two cells up, so that the fill leaves offsets behind. */
+    for (uint32_t c = 0; c < n; c++)
+        if (end[c] < s->n) drop_at[end[c] + 2]++;
+    for (uint32_t k = 0; k < s->n; k++) drop_at[k + 2] += drop_at[k + 1];
+    for (uint32_t c = 0; c < n; c++)
+        if (end[c] < s->n) drop[drop_at[end[c] + 1]++] = root[c];
+    *plan = (pl_remat_plan){.n = s->n, .op = op, .drop_at = drop_at, .drop = drop,
+                            .peak_bytes = s->peak, .cost_ns = s->cost,
+                            .base_cost_ns = m->base_cost, .strategy = s->strategy};
+    pl_arena_release(&a);
+    *out = plan;
+    return PL_OK;
+}
+
+/* ---- entry points ----------------------------------------------------------------------- */
+static pl_status refuse_below_bound(const pl__remat *m, uint64_t budget)
+{
+    uint64_t bound;
+    uint32_t op;
+    pl__remat_lower_bound(m, &bound, &op);
+    if (budget >= bound) return PL_OK;
+    PL_FAIL_IF(op == PL_REMAT_NONE, PL_ERR_FIT,
+               "%llu bytes cannot hold what must be there at the end: %llu bytes",
+               (unsigned long long)budget, (unsigned long long)bound);
+    PL_FAIL(PL_ERR_FIT,
+            "no plan fits %llu bytes: op %u alone needs %llu bytes for what is pinned, its inputs, "
+            "outputs and workspace", (unsigned long long)budget, op, (unsigned long long)bound);
+}
+
+static pl_status solve(const pl__remat *m, const pl_remat_opts *opts, pl__remat_best *b)
+{
+    PL_TRY(pl__remat_best_init(b, m, opts));
+    PL_TRY(refuse_below_bound(m, b->budget));
+    return pl__remat_compete(b);
+}
+
+static pl_status fail_unfound(const pl__remat *m, const pl_remat_opts *opts)
+{
+    uint64_t least;
+    PL_FAIL_IF(opts->off & PL_REMAT_NO_MINIMUM, PL_ERR_FIT, "no plan found for %llu bytes",
+               (unsigned long long)opts->budget_bytes);
+    PL_TRY(pl__remat_minimum(m, opts, opts->budget_bytes, &least));
+    PL_FAIL(PL_ERR_FIT,
+            "no plan found for %llu bytes; the smallest budget with one is %llu bytes",
+            (unsigned long long)opts->budget_bytes, (unsigned long long)least);
+}
+
+static const pl_remat_opts defaults = PL_REMAT_OPTS_INIT;
+
+pl_status pl_remat_keep_all(const pl_remat_problem *p, uint64_t *bytes)
+{
+    pl__remat m;
+    pl__remat_best b = {0};
+    pl_status s = pl__remat_build(p, &m);
+    if (s == PL_OK) s = pl__remat_best_init(&b, &m, &defaults);
+    if (s == PL_OK) s = offer_once(&b);
+    if (s == PL_OK) *bytes = b.seq.peak;
+    pl__remat_best_release(&b);
+    pl_arena_release(&m.arena);
+    return s;
+}
+
+pl_status pl_remat_solve(const pl_remat_problem *p, const pl_remat_opts *opts,
+                         pl_remat_plan **out)
+{
+    if (!opts) opts = &defaults;
+    pl__remat m;
+    pl__remat_best b = {0};
+    pl_status s = pl__remat_build(p, &m);
+    if (s == PL_OK) s = solve(&m, opts, &b);
+    if (s == PL_OK) s = b.seq.n || !p->n_ops ? pl__remat_hand_out(&m, &b.seq, out) : fail_unfound(&m, opts);
+    pl__remat_best_release(&b);
+    pl_arena_release(&m.arena);
+    return s;
+}
+
+/* ---- many budgets ----------------------------------------------------------------------- */
+typedef struct ranked {
+    uint64_t budget;
+    uint32_t at;
+} ranked;
+
+static int by_budget(const void *a, const void *b)
+{
+    const ranked *x = a, *y = b;
+    if (x->budget != y->budget) return x->budget < y->budget ? -1 : 1;
+    return x->at < y->at ? -1 : x->at > y->at;
+}
+
+/* Rising budgets; each plan competes for the next one. */
+static pl_status sweep(const pl__remat *m, const pl_remat_opts *opts, const ranked *order,
+                       uint32_t n, pl_remat_plan **out)
+{
+    const pl_remat_plan *before = NULL;
+    for (uint32_t i = 0; i < n; i++) {
+        pl_remat_opts o = *opts;
+        pl__remat_best b = {0};
+        o.budget_bytes = order[i].budget;
+        if (before) {
+            o.pool = &before;
+            o.n_pool = 1;
+        }
+        pl_status s = solve(m, &o, &b);
+        if (s == PL_OK && b.seq.n) s = pl__remat_hand_out(m, &b.seq, &out[order[i].at]);
+        pl__remat_best_release(&b);
+        if (s != PL_OK && s != PL_ERR_FIT) return s;
+        if (out[order[i].at]) before = out[order[i].at];
+    }
+    return PL_OK;
+}
+
+pl_status pl_remat_sweep(const pl_remat_problem *p, const pl_remat_opts *opts,
+                         const uint64_t *budgets, uint32_t n, pl_remat_plan **out)
+{
+    pl__remat m;
+    pl_status s = pl__remat_build(p, &m);
+    ranked *order = pl_sys_alloc((n + 1) * sizeof *order);
+    if (!order) s = PL_ERR_MEMORY;
+    for (uint32_t i = 0; i < n && order; i++) {
+        order[i] = (ranked){budgets[i], i};
+        out[i] = NULL;
+    }
+    if (order) qsort(order, n, sizeof *order, by_budget);
+    if (s == PL_OK) s = sweep(&m, opts ? opts : &defaults, order, n, out);
+    if (s != PL_OK)
+        for (uint32_t i = 0; i < n && order; i++) {
+            pl_remat_plan_free(out[i]);
+            out[i] = NULL;
+        }
+    pl_sys_free(order);
+    pl_arena_release(&m.arena);
+    return s;
+}

@@ -1,0 +1,159 @@
+/* remat_check.c - a plan is accepted only if this replay can follow it.
+ *
+ * The replay keeps, for each storage, the serial number of the copy that is there (0: none) and,
+ * for each view, the serial number of the base's copy that it was taken from. Bytes are added
+ * when a copy is made and taken off when it is dropped. Nothing is inferred: a storage that the
+ * plan does not drop stays and counts, so lifetimes that are too short or too long both show.
+ */
+#include "plan/recompute/remat_check.h"
+
+#include "base/arena.h"
+
+typedef struct replay {
+    const pl_remat_problem *p;
+    const pl_remat_plan *plan;
+    uint32_t *copy;  /* of each storage: serial of the copy that is there, 0 for none */
+    uint32_t *taken; /* of each view: serial of its base's copy when it was computed */
+    uint8_t *done;   /* of each op: computed at least once */
+    uint32_t serial, next_op;
+    uint64_t alive, peak;
+    double cost;
+} replay;
+
+static bool is_view(const pl_remat_problem *p, uint32_t b)
+{
+    return p->base && p->base[b] != PL_REMAT_NONE;
+}
+
+static unsigned flags_of(const pl_remat_problem *p, uint32_t b)
+{
+    return p->buf_flags ? p->buf_flags[b] : 0;
+}
+
+/* A view of a view is there when each link is. */
+static bool is_there(const replay *r, uint32_t b)
+{
+    while (is_view(r->p, b)) {
+        uint32_t base = r->p->base[b];
+        if (!r->copy[b] || r->taken[b] != r->copy[base]) return false;
+        b = base;
+    }
+    return r->copy[b] != 0;
+}
+
+/* Storages that no op writes are there before the first instruction. */
+static void set_start(replay *r, uint8_t *written)
+{
+    const pl_remat_problem *p = r->p;
+    for (uint32_t i = 0; i < p->out_at[p->n_ops]; i++) written[p->out[i]] = 1;
+    for (uint32_t b = 0; b < p->n_bufs; b++) {
+        if (written[b] || is_view(p, b)) continue;
+        r->copy[b] = ++r->serial;
+        r->alive += p->bytes[b];
+    }
+}
+
+static pl_status check_op(replay *r, uint32_t k, uint32_t op)
+{
+    const pl_remat_problem *p = r->p;
+    PL_FAIL_IF(op >= p->n_ops, PL_ERR_PLAN, "instruction %u: no op %u", k, op);
+    if (!r->done[op]) {
+        PL_FAIL_IF(op != r->next_op, PL_ERR_PLAN,
+                   "instruction %u: op %u is first computed before op %u", k, op, r->next_op);
+        r->next_op++;
+    } else {
+        PL_FAIL_IF(p->op_flags && p->op_flags[op] & PL_REMAT_ONCE, PL_ERR_PLAN,
+                   "instruction %u: op %u must not be computed again", k, op);
+    }
+    r->done[op] = 1;
+    for (uint32_t i = p->in_at[op]; i < p->in_at[op + 1]; i++)
+        PL_FAIL_IF(!is_there(r, p->in[i]), PL_ERR_PLAN,
+                   "instruction %u: op %u reads storage %u, which is not there", k, op,
+                   p->in[i]);
+    return PL_OK;
+}
+
+/* The outputs of an instruction: copies that are there are replaced in their own bytes, but for
+ * pinned ones, which stay the copy they are. */
+static void write_outputs(replay *r, uint32_t op)
+{
+    const pl_remat_problem *p = r->p;
+    for (uint32_t i = p->out_at[op]; i < p->out_at[op + 1]; i++) {
+        uint32_t b = p->out[i];
+        if (r->copy[b] && !is_view(p, b) && flags_of(p, b) & PL_REMAT_PINNED) continue;
+        if (is_view(p, b)) {
+            r->taken[b] = r->copy[p->base[b]];
+        } else if (!r->copy[b]) {
+            r->alive += p->bytes[b];
+        }
+        r->copy[b] = ++r->serial;
+    }
+    uint64_t now = r->alive + (p->work_bytes ? p->work_bytes[op] : 0);
+    if (now > r->peak) r->peak = now;
+    r->cost += p->cost[op];
+}
+
+static pl_status drop_dead(replay *r, uint32_t k)
+{
+    const pl_remat_problem *p = r->p;
+    for (uint32_t i = r->plan->drop_at[k]; i < r->plan->drop_at[k + 1]; i++) {
+        uint32_t b = r->plan->drop[i];
+        PL_FAIL_IF(b >= p->n_bufs || is_view(p, b), PL_ERR_PLAN,
+                   "instruction %u drops %u, which is not a storage", k, b);
+        PL_FAIL_IF(!r->copy[b], PL_ERR_PLAN, "instruction %u drops storage %u twice", k, b);
+        PL_FAIL_IF(flags_of(p, b) & PL_REMAT_PINNED, PL_ERR_PLAN,
+                   "instruction %u drops storage %u, which is pinned", k, b);
+        r->copy[b] = 0;
+        r->alive -= p->bytes[b];
+    }
+    return PL_OK;
+}
+
+static pl_status check_totals(const replay *r, uint64_t budget)
+{
+    const pl_remat_problem *p = r->p;
+    const pl_remat_plan *plan = r->plan;
+    PL_FAIL_IF(r->next_op != p->n_ops, PL_ERR_PLAN, "op %u is never computed", r->next_op);
+    for (uint32_t b = 0; b < p->n_bufs; b++)
+        PL_FAIL_IF(flags_of(p, b) & PL_REMAT_END && !is_there(r, b), PL_ERR_PLAN,
+                   "storage %u is not there at the end", b);
+    PL_FAIL_IF(r->peak != plan->peak_bytes, PL_ERR_PLAN,
+               "the plan says a peak of %llu bytes, its replay %llu",
+               (unsigned long long)plan->peak_bytes, (unsigned long long)r->peak);
+    PL_FAIL_IF(r->peak > budget, PL_ERR_PLAN, "peak %llu bytes is over the budget of %llu",
+               (unsigned long long)r->peak, (unsigned long long)budget);
+    double off = r->cost - plan->cost_ns;
+    PL_FAIL_IF(off > 1e-9 * r->cost || -off > 1e-9 * r->cost, PL_ERR_PLAN,
+               "the plan says a cost of %g ns, its replay %g", plan->cost_ns, r->cost);
+    return PL_OK;
+}
+
+static pl_status run(replay *r, uint64_t budget)
+{
+    r->peak = r->alive;
+    for (uint32_t k = 0; k < r->plan->n; k++) {
+        uint32_t op = r->plan->op[k];
+        PL_TRY(check_op(r, k, op));
+        write_outputs(r, op);
+        PL_TRY(drop_dead(r, k));
+    }
+    return check_totals(r, budget);
+}
+
+pl_status pl_remat_check(const pl_remat_problem *p, const pl_remat_plan *plan,
+                         uint64_t budget_bytes)
+{
+    pl_arena a = PL_ARENA_INIT;
+    replay r = {.p = p, .plan = plan};
+    r.copy = pl_arena_new(&a, uint32_t, p->n_bufs + 1);
+    r.taken = pl_arena_new(&a, uint32_t, p->n_bufs + 1);
+    r.done = pl_arena_new(&a, uint8_t, p->n_ops + 1);
+    uint8_t *written = pl_arena_new(&a, uint8_t, p->n_bufs + 1);
+    pl_status s = PL_ERR_MEMORY;
+    if (r.copy && r.taken && r.done && written) {
+        set_start(&r, written);
+        s = run(&r, budget_bytes);
+    }
+    pl_arena_release(&a);
+    return s;
+}

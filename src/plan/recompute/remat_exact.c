@@ -1,0 +1,367 @@
+/* remat_exact.c - the optimum of small problems by best-first search.
+ *
+ * A state is how far the order has come and which values are there, as bits. From a state, the
+ * next op of the order or any repetition that brings something missing may run, if its inputs
+ * are there. What must go to make room is branched over: every minimal set of storages whose
+ * bytes suffice. Dropping less, or earlier, never helps, so this loses no plan. Values that can
+ * never be wanted again are cleared from a state at once, which makes equal states meet.
+ *
+ * States are taken by the cost of repetition so far and still due, ties by progress. Due for sure
+ * is every op whose missing result a later first run or the end wants, and every op whose missing
+ * result one of those wants: each runs at least once more. The bound never falls by more than an
+ * op's cost when that op runs, so the first plan found is the cheapest. A state whose sum is not
+ * below the best plan known is not kept. If the states run out before the limit, the best plan is
+ * proven optimal.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/sys.h"
+#include "plan/recompute/remat_int.h"
+
+enum {
+    MAX_BITS = 64,          /* values that are not pinned */
+    MAX_OPS = 48,           /* more, and the states are too many anyway */
+    MAX_STATES = 1 << 18,
+    DESPERATE = 8,          /* times the limits while no plan at all is known */
+    MAX_SETS = 4096,        /* minimal sets tried for one computation */
+    MAX_WORK = 6000000,     /* sets begun and states reached in all: about 0.2 s */
+};
+
+typedef struct node {
+    uint64_t mask;
+    double cost;     /* of the repetitions so far */
+    double total;    /* and of those still due */
+    uint32_t parent; /* node before, NONE for the first */
+    uint8_t pos, op; /* ops of the order done; op that led here */
+    bool done;       /* taken from the heap */
+} node;
+
+typedef struct exact {
+    pl__remat_best *b;
+    const pl__remat *m;
+    uint32_t n_bits;
+    uint32_t bit[MAX_BITS];            /* bit to value */
+    uint64_t bytes[MAX_BITS];
+    uint64_t in[MAX_OPS], out[MAX_OPS]; /* bits read and written by each op */
+    uint64_t fixed[MAX_OPS + 1];        /* pinned bytes there while op i first runs */
+    uint64_t useful[MAX_OPS + 1];       /* bits that may still be wanted when i ops are done */
+    uint64_t wanted[MAX_OPS + 1];       /* bits made by then that first runs or the end want */
+    uint64_t end_bits;
+    uint64_t views[MAX_BITS];           /* bits of the views of a root */
+    uint64_t roots;                     /* bits that are no views */
+    uint64_t stays[MAX_OPS + 1];        /* bits that cannot come back and will be read */
+    node *nodes;
+    uint32_t n_nodes, max_nodes;
+    uint32_t *cells; /* hash table, twice max_nodes: node + 1, 0 for empty */
+    uint32_t *heap;
+    uint32_t n_heap, cap_heap;
+    double limit; /* cost of repetition of the best plan */
+    uint32_t goal;
+    bool full;    /* a limit was met: stop */
+    bool partial; /* not all sets were tried: nothing is proven */
+    uint32_t n_sets, work, max_work;
+} exact;
+
+/* ---- the problem as bits ---------------------------------------------------------------- */
+static bool number_bits(exact *x, uint32_t *bit_of)
+{
+    const pl__remat *m = x->m;
+    for (uint32_t v = 0; v < m->n_vals; v++) {
+        bit_of[v] = PL_REMAT_NONE;
+        if (m->pinned[m->root[v]] && m->root[v] == v) continue;
+        if (x->n_bits == MAX_BITS) return false;
+        x->bytes[x->n_bits] = m->bytes[v];
+        x->bit[x->n_bits] = v;
+        if (m->root[v] == v) x->roots |= (uint64_t)1 << x->n_bits;
+        if (m->end[v]) x->end_bits |= (uint64_t)1 << x->n_bits;
+        bit_of[v] = x->n_bits++;
+    }
+    for (uint32_t i = 0; i < x->n_bits; i++) {
+        uint32_t r = bit_of[m->root[x->bit[i]]];
+        if (r != i && r != PL_REMAT_NONE) x->views[r] |= (uint64_t)1 << i;
+    }
+    return true;
+}
+
+/* Wanted when i ops are done: what later ops read, what must be there at the end, and whatever
+ * those could be computed again from. */
+static void set_useful(exact *x)
+{
+    const pl__remat *m = x->m;
+    for (uint32_t i = 0; i <= m->n_ops; i++) {
+        uint64_t read = x->end_bits, useful;
+        for (uint32_t op = i; op < m->n_ops; op++) read |= x->in[op];
+        useful = read;
+        for (uint32_t op = m->n_ops; op-- > 0;)
+            if (op < i && !m->once[op] && useful & x->out[op]) useful |= x->in[op];
+        x->useful[i] = useful;
+        for (uint32_t op = 0; op < i; op++) x->wanted[i] |= read & x->out[op];
+        for (uint32_t k = 0; k < x->n_bits; k++) {
+            uint32_t w = m->writer[x->bit[k]];
+            if (w == PL_REMAT_NONE || m->once[w]) x->stays[i] |= read & (uint64_t)1 << k;
+        }
+    }
+}
+
+static bool set_up(exact *x, uint32_t *bit_of)
+{
+    const pl__remat *m = x->m;
+    const pl_remat_problem *p = m->p;
+    if (m->n_ops > MAX_OPS || !number_bits(x, bit_of)) return false;
+    for (uint32_t v = 0; v < m->n_vals; v++)
+        if (m->pinned[v] && m->root[v] == v && m->writer[v] == PL_REMAT_NONE)
+            x->fixed[0] += m->bytes[v];
+    for (uint32_t op = 0; op < m->n_ops; op++) {
+        x->fixed[op + 1] = x->fixed[op];
+        for (uint32_t i = m->in.at[op]; i < m->in.at[op + 1]; i++) {
+            uint32_t v = m->in.item[i];
+            if (bit_of[v] != PL_REMAT_NONE) x->in[op] |= (uint64_t)1 << bit_of[v];
+        }
+        for (uint32_t i = p->out_at[op]; i < p->out_at[op + 1]; i++) {
+            uint32_t v = p->out[i];
+            if (bit_of[v] != PL_REMAT_NONE) x->out[op] |= (uint64_t)1 << bit_of[v];
+            else x->fixed[op + 1] += m->bytes[v];
+        }
+    }
+    set_useful(x);
+    return true;
+}
+
+static uint64_t bytes_of(const exact *x, uint64_t mask)
+{
+    uint64_t sum = 0;
+    for (; mask; mask &= mask - 1) sum += x->bytes[__builtin_ctzll(mask)];
+    return sum;
+}
+
+/* ---- states ----------------------------------------------------------------------------- */
+static bool goes_before(const exact *x, uint32_t a, uint32_t b)
+{
+    const node *p = &x->nodes[a], *q = &x->nodes[b];
+    if (p->total != q->total) return p->total < q->total;
+    if (p->pos != q->pos) return p->pos > q->pos;
+    return a < b;
+}
+
+static pl_status heap_push(exact *x, uint32_t n)
+{
+    if (x->n_heap == x->cap_heap) {
+        uint32_t cap = x->cap_heap * 2 + 1024;
+        uint32_t *h = pl_sys_realloc(x->heap, x->cap_heap * sizeof *h, cap * sizeof *h);
+        if (!h) return PL_ERR_MEMORY;
+        x->heap = h;
+        x->cap_heap = cap;
+    }
+    uint32_t i = x->n_heap++;
+    for (; i > 0 && goes_before(x, n, x->heap[(i - 1) / 2]); i = (i - 1) / 2)
+        x->heap[i] = x->heap[(i - 1) / 2];
+    x->heap[i] = n;
+    return PL_OK;
+}
+
+static uint32_t heap_pop(exact *x)
+{
+    uint32_t top = x->heap[0], last = x->heap[--x->n_heap], i = 0;
+    for (uint32_t c; (c = 2 * i + 1) < x->n_heap; i = c) {
+        if (c + 1 < x->n_heap && goes_before(x, x->heap[c + 1], x->heap[c])) c++;
+        if (!goes_before(x, x->heap[c], last)) break;
+        x->heap[i] = x->heap[c];
+    }
+    x->heap[i] = last;
+    return top;
+}
+
+static uint32_t find_cell(const exact *x, uint32_t pos, uint64_t mask)
+{
+    uint64_t h = (mask ^ (uint64_t)pos << 57) * 0x9e3779b97f4a7c15u;
+    uint32_t last = 2 * x->max_nodes - 1, c = (uint32_t)(h >> 36) & last;
+    for (; x->cells[c]; c = (c + 1) & last) {
+        const node *n = &x->nodes[x->cells[c] - 1];
+        if (n->mask == mask && n->pos == pos) break;
+    }
+    return c;
+}
+
+/* The cost of repetitions that are due for sure. */
+static double due(const exact *x, uint32_t pos, uint64_t mask)
+{
+    uint64_t missing = x->wanted[pos] & ~mask;
+    double sum = 0;
+    for (uint32_t op = pos; missing && op-- > 0;) {
+        if (!(x->out[op] & missing)) continue;
+        sum += x->m->cost[op];
+        missing = (missing & ~x->out[op]) | (x->in[op] & ~mask);
+    }
+    return sum;
+}
+
+/* Reaches a state; keeps it if it is new or cheaper than before. A cheaper way to a state makes a
+ * second node, so that nodes in the heap never change. */
+static pl_status reach(exact *x, uint32_t from, uint32_t op, uint32_t pos, uint64_t mask,
+                       double cost)
+{
+    x->work += 4;
+    mask &= x->useful[pos];
+    double total = cost + due(x, pos, mask);
+    if (total >= x->limit) return PL_OK;
+    uint32_t c = find_cell(x, pos, mask);
+    if (x->cells[c]) {
+        node *old = &x->nodes[x->cells[c] - 1];
+        if (old->cost <= cost) return PL_OK;
+        old->done = true;
+    }
+    if (x->n_nodes == x->max_nodes) {
+        x->full = true;
+        return PL_OK;
+    }
+    uint32_t n = x->n_nodes++;
+    x->nodes[n] = (node){.mask = mask, .cost = cost, .total = total, .parent = from,
+                         .pos = (uint8_t)pos, .op = (uint8_t)op};
+    x->cells[c] = n + 1;
+    return heap_push(x, n);
+}
+
+/* ---- moves ------------------------------------------------------------------------------ */
+typedef struct move {
+    uint32_t from, op, pos;
+    uint64_t mask; /* before dropping */
+    double cost;
+    uint64_t gone; /* bytes that must go */
+    uint32_t n;
+    uint8_t bit[MAX_BITS]; /* what may go */
+} move;
+
+static pl_status finish_move(exact *x, const move *v, uint64_t dropped)
+{
+    uint64_t out = x->out[v->op], stale = 0;
+    for (uint64_t o = out & x->roots; o; o &= o - 1) stale |= x->views[__builtin_ctzll(o)];
+    for (uint64_t d = dropped; d; d &= d - 1) stale |= x->views[__builtin_ctzll(d)];
+    uint64_t mask = (v->mask & ~dropped & ~stale) | out;
+    return reach(x, v->from, v->op, v->pos, mask, v->cost);
+}
+
+/* Every minimal set of the items from i on that frees what is missing. Depth is at most the
+ * number of bits. */
+static pl_status try_sets(exact *x, const move *v, uint32_t i, uint64_t dropped, uint64_t freed,
+                          uint64_t left)
+{
+    if (freed >= v->gone) {
+        for (uint64_t d = dropped; d; d &= d - 1)
+            if (freed - x->bytes[__builtin_ctzll(d)] >= v->gone) return PL_OK;
+        if (x->n_sets++ >= MAX_SETS) {
+            x->partial = true;
+            return PL_OK;
+        }
+        return finish_move(x, v, dropped);
+    }
+    x->work++;
+    if (i == v->n || freed + left < v->gone || x->n_sets >= MAX_SETS) return PL_OK;
+    uint64_t bytes = x->bytes[v->bit[i]];
+    PL_TRY(try_sets(x, v, i + 1, dropped | (uint64_t)1 << v->bit[i], freed + bytes, left - bytes));
+    return try_sets(x, v, i + 1, dropped, freed, left - bytes);
+}
+
+static pl_status try_op(exact *x, uint32_t from, uint32_t op)
+{
+    const node n = x->nodes[from];
+    bool next = op == n.pos;
+    if (x->in[op] & ~n.mask) return PL_OK;
+    if (!next && (x->m->once[op] || !(x->out[op] & ~n.mask & x->useful[n.pos]))) return PL_OK;
+    move v = {.from = from, .op = op, .pos = n.pos + next, .mask = n.mask,
+              .cost = n.cost + (next ? 0 : x->m->cost[op])};
+    if (v.cost >= x->limit) return PL_OK;
+    uint64_t need = x->fixed[v.pos] + bytes_of(x, n.mask | x->out[op]) + pl__remat_work(x->m, op);
+    if (need <= x->b->budget) return finish_move(x, &v, 0);
+    v.gone = need - x->b->budget;
+    uint64_t may = n.mask & x->roots & ~x->in[op] & ~x->out[op] & ~x->stays[n.pos], left = 0;
+    for (uint64_t i = x->in[op]; i; i &= i - 1) { /* views hold their roots */
+        for (uint32_t r = 0; r < x->n_bits; r++)
+            if (x->views[r] & i & -i) may &= ~((uint64_t)1 << r);
+    }
+    for (; may; may &= may - 1) {
+        uint32_t bit = (uint32_t)__builtin_ctzll(may);
+        if (!x->bytes[bit]) continue;
+        v.bit[v.n++] = (uint8_t)bit;
+        left += x->bytes[bit];
+    }
+    x->n_sets = 0;
+    return try_sets(x, &v, 0, 0, 0, left);
+}
+
+static bool is_goal(const exact *x, const node *n)
+{
+    return n->pos == x->m->n_ops && !(x->end_bits & ~n->mask);
+}
+
+static pl_status expand(exact *x)
+{
+    uint64_t start = 0;
+    for (uint32_t i = 0; i < x->n_bits; i++)
+        if (x->m->writer[x->bit[i]] == PL_REMAT_NONE) start |= (uint64_t)1 << i;
+    PL_TRY(reach(x, PL_REMAT_NONE, 0, 0, start, 0));
+    while (x->n_heap) {
+        uint32_t n = heap_pop(x);
+        if (x->nodes[n].done) continue;
+        x->nodes[n].done = true;
+        if (is_goal(x, &x->nodes[n])) {
+            x->goal = n;
+            return PL_OK;
+        }
+        if (x->work > x->max_work || ((n & 1023) == 0 && pl__remat_late(x->b))) x->full = true;
+        if (x->full) return PL_OK;
+        uint32_t last = x->nodes[n].pos + (x->nodes[n].pos < x->m->n_ops ? 1u : 0u);
+        for (uint32_t op = last; op-- > 0;) PL_TRY(try_op(x, n, op));
+    }
+    return PL_OK;
+}
+
+static pl_status offer_goal(exact *x)
+{
+    pl__remat_seq s = {0};
+    pl_status status = PL_OK;
+    for (uint32_t n = x->goal; x->nodes[n].parent != PL_REMAT_NONE && status == PL_OK;
+         n = x->nodes[n].parent)
+        status = pl__remat_seq_push(&s, x->nodes[n].op);
+    for (uint32_t i = 0; i < s.n / 2; i++) {
+        uint32_t t = s.op[i];
+        s.op[i] = s.op[s.n - 1 - i];
+        s.op[s.n - 1 - i] = t;
+    }
+    if (status == PL_OK) status = pl__remat_offer(x->b, s.op, s.n, "exact", NULL);
+    pl__remat_seq_release(&s);
+    return status;
+}
+
+pl_status pl__remat_exact(pl__remat_best *b)
+{
+    if (b->m->n_ops > MAX_OPS || b->m->n_vals > 4 * MAX_BITS) return PL_OK;
+    exact *x = pl_sys_alloc(sizeof *x);
+    uint32_t *bit_of = pl_sys_alloc((b->m->n_vals + 1) * sizeof *bit_of);
+    pl_status s = x && bit_of ? PL_OK : PL_ERR_MEMORY;
+    if (s == PL_OK) {
+        x->b = b;
+        x->m = b->m;
+        x->goal = PL_REMAT_NONE;
+        uint32_t times = b->seq.n || b->any ? 1 : DESPERATE;
+        x->max_work = MAX_WORK * times;
+        x->max_nodes = MAX_STATES * times;
+        /* The margin keeps sums in another order from looking like a gain. */
+        x->limit = b->seq.n ? (b->seq.cost - b->m->base_cost) * (1 - 1e-9) : HUGE_VAL;
+        if (!set_up(x, bit_of)) goto out;
+        x->nodes = pl_sys_alloc(x->max_nodes * sizeof *x->nodes);
+        x->cells = pl_sys_alloc(2 * (size_t)x->max_nodes * sizeof *x->cells);
+        s = x->nodes && x->cells ? expand(x) : PL_ERR_MEMORY;
+    }
+    if (s == PL_OK && x->goal != PL_REMAT_NONE) s = offer_goal(x);
+    if (s == PL_OK && !x->full && !x->partial) b->optimal = true;
+out:
+    if (x) {
+        pl_sys_free(x->nodes);
+        pl_sys_free(x->cells);
+        pl_sys_free(x->heap);
+    }
+    pl_sys_free(x);
+    pl_sys_free(bit_of);
+    return s;
+}

@@ -1,0 +1,401 @@
+/* remat_fill.c - undo recomputation where room is left.
+ *
+ * A repeated op may go if, for every output that somebody reads, the copy before it can be held
+ * from its last read to the readers of the new copy: the bytes alive in between, plus the
+ * copy's, must stay within the budget. What the repeated op reads may then end earlier, which
+ * makes room, and what was recomputed only for it goes as well.
+ *
+ * The bytes alive are kept as one number an instruction; positions of deleted instructions stay
+ * and are harmless, since what is alive there is alive at the next one too. Candidates are taken
+ * by cost saved for bytes times instructions held, in two rounds, as the first makes room.
+ *
+ * Each copy has a doubly linked list of its reads in rising order; deleting an op unlinks its
+ * reads, merging a copy into the one before it appends its list.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/sys.h"
+#include "plan/recompute/remat_eval.h"
+
+typedef struct copy {
+    uint32_t root, start; /* its instruction */
+    uint32_t before;      /* the copy of the same root before it, or NONE */
+    uint32_t into;        /* the copy it was merged into, itself if none */
+    uint32_t head, tail;  /* reads, or NONE */
+} copy;
+
+typedef struct use {
+    uint32_t at, copy, next, prev;
+} use;
+
+typedef struct candidate {
+    double gain;
+    uint32_t at;
+} candidate;
+
+struct pl__remat_fill_mem {
+    uint32_t cap_instr, cap_copy, cap_use;
+    copy *copies;
+    use *uses;
+    uint32_t *copy_at, *use_at; /* of each instruction, and one past */
+    int64_t *alive;             /* of each instruction and of the end */
+    uint8_t *gone;
+    candidate *cand;
+    uint32_t *stack;
+    uint32_t *current; /* of each value: its copy now */
+    pl__remat_seq backup;
+};
+
+typedef struct fill {
+    const pl__remat *m;
+    pl__remat_fill_mem *mem;
+    const pl__remat_seq *s;
+    const uint8_t *first;
+    int64_t budget;
+    uint32_t n_copies, n_uses, n_gone;
+} fill;
+
+static void free_arrays(pl__remat_fill_mem *f)
+{
+    pl_sys_free(f->copies);
+    pl_sys_free(f->uses);
+    pl_sys_free(f->copy_at);
+    pl_sys_free(f->use_at);
+    pl_sys_free(f->alive);
+    pl_sys_free(f->gone);
+    pl_sys_free(f->cand);
+    pl_sys_free(f->stack);
+    pl_sys_free(f->current);
+}
+
+void pl__remat_fill_release(pl__remat_eval *e)
+{
+    if (!e->fill) return;
+    free_arrays(e->fill);
+    pl__remat_seq_release(&e->fill->backup);
+    pl_sys_free(e->fill);
+    e->fill = NULL;
+}
+
+static pl_status reserve(pl__remat_eval *e, const pl__remat_seq *s)
+{
+    const pl__remat *m = e->m;
+    if (!e->fill && !(e->fill = pl_sys_alloc(sizeof *e->fill))) return PL_ERR_MEMORY;
+    pl__remat_fill_mem *f = e->fill;
+    uint32_t copies = m->n_vals, uses = m->n_vals; /* those there at the start; reads at the end */
+    for (uint32_t k = 0; k < s->n; k++) {
+        copies += m->makes.at[s->op[k] + 1] - m->makes.at[s->op[k]];
+        uses += m->needs.at[s->op[k] + 1] - m->needs.at[s->op[k]];
+    }
+    if (s->n < f->cap_instr && copies <= f->cap_copy && uses <= f->cap_use) return PL_OK;
+    free_arrays(f);
+    pl__remat_seq backup = f->backup;
+    uint32_t n = s->n + s->n / 2 + 64;
+    *f = (pl__remat_fill_mem){.backup = backup};
+    copies += copies / 2;
+    uses += uses / 2;
+    f->copies = pl_sys_alloc(copies * sizeof *f->copies);
+    f->uses = pl_sys_alloc(uses * sizeof *f->uses);
+    f->copy_at = pl_sys_alloc(n * sizeof *f->copy_at);
+    f->use_at = pl_sys_alloc(n * sizeof *f->use_at);
+    f->alive = pl_sys_alloc(n * sizeof *f->alive);
+    f->gone = pl_sys_alloc(n);
+    f->cand = pl_sys_alloc(n * sizeof *f->cand);
+    f->stack = pl_sys_alloc(n * sizeof *f->stack);
+    f->current = pl_sys_alloc((m->n_vals + 1) * sizeof *f->current);
+    if (!f->copies || !f->uses || !f->copy_at || !f->use_at || !f->alive || !f->gone ||
+        !f->cand || !f->stack || !f->current)
+        return PL_ERR_MEMORY;
+    f->cap_instr = n;
+    f->cap_copy = copies;
+    f->cap_use = uses;
+    return PL_OK;
+}
+
+/* ---- building --------------------------------------------------------------------------- */
+static uint32_t add_copy(fill *f, uint32_t root, uint32_t start)
+{
+    uint32_t c = f->n_copies++;
+    f->mem->copies[c] = (copy){.root = root, .start = start, .before = f->mem->current[root],
+                               .into = c, .head = PL_REMAT_NONE, .tail = PL_REMAT_NONE};
+    f->mem->current[root] = c;
+    return c;
+}
+
+static void add_use(fill *f, uint32_t root, uint32_t at)
+{
+    uint32_t u = f->n_uses++, c = f->mem->current[root];
+    copy *cp = &f->mem->copies[c];
+    f->mem->uses[u] = (use){.at = at, .copy = c, .next = PL_REMAT_NONE, .prev = cp->tail};
+    if (cp->tail == PL_REMAT_NONE)
+        cp->head = u;
+    else
+        f->mem->uses[cp->tail].next = u;
+    cp->tail = u;
+}
+
+static uint32_t last_read(const fill *f, const copy *c)
+{
+    return c->tail == PL_REMAT_NONE ? c->start : f->mem->uses[c->tail].at;
+}
+
+static void add_bytes(fill *f, uint32_t lo, uint32_t hi, int64_t bytes)
+{
+    for (uint32_t k = lo; k < hi; k++) f->mem->alive[k] += bytes;
+}
+
+static void build(fill *f)
+{
+    const pl__remat *m = f->m;
+    pl__remat_fill_mem *mem = f->mem;
+    uint32_t n = f->s->n;
+    int64_t pinned = 0;
+    memset(mem->alive, 0, (n + 1) * sizeof *mem->alive);
+    memset(mem->gone, 0, n + 1);
+    for (uint32_t v = 0; v < m->n_vals; v++) mem->current[v] = PL_REMAT_NONE;
+    for (uint32_t v = 0; v < m->n_vals; v++) {
+        if (m->root[v] != v || m->writer[v] != PL_REMAT_NONE) continue;
+        if (m->pinned[v])
+            pinned += (int64_t)m->bytes[v];
+        else
+            add_copy(f, v, 0);
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t op = f->s->op[k];
+        mem->use_at[k] = f->n_uses;
+        for (uint32_t i = m->needs.at[op]; i < m->needs.at[op + 1]; i++)
+            add_use(f, m->needs.item[i], k);
+        mem->copy_at[k] = f->n_copies;
+        for (uint32_t i = m->makes.at[op]; i < m->makes.at[op + 1]; i++) {
+            uint32_t r = m->makes.item[i];
+            if (!m->pinned[r]) add_copy(f, r, k);
+            else if (f->first[k]) mem->alive[k] += (int64_t)m->bytes[r];
+        }
+    }
+    mem->use_at[n] = f->n_uses;
+    mem->copy_at[n] = f->n_copies;
+    for (uint32_t v = 0; v < m->n_vals; v++)
+        if (m->end[v] && m->root[v] == v && !m->pinned[v]) add_use(f, v, n);
+    mem->alive[0] += pinned;
+    for (uint32_t c = 0; c < f->n_copies; c++) {
+        const copy *cp = &mem->copies[c];
+        uint32_t last = last_read(f, cp);
+        mem->alive[cp->start] += (int64_t)m->bytes[cp->root];
+        if (last < n) mem->alive[last + 1] -= (int64_t)m->bytes[cp->root];
+    }
+    /* differences so far */
+    for (uint32_t k = 0; k < n; k++) mem->alive[k + 1] += mem->alive[k];
+    for (uint32_t k = 0; k < n; k++) mem->alive[k] += (int64_t)pl__remat_work(m, f->s->op[k]);
+}
+
+/* ---- deleting --------------------------------------------------------------------------- */
+static uint32_t find(const fill *f, uint32_t c)
+{
+    copy *cp = f->mem->copies;
+    while (cp[c].into != c) c = cp[c].into = cp[cp[c].into].into;
+    return c;
+}
+
+static bool is_read(const fill *f, uint32_t c)
+{
+    return f->mem->copies[c].head != PL_REMAT_NONE;
+}
+
+static bool has_room(const fill *f, uint32_t lo, uint32_t hi, int64_t bytes)
+{
+    int64_t most = f->budget - bytes;
+    for (uint32_t k = lo; k < hi; k++)
+        if (f->mem->alive[k] > most) return false;
+    return true;
+}
+
+/* What the inputs of instruction k would end earlier without it: sign -1 takes those bytes off,
+ * +1 puts them back. */
+static void shift_inputs(fill *f, uint32_t k, int64_t sign)
+{
+    for (uint32_t u = f->mem->use_at[k]; u < f->mem->use_at[k + 1]; u++) {
+        const copy *cp = &f->mem->copies[find(f, f->mem->uses[u].copy)];
+        if (cp->tail != u) continue;
+        uint32_t prev = f->mem->uses[u].prev;
+        uint32_t last = prev == PL_REMAT_NONE ? cp->start : f->mem->uses[prev].at;
+        add_bytes(f, last + 1, k + 1, sign * (int64_t)f->m->bytes[cp->root]);
+    }
+}
+
+static void unlink_use(fill *f, uint32_t u)
+{
+    use *us = f->mem->uses;
+    copy *cp = &f->mem->copies[find(f, us[u].copy)];
+    if (us[u].prev == PL_REMAT_NONE)
+        cp->head = us[u].next;
+    else
+        us[us[u].prev].next = us[u].next;
+    if (us[u].next == PL_REMAT_NONE)
+        cp->tail = us[u].prev;
+    else
+        us[us[u].next].prev = us[u].prev;
+}
+
+/* Takes instruction k out, whose outputs are unread or merged away and whose inputs' bytes are
+ * already shifted, then whatever was recomputed only for it. */
+static void take_out(fill *f, uint32_t k)
+{
+    pl__remat_fill_mem *mem = f->mem;
+    uint32_t depth = 0;
+    mem->stack[depth++] = k;
+    while (depth) {
+        uint32_t j = mem->stack[--depth];
+        if (j != k) shift_inputs(f, j, -1);
+        mem->gone[j] = 1;
+        f->n_gone++;
+        mem->alive[j] -= (int64_t)pl__remat_work(f->m, f->s->op[j]);
+        for (uint32_t c = mem->copy_at[j]; c < mem->copy_at[j + 1]; c++)
+            if (mem->copies[c].into == c)
+                mem->alive[j] -= (int64_t)f->m->bytes[mem->copies[c].root];
+        for (uint32_t u = mem->use_at[j]; u < mem->use_at[j + 1]; u++) {
+            unlink_use(f, u);
+            uint32_t from = mem->copies[find(f, mem->uses[u].copy)].start;
+            if (mem->gone[from] || f->first[from] || mem->copy_at[from] == mem->copy_at[from + 1])
+                continue;
+            bool wanted = false;
+            for (uint32_t c = mem->copy_at[from]; c < mem->copy_at[from + 1]; c++)
+                wanted = wanted || is_read(f, c);
+            if (wanted) continue;
+            mem->gone[from] = 1; /* on the stack once */
+            mem->stack[depth++] = from;
+        }
+    }
+}
+
+/* Holds the copy before c instead of c, if there is room. */
+static bool hold_before(fill *f, uint32_t c)
+{
+    const copy *cp = &f->mem->copies[c];
+    if (cp->before == PL_REMAT_NONE) return false;
+    const copy *old = &f->mem->copies[find(f, cp->before)];
+    uint32_t last = last_read(f, old);
+    int64_t bytes = (int64_t)f->m->bytes[cp->root];
+    if (last >= cp->start || !has_room(f, last + 1, cp->start, bytes)) return false;
+    add_bytes(f, last + 1, cp->start, bytes);
+    return true;
+}
+
+static void unhold(fill *f, uint32_t c)
+{
+    const copy *cp = &f->mem->copies[c], *old = &f->mem->copies[find(f, cp->before)];
+    add_bytes(f, last_read(f, old) + 1, cp->start, -(int64_t)f->m->bytes[cp->root]);
+}
+
+static void merge_before(fill *f, uint32_t c)
+{
+    copy *cp = &f->mem->copies[c];
+    uint32_t into = find(f, cp->before);
+    copy *old = &f->mem->copies[into];
+    use *us = f->mem->uses;
+    us[cp->head].prev = old->tail;
+    if (old->tail == PL_REMAT_NONE)
+        old->head = cp->head;
+    else
+        us[old->tail].next = cp->head;
+    old->tail = cp->tail;
+    cp->into = into;
+}
+
+static void try_delete(fill *f, uint32_t k)
+{
+    pl__remat_fill_mem *mem = f->mem;
+    uint32_t lo = mem->copy_at[k], hi = mem->copy_at[k + 1], c = lo;
+    shift_inputs(f, k, -1);
+    while (c < hi && (!is_read(f, c) || hold_before(f, c))) c++;
+    if (c < hi) {
+        while (c-- > lo)
+            if (is_read(f, c)) unhold(f, c);
+        shift_inputs(f, k, 1);
+        return;
+    }
+    for (c = lo; c < hi; c++)
+        if (is_read(f, c)) merge_before(f, c);
+    take_out(f, k);
+}
+
+/* ---- the greedy ------------------------------------------------------------------------- */
+static int by_gain(const void *a, const void *b)
+{
+    const candidate *x = a, *y = b;
+    if (x->gain != y->gain) return x->gain > y->gain ? -1 : 1;
+    return x->at < y->at ? -1 : x->at > y->at;
+}
+
+static uint32_t list_candidates(fill *f)
+{
+    pl__remat_fill_mem *mem = f->mem;
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < f->s->n; k++) {
+        if (f->first[k] || mem->gone[k] || mem->copy_at[k] == mem->copy_at[k + 1]) continue;
+        double held = 1;
+        bool fits = true;
+        for (uint32_t c = mem->copy_at[k]; c < mem->copy_at[k + 1]; c++) {
+            const copy *cp = &mem->copies[c];
+            if (!is_read(f, c)) continue;
+            if (cp->before == PL_REMAT_NONE) {
+                fits = false;
+                break;
+            }
+            uint32_t last = last_read(f, &mem->copies[find(f, cp->before)]);
+            held += (double)f->m->bytes[cp->root] * (double)(k - last);
+        }
+        if (fits) mem->cand[n++] = (candidate){f->m->cost[f->s->op[k]] / held, k};
+    }
+    qsort(mem->cand, n, sizeof *mem->cand, by_gain);
+    return n;
+}
+
+/* A view computed again from the copy it was taken from before. current of a view holds the
+ * instruction of that copy, plus one. */
+static void drop_spare_views(fill *f, pl__remat_seq *s)
+{
+    const pl__remat *m = f->m;
+    const pl_remat_problem *p = m->p;
+    uint32_t *born = f->mem->current, n = 0;
+    memset(born, 0, m->n_vals * sizeof *born);
+    for (uint32_t k = 0; k < s->n; k++) {
+        if (f->mem->gone[k]) continue;
+        uint32_t op = s->op[k];
+        bool spare = p->out_at[op] < p->out_at[op + 1];
+        for (uint32_t i = p->out_at[op]; i < p->out_at[op + 1]; i++) {
+            uint32_t v = p->out[i], r = m->root[v];
+            uint32_t from = v == r ? k + 1 : born[r] ? born[r] : 1;
+            if (v == r || born[v] != from) spare = false;
+            if (v != r || !m->pinned[r] || !born[r]) born[v] = from;
+        }
+        if (!spare) s->op[n++] = op;
+    }
+    s->n = n;
+}
+
+pl_status pl__remat_fill(pl__remat_eval *e, pl__remat_seq *s, uint64_t budget)
+{
+    PL_TRY(reserve(e, s));
+    PL_TRY(pl__remat_seq_copy(&e->fill->backup, s));
+    memset(e->seen, 0, e->m->n_ops);
+    for (uint32_t k = 0; k < s->n; k++) {
+        e->first[k] = !e->seen[s->op[k]];
+        e->seen[s->op[k]] = 1;
+    }
+    fill f = {.m = e->m, .mem = e->fill, .s = s, .first = e->first,
+              .budget = (int64_t)(budget > INT64_MAX ? INT64_MAX : budget)};
+    build(&f);
+    for (int round = 0; round < 2; round++) {
+        uint32_t n = list_candidates(&f);
+        for (uint32_t i = 0; i < n; i++)
+            if (!f.mem->gone[f.mem->cand[i].at]) try_delete(&f, f.mem->cand[i].at);
+    }
+    drop_spare_views(&f, s);
+    bool ok;
+    PL_TRY(pl__remat_tighten(e, s, &ok));
+    /* Shortened lists of views can only have freed bytes, so this is a safeguard. */
+    if (!ok || s->peak > budget || s->cost > e->fill->backup.cost)
+        PL_TRY(pl__remat_seq_copy(s, &e->fill->backup));
+    return PL_OK;
+}

@@ -1,0 +1,244 @@
+/* remat_score.c - what the eviction simulator drops next; see remat_sim.c for the score.
+ *
+ * The two walks behind a score (up over dropped ancestors, down over dropped descendants) are cached; a drop or a
+ * recomputation marks dirty just those it can have changed. Candidates lie in a heap by what their score is at least, so
+ * that few are looked at for a drop.
+ */
+#include <math.h>
+
+#include "plan/recompute/remat_sim.h"
+
+enum { MAX_DOWN = 400 }; /* dropped descendants looked at: near ones tell enough */
+
+/* ---- walks ------------------------------------------------------------------------------ */
+
+/* Computed at least once, not there, and perhaps wanted again. */
+static bool is_dropped(const pl__remat_sim *s, uint32_t r)
+{
+    uint32_t w = s->m->writer[r];
+    return !s->st.have[r] && !s->st.settled[r] && (w == PL_REMAT_NONE || w < s->st.pos);
+}
+
+float pl__sim_walk_up(pl__remat_sim *s, uint32_t r)
+{
+    const pl__remat *m = s->m;
+    uint32_t n = 0, walk = ++s->walk;
+    double cost = 0;
+    uint32_t op = m->writer[r];
+    if (op == PL_REMAT_NONE || m->once[op]) return INFINITY;
+    s->walk_op[op] = walk;
+    s->stack[n++] = op;
+    while (n) {
+        op = s->stack[--n];
+        cost += m->cost[op];
+        s->work += 6;
+        for (uint32_t i = m->needs.at[op]; i < m->needs.at[op + 1]; i++) {
+            uint32_t q = m->needs.item[i];
+            if (s->st.have[q]) continue;
+            uint32_t w = m->writer[q];
+            if (w == PL_REMAT_NONE || m->once[w]) return INFINITY;
+            if (s->walk_op[w] == walk) continue;
+            s->walk_op[w] = walk;
+            s->stack[n++] = w;
+        }
+    }
+    return (float)cost;
+}
+
+/* Next use of r through dropped descendants, and their cost. */
+static void walk_down(pl__remat_sim *s, uint32_t r)
+{
+    const pl__remat *m = s->m;
+    uint32_t n = 0, walk = ++s->walk, next = pl__sim_next_use(s, r), steps = 0;
+    double cost = 0;
+    s->stack[n++] = r;
+    s->walk_root[r] = walk;
+    while (n && steps++ < MAX_DOWN) {
+        uint32_t q = s->stack[--n];
+        s->work += 6;
+        for (uint32_t i = m->feeds.at[q]; i < m->feeds.at[q + 1]; i++) {
+            uint32_t d = m->feeds.item[i];
+            if (m->writer[d] > s->st.pos) break; /* nothing from here on has been computed */
+            s->work++;
+            if (s->walk_root[d] == walk || !is_dropped(s, d)) continue;
+            s->walk_root[d] = walk;
+            s->stack[n++] = d;
+            uint32_t at = pl__sim_next_use(s, d);
+            if (at == PL__SIM_NEVER) continue;
+            if (at < next) next = at;
+            cost += m->cost[m->writer[d]];
+        }
+    }
+    s->st.next[r] = next;
+    s->st.down[r] = (float)cost;
+}
+
+/* The part of mark_dirty that looks at what was made from r. Pointers and counters are local: the compiler must take
+ * every byte that is written for one that changes them. */
+static uint64_t mark_below(pl__remat_sim *s, uint32_t r, bool gone)
+{
+    const uint32_t *at = s->m->feeds.at, *item = s->m->feeds.item, *writer = s->m->writer;
+    const uint8_t *have = s->st.have, *settled = s->st.settled;
+    uint32_t *seen = s->walk_root, *stack = s->stack;
+    uint8_t *dirty = s->st.dirty, up = gone ? PL__SIM_UP_MORE : PL__SIM_UP_LESS;
+    uint32_t n = 0, walk = s->walk, pos = s->st.pos;
+    uint64_t work = 0;
+    stack[n++] = r;
+    while (n) {
+        uint32_t q = stack[--n], end = at[q + 1];
+        for (uint32_t i = at[q]; i < end; i++) {
+            uint32_t d = item[i], w = writer[d];
+            if (w > pos) break; /* nothing from here on has been computed */
+            work++;
+            if (seen[d] == walk) continue;
+            seen[d] = walk;
+            if (have[d]) {
+                dirty[d] |= up;
+                if (!gone) pl__sim_touch(s, d);
+            } else if (!settled[d] && w < pos) {
+                stack[n++] = d;
+            }
+        }
+    }
+    return work;
+}
+
+static uint64_t mark_above(pl__remat_sim *s, uint32_t r, bool gone)
+{
+    const uint32_t *at = s->m->needs.at, *item = s->m->needs.item, *writer = s->m->writer;
+    const uint8_t *have = s->st.have;
+    uint32_t *seen = s->walk_root, *stack = s->stack;
+    uint8_t *dirty = s->st.dirty, down = gone ? PL__SIM_DOWN_MORE : PL__SIM_DOWN_LESS;
+    uint32_t n = 0, walk = s->walk;
+    uint64_t work = 0;
+    stack[n++] = r;
+    while (n) {
+        uint32_t op = writer[stack[--n]];
+        if (op == PL_REMAT_NONE) continue;
+        for (uint32_t i = at[op], end = at[op + 1]; i < end; i++) {
+            uint32_t q = item[i];
+            work++;
+            if (seen[q] == walk) continue;
+            seen[q] = walk;
+            if (have[q]) {
+                dirty[q] |= down;
+                if (!gone) pl__sim_touch(s, q);
+            } else {
+                stack[n++] = q;
+            }
+        }
+    }
+    return work;
+}
+
+void pl__sim_mark_dirty(pl__remat_sim *s, uint32_t r, bool gone)
+{
+    s->walk++;
+    s->st.dirty[r] = PL__SIM_DIRTY;
+    s->work += mark_below(s, r, gone);
+    s->work += mark_above(s, r, gone);
+}
+
+void pl__sim_refresh(pl__remat_sim *s, uint32_t r)
+{
+    uint8_t d = s->st.dirty[r];
+    if (d & (PL__SIM_DOWN_MORE | PL__SIM_DOWN_LESS) || s->st.next[r] < s->st.pos) walk_down(s, r);
+    s->st.dirty[r] &= PL__SIM_UP_MORE | PL__SIM_UP_LESS;
+    if (s->st.next[r] == PL__SIM_NEVER || !s->st.dirty[r]) return;
+    s->st.up[r] = pl__sim_walk_up(s, r);
+    s->st.dirty[r] = 0;
+}
+
+/* ---- scores ----------------------------------------------------------------------------- */
+static float gap_factor(const pl__remat_sim *s, uint32_t next)
+{
+    float g = s->set.gap_power;
+    if (g == 0) return 1;
+    double gap = s->set.by_index ? (double)(next - s->st.pos) + 1
+                                 : s->m->time[next] - s->m->time[s->st.pos] + 1;
+    if (g == 1) return (float)gap;
+    float root = sqrtf((float)gap);
+    return g == 0.5f ? root : sqrtf(root);
+}
+
+/* Storages that nobody wants score below zero; of those, the cheap and large ones go first,
+ * without regard to ancestors, as most of them are never wanted again. */
+static float score_of(const pl__remat_sim *s, uint32_t r, float up, float down, uint32_t next)
+{
+    if (next == PL__SIM_NEVER) return -1 / (1 + s->own[r] * s->by_size[r]);
+    return s->weight[r] * (up + s->set.kin * down) * s->by_size[r] / gap_factor(s, next);
+}
+
+/* At most the score that a refresh would give. */
+static float least_score(const pl__remat_sim *s, uint32_t r)
+{
+    uint8_t d = s->st.dirty[r];
+    uint32_t next = s->st.next[r];
+    float up = d & PL__SIM_UP_LESS ? s->own[r] : s->st.up[r], down = s->st.down[r];
+    if (d & PL__SIM_DOWN_LESS || next < s->st.pos) {
+        down = 0;
+        next = pl__sim_next_use(s, r);
+    }
+    return score_of(s, r, up, down, next);
+}
+
+/* The walk up matters only to those that are wanted. */
+static bool is_stale(const pl__remat_sim *s, uint32_t r)
+{
+    uint8_t matters = s->st.next[r] == PL__SIM_NEVER ? PL__SIM_DOWN_MORE | PL__SIM_DOWN_LESS : 0xff;
+    return s->st.dirty[r] & matters || s->st.next[r] < s->st.pos;
+}
+
+static void place_touched(pl__remat_sim *s)
+{
+    while (s->n_touched) {
+        uint32_t r = s->touched[--s->n_touched];
+        s->is_touched[r] = 0;
+        if (s->st.cand_at[r] == PL_REMAT_NONE) continue;
+        pl__remat_heap_set(&s->heap[s->m->bytes[r] < s->least], r, least_score(s, r));
+        s->work += 30;
+    }
+}
+
+/* The number of the top one as it is now; false when that is more than it was. */
+static bool renew_top(pl__remat_sim *s, pl__remat_heap *h)
+{
+    uint32_t r = h->item[0];
+    float was = h->key[r], now;
+    if (is_stale(s, r)) {
+        if ((now = least_score(s, r)) > was) {
+            pl__remat_heap_set(h, r, now);
+            return false;
+        }
+        pl__sim_refresh(s, r);
+    }
+    now = score_of(s, r, s->st.up[r], s->st.down[r], s->st.next[r]);
+    if (now == was) return true;
+    pl__remat_heap_set(h, r, now);
+    return false;
+}
+
+/* The least score among the candidates that are not locked, or NONE; ties go to the lower number. A
+ * number in the heap is at most the score: as time goes on, scores rise, and what lowers one touches
+ * it. So the first one that comes to the top twice is the least. */
+uint32_t pl__sim_pick(pl__remat_sim *s, pl__remat_heap *h)
+{
+    uint32_t best = PL_REMAT_NONE, n_held = 0;
+    place_touched(s);
+    while (h->n && best == PL_REMAT_NONE) {
+        uint32_t r = h->item[0];
+        s->work += 30;
+        if (h->key[r] == INFINITY) break;
+        if (s->lock[r] == s->locking) {
+            pl__remat_heap_remove(h, r);
+            s->held[n_held++] = r;
+        } else if (renew_top(s, h)) {
+            best = r;
+        }
+    }
+    while (n_held) {
+        uint32_t r = s->held[--n_held];
+        pl__remat_heap_set(h, r, h->key[r]);
+    }
+    return best;
+}

@@ -1,0 +1,351 @@
+/* remat_search.c - many runs of the simulator: a grid of settings, then perturbed weights.
+ *
+ * No single setting of the eviction score wins everywhere, so the whole grid runs. A run at a
+ * somewhat smaller budget leaves room that undoing recomputation (remat_fill.c) uses better than
+ * the simulator would have, so part of the grid runs at such a budget too. Settings run a few at a
+ * time, on as many threads; a run is stopped by the cost of those before its few only, so that the
+ * plans do not depend on the threads.
+ *
+ * The search then changes the weights of one to three storages that were dropped, runs again,
+ * and keeps what is not worse after tightening and filling. It starts from the best few
+ * settings in turn and spends what is left on the best. Every candidate is measured exactly.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/pool.h"
+#include "base/sys.h"
+#include "plan/recompute/remat_int.h"
+
+enum {
+    MAX_CHANGES = 3, /* weights changed at once */
+    ANY_IN = 8,      /* one change in so many is of a storage that need not have been dropped */
+    LARGE = 500,     /* a storage is large from this part of the budget on */
+    N_STARTS = 6,    /* settings that the search starts from */
+    OFFER_UNITS = 40,/* work of tightening and filling, for each instruction */
+};
+
+/* ---- the grid --------------------------------------------------------------------------- */
+static const float size_powers[] = {1, 0.5f, 1.5f}, gap_powers[] = {0.25f, 0, 0.5f, 1},
+                   kins[] = {0.3f, 0, 1};
+enum {
+    N_GRID = 36,
+    N_TIGHT = 12,
+    N_FIRST = 3,         /* settings that always run; others while this much was not spent for */
+    GRID_UNITS = 400000, /* each op */
+    N_FEW = 16,          /* when these have failed and so much was spent for each op, the */
+    FAIL_UNITS = 200000, /* budget is given up */
+    N_PROBE = 3,         /* settings of a quick look, and the cost at which it loses patience, in */
+    PROBE_COST = 4,      /* steps without recomputation */
+    N_LANES = 6,         /* settings that run at a time, */
+    MANY_OPS = 800,      /* on problems that are worth it */
+};
+
+/* All of the grid at the budget itself; then the part of it with the first share of
+ * descendants' cost again, at a smaller budget and with waiting counted in ops. */
+static pl__remat_setting grid_setting(uint32_t i)
+{
+    uint32_t part = i < N_GRID ? 0 : 1 + (i - N_GRID) / N_TIGHT;
+    uint32_t at = i < N_GRID ? i : (i - N_GRID) % N_TIGHT;
+    return (pl__remat_setting){.size_power = size_powers[at % 3],
+                               .gap_power = gap_powers[at / 3 % 4],
+                               .kin = kins[at / 12],
+                               .tight = part == 1 ? 0.96f : 1,
+                               .by_index = part == 2};
+}
+
+/* The best settings so far, best first. */
+typedef struct starts {
+    pl__remat_setting set[N_STARTS];
+    double cost[N_STARTS];
+    uint32_t n;
+} starts;
+
+static void note_start(starts *st, const pl__remat_setting *set, double cost)
+{
+    uint32_t i = st->n < N_STARTS ? st->n++ : N_STARTS;
+    if (i == N_STARTS && cost >= st->cost[--i]) return;
+    for (; i > 0 && st->cost[i - 1] > cost; i--) {
+        st->cost[i] = st->cost[i - 1];
+        st->set[i] = st->set[i - 1];
+    }
+    st->cost[i] = cost;
+    st->set[i] = *set;
+}
+
+static double limit_of(const pl__remat_best *b, double factor)
+{
+    if (b->few) return PROBE_COST * b->m->base_cost;
+    return b->seq.n ? b->m->base_cost + (b->seq.cost - b->m->base_cost) * factor : HUGE_VAL;
+}
+
+static pl_status offer_run(pl__remat_best *b, const pl__remat_sim *sim, const char *strategy,
+                           double *cost)
+{
+    const pl__remat_seq *s = pl__remat_sim_seq(sim);
+    *cost = HUGE_VAL;
+    PL_TRY(pl__remat_offer(b, s->op, s->n, strategy, NULL));
+    if (b->work.peak <= b->budget) *cost = b->work.cost;
+    return PL_OK;
+}
+
+/* What one setting at a time needs: a simulator, and a best of its own to improve the run in. */
+typedef struct lane {
+    pl__remat_sim *sim;
+    pl__remat_best best;
+    pl__remat_setting set;
+    double limit, cost; /* cost: HUGE_VAL when the run brought nothing */
+    pl_status status;
+} lane;
+
+typedef struct lanes {
+    lane lane[N_LANES];
+    uint32_t n;
+} lanes;
+
+static void lanes_release(lanes *l)
+{
+    for (uint32_t i = 1; i < l->n; i++) pl__remat_sim_free(l->lane[i].sim);
+    for (uint32_t i = 0; i < l->n; i++) {
+        pl__remat_seq_release(&l->lane[i].best.seq);
+        pl__remat_seq_release(&l->lane[i].best.work);
+        pl__remat_eval_free(l->lane[i].best.eval);
+    }
+}
+
+/* The first lane borrows the simulator that it is given. */
+static pl_status lanes_new(const pl__remat_best *b, pl__remat_sim *sim, lanes *l)
+{
+    uint32_t n = b->any || b->few || b->m->n_ops < MANY_OPS ? 1 : N_LANES;
+    for (uint32_t i = 0; i < n; i++) {
+        lane *a = &l->lane[l->n++];
+        a->best = (pl__remat_best){.m = b->m, .opts = b->opts, .budget = b->budget,
+                                   .least_peak = UINT64_MAX};
+        a->sim = i ? NULL : sim;
+        if (i) PL_TRY(pl__remat_sim_new(b->m, &a->sim));
+        PL_TRY(pl__remat_eval_new(b->m, &a->best.eval));
+    }
+    return PL_OK;
+}
+
+static uint64_t lanes_work(const lanes *l)
+{
+    uint64_t work = 0;
+    for (uint32_t i = 0; i < l->n; i++) work += pl__remat_sim_work(l->lane[i].sim);
+    return work;
+}
+
+static void run_lane(void *ctx, int64_t i, int worker)
+{
+    (void)worker;
+    lane *a = &((lanes *)ctx)->lane[i];
+    bool ok = false;
+    a->cost = HUGE_VAL;
+    a->best.seq.n = 0;
+    a->status = pl__remat_sim_run(a->sim, &a->set, a->best.budget, NULL, a->limit, &ok);
+    if (a->status == PL_OK && ok) a->status = offer_run(&a->best, a->sim, "grid", &a->cost);
+}
+
+/* Settings `first` and after it, at most one a lane, and what they found. */
+static pl_status run_few(pl__remat_best *b, lanes *l, uint32_t first, uint32_t n, starts *st)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        l->lane[i].set = grid_setting(first + i);
+        l->lane[i].limit = limit_of(b, 2);
+    }
+    pl_pool_for(n, run_lane, l);
+    for (uint32_t i = 0; i < n; i++) {
+        const lane *a = &l->lane[i];
+        PL_TRY(a->status);
+        if (a->best.least_peak < b->least_peak) b->least_peak = a->best.least_peak;
+        if (a->cost == HUGE_VAL) continue;
+        note_start(st, &a->set, a->cost);
+        if (!b->seq.n || a->cost < b->seq.cost) PL_TRY(pl__remat_seq_copy(&b->seq, &a->best.seq));
+    }
+    return PL_OK;
+}
+
+static pl_status run_settings(pl__remat_best *b, lanes *l, starts *st)
+{
+    uint32_t n = b->opts->off & PL_REMAT_NO_GRID ? 1 : b->few ? N_PROBE : N_GRID + 2 * N_TIGHT;
+    for (uint32_t i = 0, few; i < n && !(b->seq.n && pl__remat_late(b)); i += few) {
+        uint64_t work = lanes_work(l), ops = b->m->n_ops;
+        few = n - i < l->n ? n - i : l->n;
+        if (pl__remat_stopped(b)) break;
+        if (b->seq.n ? b->any : i >= N_FEW && work > FAIL_UNITS * ops) break;
+        if (i >= N_FIRST && work > GRID_UNITS * ops) break;
+        PL_TRY(run_few(b, l, i, few, st));
+    }
+    return PL_OK;
+}
+
+static pl_status run_grid(pl__remat_best *b, pl__remat_sim *sim, starts *st)
+{
+    lanes l = {.n = 0};
+    pl_status s = lanes_new(b, sim, &l);
+    if (s == PL_OK) s = run_settings(b, &l, st);
+    lanes_release(&l);
+    return s;
+}
+
+/* ---- the search ------------------------------------------------------------------------- */
+typedef struct search {
+    pl__remat_best *b;
+    pl__remat_sim *sim;
+    uint64_t rng;
+    float *weight;       /* of each value: those of the candidate */
+    uint32_t *dropped;   /* values dropped in the last accepted run */
+    uint32_t n_dropped;
+    uint32_t *large;     /* values that are worth dropping at all */
+    uint32_t n_large;
+    uint32_t n_changed, n_old; /* values changed: now, and in the run before if it was refused */
+    uint32_t changed[2 * MAX_CHANGES];
+    float was[MAX_CHANGES]; /* weights before the change */
+    double cost;            /* of the last accepted run, filled */
+    uint64_t work;          /* spent on offers */
+} search;
+
+/* Steele, Lea, Flood: splitmix64. */
+static uint64_t draw(search *s)
+{
+    uint64_t z = (s->rng += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+static double draw_unit(search *s)
+{
+    return (double)(draw(s) >> 11) * 0x1p-53;
+}
+
+static void list_large(search *s)
+{
+    const pl__remat *m = s->b->m;
+    for (uint32_t v = 0; v < m->n_vals; v++)
+        if (!m->pinned[v] && !m->end[v] && m->bytes[v] > s->b->budget / LARGE &&
+            m->uses.at[v] < m->uses.at[v + 1])
+            s->large[s->n_large++] = v;
+}
+
+static void list_dropped(search *s)
+{
+    const uint16_t *drops = pl__remat_sim_drops(s->sim);
+    s->n_dropped = 0;
+    for (uint32_t v = 0; v < s->b->m->n_vals; v++)
+        if (drops[v]) s->dropped[s->n_dropped++] = v;
+}
+
+/* New weights for some storages, mostly dropped ones: e^-1.5 to e^1.5 times the old. */
+static void perturb(search *s)
+{
+    uint32_t n = 1 + (uint32_t)(draw(s) % MAX_CHANGES);
+    s->n_changed = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        bool any = s->n_large && draw(s) % ANY_IN == 0;
+        uint32_t v = any ? s->large[draw(s) % s->n_large] : s->dropped[draw(s) % s->n_dropped];
+        s->was[i] = s->weight[v];
+        s->weight[v] *= (float)exp(3 * draw_unit(s) - 1.5);
+        s->changed[s->n_old + s->n_changed++] = v;
+    }
+}
+
+/* Puts the weights back, last change first as a value may have been drawn twice. */
+static void revert(search *s)
+{
+    for (uint32_t i = s->n_changed; i-- > 0;)
+        s->weight[s->changed[s->n_old + i]] = s->was[i];
+    memmove(s->changed, s->changed + s->n_old, s->n_changed * sizeof *s->changed);
+    s->n_old = s->n_changed;
+}
+
+static pl_status step(search *s)
+{
+    bool ok;
+    double cost = HUGE_VAL, base = s->b->m->base_cost;
+    perturb(s);
+    PL_TRY(pl__remat_sim_rerun(s->sim, s->weight, s->changed, s->n_old + s->n_changed,
+                               base + (s->cost - base) * 1.3, &ok));
+    if (ok) {
+        PL_TRY(offer_run(s->b, s->sim, "search", &cost));
+        s->work += OFFER_UNITS * (uint64_t)s->b->work.n;
+    }
+    if (cost > s->cost) {
+        revert(s);
+        return PL_OK;
+    }
+    s->cost = cost;
+    s->n_old = 0;
+    list_dropped(s);
+    return PL_OK;
+}
+
+static uint64_t spent(const search *s)
+{
+    return pl__remat_sim_work(s->sim) + s->work;
+}
+
+/* Searches from one setting and weights (NULL: ones) until `until` units are spent in all. */
+static pl_status search_from(search *s, const pl__remat_setting *set, const float *from,
+                             uint64_t until)
+{
+    bool ok;
+    for (uint32_t v = 0; v < s->b->m->n_vals; v++) s->weight[v] = from ? from[v] : 1;
+    PL_TRY(pl__remat_sim_run(s->sim, set, s->b->budget, s->weight, HUGE_VAL, &ok));
+    if (!ok) return PL_OK;
+    PL_TRY(offer_run(s->b, s->sim, "search", &s->cost));
+    s->n_old = 0;
+    list_dropped(s);
+    if (!s->n_dropped || s->cost == HUGE_VAL) return PL_OK;
+    while (spent(s) < until && !pl__remat_late(s->b)) PL_TRY(step(s));
+    return PL_OK;
+}
+
+static pl_status search_all(search *s, const starts *st, float *best_weight)
+{
+    uint64_t begin = spent(s), effort = s->b->effort;
+    uint32_t best = 0;
+    double best_cost = HUGE_VAL;
+    for (uint32_t i = 0; i < st->n; i++) {
+        PL_TRY(search_from(s, &st->set[i], NULL, begin + effort / 2 * (i + 1) / st->n));
+        if (s->cost >= best_cost) continue;
+        best_cost = s->cost;
+        best = i;
+        memcpy(best_weight, s->weight, s->b->m->n_vals * sizeof *best_weight);
+    }
+    if (best_cost == HUGE_VAL) return PL_OK;
+    return search_from(s, &st->set[best], best_weight, begin + effort);
+}
+
+static pl_status run_search(pl__remat_best *b, pl__remat_sim *sim, const starts *st)
+{
+    pl_arena a = PL_ARENA_INIT;
+    search s = {.b = b, .sim = sim, .rng = b->opts->seed};
+    s.weight = pl_arena_new(&a, float, b->m->n_vals + 1);
+    s.dropped = pl_arena_new(&a, uint32_t, b->m->n_vals + 1);
+    s.large = pl_arena_new(&a, uint32_t, b->m->n_vals + 1);
+    float *best = pl_arena_new(&a, float, b->m->n_vals + 1);
+    pl_status status = PL_ERR_MEMORY;
+    if (s.weight && s.dropped && s.large && best) {
+        list_large(&s);
+        status = search_all(&s, st, best);
+    }
+    pl_arena_release(&a);
+    return status;
+}
+
+pl_status pl__remat_simulate(pl__remat_best *b)
+{
+    pl__remat_sim *sim;
+    starts st = {.n = 0};
+    PL_TRY(pl__remat_sim_new(b->m, &sim));
+    pl_status s = run_grid(b, sim, &st);
+    /* On small problems the best-first search mostly ends with a proof, which saves the rest. */
+    if (s == PL_OK && !(b->opts->off & PL_REMAT_NO_EXACT) && !(b->any && b->seq.n))
+        s = pl__remat_exact(b);
+    if (s == PL_OK && st.n && b->effort && !b->optimal && !(b->opts->off & PL_REMAT_NO_SEARCH))
+        s = run_search(b, sim, &st);
+    pl__remat_sim_free(sim);
+    return s;
+}

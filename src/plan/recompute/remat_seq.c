@@ -1,0 +1,205 @@
+/* remat_seq.c - a plan as a sequence of ops, and its exact peak.
+ *
+ * Lifetimes follow from the sequence: a read refers to the copy computed last before it, a copy
+ * lives from its instruction to its last read. Two passes suffice. Backwards, keep what is a
+ * first computation or what somebody still wants, and so delete unread repetitions with all that
+ * only they wanted. Forwards, find each copy's last read, then add the bytes up as differences.
+ */
+#include <string.h>
+
+#include "base/sys.h"
+#include "plan/recompute/remat_eval.h"
+
+void pl__remat_seq_release(pl__remat_seq *s)
+{
+    pl_sys_free(s->op);
+    *s = (pl__remat_seq){0};
+}
+
+static pl_status seq_reserve(pl__remat_seq *s, uint32_t n)
+{
+    if (n <= s->cap) return PL_OK;
+    uint32_t cap = n + n / 2 + 64;
+    uint32_t *op = pl_sys_realloc(s->op, s->cap * sizeof *op, cap * sizeof *op);
+    if (!op) return PL_ERR_MEMORY;
+    s->op = op;
+    s->cap = cap;
+    return PL_OK;
+}
+
+pl_status pl__remat_seq_copy(pl__remat_seq *to, const pl__remat_seq *from)
+{
+    PL_TRY(seq_reserve(to, from->n));
+    if (from->n) memcpy(to->op, from->op, from->n * sizeof *to->op);
+    to->n = from->n;
+    to->cost = from->cost;
+    to->peak = from->peak;
+    to->strategy = from->strategy;
+    return PL_OK;
+}
+
+pl_status pl__remat_seq_push(pl__remat_seq *s, uint32_t op)
+{
+    PL_TRY(seq_reserve(s, s->n + 1));
+    s->op[s->n++] = op;
+    return PL_OK;
+}
+
+pl_status pl__remat_eval_new(const pl__remat *m, pl__remat_eval **out)
+{
+    pl__remat_eval *e = pl_sys_alloc(sizeof *e);
+    if (!e) return PL_ERR_MEMORY;
+    e->m = m;
+    e->wanted = pl_arena_new(&e->arena, uint8_t, m->n_vals + 1);
+    e->seen = pl_arena_new(&e->arena, uint8_t, m->n_ops + 1);
+    e->born = pl_arena_new(&e->arena, uint32_t, m->n_vals + 1);
+    e->last = pl_arena_new(&e->arena, uint32_t, m->n_vals + 1);
+    if (!e->wanted || !e->seen || !e->born || !e->last) {
+        pl__remat_eval_free(e);
+        return PL_ERR_MEMORY;
+    }
+    *out = e;
+    return PL_OK;
+}
+
+void pl__remat_eval_free(pl__remat_eval *e)
+{
+    if (!e) return;
+    pl_sys_free(e->level);
+    pl_sys_free(e->first);
+    pl_arena_release(&e->arena);
+    pl__remat_fill_release(e);
+    pl_sys_free(e);
+}
+
+static pl_status eval_reserve(pl__remat_eval *e, uint32_t n)
+{
+    if (n + 2 <= e->cap) return PL_OK;
+    uint32_t cap = n + n / 2 + 64;
+    pl_sys_free(e->level);
+    pl_sys_free(e->first);
+    e->cap = 0;
+    e->level = pl_sys_alloc(cap * sizeof *e->level);
+    e->first = pl_sys_alloc(cap);
+    if (!e->level || !e->first) return PL_ERR_MEMORY;
+    e->cap = cap;
+    return PL_OK;
+}
+
+/* Marks which instructions are first computations. */
+static void mark_first(pl__remat_eval *e, const pl__remat_seq *s)
+{
+    memset(e->seen, 0, e->m->n_ops);
+    for (uint32_t k = 0; k < s->n; k++) {
+        e->first[k] = !e->seen[s->op[k]];
+        e->seen[s->op[k]] = 1;
+    }
+}
+
+static void delete_unread(pl__remat_eval *e, pl__remat_seq *s)
+{
+    const pl__remat *m = e->m;
+    const pl_remat_problem *p = m->p;
+    uint32_t keep = s->n; /* the kept ones gather at the top end */
+    for (uint32_t v = 0; v < m->n_vals; v++) e->wanted[v] = m->end[v];
+    for (uint32_t k = s->n; k-- > 0;) {
+        uint32_t op = s->op[k];
+        bool stays = e->first[k];
+        for (uint32_t i = p->out_at[op]; i < p->out_at[op + 1]; i++) {
+            uint32_t v = p->out[i];
+            if (e->wanted[v] && !m->pinned[m->root[v]]) stays = true;
+        }
+        if (!stays) continue;
+        for (uint32_t i = p->out_at[op]; i < p->out_at[op + 1]; i++) {
+            /* A pinned value is wanted from its first computation on: a repetition for the
+             * sake of another output must not hide that. */
+            uint32_t v = p->out[i];
+            if (!m->pinned[m->root[v]]) e->wanted[v] = 0;
+        }
+        for (uint32_t i = m->in.at[op]; i < m->in.at[op + 1]; i++)
+            e->wanted[m->in.item[i]] = 1;
+        s->op[--keep] = op;
+    }
+    memmove(s->op, s->op + keep, (s->n - keep) * sizeof *s->op);
+    s->n -= keep;
+}
+
+/* Ends the copy of root r that began at born[r]: its bytes count up to its last read. */
+static void close_copy(pl__remat_eval *e, uint32_t r, uint32_t n)
+{
+    if (e->born[r] == PL_REMAT_NONE) return;
+    uint32_t last = e->m->pinned[r] ? n - 1 : e->last[r];
+    e->level[e->born[r]] += (int64_t)e->m->bytes[r];
+    e->level[last + 1] -= (int64_t)e->m->bytes[r];
+}
+
+/* Reads of instruction k; false when a value is not there. born of a view is the birth of the
+ * copy of its root that it was taken from. */
+static bool read_inputs(pl__remat_eval *e, uint32_t op, uint32_t k)
+{
+    const pl__remat *m = e->m;
+    for (uint32_t i = m->in.at[op]; i < m->in.at[op + 1]; i++) {
+        uint32_t v = m->in.item[i], r = m->root[v];
+        if (e->born[v] == PL_REMAT_NONE || e->born[v] != e->born[r]) return false;
+        e->last[r] = k;
+    }
+    return true;
+}
+
+static void write_outputs(pl__remat_eval *e, uint32_t op, uint32_t k, uint32_t n)
+{
+    const pl__remat *m = e->m;
+    const pl_remat_problem *p = m->p;
+    for (uint32_t i = p->out_at[op]; i < p->out_at[op + 1]; i++) {
+        uint32_t v = p->out[i], r = m->root[v];
+        if (v != r) {
+            e->born[v] = e->born[r];
+        } else if (!m->pinned[r] || e->born[r] == PL_REMAT_NONE) {
+            close_copy(e, r, n);
+            e->born[r] = e->last[r] = k;
+        }
+    }
+}
+
+/* Cost, and the peak through differences of the bytes alive. */
+static bool measure(pl__remat_eval *e, pl__remat_seq *s)
+{
+    const pl__remat *m = e->m;
+    memset(e->level, 0, (s->n + 2) * sizeof *e->level);
+    for (uint32_t v = 0; v < m->n_vals; v++) {
+        e->born[v] = m->writer[v] == PL_REMAT_NONE ? 0 : PL_REMAT_NONE;
+        e->last[v] = 0;
+    }
+    s->cost = 0;
+    for (uint32_t k = 0; k < s->n; k++) {
+        uint32_t op = s->op[k];
+        if (!read_inputs(e, op, k)) return false;
+        write_outputs(e, op, k, s->n);
+        s->cost += m->cost[op];
+    }
+    for (uint32_t v = 0; v < m->n_vals; v++) {
+        if (m->root[v] != v) {
+            if (m->end[v] && e->born[v] != e->born[m->root[v]]) return false;
+            continue;
+        }
+        if (m->end[v] && s->n) e->last[v] = s->n - 1;
+        close_copy(e, v, s->n);
+    }
+    int64_t now = 0, peak = 0;
+    for (uint32_t k = 0; k < s->n; k++) {
+        now += e->level[k];
+        int64_t here = now + (int64_t)pl__remat_work(m, s->op[k]);
+        if (here > peak) peak = here;
+    }
+    s->peak = (uint64_t)peak;
+    return true;
+}
+
+pl_status pl__remat_tighten(pl__remat_eval *e, pl__remat_seq *s, bool *ok)
+{
+    PL_TRY(eval_reserve(e, s->n));
+    mark_first(e, s);
+    delete_unread(e, s);
+    *ok = measure(e, s);
+    return PL_OK;
+}

@@ -1,0 +1,448 @@
+/* remat_sim.c - the eviction simulator: one pass over the order under a budget.
+ *
+ * Ops run in order. What an op misses is computed first, and what that misses before it. When a
+ * computation does not fit, the storage with the least score is dropped:
+ *
+ *     weight * (cost of it and its dropped ancestors + L * cost of dropped descendants)
+ *     ---------------------------------------------------------------------------------
+ *                              bytes^B * gap^G
+ *
+ * gap is the time to its next use, where a use by a dropped storage that is itself wanted counts
+ * as one: dropping the source of such a storage would hurt as early. Descendants that are not
+ * computed yet are no "dropped" ones. Storages that nothing wants go before all others, but stay
+ * while there is room: they may save work when something made from them is dropped.
+ *
+ * What makes it fast:
+ *   - Scores are cached, see remat_score.c.
+ *   - A storage is "settled" when neither an op to come nor any recomputation can want it again.
+ *     Settled storages are dropped at once and never walked over.
+ *   - Small storages (below budget / 10^4) are candidates only when nothing else is left.
+ *   - The state is one block of memory. Checkpoints of it are taken along the way, so a run
+ *     with other weights starts at the last one which those weights cannot have changed.
+ *
+ * Locks: the inputs of every computation under way are locked. When all that is left is locked,
+ * an input of an outer computation is given up and fetched again later, a bounded number of
+ * times; when that fails too the run has failed. No function here recurses.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/sys.h"
+#include "plan/recompute/remat_sim.h"
+
+enum {
+    MAX_BREAKS = 64, /* locks given up for one op of the order */
+    LONG_RUN = 8,    /* a run of more than this many instructions an op has failed */
+};
+
+/* ---- state ------------------------------------------------------------------------------ */
+static void *carve(uint8_t **at, size_t bytes)
+{
+    void *p = *at;
+    *at += (bytes + 15) / 16 * 16;
+    return p;
+}
+
+static void lay_out(pl__sim_state *st, uint8_t *block, uint32_t n)
+{
+    uint8_t *at = block;
+    st->up = carve(&at, n * sizeof(float));
+    st->down = carve(&at, n * sizeof(float));
+    st->use = carve(&at, n * sizeof(uint32_t));
+    st->next = carve(&at, n * sizeof(uint32_t));
+    st->cand = carve(&at, n * sizeof(uint32_t));
+    st->cand_at = carve(&at, n * sizeof(uint32_t));
+    st->drops = carve(&at, n * sizeof(uint16_t));
+    st->have = carve(&at, n);
+    st->settled = carve(&at, n);
+    st->dirty = carve(&at, n);
+}
+
+static void save_state(pl__sim_state *to, uint8_t *to_block, const pl__sim_state *from, const uint8_t *block,
+                       size_t bytes, uint32_t n)
+{
+    *to = *from;
+    memcpy(to_block, block, bytes);
+    lay_out(to, to_block, n);
+}
+
+static void set_evictable(pl__remat_sim *s)
+{
+    const pl__remat *m = s->m;
+    for (uint32_t v = 0; v < m->n_vals; v++) {
+        uint32_t op = m->writer[v];
+        s->evictable[v] = m->root[v] == v && !m->pinned[v] && !m->end[v] && m->bytes[v] > 0;
+        s->own[v] = op == PL_REMAT_NONE || m->once[op] ? INFINITY : (float)m->cost[op];
+    }
+}
+
+pl_status pl__remat_sim_new(const pl__remat *m, pl__remat_sim **out)
+{
+    pl__remat_sim *s = pl_sys_alloc(sizeof *s);
+    if (!s) return PL_ERR_MEMORY;
+    uint32_t n = m->n_vals + 1;
+    pl_arena *a = &s->arena;
+    s->m = m;
+    s->block_bytes = (size_t)n * (6 * 4 + 2 + 3) + 10 * 16;
+    bool ok = (s->block = pl_arena_alloc(a, s->block_bytes)) != NULL;
+    s->weight = pl_arena_new(a, float, n);
+    s->by_size = pl_arena_new(a, float, n);
+    s->own = pl_arena_new(a, float, n);
+    s->lock = pl_arena_new(a, uint32_t, n);
+    s->evictable = pl_arena_new(a, uint8_t, n);
+    s->walk_root = pl_arena_new(a, uint32_t, n);
+    s->walk_op = pl_arena_new(a, uint32_t, m->n_ops + 1);
+    s->stack = pl_arena_new(a, uint32_t, n);
+    s->frames = pl_arena_new(a, uint32_t, m->n_ops + 1);
+    s->first_drop = pl_arena_new(a, uint32_t, n);
+    s->touched = pl_arena_new(a, uint32_t, n);
+    s->held = pl_arena_new(a, uint32_t, n);
+    s->is_touched = pl_arena_new(a, uint8_t, n);
+    for (int i = 0; i < 2 && ok; i++) ok = pl__remat_heap_init(&s->heap[i], a, n) == PL_OK;
+    s->kept_drops = pl_arena_new(a, uint16_t, n);
+    if (!ok || !s->weight || !s->by_size || !s->own || !s->lock || !s->evictable || !s->walk_root ||
+        !s->walk_op || !s->stack || !s->frames || !s->first_drop || !s->kept_drops ||
+        !s->touched || !s->held || !s->is_touched) {
+        pl__remat_sim_free(s);
+        return PL_ERR_MEMORY;
+    }
+    s->size_power = -1;
+    lay_out(&s->st, s->block, n);
+    set_evictable(s);
+    *out = s;
+    return PL_OK;
+}
+
+void pl__remat_sim_free(pl__remat_sim *s)
+{
+    if (!s) return;
+    pl__remat_seq_release(&s->seq);
+    pl_arena_release(&s->arena);
+    pl_sys_free(s);
+}
+
+const pl__remat_seq *pl__remat_sim_seq(const pl__remat_sim *s)
+{
+    return &s->seq;
+}
+
+uint64_t pl__remat_sim_work(const pl__remat_sim *s)
+{
+    return s->work;
+}
+
+const uint16_t *pl__remat_sim_drops(const pl__remat_sim *s)
+{
+    return s->kept_drops;
+}
+
+/* ---- coming and going ------------------------------------------------------------------- */
+static void add_candidate(pl__remat_sim *s, uint32_t r)
+{
+    if (!s->evictable[r] || s->st.cand_at[r] != PL_REMAT_NONE) return;
+    s->st.cand_at[r] = s->st.n_cand;
+    s->st.cand[s->st.n_cand++] = r;
+    pl__sim_touch(s, r);
+}
+
+static void remove_candidate(pl__remat_sim *s, uint32_t r)
+{
+    uint32_t at = s->st.cand_at[r];
+    if (at == PL_REMAT_NONE) return;
+    uint32_t moved = s->st.cand[--s->st.n_cand];
+    s->st.cand[at] = moved;
+    s->st.cand_at[moved] = at;
+    s->st.cand_at[r] = PL_REMAT_NONE;
+    for (int i = 0; i < 2; i++) pl__remat_heap_remove(&s->heap[i], r);
+}
+
+static void forget_views(pl__remat_sim *s, uint32_t r)
+{
+    for (uint32_t i = s->m->views.at[r]; i < s->m->views.at[r + 1]; i++)
+        s->st.have[s->m->views.item[i]] = 0;
+}
+
+static void drop(pl__remat_sim *s, uint32_t r)
+{
+    s->st.have[r] = 0;
+    forget_views(s, r);
+    s->st.alive -= s->m->bytes[r];
+    remove_candidate(s, r);
+}
+
+/* Nothing to come reads r, and all that was made from it is settled or stays for good. */
+static bool is_settled(const pl__remat_sim *s, uint32_t r)
+{
+    const pl__remat *m = s->m;
+    if (m->pinned[r] || m->end[r] || pl__sim_next_use(s, r) != PL__SIM_NEVER) return false;
+    for (uint32_t i = m->feeds.at[r]; i < m->feeds.at[r + 1]; i++) {
+        uint32_t d = m->feeds.item[i];
+        if (!s->st.settled[d] && !m->pinned[d] && !(m->end[d] && s->st.have[d])) return false;
+    }
+    return true;
+}
+
+/* Settles r if it can be, then those that only it still wanted. */
+static void settle(pl__remat_sim *s, uint32_t r)
+{
+    const pl__remat *m = s->m;
+    uint32_t n = 0;
+    s->stack[n++] = r;
+    while (n) {
+        uint32_t q = s->stack[--n];
+        s->work += 4;
+        if (s->st.settled[q] || !is_settled(s, q)) continue;
+        s->st.settled[q] = 1;
+        if (s->st.have[q]) drop(s, q);
+        uint32_t op = m->writer[q];
+        if (op == PL_REMAT_NONE) continue;
+        for (uint32_t i = m->needs.at[op]; i < m->needs.at[op + 1]; i++) {
+            uint32_t up = m->needs.item[i];
+            if (!s->st.settled[up] && n < m->n_vals) s->stack[n++] = up;
+        }
+    }
+}
+
+/* ---- making room ------------------------------------------------------------------------ */
+/* Locks what the computations under way read, and the outputs of the top one, as those that are
+ * there are written over. */
+static void lock_frames(pl__remat_sim *s)
+{
+    const pl__remat *m = s->m;
+    uint32_t locking = ++s->locking;
+    for (uint32_t f = 0; f < s->n_frames; f++) {
+        uint32_t op = s->frames[f];
+        for (uint32_t i = m->needs.at[op]; i < m->needs.at[op + 1]; i++)
+            s->lock[m->needs.item[i]] = locking;
+    }
+    uint32_t top = s->frames[s->n_frames - 1];
+    for (uint32_t i = m->makes.at[top]; i < m->makes.at[top + 1]; i++)
+        s->lock[m->makes.item[i]] = locking;
+    s->work += 4 * (uint64_t)s->n_frames;
+}
+
+static void evict(pl__remat_sim *s, uint32_t r)
+{
+    if (s->st.next[r] != PL__SIM_NEVER && s->st.drops[r] < UINT16_MAX) s->st.drops[r]++;
+    if (s->first_drop[r] > s->st.pos) s->first_drop[r] = s->st.pos;
+    drop(s, r);
+    pl__sim_mark_dirty(s, r, true);
+}
+
+/* Gives up the largest input of a computation that waits for the one at the top. */
+static bool break_lock(pl__remat_sim *s)
+{
+    if (s->n_frames < 2 || s->breaks >= MAX_BREAKS) return false;
+    const pl__remat *m = s->m;
+    uint32_t top = s->frames[s->n_frames - 1], walk = ++s->walk, best = PL_REMAT_NONE;
+    for (uint32_t i = m->needs.at[top]; i < m->needs.at[top + 1]; i++)
+        s->walk_root[m->needs.item[i]] = walk;
+    for (uint32_t i = m->makes.at[top]; i < m->makes.at[top + 1]; i++)
+        s->walk_root[m->makes.item[i]] = walk;
+    for (uint32_t i = 0; i < s->st.n_cand; i++) {
+        uint32_t r = s->st.cand[i];
+        if (s->walk_root[r] == walk) continue;
+        if (best == PL_REMAT_NONE || m->bytes[r] > m->bytes[best] ||
+            (m->bytes[r] == m->bytes[best] && r < best))
+            best = r;
+    }
+    if (best == PL_REMAT_NONE) return false;
+    pl__sim_refresh(s, best);
+    if (isinf(pl__sim_walk_up(s, best))) return false;
+    s->breaks++;
+    evict(s, best);
+    return true;
+}
+
+static bool make_room(pl__remat_sim *s, uint64_t need)
+{
+    if (s->st.alive + need <= s->budget) return true;
+    lock_frames(s);
+    while (s->st.alive + need > s->budget) {
+        uint32_t r = pl__sim_pick(s, &s->heap[0]);
+        if (r == PL_REMAT_NONE) r = pl__sim_pick(s, &s->heap[1]);
+        if (r != PL_REMAT_NONE) evict(s, r);
+        else if (!break_lock(s)) return false;
+    }
+    return true;
+}
+
+/* ---- computing -------------------------------------------------------------------------- */
+static bool push_frame(pl__remat_sim *s, uint32_t op)
+{
+    if (s->n_frames >= s->m->n_ops || (op != s->st.pos && s->m->once[op])) return false;
+    s->frames[s->n_frames++] = op;
+    return true;
+}
+
+/* The first input of op that is not there, or NONE. */
+static uint32_t missing_input(const pl__remat_sim *s, uint32_t op)
+{
+    const pl__remat *m = s->m;
+    for (uint32_t i = m->in.at[op]; i < m->in.at[op + 1]; i++)
+        if (!s->st.have[m->in.item[i]]) return m->in.item[i];
+    return PL_REMAT_NONE;
+}
+
+/* All inputs are there: makes room and computes. */
+static pl_status execute(pl__remat_sim *s, uint32_t op, bool *ok)
+{
+    const pl__remat *m = s->m;
+    const pl_remat_problem *p = m->p;
+    uint64_t need = pl__remat_work(m, op);
+    for (uint32_t i = m->makes.at[op]; i < m->makes.at[op + 1]; i++)
+        if (!s->st.have[m->makes.item[i]]) need += m->bytes[m->makes.item[i]];
+    *ok = make_room(s, need);
+    if (!*ok) return PL_OK;
+    bool again = op < s->st.pos;
+    for (uint32_t i = p->out_at[op]; i < p->out_at[op + 1]; i++) {
+        uint32_t v = p->out[i];
+        if (m->root[v] == v && !(m->pinned[v] && again)) {
+            forget_views(s, v);
+            if (!s->st.have[v]) s->st.alive += m->bytes[v];
+            s->st.have[v] = 1;
+            add_candidate(s, v);
+            if (again) pl__sim_mark_dirty(s, v, false);
+            else s->st.dirty[v] = PL__SIM_DIRTY;
+            pl__sim_touch(s, v);
+        }
+        s->st.have[v] = 1;
+    }
+    PL_TRY(pl__remat_seq_push(&s->seq, op));
+    s->st.cost += m->cost[op];
+    s->work += 20;
+    *ok = s->st.cost <= s->cost_limit && s->seq.n < LONG_RUN * m->n_ops + 64;
+    return PL_OK;
+}
+
+/* Computes the next op of the order with all that it misses. */
+static pl_status compute_next(pl__remat_sim *s, bool *ok)
+{
+    s->n_frames = 0;
+    s->breaks = 0;
+    *ok = push_frame(s, s->st.pos);
+    while (*ok && s->n_frames) {
+        uint32_t op = s->frames[s->n_frames - 1], v = missing_input(s, op);
+        if (v != PL_REMAT_NONE) {
+            *ok = s->m->writer[v] != PL_REMAT_NONE && push_frame(s, s->m->writer[v]);
+            continue;
+        }
+        PL_TRY(execute(s, op, ok));
+        if (*ok) s->n_frames--;
+    }
+    return PL_OK;
+}
+
+/* ---- runs ------------------------------------------------------------------------------- */
+static void clear_heaps(pl__remat_sim *s)
+{
+    for (int i = 0; i < 2; i++) pl__remat_heap_clear(&s->heap[i]);
+    while (s->n_touched) s->is_touched[s->touched[--s->n_touched]] = 0;
+}
+
+static void start(pl__remat_sim *s)
+{
+    const pl__remat *m = s->m;
+    uint32_t n = m->n_vals;
+    memset(s->block, 0, s->block_bytes);
+    s->st.alive = 0;
+    s->st.cost = 0;
+    s->st.n_seq = s->st.n_cand = s->st.pos = 0;
+    clear_heaps(s);
+    memset(s->first_drop, 0xff, n * sizeof *s->first_drop);
+    for (uint32_t v = 0; v < n; v++) {
+        s->st.cand_at[v] = PL_REMAT_NONE;
+        s->st.dirty[v] = PL__SIM_DIRTY;
+        s->st.use[v] = m->uses.at[v];
+        if (m->writer[v] != PL_REMAT_NONE) continue;
+        s->st.have[v] = 1;
+        s->st.alive += m->bytes[v];
+        if (m->root[v] == v) add_candidate(s, v);
+    }
+    s->n_marks = 0;
+    s->seq.n = 0;
+}
+
+static pl_status checkpoint(pl__remat_sim *s)
+{
+    uint32_t every = s->m->n_ops / PL__SIM_MARKS + 1;
+    if (s->st.pos % every || s->st.pos / every != s->n_marks || s->n_marks == PL__SIM_MARKS)
+        return PL_OK;
+    uint8_t **block = &s->mark_block[s->n_marks];
+    if (!*block && !(*block = pl_arena_alloc(&s->arena, s->block_bytes))) return PL_ERR_MEMORY;
+    s->st.n_seq = s->seq.n;
+    save_state(&s->mark[s->n_marks], *block, &s->st, s->block, s->block_bytes, s->m->n_vals + 1);
+    s->work += s->block_bytes / 16;
+    s->n_marks++;
+    return PL_OK;
+}
+
+static pl_status advance(pl__remat_sim *s, bool *ok)
+{
+    const pl__remat *m = s->m;
+    *ok = true;
+    while (*ok && s->st.pos < m->n_ops) {
+        if (s->marks) PL_TRY(checkpoint(s));
+        PL_TRY(compute_next(s, ok));
+        if (!*ok) break;
+        uint32_t op = s->st.pos++;
+        for (uint32_t i = m->needs.at[op]; i < m->needs.at[op + 1]; i++) {
+            settle(s, m->needs.item[i]);
+            pl__sim_touch(s, m->needs.item[i]); /* its next use is another one now */
+        }
+        for (uint32_t i = m->makes.at[op]; i < m->makes.at[op + 1]; i++)
+            settle(s, m->makes.item[i]);
+    }
+    if (*ok) memcpy(s->kept_drops, s->st.drops, m->n_vals * sizeof *s->kept_drops);
+    s->seq.cost = s->st.cost;
+    return PL_OK;
+}
+
+static void set_sizes(pl__remat_sim *s, float power)
+{
+    if (s->size_power == power) return;
+    s->size_power = power;
+    for (uint32_t v = 0; v < s->m->n_vals; v++)
+        s->by_size[v] = s->m->bytes[v] ? powf((float)s->m->bytes[v], -power) : 1;
+}
+
+pl_status pl__remat_sim_run(pl__remat_sim *s, const pl__remat_setting *set, uint64_t budget,
+                            const float *weight, double cost_limit, bool *ok)
+{
+    s->set = *set;
+    s->budget = set->tight < 1 ? (uint64_t)((double)budget * (double)set->tight) : budget;
+    s->least = s->budget / 10000;
+    s->cost_limit = cost_limit;
+    s->marks = weight != NULL;
+    set_sizes(s, set->size_power);
+    for (uint32_t v = 0; v < s->m->n_vals; v++) s->weight[v] = weight ? weight[v] : 1;
+    start(s);
+    return advance(s, ok);
+}
+
+pl_status pl__remat_sim_rerun(pl__remat_sim *s, const float *weight, const uint32_t *changed,
+                              uint32_t n_changed, double cost_limit, bool *ok)
+{
+    const pl__remat *m = s->m;
+    uint32_t from = m->n_ops;
+    for (uint32_t i = 0; i < n_changed; i++) {
+        uint32_t v = changed[i];
+        /* A heavier weight matters only where the storage went; a lighter one anywhere after
+         * its first computation. */
+        uint32_t at = weight[v] > s->weight[v] ? s->first_drop[v]
+                      : m->writer[v] == PL_REMAT_NONE ? 0 : m->writer[v];
+        if (at < from) from = at;
+        s->weight[v] = weight[v];
+    }
+    while (s->n_marks > 1 && s->mark[s->n_marks - 1].pos > from) s->n_marks--;
+    uint32_t k = s->n_marks - 1;
+    save_state(&s->st, s->block, &s->mark[k], s->mark_block[k], s->block_bytes, m->n_vals + 1);
+    s->seq.n = s->st.n_seq;
+    clear_heaps(s);
+    for (uint32_t i = 0; i < s->st.n_cand; i++) pl__sim_touch(s, s->st.cand[i]);
+    for (uint32_t v = 0; v < m->n_vals; v++)
+        if (s->first_drop[v] >= s->st.pos) s->first_drop[v] = PL_REMAT_NONE;
+    s->cost_limit = cost_limit;
+    s->work += s->block_bytes / 8;
+    return advance(s, ok);
+}

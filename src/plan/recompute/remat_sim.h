@@ -1,0 +1,104 @@
+/* remat_sim.h - what the two files of the eviction simulator share; see remat_sim.c.
+ *
+ *   remat_sim.c    the run: what is computed, dropped, settled; checkpoints of the state
+ *   remat_score.c  what to drop: the walks behind the scores, and the candidates by score
+ */
+#ifndef PL_PLAN_REMAT_SIM_H
+#define PL_PLAN_REMAT_SIM_H
+
+#include "plan/recompute/remat_heap.h"
+#include "plan/recompute/remat_int.h"
+
+enum {
+    PL__SIM_MARKS = 24, /* checkpoints along the order */
+    /* What a cached walk may have missed. "More": only drops, so that the true score is at least
+     * the cached one; "less": something came back, and it may be lower. */
+    PL__SIM_UP_MORE = 1,
+    PL__SIM_UP_LESS = 2,
+    PL__SIM_DOWN_MORE = 4,
+    PL__SIM_DOWN_LESS = 8,
+    PL__SIM_DIRTY = PL__SIM_UP_LESS | PL__SIM_DOWN_LESS,
+};
+#define PL__SIM_NEVER UINT32_MAX
+
+/* The part of the state that a checkpoint saves: pointers into one block. */
+typedef struct pl__sim_state {
+    uint64_t alive;
+    double cost;
+    uint32_t n_seq, n_cand, pos;
+    uint8_t *have;      /* of each value: there */
+    uint8_t *settled;   /* of each root: never wanted again */
+    uint8_t *dirty;     /* of each root */
+    uint32_t *use;      /* of each root: index of its next use in the model's list */
+    uint32_t *next;     /* of each root: op of the next use, dropped descendants included */
+    uint32_t *cand;     /* roots that may be dropped, in no order */
+    uint32_t *cand_at;  /* of each root: its place in cand, or NONE */
+    uint16_t *drops;    /* of each root: dropped while wanted */
+    float *up, *down;   /* of each root: cost of dropped ancestors and itself; descendants */
+} pl__sim_state;
+
+struct pl__remat_sim {
+    const pl__remat *m;
+    pl__remat_setting set;
+    uint64_t budget;   /* of this run */
+    uint64_t least;    /* smaller storages are no candidates at first */
+    double cost_limit;
+    uint64_t work;
+    pl__sim_state st;
+    uint8_t *block; /* st's arrays */
+    size_t block_bytes;
+    bool marks;       /* checkpoints are taken: this run is to be run again with other weights */
+    uint32_t n_marks;
+    pl__sim_state mark[PL__SIM_MARKS];
+    uint8_t *mark_block[PL__SIM_MARKS];
+    float *weight;       /* of each root */
+    float *by_size;      /* of each root: bytes^-B */
+    float size_power;    /* that by_size was made for */
+    float *own;          /* of each root: cost of its op, infinite if it cannot run again */
+    uint32_t *lock;      /* of each root: serial of the last locking that had it */
+    uint32_t locking;
+    uint8_t *evictable;  /* of each root */
+    uint32_t *walk_root, *walk_op; /* serial of the last walk that saw it */
+    uint32_t walk;
+    uint32_t *stack;     /* of roots, for walks */
+    uint32_t *frames;    /* ops under way, each waiting for the one above it */
+    uint32_t n_frames;
+    uint32_t *first_drop; /* of each root: order position of its first drop in the last run */
+    /* Candidates by what their score is at least: large ones, small ones. Those whose score may have
+     * fallen wait in `touched` for a new number. */
+    pl__remat_heap heap[2];
+    uint32_t *touched, n_touched, *held;
+    uint8_t *is_touched; /* of each root */
+    pl__remat_seq seq;
+    uint32_t breaks;
+    uint16_t *kept_drops; /* of the last successful run */
+    pl_arena arena;
+};
+
+/* Op of the next use of root r at or after the current op. */
+static inline uint32_t pl__sim_next_use(const pl__remat_sim *s, uint32_t r)
+{
+    const pl__remat_list *uses = &s->m->uses;
+    uint32_t i = s->st.use[r], end = uses->at[r + 1];
+    while (i < end && uses->item[i] < s->st.pos) i++;
+    s->st.use[r] = i;
+    return i < end ? uses->item[i] : PL__SIM_NEVER;
+}
+
+static inline void pl__sim_touch(pl__remat_sim *s, uint32_t r)
+{
+    if (s->is_touched[r] || s->st.cand_at[r] == PL_REMAT_NONE) return;
+    s->is_touched[r] = 1;
+    s->touched[s->n_touched++] = r;
+}
+
+/* Cost of computing r again now: its op and those of its dropped ancestors. */
+float pl__sim_walk_up(pl__remat_sim *s, uint32_t r);
+/* r has gone or come back: marks dirty those whose cached walks pass through it. */
+void pl__sim_mark_dirty(pl__remat_sim *s, uint32_t r, bool gone);
+/* Walks again as far as r is dirty. */
+void pl__sim_refresh(pl__remat_sim *s, uint32_t r);
+/* The candidate of this heap with the least score that is not locked, or NONE. */
+uint32_t pl__sim_pick(pl__remat_sim *s, pl__remat_heap *h);
+
+#endif

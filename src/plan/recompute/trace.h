@@ -1,0 +1,28 @@
+/* trace.h - op-level traces of training steps as recomputation problems.
+ *
+ * The text: line 1 `storages tensors ops commands`; line 2 the bytes of each storage; a line an
+ * op: `cost_ns constant n_args arg... n_results (tensor storage is_alias)...`; then commands:
+ * `C op` compute it for the first time, `G t` take a reference to tensor t, `P t` t must be there
+ * at the end, `R t` drop a reference. A tensor is born with one reference.
+ *
+ * Tensors become the problem's storages: aliases are views, results of constants are pinned.
+ */
+#ifndef PL_PLAN_TRACE_H
+#define PL_PLAN_TRACE_H
+
+#include "base/arena.h"
+#include "plan/recompute/remat.h"
+
+typedef struct pl_trace {
+    pl_remat_problem problem; /* its arrays are owned by the arena */
+    uint64_t peak_bytes;      /* of the program as traced: storages live while referenced */
+    pl_arena arena;
+} pl_trace;
+
+#define PL_TRACE_INIT {0}
+void pl_trace_release(pl_trace *t);
+/* PL_ERR_DATA with the line number when the text is wrong; *out is then empty. */
+pl_status pl_trace_parse(const char *text, size_t len, pl_trace *out) PL_MUST_USE;
+pl_status pl_trace_read(const char *path, pl_trace *out) PL_MUST_USE;
+
+#endif

@@ -1,0 +1,127 @@
+/* accumulate.c - a step's batch in several micro-batches: whether that is the same, and how many.
+ *
+ * The recipe is built twice more, at the batch and at the micro-batch, and the two graphs are
+ * compared (pass/batch.h). Constructors shorten what works on one sample, so a micro-batch of one is
+ * looked at as two, and builds that differ are looked at again at a larger batch: coupling does not
+ * depend on sizes.
+ */
+#include "pass/batch.h"
+#include "train/run/train_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+pl_status pl__accumulate_asked(const pl_config *c, int64_t *parts)
+{
+    const char *text = pl_config_text(c, "accumulate");
+    long long batch = (long long)pl_config_int(c, "batch"), ranks = (long long)pl_config_int(c, "ranks");
+    char *end;
+    *parts = 0;
+    if (strcmp(text, "auto") == 0) return PL_OK;
+    *parts = strtoll(text, &end, 10);
+    PL_FAIL_IF(end == text || *end || *parts < 1, PL_ERR_CONFIG,
+               "accumulate is \"%s\"; wants auto or a number of micro-batches, e.g. 4", text);
+    PL_FAIL_IF(batch % (*parts * ranks), PL_ERR_CONFIG,
+               ranks > 1 ? "accumulate: %s does not divide batch: %lld into equal micro-batches of %lld ranks"
+                         : "accumulate: %s does not divide batch: %lld into equal micro-batches", text,
+               batch, ranks);
+    return PL_OK;
+}
+
+pl_status pl__probe(pl_run *r, int64_t batch, pl_builder *b)
+{
+    *b = (pl_builder){.config = r->config, .batch = batch, .parts = 1, .probe = true,
+                      .replay = r->replay, .f64 = r->f64, .ranks = r->probed_as};
+    b->store = pl_store_new();
+    return b->store ? pl__builder_run(b, r->recipe) : PL_ERR_MEMORY;
+}
+
+void pl__probe_release(pl_builder *b)
+{
+    pl__builder_release(b);
+    pl_store_free(b->store);
+}
+
+static pl_status compare(pl_turn_draft *whole, pl_turn_draft *part, int64_t batch, int64_t parts,
+                         bool at_once, pl_batch_report *out)
+{
+    int n = whole->grads.n;
+    pl_val *goals = pl_arena_new(&whole->run.g->arena, pl_val, (size_t)n + 1);
+    if (!goals) return PL_ERR_MEMORY;
+    if (n) memcpy(goals, whole->grads.grad, (size_t)n * sizeof *goals);
+    goals[n] = whole->loss;
+    return pl_batch_analyse(whole->run.g, part->run.g, batch, parts, at_once, goals, n + 1, out);
+}
+
+/* Program by program. text: why the first that couples does, "" if none. */
+static pl_status compare_turns(pl_builder *whole, pl_builder *part, int64_t parts, char *text,
+                               size_t cap)
+{
+    char why[1024];
+    text[0] = '\0';
+    PL_FAIL_IF(whole->n_turns != part->n_turns, PL_ERR_GRAPH, "the step has other programs at a "
+               "smaller batch");
+    for (int i = 0; i < whole->n_turns && !text[0]; i++) {
+        pl_turn_draft *t = &whole->turn[i];
+        pl_batch_report report;
+        if (!t->minimised) continue;
+        PL_TRY(compare(t, &part->turn[i], whole->batch, parts, whole->ranks != NULL, &report));
+        if (!report.proven)
+            snprintf(text, cap, "%s%s%s", t->name ? t->name : "", t->name ? ": " : "",
+                     pl_batch_text(&report, why, sizeof why));
+    }
+    return PL_OK;
+}
+
+/* *why as pl__run_couples gives it; PL_ERR_GRAPH when the two builds cannot be compared. */
+static pl_status couples_at(pl_run *r, int64_t batch, int64_t parts, const char **why)
+{
+    pl_builder whole, part;
+    memset(&part, 0, sizeof part);
+    char text[1200];
+    *why = NULL;
+    pl_status rc = pl__probe(r, batch, &whole);
+    if (rc == PL_OK) rc = pl__probe(r, batch / parts, &part);
+    if (rc == PL_OK) rc = compare_turns(&whole, &part, parts, text, sizeof text);
+    if (rc == PL_OK && text[0]) {
+        *why = pl_arena_strdup(&r->arena, text);
+        if (!*why) rc = PL_ERR_MEMORY;
+    }
+    pl__probe_release(&part);
+    pl__probe_release(&whole);
+    return rc;
+}
+
+pl_status pl__run_couples(pl_run *r, int64_t parts, const char **why)
+{
+    enum { LARGER = 8 };
+    int64_t batch = pl_config_int(r->config, "batch"), scale = batch / parts == 1 ? 2 : 1;
+    pl_status rc = couples_at(r, batch * scale, parts, why);
+    if (rc == PL_ERR_GRAPH) rc = couples_at(r, batch * LARGER, parts, why);
+    if (rc != PL_ERR_GRAPH) return rc;
+    *why = pl_arena_strdup(&r->arena, pl_error_text());
+    return *why ? PL_OK : PL_ERR_MEMORY;
+}
+
+pl_status pl__run_build_auto(pl_run *r)
+{
+    int64_t batch = pl_config_int(r->config, "batch"), best = 0;
+    double best_ms = 0;
+    for (int64_t parts = 1; parts * pl__ranks(r) <= batch; parts++) {
+        if (batch % (parts * pl__ranks(r))) continue;
+        if (r->parts == 1) { /* the first that splits the batch */
+            PL_TRY(pl__run_couples(r, parts, &r->coupled));
+            if (r->coupled) return PL_OK;
+        }
+        PL_TRY(pl__run_build_parts(r, parts));
+        if (!pl_run_memory_get(r).fits) continue;
+        double ms = pl_run_predicted_ms(r);
+        if (best == 0 || ms < best_ms) {
+            best = parts;
+            best_ms = ms;
+        }
+        if (pl_program_plan(r->train)->recompute_ratio <= 0) break;
+    }
+    return best == 0 || best == r->parts ? PL_OK : pl__run_build_parts(r, best);
+}

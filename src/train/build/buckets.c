@@ -1,0 +1,253 @@
+/* buckets.c - a run in several image sizes: see train_int.h and docs/DATA.md.
+ *
+ * A bucket is a size; its variant is every program of the step, built by the recipe with that size under
+ * the configuration keys that its pl_image_feed names. All variants are over one store, so they must agree
+ * on every slot. The run's own fields (turn, train, apply, eval) are those of the variant that was selected
+ * last; after a build that is the widest, which is the one that plans are shown of.
+ */
+#include "base/sys.h"
+#include "train/data/cache.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct bucket_list {
+    int n, height[PL_MAX_BUCKETS], width[PL_MAX_BUCKETS];
+} bucket_list;
+
+/* ---- which sizes ---------------------------------------------------------------------------- */
+static pl_status add_bucket(bucket_list *l, int64_t height, int64_t width)
+{
+    for (int i = 0; i < l->n; i++)
+        if (l->height[i] == height && l->width[i] == width) return PL_OK;
+    PL_FAIL_IF(l->n == PL_MAX_BUCKETS, PL_ERR_CONFIG,
+               "data.buckets gives more than %d sizes; raise data.bucket_step or lower data.bucket_aspect",
+               PL_MAX_BUCKETS);
+    l->height[l->n] = (int)height;
+    l->width[l->n++] = (int)width;
+    return PL_OK;
+}
+
+static pl_status parse_bucket(bucket_list *l, const char *text)
+{
+    int height, width, used = 0;
+    bool ok = sscanf(text, "%dx%d%n", &height, &width, &used) == 2 && text[used] == 0;
+    PL_FAIL_IF(!ok || height < 1 || width < 1 || height > 65535 || width > 65535, PL_ERR_CONFIG,
+               "data.buckets: \"%s\" is no size; wants height x width, e.g. 512x768, or auto", text);
+    return add_bucket(l, height, width);
+}
+
+/* For every height that is a multiple of the step the largest width whose area is allowed. */
+static pl_status make_buckets(const pl_run *r, bucket_list *l)
+{
+    const pl_config *c = r->config;
+    const pl_image_feed *f = r->recipe->images;
+    int64_t step = pl_config_int(c, "data.bucket_step"), before = l->n;
+    int64_t height = pl_config_int(c, f->height), width = pl_config_int(c, f->width);
+    int64_t area = pl_config_is_null(c, "data.bucket_area") ? height * (width ? width : height)
+                                                            : pl_config_int(c, "data.bucket_area");
+    double most = pl_config_float(c, "data.bucket_aspect");
+    for (int64_t h = step; h <= 65535 && h * step <= area; h += step) {
+        int64_t w = area / h / step * step;
+        double aspect = w > h ? (double)w / (double)h : (double)h / (double)w;
+        if (w <= 65535 && aspect <= most * (1 + 1e-9)) PL_TRY(add_bucket(l, h, w));
+    }
+    PL_FAIL_IF(l->n == before, PL_ERR_CONFIG,
+               "data.buckets: no size of at most %lld pixels has sides that are multiples of %lld; lower "
+               "data.bucket_step or raise data.bucket_area", (long long)area, (long long)step);
+    return PL_OK;
+}
+
+static pl_status list_buckets(const pl_run *r, bucket_list *l)
+{
+    int n;
+    const char *const *text = pl_config_texts(r->config, "data.buckets", &n);
+    const pl_image_feed *f = r->recipe->images;
+    l->n = 0;
+    if (n == 0 || r->replay) return PL_OK;
+    PL_FAIL_IF(!f || !f->height || !f->width, PL_ERR_CONFIG,
+               "data.buckets: recipe %s does not say which of its keys are height and width (pl_image_feed)",
+               r->recipe->name);
+    for (int i = 0; i < n; i++)
+        PL_TRY(strcmp(text[i], "auto") == 0 ? make_buckets(r, l) : parse_bucket(l, text[i]));
+    bool square = strcmp(f->height, f->width) == 0;
+    for (int i = 0; square && i < l->n; i++)
+        PL_FAIL_IF(l->height[i] != l->width[i], PL_ERR_CONFIG,
+                   "data.buckets: recipe %s has one key for both sides (%s): %dx%d is not square",
+                   r->recipe->name, f->height, l->height[i], l->width[i]);
+    return PL_OK;
+}
+
+/* ---- building ------------------------------------------------------------------------------- */
+static pl_status build_one(pl_run *r, const pl_config *c)
+{
+    pl_builder b = {.config = c,
+                    .store = r->store,
+                    .replay = r->replay,
+                    .f64 = r->f64,
+                    .encode = r->encode,
+                    .forward = r->forward,
+                    .batch = r->micro,
+                    .parts = r->parts};
+    PL_TRY(pl__ranks_prepare(r, r->parts, &b));
+    PL_TRY(pl__builder_run(&b, r->recipe));
+    return pl__turns_compile(r, &b);
+}
+
+/* The run's configuration with another size. */
+static pl_status resized(pl_run *r, int height, int width, pl_config **out)
+{
+    char text[256];
+    const pl_image_feed *f = r->recipe->images;
+    PL_TRY(pl__run_config_copy(r, pl__built_config(r), out));
+    snprintf(text, sizeof text, "%s=%d", f->height, height);
+    PL_TRY(pl_config_override(*out, text));
+    snprintf(text, sizeof text, "%s=%d", f->width, width);
+    return pl_config_override(*out, text);
+}
+
+/* Takes the programs that the run has into the variant. */
+static void take(pl_run *r, pl_variant *v)
+{
+    memcpy(v->turn, r->turn, sizeof v->turn);
+    v->n_turns = r->n_turns;
+    v->train = r->train;
+    v->apply = r->apply;
+    v->eval = r->eval;
+    memset(r->turn, 0, sizeof r->turn);
+    r->n_turns = 0;
+    r->train = r->apply = r->eval = NULL;
+}
+
+static pl_status check_variant(const pl_run *r, const pl_variant *v, int slots)
+{
+    const pl_variant *first = &r->variants[0];
+    PL_FAIL_IF(pl_store_count(r->store) != slots, PL_ERR_CONFIG,
+               "it has state of its own (%s), and buckets share all of it",
+               pl_store_slot(r->store, slots)->name);
+    bool same = v->n_turns == first->n_turns && !v->eval == !first->eval;
+    for (int i = 0; same && i < v->n_turns; i++)
+        same = strcmp(v->turn[i].name ? v->turn[i].name : "", first->turn[i].name ? first->turn[i].name : "") == 0;
+    PL_FAIL_IF(!same, PL_ERR_CONFIG, "its step has other programs than that of %dx%d", first->height,
+               first->width);
+    return PL_OK;
+}
+
+/* While a variant is built, the run's programs are its alone. */
+static pl_status build_variant(pl_run *r, int height, int width)
+{
+    int done = r->n_variants, slots = pl_store_count(r->store);
+    pl_variant *v = &r->variants[done];
+    v->height = height;
+    v->width = width;
+    r->n_variants = 0;
+    pl_status rc = resized(r, height, width, &v->config);
+    if (rc == PL_OK) rc = build_one(r, v->config);
+    r->n_variants = done + 1;
+    take(r, v);
+    if (rc == PL_OK && done) rc = check_variant(r, v, slots);
+    return rc == PL_OK ? rc : pl__fail_prefix(rc, "data.buckets: %dx%d", height, width);
+}
+
+pl_status pl__variants_build(pl_run *r)
+{
+    bucket_list l;
+    PL_TRY(pl__cache_check_config(r));
+    PL_TRY(list_buckets(r, &l));
+    if (l.n == 0) return build_one(r, pl__built_config(r));
+    r->variants = pl_sys_alloc((size_t)l.n * sizeof *r->variants);
+    if (!r->variants) return PL_ERR_MEMORY;
+    for (int i = 0; i < l.n; i++) PL_TRY(build_variant(r, l.height[i], l.width[i]));
+    int widest = 0;
+    for (int i = 1; i < l.n; i++)
+        if (pl_program_plan(r->variants[i].train)->arena_bytes >
+            pl_program_plan(r->variants[widest].train)->arena_bytes)
+            widest = i;
+    r->now = -1;
+    pl__variant_select(r, widest);
+    return PL_OK;
+}
+
+void pl__variants_free(pl_run *r)
+{
+    for (int i = 0; i < r->n_variants; i++) pl_config_free(r->variants[i].config);
+    pl_sys_free(r->variants);
+    r->variants = NULL;
+    r->n_variants = 0;
+}
+
+/* ---- which one ------------------------------------------------------------------------------ */
+void pl__variant_select(pl_run *r, int k)
+{
+    if (!r->n_variants || r->now == k) return;
+    const pl_variant *v = &r->variants[k];
+    memcpy(r->turn, v->turn, sizeof r->turn);
+    r->n_turns = v->n_turns;
+    r->train = v->train;
+    r->apply = v->apply;
+    r->eval = v->eval;
+    r->now = k;
+}
+
+int pl__variant_count(const pl_run *r)
+{
+    return r->n_variants ? r->n_variants : 1;
+}
+
+const pl_turn *pl__variant_turns(const pl_run *r, int k)
+{
+    return r->n_variants ? r->variants[k].turn : r->turn;
+}
+
+pl_program *pl__variant_eval(const pl_run *r, int k)
+{
+    return r->n_variants ? r->variants[k].eval : r->eval;
+}
+
+pl_program *pl__variant_train(const pl_run *r, int k)
+{
+    return r->n_variants ? r->variants[k].train : r->train;
+}
+
+static double apart(const pl_variant *v, int width, int height)
+{
+    return fabs(log((double)v->width / v->height) - log((double)width / height));
+}
+
+/* Of equal aspects the largest that the image fills, else the smallest. */
+static bool nearer(const pl_variant *a, const pl_variant *b, int width, int height)
+{
+    double by = apart(b, width, height) - apart(a, width, height);
+    bool fills_a = a->width <= width && a->height <= height;
+    bool fills_b = b->width <= width && b->height <= height;
+    if (fabs(by) > 1e-9) return by > 0;
+    if (fills_a != fills_b) return fills_a;
+    return ((int64_t)a->width * a->height > (int64_t)b->width * b->height) == fills_a;
+}
+
+int pl__bucket_nearest(const pl_run *r, int width, int height)
+{
+    int best = 0;
+    for (int k = 1; k < r->n_variants; k++)
+        if (nearer(&r->variants[k], &r->variants[best], width, height)) best = k;
+    return best;
+}
+
+int pl_run_bucket_count(const pl_run *r)
+{
+    return r->n_variants;
+}
+
+pl_run_bucket pl_run_bucket_at(const pl_run *r, int i)
+{
+    const pl_variant *v = &r->variants[i];
+    pl_run_bucket b = {.height = v->height, .width = v->width};
+    for (int t = 0; t < v->n_turns; t++) {
+        const pl_plan_info *p = pl_program_plan(v->turn[t].run);
+        if (p->arena_bytes > b.arena_bytes) b.arena_bytes = p->arena_bytes;
+    }
+    b.step_ms = pl__turns_ms(r, v->turn, v->n_turns);
+    return b;
+}

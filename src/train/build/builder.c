@@ -1,0 +1,482 @@
+/* builder.c - from a recipe's build function to finished graphs.
+ *
+ * The recipe writes its model into layer contexts; minimise closes a program of the step with
+ * gradients, optimiser and schedule from the configuration. When a step's batch comes in parts, the
+ * program adds its gradients up and a second one, apply, updates from the sums. In
+ * fp16 the loss carries a scale, which is state: every program of a step sees the same one, and the one
+ * that updates moves it. Draws go through the builder, so that a replay can feed them from a dump.
+ *
+ * A run that only evaluates keeps the evaluation and sampling programs. A recipe's code builds all its programs at once, so
+ * those of the step are built too, over a store of their own that is thrown away with them: what is left has the slots that
+ * it reads and no others.
+ */
+#include "train/run/train_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const pl_config *pl_builder_config(const pl_builder *b)
+{
+    return b->config;
+}
+
+pl_store *pl_builder_store(pl_builder *b)
+{
+    return b->aside ? b->aside : b->store;
+}
+
+int64_t pl_builder_batch(const pl_builder *b)
+{
+    return b->batch;
+}
+
+int64_t pl_builder_updates(const pl_builder *b)
+{
+    return pl_config_int(b->config, "train.updates_per_batch");
+}
+
+bool pl_builder_cached(const pl_builder *b)
+{
+    return !b->encode && !pl_config_is_null(b->config, "data.cache");
+}
+
+pl_nn *pl_builder_train(pl_builder *b)
+{
+    return b->turn[0].run.m;
+}
+
+pl_nn *pl_builder_eval(pl_builder *b)
+{
+    b->wants_eval = true;
+    return b->eval.m;
+}
+
+/* ---- programs --------------------------------------------------------------------------- */
+static bool draft_new(pl_builder *b, bool training, const pl_spread *spread, pl_draft *d)
+{
+    d->g = pl_graph_new(training ? pl_builder_store(b) : b->store);
+    d->m = d->g ? pl_nn_new(d->g, training) : NULL;
+    if (!d->m) return false;
+    if (b->f64) d->m->dtype = PL_F64;
+    d->g->spread = spread;
+    pl__nn_set_ranks(d->m, b->ranks);
+    return true;
+}
+
+static void draft_free(pl_draft *d)
+{
+    pl_nn_free(d->m);
+    pl_graph_free(d->g);
+    *d = (pl_draft){NULL, NULL};
+}
+
+static bool turn_new(pl_builder *b, const char *name, pl_when when)
+{
+    const pl_spread *spread = b->spread ? &b->spread[b->n_turns] : NULL;
+    pl_turn_draft *t = &b->turn[b->n_turns++];
+    bool ok = draft_new(b, true, spread, &t->run) &&
+              (b->parts == 1 || draft_new(b, true, NULL, &t->apply));
+    t->name = ok && name ? pl_nn_name(t->run.m, "%s", name) : NULL;
+    t->when = when;
+    return ok;
+}
+
+/* What cannot be made is remembered by the training program; the caller has nothing to check. */
+pl_nn *pl_builder_program(pl_builder *b, const char *name, pl_when when)
+{
+    pl_nn *train = pl_builder_train(b);
+    if (b->n_turns == PL_MAX_TURNS) {
+        pl_nn_fail(train, PL_ERR_UNSUPPORTED, "a step has at most %d programs", PL_MAX_TURNS);
+        return train;
+    }
+    if (turn_new(b, name, when)) return b->turn[b->n_turns - 1].run.m;
+    pl_nn_fail(train, PL_ERR_MEMORY, "no memory for the program %s", name);
+    draft_free(&b->turn[b->n_turns - 1].run);
+    b->n_turns--;
+    return train;
+}
+
+static pl_turn_draft *turn_of(pl_builder *b, const pl_nn *m)
+{
+    for (int i = 0; i < b->n_turns; i++)
+        if (b->turn[i].run.m == m) return &b->turn[i];
+    return NULL;
+}
+
+/* ---- draws ------------------------------------------------------------------------------ */
+pl_val pl_draw_uniform(pl_builder *b, pl_nn *m, const char *name, pl_type type)
+{
+    return b->replay ? pl_input(m->g, name, type)
+                     : pl_random_uniform(m->g, pl_nn_key(m), type);
+}
+
+pl_val pl_draw_normal(pl_builder *b, pl_nn *m, const char *name, pl_type type)
+{
+    return b->replay ? pl_input(m->g, name, type) : pl_random_normal(m->g, pl_nn_key(m), type);
+}
+
+pl_val pl_draw_keep(pl_builder *b, pl_nn *m, const char *name, pl_type type, double p)
+{
+    if (b->replay) return pl_input(m->g, name, type);
+    if (!m->training || p <= 0) return pl_fill(m->g, type, 1);
+    pl_val u = pl_random_uniform(m->g, pl_nn_key(m), type);
+    pl_val keep = pl_ge(m->g, u, pl_full_like(m->g, u, p));
+    return pl_select(m->g, keep, pl_full_like(m->g, u, 1 / (1 - p)), pl_full_like(m->g, u, 0));
+}
+
+pl_val pl_draw_permutation(pl_builder *b, pl_nn *m, const char *name, int64_t n)
+{
+    return b->replay ? pl_input(m->g, name, PL_TYPE(PL_I64, n))
+                     : pl_random_permutation(m->g, pl_nn_key(m), n);
+}
+
+pl_val pl_draw_choice(pl_builder *b, pl_nn *m, const char *name, int64_t n, int64_t count)
+{
+    if (b->replay) return pl_input(m->g, name, PL_TYPE(PL_I64, count));
+    return pl_slice(m->g, pl_random_permutation(m->g, pl_nn_key(m), n), 0, 0, count, 1);
+}
+
+pl_val pl_draw_integers(pl_builder *b, pl_nn *m, const char *name, pl_type type, int64_t high)
+{
+    if (b->replay) return pl_input(m->g, name, type);
+    pl_type real = type;
+    real.dtype = PL_F32;
+    pl_val u = pl_random_uniform(m->g, pl_nn_key(m), real);
+    u = pl_floor(m->g, pl_scale(m->g, u, (double)high));
+    return pl_cast(m->g, pl_clamp(m->g, u, 0, (double)(high - 1)), type.dtype);
+}
+
+pl_val pl_draw_chance(pl_builder *b, pl_nn *m, const char *name, pl_type type, double p)
+{
+    if (b->replay) return pl_input(m->g, name, type);
+    pl_type real = type;
+    real.dtype = PL_F32;
+    pl_val u = pl_random_uniform(m->g, pl_nn_key(m), real);
+    return pl_lt(m->g, u, pl_full_like(m->g, u, p));
+}
+
+/* ---- optimiser -------------------------------------------------------------------------- */
+static pl_lr_kind schedule_kind(const char *name)
+{
+    static const char *names[] = {"constant",    "linear",    "cosine", "step",
+                                  "exponential", "one_cycle", NULL};
+    for (int i = 0; names[i]; i++)
+        if (strcmp(names[i], name) == 0) return (pl_lr_kind)i;
+    return PL_LR_CONSTANT;
+}
+
+/* Keys of a section: the engine's own has schedule, clip and ema beside optim, others have all in one. */
+typedef struct section {
+    const pl_config *c;
+    const char *name;
+    char key[128]; /* of the last one asked for */
+} section;
+
+static const char *key_of(section *s, const char *tail)
+{
+    bool own = strcmp(s->name, "optim") == 0;
+    bool bare = own && (strncmp(tail, "schedule.", 9) == 0 || strncmp(tail, "clip.", 5) == 0 ||
+                        strncmp(tail, "ema.", 4) == 0);
+    snprintf(s->key, sizeof s->key, "%s%s%s", bare ? "" : s->name, bare ? "" : ".", tail);
+    return s->key;
+}
+
+static double number(section *s, const char *tail)
+{
+    return pl_config_float(s->c, key_of(s, tail));
+}
+
+static int64_t count(section *s, const char *tail)
+{
+    return pl_config_int(s->c, key_of(s, tail));
+}
+
+const pl_config_entry *pl__optim_schema(pl_arena *a, const char *const *sections)
+{
+    static const char *const parts[] = {"optim.", "schedule.", "clip.", "ema."};
+    int rows = 0, n = 0, made = 0;
+    while (pl_engine_schema[rows].key) rows++;
+    while (sections[n]) n++;
+    pl_config_entry *table = pl_arena_new(a, pl_config_entry, (size_t)(rows * n) + 1);
+    for (int s = 0; table && s < n; s++)
+        for (int i = 0; i < rows * 4; i++) {
+            const pl_config_entry *e = &pl_engine_schema[i / 4];
+            const char *part = parts[i % 4];
+            if (strncmp(e->key, part, strlen(part)) != 0) continue;
+            table[made] = *e;
+            table[made].key = pl_arena_printf(a, "%s.%s", sections[s],
+                                              i % 4 ? e->key : e->key + strlen(part));
+            if (!table[made++].key) return NULL;
+        }
+    return table;
+}
+
+static void schedule_from_config(section *s, pl_lr *lr)
+{
+    lr->kind = schedule_kind(pl_config_text(s->c, key_of(s, "schedule.name")));
+    lr->lr = number(s, "lr");
+    lr->warmup = count(s, "schedule.warmup_steps");
+    lr->warmup_start = number(s, "schedule.warmup_start");
+    lr->total = count(s, "schedule.total_steps");
+    if (lr->total == 0) lr->total = pl_config_int(s->c, "train.steps") - lr->warmup;
+    if (lr->total < 1) lr->total = 1;
+    lr->step_size = count(s, "schedule.step_size");
+    lr->gamma = number(s, "schedule.gamma");
+    lr->eta_min = number(s, "schedule.eta_min");
+    lr->start_factor = 1;
+    lr->end_factor = number(s, "schedule.end_factor");
+    lr->pct_start = number(s, "schedule.pct_start");
+    lr->div_factor = number(s, "schedule.div_factor");
+    lr->final_div_factor = number(s, "schedule.final_div_factor");
+    lr->plateau_factor = number(s, "schedule.plateau.factor");
+    lr->plateau_min = number(s, "schedule.plateau.min_lr");
+    lr->plateau = lr->plateau_factor > 0;
+}
+
+pl_status pl__optim_from_config(const pl_config *c, const char *name, pl_optim *out,
+                                pl_plateau *plateau)
+{
+    section s = {.c = c, .name = name};
+    *out = (pl_optim)PL_OPTIM_INIT;
+    *plateau = (pl_plateau)PL_PLATEAU_INIT;
+    PL_FAIL_IF(!pl_config_has(c, key_of(&s, "name")), PL_ERR_CONFIG,
+               "no optimiser section \"%s\": name it in the recipe's optims", name);
+    if (!pl_optim_parse(pl_config_text(c, key_of(&s, "name")), &out->kind))
+        PL_FAIL(PL_ERR_CONFIG, "no optimiser \"%s\"", pl_config_text(c, key_of(&s, "name")));
+    int n;
+    const double *betas = pl_config_floats(c, key_of(&s, "betas"), &n);
+    PL_FAIL_IF(n != 2, PL_ERR_CONFIG, "%s has %d numbers, wants 2, e.g. [0.9, 0.999]", s.key, n);
+    out->name = name;
+    out->beta1 = betas[0];
+    out->beta2 = betas[1];
+    schedule_from_config(&s, &out->lr);
+    out->eps = number(&s, "eps");
+    out->weight_decay = number(&s, "weight_decay");
+    out->amsgrad = pl_config_bool(c, key_of(&s, "amsgrad"));
+    out->momentum = number(&s, "momentum");
+    out->dampening = number(&s, "dampening");
+    out->nesterov = pl_config_bool(c, key_of(&s, "nesterov"));
+    out->alpha = number(&s, "alpha");
+    out->centered = pl_config_bool(c, key_of(&s, "centered"));
+    out->clip_norm = number(&s, "clip.norm");
+    out->ema = number(&s, "ema.decay");
+    plateau->patience = count(&s, "schedule.plateau.patience");
+    return PL_OK;
+}
+
+static pl_loss_scale scale_from_config(const pl_config *c)
+{
+    return (pl_loss_scale){.initial = pl_config_float(c, "loss_scale.initial"),
+                           .growth = pl_config_float(c, "loss_scale.growth"),
+                           .backoff = pl_config_float(c, "loss_scale.backoff"),
+                           .floor = pl_config_float(c, "loss_scale.floor"),
+                           .interval = (int)pl_config_int(c, "loss_scale.interval")};
+}
+
+/* Gradients as the optimiser sees them, without the loss scale. */
+static void output_gradients(pl_nn *m, const pl_grads *grads, pl_val loss_scale)
+{
+    pl_val factor = pl_val_ok(loss_scale) ? pl_reciprocal(m->g, loss_scale) : PL_NO_VAL;
+    for (int i = 0; i < grads->n; i++) {
+        const pl_slot *s = pl_store_slot(pl_graph_store(m->g), grads->slot[i]);
+        pl_val d = pl_val_ok(factor) ? pl_mul(m->g, grads->grad[i], factor) : grads->grad[i];
+        pl_output(m->g, pl_nn_name(m, "grad.%s", s->name), d);
+    }
+}
+
+/* The scale moves with whether this step's gradients are finite; a step whose gradients are not is
+ * skipped. */
+static void output_scale(pl_nn *m, const pl_loss_scale *scale, pl_val used, pl_val finite)
+{
+    pl_loss_scale_update(m, scale, finite);
+    pl_output(m->g, "loss_scale", used);
+    pl_output(m->g, "skipped", pl_cast(m->g, pl_not(m->g, finite), PL_F32));
+}
+
+/* Flags of slots that a section's patterns set. What is to be frozen must be there: a name that is misspelt would be
+ * trained. */
+static void mark_slots(pl_builder *b, pl_nn *m, const char *name)
+{
+    section s = {.c = b->config, .name = name};
+    if (!pl_config_is_null(b->config, key_of(&s, "no_decay")))
+        pl_nn_set_decay(pl_builder_store(b), pl_config_text(b->config, s.key), false);
+    if (!pl_config_is_null(b->config, key_of(&s, "frozen")) &&
+        pl_nn_set_trainable(pl_builder_store(b), pl_config_text(b->config, s.key), false) == 0)
+        pl_nn_fail(m, PL_ERR_CONFIG, "%s=%s: no parameter has such a name; plimsoll inspect CONFIG lists them", s.key,
+                   pl_config_text(b->config, s.key));
+}
+
+/* Two sections that train one slot would fight over it. */
+static void check_owner(pl_builder *b, pl_nn *m, const pl_grads *grads, const char *name)
+{
+    for (int i = 0; i < b->n_turns; i++) {
+        const pl_turn_draft *t = &b->turn[i];
+        if (!t->minimised || strcmp(t->section, name) == 0) continue;
+        for (int j = 0; j < t->grads.n; j++)
+            for (int k = 0; k < grads->n; k++)
+                if (t->grads.slot[j] == grads->slot[k]) {
+                    pl_nn_fail(m, PL_ERR_CONFIG, "%s is trained by %s and by %s",
+                               pl_store_slot(pl_builder_store(b), grads->slot[k])->name, t->section, name);
+                    return;
+                }
+    }
+}
+
+/* The update, from this program's gradients or from their sums. */
+static void update(pl_builder *b, pl_turn_draft *t, pl_optim *o, const pl_loss_scale *scale)
+{
+    pl_nn *m = t->run.m;
+    pl_grads grads = t->grads;
+    pl_optim_report report;
+    memset(&report, 0, sizeof report);
+    if (b->parts > 1) {
+        pl_optim_accumulate(m, &grads);
+        m = t->apply.m;
+        if (scale) o->loss_scale = pl_loss_scale_read(m, scale);
+        pl_optim_accumulated(m, o, &grads);
+    }
+    pl_optim_update(m, &grads, o, &report);
+    if (b->replay) output_gradients(m, &grads, o->loss_scale);
+    if (scale) output_scale(m, scale, o->loss_scale, report.finite);
+    if (pl_val_ok(report.lr)) pl_output(m->g, "lr", report.lr);
+    if (pl_val_ok(report.grad_norm)) pl_output(m->g, "grad_norm", report.grad_norm);
+}
+
+/* How many updates a schedule stands still over. One that moves with each of a batch's has as many more to go. */
+static void set_pace(const pl_builder *b, const pl_group *group, const char *name, pl_lr *lr)
+{
+    int64_t n = pl_builder_updates(b);
+    section s = {.c = b->config, .name = name};
+    lr->every = group && group->updates > 1 ? group->updates : 1;
+    if (!group || !group->each_update) lr->every *= n;
+    else if (count(&s, "schedule.total_steps") == 0) lr->total += (n - 1) * pl_config_int(b->config, "train.steps");
+}
+
+void pl_builder_minimise_with(pl_builder *b, pl_nn *m, pl_val loss, const pl_group *group)
+{
+    pl_turn_draft *t = turn_of(b, m);
+    pl_optim o;
+    pl_plateau plateau;
+    const char *name = group && group->optim ? group->optim : "optim";
+    if (!t) {
+        pl_nn_fail(m, PL_ERR_ARG, "only programs of the step are minimised");
+        return;
+    }
+    if (pl_val_ok(loss) && pl_val_type(m->g, loss).rank != 0) {
+        pl_type type = pl_val_type(m->g, loss);
+        char text[96];
+        pl_nn_fail(m, PL_ERR_SHAPE, "the loss is %s; wants one number: take its mean or sum over all dimensions",
+                   pl_type_text(&type, text, sizeof text));
+        return;
+    }
+    if (b->forward) {
+        t->minimised = true;
+        return;
+    }
+    if (pl__optim_from_config(b->config, name, &o, &plateau) != PL_OK) {
+        pl_nn_fail(m, PL_ERR_CONFIG, "%s", pl_error_text());
+        return;
+    }
+    mark_slots(b, m, name);
+    o.params = group ? group->slots : NULL;
+    set_pace(b, group, name, &o.lr);
+    pl_output(m->g, "loss", loss);
+    bool scaled = strcmp(pl_config_text(b->config, "precision"), "fp16") == 0;
+    pl_loss_scale scale = scale_from_config(b->config);
+    if (scaled) o.loss_scale = pl_loss_scale_read(m, &scale);
+    o.skip_nonfinite = scaled;
+    int64_t shares = b->parts * (b->ranks ? b->ranks->ranks : 1);
+    pl_val share = shares > 1 ? pl_scale(m->g, loss, 1.0 / (double)shares) : loss;
+    pl_optim_gradients(m, share, &o, &t->grads);
+    check_owner(b, m, &t->grads, name);
+    t->section = pl_nn_name(m, "%s", name);
+    t->loss = loss;
+    t->minimised = true;
+    if (!b->probe) update(b, t, &o, scaled ? &scale : NULL);
+}
+
+void pl_builder_minimise(pl_builder *b, pl_val loss)
+{
+    pl_builder_minimise_with(b, pl_builder_train(b), loss, NULL);
+}
+
+pl_val pl_builder_step(pl_builder *b, pl_nn *m, const char *optim)
+{
+    (void)b;
+    pl_slot s = {.name = pl_nn_name(m, "%s.step", optim ? optim : "optim"),
+                 .type = PL_RANK0(PL_I64),
+                 .kind = PL_SLOT_COUNTER};
+    return pl_nn_read(m, pl_store_add(pl_graph_store(m->g), &s));
+}
+
+/* ---- the whole build -------------------------------------------------------------------- */
+void pl__builder_release(pl_builder *b)
+{
+    for (int i = 0; i < b->n_turns; i++) {
+        draft_free(&b->turn[i].run);
+        draft_free(&b->turn[i].apply);
+    }
+    b->n_turns = 0;
+    draft_free(&b->eval);
+    draft_free(&b->sample);
+    pl_store_free(b->aside);
+    b->aside = NULL;
+}
+
+static pl_status turn_finish(const pl_turn_draft *t, const pl_recipe *recipe)
+{
+    PL_TRY(pl_nn_finish(t->run.m));
+    PL_FAIL_IF(!t->minimised && !t->name, PL_ERR_GRAPH,
+               "recipe %s builds no loss: call pl_builder_minimise", recipe->name);
+    return t->apply.m && t->minimised ? pl_nn_finish(t->apply.m) : PL_OK;
+}
+
+/* All contexts are there before the recipe's code runs, so that it has nothing to check. */
+static pl_status build(pl_builder *b, const pl_recipe *recipe)
+{
+    bool ok = turn_new(b, NULL, (pl_when){0}) && draft_new(b, false, NULL, &b->eval);
+    PL_FAIL_IF(!ok, PL_ERR_MEMORY, "no memory for the programs");
+    PL_TRY(recipe->build(b));
+    if (!b->wants_eval) draft_free(&b->eval);
+    if (!b->forward && pl_config_int(b->config, "stop.patience") > 0 && pl__stop_slot(b->store) < 0)
+        return pl_store_status(b->store);
+    for (int i = 0; i < b->n_turns; i++) {
+        PL_TRY(turn_finish(&b->turn[i], recipe));
+        if (!b->turn[i].minimised) draft_free(&b->turn[i].apply);
+    }
+    if (b->eval.m) PL_TRY(pl_nn_finish(b->eval.m));
+    return pl__sample_finish(b, recipe);
+}
+
+/* The recipe's encoder as the only program; nothing is trained in it. */
+static pl_status build_encoder(pl_builder *b, const pl_recipe *recipe)
+{
+    b->n_turns = 1;
+    PL_FAIL_IF(!draft_new(b, false, NULL, &b->turn[0].run), PL_ERR_MEMORY, "no memory for the encoder");
+    PL_TRY(recipe->encoder->build(b, b->turn[0].run.m));
+    return pl_nn_finish(b->turn[0].run.m);
+}
+
+/* The evaluation program takes the place of those of the step. */
+static pl_status build_forward(pl_builder *b, const pl_recipe *recipe)
+{
+    b->aside = pl_store_new();
+    PL_FAIL_IF(!b->aside, PL_ERR_MEMORY, "no memory for the programs");
+    PL_TRY(build(b, recipe));
+    PL_FAIL_IF(!b->eval.g, PL_ERR_CONFIG, "recipe %s has no evaluation (pl_builder_eval)", recipe->name);
+    for (int i = 0; i < b->n_turns; i++) {
+        draft_free(&b->turn[i].run);
+        draft_free(&b->turn[i].apply);
+    }
+    b->n_turns = 1;
+    b->turn[0] = (pl_turn_draft){.run = b->eval};
+    b->eval = (pl_draft){NULL, NULL};
+    return PL_OK;
+}
+
+pl_status pl__builder_run(pl_builder *b, const pl_recipe *recipe)
+{
+    pl_status rc = b->encode ? build_encoder(b, recipe) : b->forward ? build_forward(b, recipe) : build(b, recipe);
+    if (rc != PL_OK) pl__builder_release(b);
+    return rc;
+}

@@ -1,0 +1,115 @@
+/* trades.c - less memory for more time by a recipe's own settings; see pl_recipe.smaller.
+ *
+ * A level is how many of the settings are taken: those whose keys the configuration gives to the plan (auto), in the
+ * recipe's order. The run's own configuration stays as it was given; programs are built with a copy that has the level's
+ * settings, so that files, ranks and a run that goes on see no difference. run.c chooses the level.
+ */
+#include "train/run/train_int.h"
+
+#include <string.h>
+
+/* ---- settings --------------------------------------------------------------------------- */
+static bool same_key(const char *setting, const char *key)
+{
+    size_t n = strcspn(setting, "=");
+    return strlen(key) == n && memcmp(setting, key, n) == 0;
+}
+
+bool pl__trade_key(const pl_recipe *recipe, const char *key)
+{
+    for (const pl_trade *t = recipe->smaller; t && t->setting; t++)
+        if (same_key(t->setting, key)) return true;
+    return false;
+}
+
+/* Does the configuration leave it to the plan? */
+static bool is_open(const pl_run *r, const pl_trade *t)
+{
+    char key[64];
+    size_t n = strcspn(t->setting, "=");
+    if (n >= sizeof key) return false;
+    memcpy(key, t->setting, n);
+    key[n] = '\0';
+    return pl_config_has(r->config, key) && strcmp(pl_config_text(r->config, key), "auto") == 0;
+}
+
+/* Entry i of those that are open; NULL past the end. */
+static const pl_trade *open_at(const pl_run *r, int i)
+{
+    for (const pl_trade *t = r->recipe->smaller; t && t->setting; t++)
+        if (is_open(r, t) && i-- == 0) return t;
+    return NULL;
+}
+
+int pl__trades(const pl_run *r)
+{
+    int n = 0;
+    if (r->encode || r->forward || r->replay) return 0;
+    while (open_at(r, n)) n++;
+    return n;
+}
+
+const pl_trade *pl_run_trade_at(const pl_run *r, int i, double *without_ms)
+{
+    if (without_ms) *without_ms = r->without_ms;
+    return i < r->level ? open_at(r, i) : NULL;
+}
+
+const pl_config *pl__built_config(const pl_run *r)
+{
+    return r->traded ? r->traded : r->config;
+}
+
+pl_status pl__trade_set(pl_run *r, int level)
+{
+    pl_config_free(r->traded);
+    r->traded = NULL;
+    r->level = level;
+    if (level == 0) return PL_OK;
+    PL_TRY(pl__run_config_copy(r, r->config, &r->traded));
+    for (int i = 0; i < level; i++) PL_TRY(pl_config_override(r->traded, open_at(r, i)->setting));
+    return PL_OK;
+}
+
+/* ---- what a build has made -------------------------------------------------------------- */
+#define SWAP(member)                                                                                                   \
+    do {                                                                                                               \
+        memcpy(&t.member, &r->member, sizeof t.member);                                                                \
+        memcpy(&r->member, &b->member, sizeof r->member);                                                              \
+        memcpy(&b->member, &t.member, sizeof b->member);                                                               \
+    } while (0)
+
+void pl__built_swap(pl_run *r, pl_built *b)
+{
+    pl_built t;
+    SWAP(turn);
+    SWAP(n_turns);
+    SWAP(train);
+    SWAP(apply);
+    SWAP(eval);
+    SWAP(sample);
+    SWAP(picture);
+    SWAP(n_pictures);
+    SWAP(variants);
+    SWAP(n_variants);
+    SWAP(now);
+    SWAP(unfit);
+    SWAP(fitted);
+    SWAP(level);
+    SWAP(traded);
+}
+
+void pl__built_take_back(pl_run *r, pl_built *b)
+{
+    pl__built_swap(r, b);
+    pl__built_free(r, b);
+}
+
+void pl__built_free(pl_run *r, pl_built *b)
+{
+    pl__built_swap(r, b);
+    pl__turns_free(r);
+    pl_config_free(r->traded);
+    r->traded = NULL;
+    pl__built_swap(r, b);
+}

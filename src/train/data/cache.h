@@ -1,0 +1,51 @@
+/* cache.h - what a recipe's frozen encoder gave, on disk (docs/DATA.md).
+ *
+ *     DIR/cache.json                           the stamp; a cache without it, or not "finished", is none
+ *     DIR/config.yaml                          the configuration that it was made with
+ *     DIR/train/OUTPUT/00000.safetensors ...   rows of one output, in the order of the samples; eval/ alike
+ *
+ * The stamp has the hash of the weights that the encoder had; the size, time and hash of every file that a
+ * configuration key of the encoder names; a hash of the names, sizes and times of the data's files; and the
+ * size and hash of every file of the cache. A run that reads the cache compares all but the first, which it
+ * cannot know, with what it finds.
+ */
+#ifndef PL_TRAIN_CACHE_H
+#define PL_TRAIN_CACHE_H
+
+#include "train/run/train_int.h"
+
+/* What a file or folder looked like. */
+typedef struct pl_stamp {
+    uint64_t bytes;
+    int64_t time_ns;
+    uint64_t hash; /* of a file: its bytes; of a folder: names, sizes and times of what is in it */
+} pl_stamp;
+/* hash: whether the bytes of a file are read too. PL_ERR_DATA when there is none. */
+pl_status pl__stamp_path(const char *path, bool hash, pl_stamp *out) PL_MUST_USE;
+/* Whether it is what it was. A file of the same size but another time is compared by its bytes. */
+pl_status pl__stamp_same(const char *path, const pl_stamp *was, bool *same) PL_MUST_USE;
+
+/* Whether samples come from a cache. */
+bool pl__cache_wanted(const pl_run *r);
+/* PL_ERR_CONFIG when the configuration asks for what a cache cannot give. */
+pl_status pl__cache_check_config(const pl_run *r) PL_MUST_USE;
+/* Whether the cache of data.cache may be used. When not, why has the reason: "data.crop was center, is
+ * stretch". */
+pl_status pl__cache_fresh(pl_run *r, bool *fresh, char *why, size_t cap) PL_MUST_USE;
+
+/* The stamp in the making. */
+typedef struct pl_cache_file {
+    const char *name; /* below the cache's folder */
+    uint64_t bytes, hash;
+} pl_cache_file;
+typedef struct pl_cache_stamp {
+    bool finished;
+    uint64_t weights;
+    int64_t samples[2]; /* by subset */
+    const pl_cache_file *files;
+    int n_files;
+} pl_cache_stamp;
+/* Writes cache.json and config.yaml into the folder of data.cache. */
+pl_status pl__cache_stamp_write(pl_run *r, const pl_cache_stamp *s) PL_MUST_USE;
+
+#endif

@@ -1,0 +1,422 @@
+/* images.c - see images.h. */
+#include "train/data/image_set.h"
+
+#include "base/dtype.h"
+#include "base/pool.h"
+#include "base/sys.h"
+#include "train/data/cache.h"
+#include "train/data/text_set.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static bool has_arrays(const char *path)
+{
+    static const char *const tails[] = {".npy", ".safetensors", ".h5", ".hdf5"};
+    char sub[4096];
+    struct stat st;
+    size_t n = strlen(path);
+    for (size_t i = 0; i < sizeof tails / sizeof *tails; i++) {
+        size_t m = strlen(tails[i]);
+        if (n >= m && strcmp(path + n - m, tails[i]) == 0) return true;
+        snprintf(sub, sizeof sub, "%s/train%s", path, tails[i]);
+        if (stat(sub, &st) == 0) return true;
+    }
+    return false;
+}
+
+/* A folder made by `generate` has one array an input. */
+static bool has_input_files(const pl_run *r, const char *path)
+{
+    char sub[4096];
+    struct stat st;
+    snprintf(sub, sizeof sub, "%s/train/%s.npy", path, r->recipe->images->images[0].name);
+    return stat(sub, &st) == 0;
+}
+
+bool pl__images_wanted(const pl_run *r)
+{
+    const char *source = pl_config_text(r->config, "data.source");
+    if (pl_config_is_null(r->config, "data.path") || pl__cache_wanted(r)) return false;
+    if (strcmp(source, "folder") == 0 || strcmp(source, "tar") == 0) return true;
+    const char *path = pl_config_text(r->config, "data.path");
+    bool fed = r->recipe->images && r->recipe->images->images;
+    return strcmp(source, "auto") == 0 && fed && !has_arrays(path) &&
+           !has_input_files(r, path);
+}
+
+/* [C,H,W] or [H,W,C] of an input; an image that the program does not read has no size. */
+static pl_status shape_of(const pl_image_input *in, const pl_program *p, pl_pixels *out)
+{
+    pl_type t = {0};
+    char text[96];
+    bool there = false;
+    for (int i = 0; i < pl_program_input_count(p); i++)
+        if (strcmp(pl_program_input_name(p, i), in->name) == 0) t = pl_program_input_type(p, i), there = true;
+    if (!there) return PL_OK;
+    bool first = t.rank == 4 && (t.dim[1] == 3 || t.dim[1] == 1);
+    bool last = t.rank == 4 && !first && (t.dim[3] == 3 || t.dim[3] == 1);
+    PL_FAIL_IF((!first && !last) || (t.dtype != PL_F32 && t.dtype != PL_U8), PL_ERR_CONFIG,
+               "input \"%s\" is %s: an image is f32 or u8, [batch, 3, height, width] or [batch, height, "
+               "width, 3]", in->name, pl_type_text(&t, text, sizeof text));
+    *out = (pl_pixels){.channels = (int)t.dim[first ? 1 : 3],
+                       .h = (int)t.dim[first ? 2 : 1],
+                       .w = (int)t.dim[first ? 3 : 2],
+                       .planar = first,
+                       .bytes = t.dtype == PL_U8,
+                       .low = in->low,
+                       .high = in->high};
+    return PL_OK;
+}
+
+/* Whether the recipe itself writes the input, from the picture. */
+static bool is_made(const pl_image_feed *f, const char *name)
+{
+    for (const char *const *m = f->made; m && *m; m++)
+        if (strcmp(*m, name) == 0) return true;
+    return false;
+}
+
+static bool is_fed(const pl_image_feed *f, const char *name)
+{
+    for (const pl_image_input *i = f->images; i->name; i++)
+        if (strcmp(i->name, name) == 0) return true;
+    if (is_made(f, name)) return true;
+    return (f->label && strcmp(f->label, name) == 0) || (f->text && strcmp(f->text, name) == 0);
+}
+
+/* The first image that is read. */
+static const pl_pixels *first_of(const pl_pixels *shape, int n)
+{
+    int k = 0;
+    while (k + 1 < n && !shape[k].w) k++;
+    return &shape[k];
+}
+
+static bool reads(const pl_program *p, const char *name)
+{
+    for (int i = 0; i < pl_program_input_count(p); i++)
+        if (strcmp(pl_program_input_name(p, i), name) == 0) return true;
+    return false;
+}
+
+/* The program of a step that reads an image: the training program, or a further one. */
+static const pl_program *reader_of(const pl_run *r, int bucket, const pl_program *train, const char *name)
+{
+    const pl_turn *turn = pl__variant_turns(r, bucket);
+    for (int i = 0; i < r->n_turns && !reads(train, name); i++)
+        if (reads(turn[i].run, name)) return turn[i].run;
+    return train;
+}
+
+static pl_status find_shapes(const pl_run *r, int bucket, pl_image_shapes shape, int *n)
+{
+    const pl_image_feed *f = r->recipe->images;
+    PL_FAIL_IF(!f || !f->images, PL_ERR_CONFIG, "recipe %s is not fed with images: data.source=arrays reads arrays",
+               r->recipe->name);
+    const pl_program *programs[2] = {pl__variant_train(r, bucket), pl__variant_eval(r, bucket)};
+    if (r->encode) programs[1] = programs[0];
+    for (int s = 0; s < 2 && programs[s]; s++) {
+        for (*n = 0; f->images[*n].name && *n < PL_MAX_IMAGES; ++*n)
+            PL_TRY(shape_of(&f->images[*n],
+                            s ? programs[s] : reader_of(r, bucket, programs[s], f->images[*n].name),
+                            &shape[s][*n]));
+        for (int i = 0; i < pl_program_input_count(programs[s]); i++) {
+            const char *name = pl_program_input_name(programs[s], i);
+            PL_FAIL_IF(!is_fed(f, name), PL_ERR_CONFIG, "images do not feed input \"%s\" of recipe %s",
+                       name, r->recipe->name);
+        }
+        PL_FAIL_IF(!first_of(shape[s], *n)->w, PL_ERR_CONFIG, "recipe %s reads no image \"%s\" here", r->recipe->name,
+                   f->images[0].name);
+    }
+    return PL_OK;
+}
+
+/* Sides of the largest image of all buckets. */
+static pl_status largest(const pl_run *r, int *w, int *h)
+{
+    *w = *h = 1;
+    for (int k = 0; k < pl__variant_count(r); k++) {
+        pl_image_shapes shape = {0};
+        int n = 0;
+        PL_TRY(find_shapes(r, k, shape, &n));
+        for (int i = 0; i < 2 * n; i++) {
+            const pl_pixels *p = &shape[i % 2][i / 2];
+            if (p->w > *w) *w = p->w;
+            if (p->h > *h) *h = p->h;
+        }
+    }
+    return PL_OK;
+}
+
+/* data.resize: the key, or what the recipe's authors use. */
+static pl_filter filter_of(const pl_run *r)
+{
+    const char *name = pl_config_text(r->config, "data.resize");
+    bool lanczos = strcmp(name, "auto") == 0 ? r->recipe->images->lanczos : strcmp(name, "lanczos") == 0;
+    return lanczos ? PL_FILTER_LANCZOS : PL_FILTER_TRIANGLE;
+}
+
+/* How much larger than the wanted size JPEGs are decoded, in each direction, at most. */
+static size_t most_larger(pl_filter f)
+{
+    return f == PL_FILTER_LANCZOS ? 4 : 2;
+}
+
+/* What a reading thread keeps: a decoded JPEG, 4 bytes a pixel; a file. */
+static size_t keep_bytes(pl_filter f, int w, int h)
+{
+    return (size_t)w * (size_t)h * 4 * most_larger(f) * most_larger(f) + (1 << 20);
+}
+
+/* The resized image, the strip between the passes, tables. */
+static size_t resize_bytes(pl_filter f, int w, int h)
+{
+    return (size_t)w * (size_t)h * 3 * (2 + most_larger(f)) + (1 << 20);
+}
+
+uint64_t pl__images_bytes(const pl_run *r, int threads)
+{
+    int w, h;
+    if (!pl__images_wanted(r) || largest(r, &w, &h) != PL_OK) return 0;
+    const pl_image_feed *f = r->recipe->images;
+    uint64_t made = f->made ? f->make_bytes(r->config, w, h) + (uint64_t)w * (uint64_t)h * 3 : 0;
+    return (uint64_t)threads * (keep_bytes(filter_of(r), w, h) + resize_bytes(filter_of(r), w, h) + made);
+}
+
+/* ---- inputs made of the picture ------------------------------------------------------------- */
+static pl_status open_makers(pl_run *r, struct pl_images *m, int threads)
+{
+    const pl_image_feed *f = r->recipe->images;
+    const pl_pixels *p = first_of(m->shape[0][0], m->n);
+    if (!f->made) return PL_OK;
+    PL_FAIL_IF(r->n_variants, PL_ERR_CONFIG, "data.buckets: recipe %s makes inputs of one size", r->recipe->name);
+    m->makers = pl_sys_alloc((size_t)threads * sizeof *m->makers);
+    if (!m->makers) return PL_ERR_MEMORY;
+    for (; m->n_makers < threads; m->n_makers++) {
+        PL_TRY(f->make_open(r->config, p->w, p->h, &m->makers[m->n_makers].state));
+        m->makers[m->n_makers].rgb = pl_sys_alloc((size_t)p->w * (size_t)p->h * 3);
+        if (!m->makers[m->n_makers].rgb) {
+            f->make_close(m->makers[m->n_makers].state);
+            return PL_ERR_MEMORY;
+        }
+    }
+    return PL_OK;
+}
+
+static void close_makers(pl_run *r)
+{
+    struct pl_images *m = r->images;
+    for (int i = 0; i < m->n_makers; i++) {
+        r->recipe->images->make_close(m->makers[i].state);
+        pl_sys_free(m->makers[i].rgb);
+    }
+    pl_sys_free(m->makers);
+}
+
+/* What is erased becomes 0, which may lie between two bytes. */
+bool pl__images_as_bytes(const pl_run *r, const char *name, const pl_type *type, float *low, float *high)
+{
+    const pl_image_feed *f = r->recipe->images;
+    if (type->dtype != PL_F32 || !pl__images_wanted(r) || pl_config_float(r->config, "data.erase") > 0) return false;
+    if (!f || is_made(f, name)) return false;
+    for (const pl_image_input *i = f->images; i && i->name; i++)
+        if (strcmp(i->name, name) == 0) {
+            *low = i->low;
+            *high = i->high;
+            return true;
+        }
+    return false;
+}
+
+static pl_augment augment_of(const pl_config *c)
+{
+    int n;
+    const char *crop = pl_config_text(c, "data.crop");
+    pl_augment a = {.crop = strcmp(crop, "random") == 0    ? PL_CROP_RANDOM
+                            : strcmp(crop, "stretch") == 0 ? PL_CROP_STRETCH
+                            : strcmp(crop, "pixels") == 0  ? PL_CROP_PIXELS
+                                                           : PL_CROP_CENTER,
+                    .scale = {1, 1},
+                    .flip = pl_config_float(c, "data.flip"),
+                    .erase = pl_config_float(c, "data.erase")};
+    const double *scale = pl_config_floats(c, "data.crop_scale", &n);
+    for (int i = 0; i < 2 && i < n; i++) a.scale[i] = scale[i];
+    const double *jitter = pl_config_floats(c, "data.jitter", &n);
+    for (int i = 0; i < 4 && i < n; i++) a.jitter[i] = jitter[i];
+    return a;
+}
+
+static pl_on_bad policy_of(const pl_config *c)
+{
+    const char *text = pl_config_text(c, "data.on_bad");
+    return strcmp(text, "skip") == 0 ? PL_BAD_SKIP : strcmp(text, "fail") == 0 ? PL_BAD_FAIL : PL_BAD_QUARANTINE;
+}
+
+static pl_status leave_out(const void *ctx, int64_t n, int64_t *begin, int64_t *end)
+{
+    pl_fold f;
+    PL_TRY(pl__fold_check(ctx, n));
+    pl__fold_of(ctx, n, &f);
+    *begin = f.begin;
+    *end = f.end;
+    return PL_OK;
+}
+
+static pl_status open_set(pl_run *r, struct pl_images *m, int threads)
+{
+    const pl_config *c = r->config;
+    const char *source = pl_config_text(c, "data.source"), *path = pl_config_text(c, "data.path");
+    m->shape = pl_sys_alloc((size_t)pl__variant_count(r) * sizeof *m->shape);
+    if (!m->shape) return PL_ERR_MEMORY;
+    for (int k = 0; k < pl__variant_count(r); k++) PL_TRY(find_shapes(r, k, m->shape[k], &m->n));
+    PL_FAIL_IF(strcmp(source, "tar") == 0 && !pl_items_is_tar(path), PL_ERR_DATA,
+               "data.source=tar: %s is no .tar and holds none", path);
+    PL_FAIL_IF(!pl_config_is_null(c, "data.captions") && pl_items_is_tar(path), PL_ERR_CONFIG,
+               "data.captions is for images in folders: those of %s have theirs beside them in the tars", path);
+    pl_image_set_opts o = {
+        .items = {.path = path,
+                  .captions = pl_config_is_null(c, "data.captions") ? NULL : pl_config_text(c, "data.captions"),
+                  .larger = pl_config_bool(c, "data.upscaled") ? r->recipe->images->upscaled : NULL,
+                  .eval_share = (r->eval || r->encode_eval) && !pl__folded(r)
+                                    ? pl_config_float(c, "data.eval_share")
+                                    : 0},
+        .limits = PL_IMAGE_LIMITS_INIT,
+        .filter = filter_of(r),
+        .augment = augment_of(c),
+        .on_bad = policy_of(c),
+        .quarantine = pl_config_is_null(c, "data.quarantine") ? "quarantine.txt" : pl_config_text(c, "data.quarantine"),
+        .leave_out = pl__folded(r) ? leave_out : NULL,
+        .leave_out_ctx = c,
+        .balance = pl_config_bool(c, "data.balance"),
+        .threads = threads};
+    o.limits.max_pixels = pl_config_int(c, "data.max_pixels");
+    o.limits.min_side = (int)pl_config_int(c, "data.min_side");
+    o.limits.min_bytes = pl_config_int(c, "data.min_bytes");
+    PL_TRY(largest(r, &o.most_w, &o.most_h));
+    o.keep_bytes = keep_bytes(o.filter, o.most_w, o.most_h);
+    PL_TRY(pl_image_set_open(&o, &m->set));
+    PL_FAIL_IF(!r->forward && pl_image_set_size(m->set, false) == 0, PL_ERR_DATA,
+               "%s: no image is left for training", path);
+    PL_TRY(open_makers(r, m, threads));
+    return r->n_variants ? pl__images_sort(r) : PL_OK;
+}
+
+pl_status pl__images_open(pl_run *r, int threads)
+{
+    r->images = pl_sys_alloc(sizeof *r->images);
+    if (!r->images) return PL_ERR_MEMORY;
+    return open_set(r, r->images, threads);
+}
+
+void pl__images_close(pl_run *r)
+{
+    if (!r->images) return;
+    close_makers(r);
+    pl_image_set_close(r->images->set);
+    pl_sys_free(r->images->shape);
+    pl_sys_free(r->images->order[0]);
+    pl_sys_free(r->images->order[1]);
+    pl_sys_free(r->images->cumulated);
+    pl_sys_free(r->images);
+    r->images = NULL;
+}
+
+int64_t pl__images_size(const pl_run *r, pl_subset subset)
+{
+    return pl_image_set_size(r->images->set, subset == PL_SUBSET_EVAL);
+}
+
+static void write_label(void *to, const pl_type *t, int i, int64_t label)
+{
+    if (t->dtype == PL_I64) ((int64_t *)to)[i] = label;
+    else if (t->dtype == PL_I32) ((int32_t *)to)[i] = (int32_t)label;
+    else if (t->dtype == PL_F32) ((float *)to)[i] = (float)label;
+}
+
+static pl_status read_one(pl_run *r, const pl_images_job *j, int64_t i, int thread)
+{
+    const pl_image_feed *f = r->recipe->images;
+    pl_image_read read = {.eval = j->subset == PL_SUBSET_EVAL,
+                          .want_text = f->text != NULL,
+                          .seed = (uint64_t)pl_config_int(r->config, "seed"),
+                          .epoch = j->passes[i],
+                          .sample = j->samples[i],
+                          .thread = thread};
+    pl_pixels to[PL_MAX_IMAGES + 1];
+    for (int k = 0; k < r->images->n; k++) {
+        char *all = pl_batch_input(j->batch, f->images[k].name, NULL);
+        if (!all) continue;
+        pl_pixels *p = &to[read.n_to++];
+        *p = r->images->shape[j->bucket][read.eval][k];
+        p->bytes |= j->bytes && !is_made(f, f->images[k].name);
+        p->data = all + (size_t)i * (size_t)p->w * (size_t)p->h * (size_t)p->channels *
+                            (p->bytes ? 1 : sizeof(float));
+    }
+    read.to = to;
+    uint8_t *rgb = f->made ? r->images->makers[thread].rgb : NULL;
+    if (rgb) {
+        pl_pixels *p = &to[read.n_to++];
+        const pl_pixels *of = first_of(r->images->shape[j->bucket][read.eval], r->images->n);
+        *p = (pl_pixels){.data = rgb, .w = of->w, .h = of->h, .channels = 3, .bytes = true};
+    }
+    PL_TRY(pl_image_set_read(r->images->set, &read));
+    if (rgb) {
+        pl_picture p = {rgb, to[read.n_to - 1].w, to[read.n_to - 1].h, {read.seed, read.epoch, read.sample},
+                        j->subset};
+        PL_TRY(f->make(r->images->makers[thread].state, &p, j->batch, (int)i));
+    }
+    pl_type t;
+    void *label = f->label ? pl_batch_input(j->batch, f->label, &t) : NULL;
+    if (label) write_label(label, &t, (int)i, read.label);
+    return pl__text_write(r, read.caption, i, j->batch);
+}
+
+/* A thread's share of a batch: every n-th sample. */
+typedef struct share {
+    pl_run *r;
+    const pl_images_job *job;
+    pl_status rc[PL_MAX_READERS];
+    int64_t at[PL_MAX_READERS]; /* sample that failed */
+    char message[PL_MAX_READERS][768];
+} share;
+
+static void read_share(void *ctx, int64_t task, int worker)
+{
+    share *s = ctx;
+    (void)worker;
+    s->rc[task] = PL_OK;
+    for (int64_t i = task; i < s->r->micro && s->rc[task] == PL_OK; i += s->job->n_threads) {
+        s->at[task] = i;
+        s->rc[task] = read_one(s->r, s->job, i, s->job->thread + (int)task);
+    }
+    if (s->rc[task] != PL_OK)
+        snprintf(s->message[task], sizeof s->message[task], "%s", pl_error_text());
+}
+
+/* Of several failures the first sample's is told, whatever the number of threads. */
+pl_status pl__images_read(pl_run *r, const pl_images_job *j)
+{
+    for (int64_t i = 0; j->n_threads == 1 && i < r->micro; i++) PL_TRY(read_one(r, j, i, j->thread));
+    if (j->n_threads == 1) return PL_OK;
+    share s;
+    s.r = r;
+    s.job = j;
+    pl_pool_for(j->n_threads, read_share, &s);
+    int bad = -1;
+    for (int k = 0; k < j->n_threads; k++)
+        if (s.rc[k] != PL_OK && (bad < 0 || s.at[k] < s.at[bad])) bad = k;
+    if (bad >= 0) PL_FAIL(s.rc[bad], "%s", s.message[bad]);
+    return PL_OK;
+}
+
+int64_t pl_run_bad_files(const pl_run *r)
+{
+    return r->images ? pl_image_set_bad_count(r->images->set) : 0;
+}
+
+const char *pl_run_bad_file(const pl_run *r, int64_t k, char *buf, size_t cap)
+{
+    return r->images ? pl_image_set_bad(r->images->set, k, buf, cap) : NULL;
+}

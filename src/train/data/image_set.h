@@ -1,0 +1,60 @@
+/* images.h - a set of images (data/sets/images.h) as the source of a run, through the recipe's pl_image_feed. */
+#ifndef PL_TRAIN_IMAGES_H
+#define PL_TRAIN_IMAGES_H
+
+#include "data/sets/images.h"
+#include "train/run/train_int.h"
+
+enum { PL_MAX_IMAGES = 8, PL_MAX_READERS = 8 };
+typedef pl_pixels pl_image_shapes[2][PL_MAX_IMAGES]; /* of one sample, by subset; data is NULL */
+
+struct pl_images {
+    pl_image_set *set;
+    pl_image_shapes *shape; /* by bucket */
+    int n;
+    /* With buckets: the samples of a subset, bucket by bucket; those of bucket k begin at first[k]. */
+    int32_t *order[2];
+    int64_t first[2][PL_MAX_BUCKETS + 1], size[PL_MAX_BUCKETS]; /* size: of training */
+    double *cumulated; /* weights of order[0] up to each; NULL: all equal */
+    /* A recipe that makes inputs of the picture: by reading thread. */
+    struct {
+        void *state;
+        uint8_t *rgb;
+    } *makers;
+    int n_makers;
+};
+
+/* Whether data.source and data.path ask for images. */
+bool pl__images_wanted(const pl_run *r);
+/* Host memory for so many reading threads; 0 when no images are wanted. */
+uint64_t pl__images_bytes(const pl_run *r, int threads);
+pl_status pl__images_open(pl_run *r, int threads) PL_MUST_USE;
+void pl__images_close(pl_run *r);
+int64_t pl__images_size(const pl_run *r, pl_subset subset);
+/* image_order.c: looks at the size of every image and puts it into its bucket. */
+pl_status pl__images_sort(pl_run *r) PL_MUST_USE;
+/* The bucket of a step's batch. */
+int pl__images_bucket(const pl_run *r, int64_t step);
+/* The samples of training batch `number`, which a pool of that size gives (0: none), and their passes: how often each
+ * has come before (drawn with replacement: their position). */
+void pl__images_choose(const pl_run *r, uint64_t seed, int64_t number, int64_t pool, int64_t *samples, int64_t *passes);
+/* How many of the first `total` evaluation samples are of a bucket, and the i-th of these. */
+int64_t pl__images_eval_rows(const pl_run *r, int bucket, int64_t total);
+int64_t pl__images_eval_at(const pl_run *r, int bucket, int64_t i);
+
+/* Samples of a bucket into a batch, with the scratch memory of threads [thread, thread + n_threads). More
+ * than one: the caller's team works on it. */
+typedef struct pl_images_job {
+    pl_subset subset;
+    int bucket;
+    const int64_t *samples, *passes;
+    pl_batch *batch;
+    int thread, n_threads;
+    bool bytes; /* images that pl__images_as_bytes tells of are written so */
+} pl_images_job;
+/* Whether an f32 input is fed with images whose every value is one of 256: its bytes then say it all, in a
+ * quarter of the memory, and pl_bytes_widen with low and high makes the input of them. */
+bool pl__images_as_bytes(const pl_run *r, const char *name, const pl_type *type, float *low, float *high);
+pl_status pl__images_read(pl_run *r, const pl_images_job *j) PL_MUST_USE;
+
+#endif

@@ -1,0 +1,226 @@
+/* checkpoint.c - a run's state to disk and back; see plimsoll_checkpoint.h.
+ *
+ * Everything that outlives a step is a slot of the store or the number of steps done: moments, EMA,
+ * counters, the loss scale, the plateau's memory and the key of random draws are slots, and the order
+ * of samples is a function of seed and position. Sums of gradients are zero between steps and are not
+ * written, so a run may go on with another number of micro-batches; nor are weights that nothing changes (frozen.c).
+ */
+#include "train/files/checkpoint.h"
+
+#include "base/str.h"
+#include "base/sys.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+pl_status pl__path(char out[PL_PATH_BYTES], const char *dir, const char *name)
+{
+    int n = snprintf(out, PL_PATH_BYTES, "%s/%s", dir, name);
+    PL_FAIL_IF(n < 0 || n >= PL_PATH_BYTES, PL_ERR_IO, "path too long: %.100s/%.100s", dir, name);
+    return PL_OK;
+}
+
+bool pl__slot_in_state(const pl_slot *s)
+{
+    return !pl__slot_in_model(s) && strncmp(s->name, "accum.", 6) != 0;
+}
+
+/* ---- saving ----------------------------------------------------------------------------- */
+static void add_file(pl_checkpoint *c, const char *name, uint64_t bytes, uint64_t hash)
+{
+    int i = c->n_files++;
+    snprintf(c->file[i].name, sizeof c->file[i].name, "%s", name);
+    c->file[i].bytes = bytes;
+    c->file[i].hash = hash;
+    c->bytes += bytes;
+}
+
+static pl_status save_slots(pl_run *r, const char *dir, const char *name, bool model,
+                            pl_slot_test test, bool leave, pl_checkpoint *c)
+{
+    char path[PL_PATH_BYTES];
+    uint64_t bytes, hash;
+    PL_TRY(pl__path(path, dir, name));
+    PL_TRY(pl__slots_write(r, path, model, test, leave, &bytes, &hash));
+    add_file(c, name, bytes, hash);
+    return PL_OK;
+}
+
+static pl_status save_config(pl_run *r, const char *dir, pl_checkpoint *c)
+{
+    char path[PL_PATH_BYTES], *text;
+    PL_TRY(pl__path(path, dir, "config.yaml"));
+    PL_TRY(pl_config_print(r->config, &text));
+    size_t n = strlen(text);
+    pl_status rc = pl_sys_write_file(path, text, n);
+    if (rc == PL_OK) add_file(c, "config.yaml", n, XXH64(text, n, 0));
+    pl_text_free(text);
+    return rc;
+}
+
+static void fill_head(pl_run *r, pl_checkpoint *c)
+{
+    time_t now = time(NULL);
+    struct tm tm;
+    c->step = pl_run_steps_done(r);
+    c->phase_step = r->steps_done;
+    c->phase = r->phase;
+    snprintf(c->phase_name, sizeof c->phase_name, "%s", r->phase < 0 ? "" : r->phases[r->phase].name);
+    c->samples = pl__run_samples(r);
+    c->accumulate = r->parts;
+    c->threads = pl_threads();
+    snprintf(c->recipe, sizeof c->recipe, "%s", r->recipe->name);
+    snprintf(c->version, sizeof c->version, "%s", pl_version());
+    snprintf(c->device, sizeof c->device, "%.63s", pl_config_text(r->config, "device"));
+    if (!gmtime_r(&now, &tm) || !strftime(c->written, sizeof c->written, "%Y-%m-%dT%H:%M:%SZ", &tm))
+        c->written[0] = 0;
+    c->n_files = 0;
+    c->bytes = 0;
+}
+
+static pl_status save_files(pl_run *r, const char *dir, bool leave, pl_checkpoint *c)
+{
+    char path[PL_PATH_BYTES];
+    PL_TRY(save_slots(r, dir, "model.safetensors", true, pl__slot_in_model, leave, c));
+    PL_TRY(save_slots(r, dir, "state.safetensors", false, pl__slot_in_state_file, false, c));
+    PL_TRY(pl__ranks_save_parts(r, dir, c));
+    PL_TRY(save_config(r, dir, c));
+    PL_TRY(pl__path(path, dir, "manifest.json"));
+    return pl__manifest_write(path, c);
+}
+
+/* Upper bound of what is written. */
+static uint64_t bytes_needed(const pl_run *r, bool leave)
+{
+    uint64_t sum = 1 << 16;
+    for (int i = 0; i < pl_store_count(r->store); i++) {
+        const pl_slot *s = pl_store_slot(r->store, i);
+        sum += 512 + strlen(s->name);
+        if (leave && r->leaving[i]) continue;
+        if (pl__slot_in_model(s) || pl__slot_in_state(s)) sum += pl_type_bytes(&s->type);
+    }
+    return sum;
+}
+
+/* Bytes that this user may still write where dir lies; UINT64_MAX when the system does not tell. */
+static uint64_t bytes_free(const char *dir)
+{
+    struct statvfs v;
+    if (statvfs(dir, &v) != 0 || v.f_blocks == 0) return UINT64_MAX;
+    return (uint64_t)v.f_bavail * v.f_frsize;
+}
+
+static pl_status fail_save(const char *dir, uint64_t need, uint64_t free_bytes, const char *why)
+{
+    char a[32], b[32];
+    PL_FAIL(PL_ERR_IO, "cannot save %s: %s (a checkpoint takes %s, the disk has %s free)", dir, why,
+            pl_str_bytes(need, a, sizeof a),
+            free_bytes == UINT64_MAX ? "an unknown number of bytes"
+                                     : pl_str_bytes(free_bytes, b, sizeof b));
+}
+
+/* The parent of dir in out, and where the name begins in dir. */
+static const char *split(const char *dir, char out[PL_PATH_BYTES])
+{
+    const char *slash = strrchr(dir, '/');
+    snprintf(out, PL_PATH_BYTES, "%.*s", slash ? (int)(slash - dir) : 1, slash ? dir : ".");
+    return slash ? slash + 1 : dir;
+}
+
+/* What stands under the name already, a damaged one, goes aside first. */
+static pl_status move_into_place(const char *temp, const char *dir, const char *parent,
+                                 const char *name)
+{
+    char aside[PL_PATH_BYTES];
+    int n = snprintf(aside, sizeof aside, "%s/.trash-%s-%ld", parent, name, (long)getpid());
+    PL_FAIL_IF(n < 0 || (size_t)n >= sizeof aside, PL_ERR_IO, "path too long: %.200s", dir);
+    bool moved = rename(dir, aside) == 0;
+    PL_FAIL_IF(rename(temp, dir) != 0, PL_ERR_IO, "cannot rename %s to %s: %s", temp, dir,
+               strerror(errno));
+    pl_sys_sync_folder(dir);
+    if (moved) pl__checkpoint_remove(aside);
+    return PL_OK;
+}
+
+pl_status pl_checkpoint_save(pl_run *r, const char *dir, pl_checkpoint *c)
+{
+    char parent[PL_PATH_BYTES], temp[PL_PATH_BYTES], why[512];
+    const char *name = split(dir, parent);
+    PL_FAIL_IF(!r->session, PL_ERR_ARG, "the run is not started");
+    int n = snprintf(temp, sizeof temp, "%s/.tmp-%s-%ld", parent, name, (long)getpid());
+    PL_FAIL_IF(n < 0 || (size_t)n >= sizeof temp, PL_ERR_IO, "path too long: %.200s", dir);
+    bool leave;
+    PL_TRY(pl__frozen_leave(r, &leave));
+    uint64_t need = bytes_needed(r, leave), room = bytes_free(parent);
+    if (room < need) return fail_save(dir, need, room, strerror(ENOSPC));
+    PL_FAIL_IF(mkdir(temp, 0777) != 0 && errno != EEXIST, PL_ERR_IO, "cannot make folder %s: %s", temp,
+               strerror(errno));
+    fill_head(r, c);
+    pl_status rc = save_files(r, temp, leave, c);
+    if (rc == PL_OK) rc = move_into_place(temp, dir, parent, name);
+    if (rc == PL_OK) return rc;
+    room = bytes_free(parent);
+    pl__checkpoint_remove(temp);
+    snprintf(why, sizeof why, "%s", pl_error_text());
+    return rc == PL_ERR_IO ? fail_save(dir, need, room, why) : rc;
+}
+
+void pl__checkpoint_remove(const char *dir)
+{
+    static const char *const names[] = {"manifest.json", "config.yaml", "state.safetensors",
+                                        "model.safetensors", "model_ema.safetensors", "eval.csv"};
+    char path[PL_PATH_BYTES];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (pl__path(path, dir, names[i]) == PL_OK) unlink(path);
+    pl__remove_matching(dir, "part-*-of-*.safetensors");
+    pl__remove_matching(dir, "*.tmp-*");
+    rmdir(dir);
+}
+
+/* ---- loading ---------------------------------------------------------------------------- */
+pl_status pl_run_resume(pl_run *r, const char *dir)
+{
+    pl_checkpoint c;
+    PL_FAIL_IF(r->session, PL_ERR_ARG, "the run is started already");
+    PL_TRY(pl_checkpoint_read(dir, &c));
+    r->resume_parts = c.accumulate;
+    r->resume = pl_arena_strdup(&r->arena, dir);
+    return r->resume ? PL_OK : PL_ERR_MEMORY;
+}
+
+pl_status pl__checkpoint_load(pl_run *r, const char *dir)
+{
+    pl_checkpoint c;
+    char path[PL_PATH_BYTES];
+    PL_TRY(pl_checkpoint_read(dir, &c));
+    PL_FAIL_IF(strcmp(c.recipe, r->recipe->name) != 0, PL_ERR_FILE,
+               "%s is of recipe %s, this run is of %s", dir, c.recipe, r->recipe->name);
+    PL_FAIL_IF(c.samples != pl__run_samples(r), PL_ERR_DATA,
+               "%s was written with %lld training samples, now there are %lld: their order would be "
+               "another; choose a new folder, or --fresh", dir, (long long)c.samples,
+               (long long)pl__run_samples(r));
+    PL_TRY(pl__path(path, dir, "model.safetensors"));
+    PL_TRY(pl__slots_read(r, path, true, pl__slot_in_model, false));
+    PL_TRY(pl__frozen_check(r, path));
+    PL_TRY(pl__ranks_read_state(r, dir, &c));
+    r->steps_done = c.phase_step;
+    r->steps_before = c.step - c.phase_step;
+    r->ahead = false;
+    return PL_OK;
+}
+
+int64_t pl_run_steps_done(const pl_run *r)
+{
+    return r->steps_before + r->steps_done;
+}
+
+void pl_run_set_stop(pl_run *r, const volatile int *stop)
+{
+    r->stop = stop;
+}

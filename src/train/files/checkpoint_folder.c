@@ -1,0 +1,316 @@
+/* checkpoint_folder.c - a run folder: its lock, its checkpoints, which are kept.
+ *
+ * Folders of checkpoints are only ever renamed into place and out of it: one being written is
+ * .tmp-step-N-PID, one being removed .trash-step-N-PID. Both are cleared by the next process that
+ * holds the lock, so a process killed at any instant leaves checkpoints that are whole, and nothing
+ * else for long.
+ */
+#include "train/files/checkpoint.h"
+
+#include "base/str.h"
+#include "base/sys.h"
+#include "io/file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+struct pl_folder {
+    char path[PL_PATH_BYTES], checkpoints[PL_PATH_BYTES];
+    int lock; /* file descriptor */
+};
+
+/* ---- names ------------------------------------------------------------------------------ */
+/* 0 unless the name is exactly a checkpoint's. */
+static int64_t step_of(const char *name)
+{
+    char again[64];
+    if (strncmp(name, "step-", 5) != 0) return 0;
+    int64_t step = strtoll(name + 5, NULL, 10);
+    snprintf(again, sizeof again, "step-%08lld", (long long)step);
+    return strcmp(again, name) == 0 && step > 0 ? step : 0;
+}
+
+void pl_folder_checkpoint(const char *path, int64_t step, char *dir, size_t cap)
+{
+    snprintf(dir, cap, "%s/checkpoints/step-%08lld", path, (long long)step);
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x < y) - (x > y);
+}
+
+int pl_folder_steps(const char *path, int64_t *steps, int cap)
+{
+    char dir[PL_PATH_BYTES];
+    if (pl__path(dir, path, "checkpoints") != PL_OK) return 0;
+    DIR *d = opendir(dir);
+    int n = 0;
+    for (const struct dirent *e; d && (e = readdir(d));) {
+        int64_t step = step_of(e->d_name);
+        if (!step) continue;
+        if (n < cap) {
+            steps[n] = step;
+        } else { /* the newest stay */
+            int least = 0;
+            for (int i = 1; i < cap; i++)
+                if (steps[i] < steps[least]) least = i;
+            if (cap && step > steps[least]) steps[least] = step;
+        }
+        n++;
+    }
+    if (d) closedir(d);
+    if (n) qsort(steps, (size_t)(n < cap ? n : cap), sizeof *steps, newest_first);
+    return n;
+}
+
+int64_t pl_folder_best(const char *path)
+{
+    char link[PL_PATH_BYTES], to[PL_PATH_BYTES];
+    if (pl__path(link, path, "best") != PL_OK) return 0;
+    ssize_t n = readlink(link, to, sizeof to - 1);
+    if (n <= 0) return 0;
+    to[n] = 0;
+    const char *slash = strrchr(to, '/');
+    return slash ? step_of(slash + 1) : 0;
+}
+
+/* ---- removing --------------------------------------------------------------------------- */
+void pl__remove_matching(const char *dir, const char *pattern)
+{
+    char path[PL_PATH_BYTES];
+    DIR *d = opendir(dir);
+    for (const struct dirent *e; d && (e = readdir(d));)
+        if (fnmatch(pattern, e->d_name, 0) == 0 && pl__path(path, dir, e->d_name) == PL_OK)
+            unlink(path);
+    if (d) closedir(d);
+}
+
+/* Checkpoint folders with such a name, one at a time: removing may upset the listing. */
+static bool remove_one(const char *dir, const char *pattern)
+{
+    char path[PL_PATH_BYTES] = "";
+    DIR *d = opendir(dir);
+    for (const struct dirent *e; d && !path[0] && (e = readdir(d));)
+        if (fnmatch(pattern, e->d_name, FNM_PERIOD) == 0 &&
+            pl__path(path, dir, e->d_name) != PL_OK)
+            path[0] = 0;
+    if (d) closedir(d);
+    if (!path[0]) return false;
+    pl__checkpoint_remove(path);
+    return access(path, F_OK) != 0;
+}
+
+/* What a killed process was writing into RUN/phases/NAME. */
+static void clear_phases(const pl_folder *f)
+{
+    char above[PL_PATH_BYTES], path[PL_PATH_BYTES];
+    DIR *d = pl__path(above, f->path, "phases") == PL_OK ? opendir(above) : NULL;
+    for (const struct dirent *e; d && (e = readdir(d));)
+        if (e->d_name[0] != '.' && pl__path(path, above, e->d_name) == PL_OK) pl__remove_matching(path, "*.tmp-*");
+    if (d) closedir(d);
+}
+
+static void clear_leftovers(const pl_folder *f)
+{
+    while (remove_one(f->checkpoints, ".tmp-step-*")) {}
+    while (remove_one(f->checkpoints, ".trash-step-*")) {}
+    pl__remove_matching(f->path, "config.yaml.tmp-*");
+    pl__remove_matching(f->path, "model*.safetensors.tmp-*");
+    pl__remove_matching(f->path, "plan.json.tmp-*");
+    pl__remove_matching(f->path, "best.tmp-*");
+    clear_phases(f);
+}
+
+static void remove_step(const pl_folder *f, int64_t step)
+{
+    char dir[PL_PATH_BYTES], aside[PL_PATH_BYTES + 64];
+    pl_folder_checkpoint(f->path, step, dir, sizeof dir);
+    snprintf(aside, sizeof aside, "%s/.trash-step-%08lld-%ld", f->checkpoints, (long long)step,
+             (long)getpid());
+    if (rename(dir, aside) == 0) pl__checkpoint_remove(aside);
+}
+
+pl_status pl_folder_clear(pl_folder *f)
+{
+    static const char *const names[] = {"best", "log.jsonl", "model.safetensors", "model_ema.safetensors", "config.yaml"};
+    char path[PL_PATH_BYTES];
+    int64_t step;
+    PL_TRY(pl__path(path, f->path, "samples"));
+    pl__remove_matching(path, "[0-9]*.png");
+    pl__remove_matching(path, "[0-9]*.safetensors*"); /* and what a killed writer left */
+    rmdir(path);
+    PL_TRY(pl__path(path, f->path, "phases"));
+    while (remove_one(path, "*")) {}
+    rmdir(path);
+    while (pl_folder_steps(f->path, &step, 1) > 0) {
+        remove_step(f, step);
+        pl_folder_checkpoint(f->path, step, path, sizeof path);
+        PL_FAIL_IF(access(path, F_OK) == 0, PL_ERR_IO, "cannot remove %s: %s", path, strerror(errno));
+    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        PL_TRY(pl__path(path, f->path, names[i]));
+        PL_FAIL_IF(unlink(path) != 0 && errno != ENOENT, PL_ERR_IO, "cannot remove %s: %s", path,
+                   strerror(errno));
+    }
+    return PL_OK;
+}
+
+/* ---- the lock --------------------------------------------------------------------------- */
+/* A process that was just killed holds its lock until the system has cleared it away: so a moment of
+ * patience. A file system without locks (some network ones) goes unlocked. */
+static bool lock_free(int fd)
+{
+    enum { TRIES = 150 };
+    for (int i = 0; i < TRIES; i++) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return true;
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    }
+    return false;
+}
+
+static pl_status take_lock(pl_folder *f)
+{
+    char path[PL_PATH_BYTES], pid[32] = "";
+    PL_TRY(pl__path(path, f->path, "lock"));
+    f->lock = pl_sys_open(path, O_RDWR | O_CREAT, 0666);
+    PL_FAIL_IF(f->lock < 0, PL_ERR_IO, "cannot write into %s: %s", f->path, strerror(errno));
+    if (!lock_free(f->lock)) {
+        ssize_t n = pread(f->lock, pid, sizeof pid - 1, 0);
+        pid[n > 0 ? n : 0] = 0;
+        pid[strcspn(pid, "\n")] = 0;
+        PL_FAIL(PL_ERR_IO, "%s is being trained in by process %s; wait for it, stop it (kill -TERM), or "
+                "choose another folder", f->path, pid[0] ? pid : "of another machine");
+    }
+    int n = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
+    PL_FAIL_IF(ftruncate(f->lock, 0) != 0 || pwrite(f->lock, pid, (size_t)n, 0) != n, PL_ERR_IO,
+               "cannot write %s: %s", path, strerror(errno));
+    return PL_OK;
+}
+
+static pl_status open_folder(pl_folder *f, const char *path)
+{
+    int n = snprintf(f->path, sizeof f->path - 64, "%s", path);
+    PL_FAIL_IF(n < 0 || (size_t)n >= sizeof f->path - 64, PL_ERR_IO, "path too long: %.200s", path);
+    while (n > 1 && f->path[n - 1] == '/') f->path[--n] = 0;
+    PL_TRY(pl__path(f->checkpoints, f->path, "checkpoints"));
+    PL_TRY(pl_sys_make_dirs(f->path));
+    PL_TRY(take_lock(f));
+    PL_TRY(pl_sys_make_dirs(f->checkpoints));
+    clear_leftovers(f);
+    return PL_OK;
+}
+
+pl_status pl_folder_open(const char *path, pl_folder **out)
+{
+    pl_folder *f = pl_sys_alloc(sizeof *f);
+    if (!f) return PL_ERR_MEMORY;
+    f->lock = -1;
+    pl_status rc = open_folder(f, path);
+    if (rc != PL_OK) {
+        pl_folder_close(f);
+        return rc;
+    }
+    *out = f;
+    return PL_OK;
+}
+
+void pl_folder_close(pl_folder *f)
+{
+    if (!f) return;
+    if (f->lock >= 0) close(f->lock);
+    pl_sys_free(f);
+}
+
+/* ---- checkpoints ------------------------------------------------------------------------ */
+static pl_status verify_step(const char *dir, int64_t step, pl_checkpoint *c)
+{
+    PL_TRY(pl_checkpoint_verify(dir, c));
+    PL_FAIL_IF(c->step != step, PL_ERR_FILE, "%s holds step %lld", dir, (long long)c->step);
+    return PL_OK;
+}
+
+pl_status pl_folder_newest(pl_folder *f, pl_checkpoint *c, char *dir, size_t cap,
+                           void (*damaged)(void *ctx, const char *dir, const char *why), void *ctx)
+{
+    enum { TRIED = 64 };
+    int64_t steps[TRIED];
+    int n = pl_folder_steps(f->path, steps, TRIED);
+    for (int i = 0; i < n && i < TRIED; i++) {
+        pl_folder_checkpoint(f->path, steps[i], dir, cap);
+        pl_status rc = verify_step(dir, steps[i], c);
+        if (rc != PL_ERR_FILE) return rc;
+        if (damaged) damaged(ctx, dir, pl_error_text());
+    }
+    memset(c, 0, sizeof *c);
+    dir[0] = 0;
+    PL_FAIL_IF(n, PL_ERR_FILE, "%s: none of its %d checkpoints is whole; --fresh begins anew", f->path,
+               n);
+    return PL_OK;
+}
+
+/* Older than the newest `keep`; what is newer than this save is of another past, and damaged. */
+static void prune(const pl_folder *f, int64_t now, int64_t keep)
+{
+    enum { SEEN = 1024 };
+    int64_t steps[SEEN], kept = 0, best = pl_folder_best(f->path);
+    int n = pl_folder_steps(f->path, steps, SEEN);
+    for (int i = 0; i < n && i < SEEN; i++) {
+        if (steps[i] == best) continue;
+        if (steps[i] > now || kept >= keep) remove_step(f, steps[i]);
+        else kept++;
+    }
+}
+
+pl_status pl_folder_save(pl_folder *f, pl_run *r, pl_checkpoint *c, int64_t keep)
+{
+    char dir[PL_PATH_BYTES];
+    pl_folder_checkpoint(f->path, pl_run_steps_done(r), dir, sizeof dir);
+    PL_TRY(pl_checkpoint_save(r, dir, c));
+    prune(f, c->step, keep);
+    return PL_OK;
+}
+
+pl_status pl_folder_set_best(pl_folder *f, int64_t step)
+{
+    char link[PL_PATH_BYTES], temp[PL_PATH_BYTES + 64], to[64];
+    PL_TRY(pl__path(link, f->path, "best"));
+    if (step == 0) {
+        unlink(link);
+        return PL_OK;
+    }
+    snprintf(to, sizeof to, "checkpoints/step-%08lld", (long long)step);
+    snprintf(temp, sizeof temp, "%s.tmp-%ld", link, (long)getpid());
+    unlink(temp);
+    PL_FAIL_IF(symlink(to, temp) != 0 || rename(temp, link) != 0, PL_ERR_IO, "cannot write %s: %s",
+               link, strerror(errno));
+    pl_sys_sync_folder(link);
+    return PL_OK;
+}
+
+pl_status pl_folder_copy(pl_folder *f, const char *from, const char *name)
+{
+    char path[PL_PATH_BYTES], *buffer = pl_sys_alloc(PL_STAGE_BYTES);
+    if (!buffer) return PL_ERR_MEMORY;
+    pl_status rc = pl__path(path, f->path, name);
+    if (rc == PL_OK) rc = pl_file_copy(from, path, buffer, PL_STAGE_BYTES);
+    pl_sys_free(buffer);
+    return rc;
+}
+
+pl_status pl_folder_write(pl_folder *f, const char *name, const char *text)
+{
+    char path[PL_PATH_BYTES];
+    PL_TRY(pl__path(path, f->path, name));
+    return pl_sys_write_file(path, text, strlen(text));
+}

@@ -1,0 +1,184 @@
+/* frozen.c - weights that no program changes, which checkpoints leave out: a teacher, LPIPS, an autoencoder.
+ *
+ * They come from `seed`, `init_from` and the recipe's weight files, and a run that goes on makes them again from there.
+ * The model file of a checkpoint says in its metadata how many it leaves out and a sum of their bytes, and whoever reads
+ * it, a run that goes on or `init_from`, is held to that sum. The sum is over blocks of 16 elements, each hashed with its
+ * name and place, in any order: ranks that have parts of a parameter add theirs up. Phases begin with what others left, so
+ * a run of phases leaves nothing out; nor is left out what ranks have in parts.
+ */
+#include "base/dtype.h"
+#include "base/str.h"
+#include "dist/world.h"
+#include "io/safetensors.h"
+#include "rt/rt_int.h"
+#include "train/run/train_int.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+#define LEFT_OUT "plimsoll.frozen" /* metadata: "12 0123456789abcdef" */
+
+/* ---- which -------------------------------------------------------------------------------- */
+static void mark_written(const pl_run *r, bool *frozen)
+{
+    pl_program *programs[PL_MAX_PROGRAMS];
+    int n = pl__run_programs(r, programs);
+    for (int i = 0; i < n; i++) {
+        const pl_graph *g = programs[i]->base_graph;
+        for (uint32_t k = 1; k < g->n_nodes; k++) {
+            int slot = pl_node_get(g, k)->op->n_out == 0 ? pl_node_slot(g, k) : -1;
+            if (slot >= 0) frozen[slot] = false;
+        }
+    }
+}
+
+/* By slot, once the run has a session: its programs stay as they are. */
+static pl_status list_frozen(pl_run *r)
+{
+    int n = pl_store_count(r->store);
+    if (r->frozen) return PL_OK;
+    bool *frozen = pl_arena_new(&r->arena, bool, (size_t)n + 1);
+    r->remade = pl_arena_new(&r->arena, bool, (size_t)n + 1);
+    if (!frozen || !r->remade) return PL_ERR_MEMORY;
+    for (int i = 0; i < n; i++) {
+        const pl_slot *s = pl_store_slot(r->store, i);
+        frozen[i] = s->kind == PL_SLOT_PARAM && !s->trainable;
+    }
+    mark_written(r, frozen);
+    r->frozen = frozen;
+    return PL_OK;
+}
+
+/* ---- their sum ---------------------------------------------------------------------------- */
+/* Of what this rank has of a slot. */
+static pl_status add_slot(pl_run *r, int slot, uint64_t *sum)
+{
+    enum { BLOCK = 16 }; /* elements; parts of ranks begin at multiples of it */
+    const pl_slot *s = pl_store_slot(r->store, slot);
+    size_t elem = pl_dtype_bytes(s->type.dtype);
+    int64_t first, n = pl__slot_range(s, &first), chunk = (int64_t)(PL_STAGE_BYTES / elem / BLOCK * BLOCK);
+    uint64_t name = XXH64(s->name, strlen(s->name), 0);
+    for (int64_t at = 0; at < n; at += chunk) {
+        int64_t m = n - at < chunk ? n - at : chunk;
+        PL_TRY(pl_session_read_slot(r->session, slot, (uint64_t)at * elem, r->stage, (size_t)m * elem));
+        for (int64_t k = 0; k < m; k += BLOCK) {
+            size_t bytes = (size_t)(m - k < BLOCK ? m - k : BLOCK) * elem;
+            *sum += XXH64(r->stage + (size_t)k * elem, bytes, name + (uint64_t)((first + at + k) / BLOCK));
+        }
+    }
+    return PL_OK;
+}
+
+/* Adds up what all ranks have. */
+static pl_status add_ranks(pl_run *r, uint64_t parts, uint64_t *sum)
+{
+    int n = pl_world_size(r->world);
+    uint64_t *all = pl_sys_alloc((size_t)n * sizeof *all);
+    if (!all) return PL_ERR_MEMORY;
+    pl_status rc = pl_world_share(r->world, &parts, sizeof parts, all);
+    for (int i = 0; rc == PL_OK && i < n; i++) *sum += all[i];
+    pl_sys_free(all);
+    return rc;
+}
+
+static pl_status sum_slots(pl_run *r, const bool *which, uint64_t *sum)
+{
+    uint64_t parts = 0;
+    bool shared = false;
+    *sum = 0;
+    for (int i = 0; i < pl_store_count(r->store); i++) {
+        if (!which[i]) continue;
+        bool part = pl_store_slot(r->store, i)->shards > 0;
+        PL_TRY(add_slot(r, i, part ? &parts : sum));
+        shared |= part;
+    }
+    return shared ? add_ranks(r, parts, sum) : PL_OK;
+}
+
+/* ---- writing ------------------------------------------------------------------------------ */
+pl_status pl__frozen_leave(pl_run *r, bool *any)
+{
+    *any = false;
+    if (pl_config_bool(r->config, "checkpoint.frozen") || r->phase >= 0) return PL_OK;
+    PL_TRY(list_frozen(r));
+    if (!r->leaving) {
+        int n = pl_store_count(r->store);
+        bool *leaving = pl_arena_new(&r->arena, bool, (size_t)n + 1);
+        if (!leaving) return PL_ERR_MEMORY;
+        for (int i = 0; i < n; i++) {
+            leaving[i] = r->frozen[i] && !pl_store_slot(r->store, i)->shards;
+            r->n_leaving += leaving[i];
+        }
+        PL_TRY(sum_slots(r, leaving, &r->leaving_sum)); /* once: they stay as they are */
+        r->leaving = leaving;
+    }
+    *any = r->n_leaving > 0;
+    return PL_OK;
+}
+
+pl_status pl__frozen_tell(const pl_run *r, pl_st_writer *w)
+{
+    char text[64];
+    snprintf(text, sizeof text, "%d %016" PRIx64, r->n_leaving, r->leaving_sum);
+    return pl_st_writer_meta(w, LEFT_OUT, text);
+}
+
+/* ---- reading ------------------------------------------------------------------------------ */
+bool pl__frozen_left_out(const pl_st_reader *f)
+{
+    return pl_st_meta_get(f, LEFT_OUT) != NULL;
+}
+
+pl_status pl__frozen_absent(pl_run *r, const pl_st_reader *f, int slot, bool *absent)
+{
+    *absent = false;
+    if (!pl__frozen_left_out(f) || pl_st_find(f, pl_store_slot(r->store, slot)->name)) return PL_OK;
+    PL_TRY(list_frozen(r));
+    *absent = r->frozen[slot];
+    r->remade[slot] |= *absent;
+    return PL_OK;
+}
+
+/* Where frozen weights come from, in words. */
+static void name_sources(const pl_run *r, pl_str *text)
+{
+    pl_str_addf(text, "seed, init_from");
+    for (const pl_weights *w = r->recipe->weights; w && w->key; w++) pl_str_addf(text, ", %s", w->key);
+}
+
+static pl_status fail_check(const pl_run *r, const char *path, int n, int want)
+{
+    pl_str sources = PL_STR_INIT;
+    const char *first = "";
+    for (int i = pl_store_count(r->store) - 1; i >= 0; i--)
+        if (r->remade[i]) first = pl_store_slot(r->store, i)->name;
+    name_sources(r, &sources);
+    pl_status rc = pl__fail(PL_ERR_FILE, __FILE__, __LINE__,
+                            "%s leaves out %d frozen tensors, and the %d of this run (%s, ...) are not those: they are made from %s, "
+                            "and one of these gives other weights now; checkpoint.frozen=true keeps them in checkpoints",
+                            path, want, n, first, sources.text ? sources.text : "");
+    pl_str_release(&sources);
+    return rc;
+}
+
+pl_status pl__frozen_check(pl_run *r, const char *path)
+{
+    pl_st_reader *f;
+    int n = 0, want = 0;
+    uint64_t sum = 0, given = 0;
+    PL_TRY(pl_st_open(path, &f));
+    const char *text = pl_st_meta_get(f, LEFT_OUT);
+    bool told = text && sscanf(text, "%d %" SCNx64, &want, &given) == 2;
+    bool lacks = text != NULL;
+    pl_st_close(f);
+    if (!lacks) return PL_OK;
+    PL_TRY(list_frozen(r));
+    for (int i = 0; i < pl_store_count(r->store); i++) n += r->remade[i];
+    PL_TRY(sum_slots(r, r->remade, &sum));
+    bool same = told && n == want && sum == given;
+    pl_status rc = same ? PL_OK : fail_check(r, path, n, want);
+    memset(r->remade, 0, (size_t)pl_store_count(r->store) * sizeof *r->remade);
+    return rc;
+}

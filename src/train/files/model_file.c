@@ -1,0 +1,445 @@
+/* model_file.c - weights in and out: slots to safetensors in PyTorch's names and layouts.
+ *
+ * A slot's file layout says: seen with shape `view`, file dimension i is our dimension perm[i]. Both
+ * directions walk the file's elements in order and step through ours by strides, a piece at a time.
+ * Model files hold parameters and buffers; moments and counters belong to checkpoints, which keep
+ * them in our own layout.
+ */
+#include "base/dtype.h"
+#include "base/pool.h"
+#include "base/sys.h"
+#include "io/safetensors.h"
+#include "train/run/train_int.h"
+
+#include <string.h>
+
+/* Our shape as the layout sees it, and the stride in ours of each file dimension. */
+typedef struct layout_walk {
+    pl_type file;
+    int64_t stride[PL_MAX_RANK];
+} layout_walk;
+
+static layout_walk walk_of(const pl_slot *slot)
+{
+    const pl_file_layout *l = &slot->layout;
+    const pl_type *type = pl_slot_type(slot);
+    int32_t rank = l->view_rank ? l->view_rank : type->rank;
+    const int64_t *dim = l->view_rank ? l->view : type->dim;
+    int64_t ours[PL_MAX_RANK], stride = 1, file_dim[PL_MAX_RANK];
+    for (int i = rank - 1; i >= 0; i--) {
+        ours[i] = stride;
+        stride *= dim[i];
+    }
+    layout_walk w;
+    for (int i = 0; i < rank; i++) {
+        int k = l->rank ? l->perm[i] : i;
+        file_dim[i] = dim[k];
+        w.stride[i] = ours[k];
+    }
+    w.file = pl_type_make(slot->type.dtype, rank, file_dim);
+    return w;
+}
+
+pl_type pl__slot_file_type(const pl_slot *slot)
+{
+    pl_type t = walk_of(slot).file;
+    return slot->layout.flat ? PL_TYPE(t.dtype, pl_type_elems(&t)) : t;
+}
+
+/* Whether the file has our elements in our order. */
+static bool same_order(const pl_slot *slot)
+{
+    bool same = true;
+    for (int i = 0; i < slot->layout.rank; i++) same &= slot->layout.perm[i] == i;
+    return same;
+}
+
+/* Elements [first, first + n) in the file's order, between `part`, which holds just them, and the
+ * whole of ours. */
+static void copy_walk(const pl_slot *slot, int64_t first, int64_t n, char *part, char *ours,
+                      bool to_file)
+{
+    layout_walk w = walk_of(slot);
+    size_t bytes = pl_dtype_bytes(slot->type.dtype);
+    int64_t at[PL_MAX_RANK] = {0}, from = 0, rest = first;
+    for (int k = w.file.rank - 1; k >= 0 && w.file.dim[k]; k--) {
+        at[k] = rest % w.file.dim[k];
+        rest /= w.file.dim[k];
+        from += at[k] * w.stride[k];
+    }
+    for (int64_t i = 0; i < n; i++) {
+        size_t a = (size_t)i * bytes, b = (size_t)from * bytes;
+        if (to_file)
+            memcpy(part + a, ours + b, bytes);
+        else
+            memcpy(ours + b, part + a, bytes);
+        for (int k = w.file.rank - 1; k >= 0; k--) {
+            from += w.stride[k];
+            if (++at[k] < w.file.dim[k]) break;
+            from -= at[k] * w.stride[k];
+            at[k] = 0;
+        }
+    }
+}
+
+/* The direction decides which of the two is only read. */
+static char *writable(const void *p)
+{
+    return (char *)(uintptr_t)p;
+}
+
+void pl__slot_from_file(const pl_slot *slot, const void *src, void *dst)
+{
+    copy_walk(slot, 0, pl_type_elems(&slot->type), writable(src), dst, false);
+}
+
+void pl__slot_to_file(const pl_slot *slot, const void *src, void *dst)
+{
+    copy_walk(slot, 0, pl_type_elems(&slot->type), dst, writable(src), true);
+}
+
+bool pl__slot_in_model(const pl_slot *s)
+{
+    return s->kind == PL_SLOT_PARAM || s->kind == PL_SLOT_BUFFER;
+}
+
+/* ---- staging ----------------------------------------------------------------------------
+ * Everything passes through a block that the run has from its beginning, so that its plan counts
+ * it. Where slots are out of the host's reach, those that the file orders otherwise pass through
+ * host memory whole. */
+pl_status pl__stage_open(pl_run *r)
+{
+    r->stage = pl_sys_alloc(PL_STAGE_BYTES);
+    if (!r->stage) return PL_ERR_MEMORY;
+    memset(r->stage, 1, PL_STAGE_BYTES); /* resident from now on */
+    return PL_OK;
+}
+
+/* The largest slot of the model that must be whole in `r->whole`. */
+static size_t whole_bytes(const pl_run *r, bool in_host)
+{
+    size_t most = 0;
+    for (int i = 0; i < pl_store_count(r->store); i++) {
+        const pl_slot *s = pl_store_slot(r->store, i);
+        bool passes = (pl__slot_in_model(s) || pl__is_average(s)) && !same_order(s) && (s->shards || !in_host);
+        if (passes && pl_type_bytes(pl_slot_type(s)) > most) most = pl_type_bytes(pl_slot_type(s));
+    }
+    return most;
+}
+
+uint64_t pl__stage_slots_bytes(const pl_run *r)
+{
+    return whole_bytes(r, true);
+}
+
+enum { AT_ONCE = 2 << 20 };
+typedef struct whole {
+    char *at;
+    size_t bytes;
+} whole;
+
+static void make_resident(void *ctx, int64_t task, int worker)
+{
+    const whole *w = ctx;
+    size_t at = (size_t)task * AT_ONCE;
+    (void)worker;
+    memset(w->at + at, 1, w->bytes - at < AT_ONCE ? w->bytes - at : AT_ONCE);
+}
+
+pl_status pl__stage_slots(pl_run *r)
+{
+    bool in_host = pl_store_count(r->store) == 0 || pl_session_slot(r->session, 0);
+    size_t most = whole_bytes(r, in_host);
+    if (!most || r->whole) return PL_OK;
+    r->whole = pl_sys_alloc(most);
+    if (!r->whole) return PL_ERR_MEMORY;
+    whole w = {r->whole, most};
+    pl_pool_for((int64_t)((most + AT_ONCE - 1) / AT_ONCE), make_resident, &w);
+    return PL_OK;
+}
+
+/* ---- saving ----------------------------------------------------------------------------- */
+/* Where the bytes of a slot that ranks share go. */
+typedef struct fetched {
+    pl_st_writer *w;
+    int k;
+    char *at;
+} fetched;
+
+static pl_status fetched_to_file(void *ctx, const char *data, size_t bytes)
+{
+    fetched *f = ctx;
+    return pl_st_writer_write(f->w, f->k, data, bytes);
+}
+
+static pl_status fetched_to_memory(void *ctx, const char *data, size_t bytes)
+{
+    fetched *f = ctx;
+    memcpy(f->at, data, bytes);
+    f->at += bytes;
+    return PL_OK;
+}
+
+static pl_status write_ordered(pl_run *r, pl_st_writer *w, int k, int slot)
+{
+    const pl_slot *s = pl_store_slot(r->store, slot);
+    size_t bytes = pl_type_bytes(pl_slot_type(s));
+    if (s->shards) return pl__ranks_fetch(r, slot, fetched_to_file, &(fetched){.w = w, .k = k});
+    const char *ours = pl_session_slot(r->session, slot);
+    if (ours) return pl_st_writer_write(w, k, ours, bytes);
+    for (size_t at = 0; at < bytes;) {
+        size_t n = bytes - at < PL_STAGE_BYTES ? bytes - at : PL_STAGE_BYTES;
+        PL_TRY(pl_session_read_slot(r->session, slot, at, r->stage, n));
+        PL_TRY(pl_st_writer_write(w, k, r->stage, n));
+        at += n;
+    }
+    return PL_OK;
+}
+
+static pl_status write_walked(pl_run *r, pl_st_writer *w, int k, int slot)
+{
+    const pl_slot *s = pl_store_slot(r->store, slot);
+    size_t size = pl_dtype_bytes(s->type.dtype);
+    int64_t elems = pl_type_elems(pl_slot_type(s)), chunk = (int64_t)(PL_STAGE_BYTES / size);
+    char *ours = s->shards ? r->whole : pl_session_slot(r->session, slot);
+    if (s->shards) {
+        PL_TRY(pl__ranks_fetch(r, slot, fetched_to_memory, &(fetched){.at = ours}));
+    } else if (!ours) {
+        ours = r->whole;
+        PL_TRY(pl_session_read_slot(r->session, slot, 0, ours, pl_type_bytes(&s->type)));
+    }
+    for (int64_t at = 0; at < elems; at += chunk) {
+        int64_t n = elems - at < chunk ? elems - at : chunk;
+        copy_walk(s, at, n, r->stage, ours, true);
+        PL_TRY(pl_st_writer_write(w, k, r->stage, (size_t)n * size));
+    }
+    return PL_OK;
+}
+
+static pl_type type_in(const pl_slot *s, bool model)
+{
+    return model ? pl__slot_file_type(s) : *pl_slot_type(s);
+}
+
+/* What a file has. */
+typedef struct contents {
+    pl_slot_test test;
+    bool model; /* as other programs know it: their names and layouts */
+    bool leave; /* without the frozen ones that are left out */
+    bool averages;
+} contents;
+
+static pl_status declare_slots(pl_run *r, pl_st_writer *w, const contents *c, int *slots, int *n)
+{
+    for (int i = 0; i < pl_store_count(r->store); i++) {
+        const pl_slot *s = pl_store_slot(r->store, i);
+        int from = i;
+        if (!c->test(s) || (c->leave && r->leaving[i])) continue;
+        if (c->averages) PL_TRY(pl__average_of(r, i, &from));
+        if (from < 0) from = i;
+        pl_type t = type_in(pl_store_slot(r->store, from), c->model);
+        PL_TRY(pl_st_writer_add(w, s->name, &t));
+        slots[(*n)++] = from;
+    }
+    if (c->model) PL_TRY(pl_st_writer_meta(w, "format", "pt"));
+    if (c->averages) PL_TRY(pl_st_writer_meta(w, "plimsoll.weights", "averaged"));
+    if (c->leave) PL_TRY(pl__frozen_tell(r, w));
+    PL_TRY(pl_st_writer_meta(w, "plimsoll.recipe", r->recipe->name));
+    return pl_st_writer_meta(w, "plimsoll.version", pl_version());
+}
+
+static pl_status write_slots(pl_run *r, pl_st_writer *w, bool model, const int *slots, int n)
+{
+    PL_TRY(pl_st_writer_begin(w));
+    for (int i = 0; i < n; i++) {
+        int k = pl_st_writer_order(w, i);
+        bool walk = model && !same_order(pl_store_slot(r->store, slots[k]));
+        PL_TRY(walk ? write_walked(r, w, k, slots[k]) : write_ordered(r, w, k, slots[k]));
+    }
+    return pl_st_writer_finish(w);
+}
+
+static pl_status write_file(pl_run *r, const char *path, const contents *c, uint64_t *bytes, uint64_t *hash)
+{
+    pl_st_writer *w = NULL;
+    int n = 0, *slots = pl_sys_alloc((size_t)pl_store_count(r->store) * sizeof(int) + 1);
+    pl_status rc = slots ? pl_st_writer_new(path, &w) : PL_ERR_MEMORY;
+    if (rc == PL_OK) rc = declare_slots(r, w, c, slots, &n);
+    if (rc == PL_OK) rc = write_slots(r, w, c->model, slots, n);
+    if (rc == PL_OK) pl_st_writer_sum(w, bytes, hash);
+    pl_st_writer_free(w);
+    pl_sys_free(slots);
+    return rc;
+}
+
+pl_status pl__slots_write(pl_run *r, const char *path, bool model, pl_slot_test test, bool leave,
+                          uint64_t *bytes, uint64_t *hash)
+{
+    return write_file(r, path, &(contents){.test = test, .model = model, .leave = leave}, bytes, hash);
+}
+
+pl_status pl_run_save_model(pl_run *r, const char *path)
+{
+    uint64_t bytes, hash;
+    return pl__slots_write(r, path, true, pl__slot_in_model, false, &bytes, &hash);
+}
+
+pl_status pl_run_save_averages(pl_run *r, const char *path)
+{
+    uint64_t bytes, hash;
+    return write_file(r, path, &(contents){.test = pl__slot_in_model, .model = true, .averages = true}, &bytes, &hash);
+}
+
+/* ---- loading ---------------------------------------------------------------------------- */
+/* Numbers of another floating type, rounded to ours. */
+static void convert(pl_dtype from, const void *src, pl_dtype to, void *dst, int64_t n)
+{
+    const uint16_t *half = src;
+    const float *real = src;
+    if (from == PL_BF16 && to == PL_F32)
+        for (int64_t i = 0; i < n; i++) ((float *)dst)[i] = pl_bf16_to_f32(half[i]);
+    else if (from == PL_F32 && to == PL_BF16)
+        for (int64_t i = 0; i < n; i++) ((uint16_t *)dst)[i] = pl_f32_to_bf16(real[i]);
+    else
+        for (int64_t i = 0; i < n; i++) pl_elem_set(to, dst, i, pl_elem_get(from, src, i));
+}
+
+/* Elements that pass through the stage at once: as the file has them behind as they are wanted. */
+static int64_t chunk_of(const pl_st_tensor *t, const pl_slot *s)
+{
+    size_t ours = pl_dtype_bytes(s->type.dtype), theirs = pl_dtype_bytes(t->type.dtype);
+    return (int64_t)(PL_STAGE_BYTES / (t->type.dtype == s->type.dtype ? ours : ours + theirs));
+}
+
+/* Elements [at, at + n) of t, in the file's order and the slot's type, into the stage. */
+static pl_status read_part(pl_run *r, const pl_st_reader *f, const pl_st_tensor *t, const pl_slot *s,
+                           int64_t at, int64_t n)
+{
+    size_t ours = pl_dtype_bytes(s->type.dtype), theirs = pl_dtype_bytes(t->type.dtype);
+    bool same = t->type.dtype == s->type.dtype;
+    char *raw = same ? r->stage : r->stage + (size_t)chunk_of(t, s) * ours;
+    PL_TRY(pl_st_read_range(f, t, (uint64_t)at * theirs, (size_t)n * theirs, raw));
+    if (!same) convert(t->type.dtype, raw, s->type.dtype, r->stage, n);
+    return PL_OK;
+}
+
+static pl_status read_walked(pl_run *r, const pl_st_reader *f, const pl_st_tensor *t, int slot)
+{
+    const pl_slot *s = pl_store_slot(r->store, slot);
+    int64_t elems = pl_type_elems(pl_slot_type(s)), chunk = chunk_of(t, s);
+    char *there = s->shards ? NULL : pl_session_slot(r->session, slot), *ours = there ? there : r->whole;
+    for (int64_t at = 0; at < elems; at += chunk) {
+        int64_t n = elems - at < chunk ? elems - at : chunk;
+        PL_TRY(read_part(r, f, t, s, at, n));
+        copy_walk(s, at, n, r->stage, ours, false);
+    }
+    if (there) return PL_OK;
+    int64_t first, n = pl__slot_range(s, &first);
+    size_t size = pl_dtype_bytes(s->type.dtype);
+    return n ? pl_session_write_slot(r->session, slot, 0, ours + (size_t)first * size, (size_t)n * size) : PL_OK;
+}
+
+static pl_status read_ordered(pl_run *r, const pl_st_reader *f, const pl_st_tensor *t, int slot)
+{
+    const pl_slot *s = pl_store_slot(r->store, slot);
+    size_t size = pl_dtype_bytes(s->type.dtype);
+    int64_t first, elems = pl__slot_range(s, &first), chunk = chunk_of(t, s);
+    for (int64_t at = 0; at < elems; at += chunk) {
+        int64_t n = elems - at < chunk ? elems - at : chunk;
+        PL_TRY(read_part(r, f, t, s, first + at, n));
+        PL_TRY(pl_session_write_slot(r->session, slot, (size_t)at * size, r->stage, (size_t)n * size));
+    }
+    return PL_OK;
+}
+
+pl_status pl__slot_read(pl_run *r, const struct pl_st_reader *f, const struct pl_st_tensor *t, int slot,
+                        bool model)
+{
+    bool walk = model && !same_order(pl_store_slot(r->store, slot));
+    return walk ? read_walked(r, f, t, slot) : read_ordered(r, f, t, slot);
+}
+
+static pl_status load_slot(pl_run *r, const pl_st_reader *f, int i, const char *path, bool model)
+{
+    const pl_slot *s = pl_store_slot(r->store, i);
+    const pl_st_tensor *t = pl_st_find(f, s->name);
+    pl_type want = type_in(s, model);
+    char a[96], b[96];
+    PL_FAIL_IF(!t, PL_ERR_FILE, "%s has no tensor \"%s\" (%s)", path, s->name,
+               pl_type_text(&want, a, sizeof a));
+    PL_FAIL_IF(!t->loadable || !pl_type_equal(&t->type, &want), PL_ERR_FILE,
+               "%s: tensor \"%s\" is %s, the model wants %s", path, s->name,
+               t->loadable ? pl_type_text(&t->type, b, sizeof b) : pl_st_dtype_name(t->dtype),
+               pl_type_text(&want, a, sizeof a));
+    return pl__slot_read(r, f, t, i, model);
+}
+
+static pl_status load_all(pl_run *r, const pl_st_reader *f, const char *path, bool model,
+                          pl_slot_test test, bool partial)
+{
+    int wanted = 0;
+    for (int i = 0; i < pl_store_count(r->store); i++) wanted += test(pl_store_slot(r->store, i));
+    PL_FAIL_IF(!partial && pl_st_count(f) > wanted, PL_ERR_FILE,
+               "%s holds %d tensors, the %s has %d: not its %s", path, pl_st_count(f),
+               model ? "model" : "run", wanted, model ? "weights" : "state");
+    for (int i = 0; i < pl_store_count(r->store); i++) {
+        bool absent = false;
+        if (!test(pl_store_slot(r->store, i))) continue;
+        if (model) PL_TRY(pl__frozen_absent(r, f, i, &absent));
+        if (!absent) PL_TRY(load_slot(r, f, i, path, model));
+    }
+    return PL_OK;
+}
+
+pl_status pl__slots_read(pl_run *r, const char *path, bool model, pl_slot_test test, bool partial)
+{
+    pl_st_reader *f;
+    PL_TRY(pl_st_open(path, &f));
+    pl_status rc = load_all(r, f, path, model, test, partial);
+    pl_st_close(f);
+    return rc;
+}
+
+pl_status pl__slots_take(pl_run *r, const char *path, bool model, pl_slot_test test, int *taken, int *of)
+{
+    pl_st_reader *f;
+    PL_TRY(pl_st_open(path, &f));
+    pl_status rc = PL_OK;
+    *taken = *of = 0;
+    for (int i = 0; i < pl_store_count(r->store) && rc == PL_OK; i++) {
+        const pl_slot *s = pl_store_slot(r->store, i);
+        if (!test(s)) continue;
+        ++*of;
+        if (!pl_st_find(f, s->name)) continue;
+        ++*taken;
+        rc = load_slot(r, f, i, path, model);
+    }
+    pl_st_close(f);
+    return rc;
+}
+
+pl_status pl_run_load_model(pl_run *r, const char *path, bool partial)
+{
+    return pl__slots_read(r, path, true, pl__slot_in_model, partial);
+}
+
+pl_status pl_model_file_list(const char *path, void (*each)(void *ctx, const pl_tensor_info *t),
+                             void (*each_meta)(void *ctx, const char *key, const char *value),
+                             void *ctx)
+{
+    pl_st_reader *f;
+    PL_TRY(pl_st_open(path, &f));
+    for (int i = 0; i < pl_st_count(f); i++) {
+        const pl_st_tensor *t = pl_st_at(f, i);
+        pl_tensor_info info = {t->name, pl_st_dtype_name(t->dtype), t->rank, t->dim,
+                               t->end - t->begin};
+        each(ctx, &info);
+    }
+    for (int i = 0; each_meta && i < pl_st_meta_count(f); i++) {
+        const char *key, *value;
+        pl_st_meta_at(f, i, &key, &value);
+        each_meta(ctx, key, value);
+    }
+    pl_st_close(f);
+    return PL_OK;
+}

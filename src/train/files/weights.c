@@ -1,0 +1,242 @@
+/* weights.c - weights of frozen parts from files with names of their own (pl_recipe.weights).
+ *
+ * Names are translated from ours to theirs by the rules of a naming. The naming is chosen by how many
+ * slots it finds; then every slot must be found, every tensor must be wanted or among those that the
+ * naming lets pass, and every shape must be the slot's but for dimensions of 1 (a 1 x 1 convolution is a
+ * linear layer in other programs).
+ */
+#include "base/str.h"
+#include "base/sys.h"
+#include "io/st_set.h"
+#include "train/run/train_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_NAME = 512, MAX_CAPTURES = 8, LISTED = 6 };
+
+/* ---- names -------------------------------------------------------------------------------- */
+typedef struct span {
+    const char *at;
+    size_t n;
+} span;
+
+/* Whether name fits the pattern; what its stars stand for goes to cap. */
+static bool fits(const char *pattern, const char *name, span cap[MAX_CAPTURES], int *n)
+{
+    *n = 0;
+    while (*pattern) {
+        if (*pattern != '*') {
+            if (*pattern++ != *name++) return false;
+            continue;
+        }
+        size_t len = pattern[1] == '*' ? strlen(name) : strcspn(name, ".");
+        if (*n == MAX_CAPTURES || !len) return false;
+        cap[(*n)++] = (span){name, len};
+        pattern += pattern[1] == '*' ? 2 : 1;
+        name += len;
+    }
+    return !*name;
+}
+
+/* The pattern with its stars replaced in order. */
+static bool replace(const char *prefix, const char *pattern, const span *cap, int n, char out[MAX_NAME])
+{
+    size_t at = 0;
+    int k = 0;
+    for (; prefix && *prefix && at + 1 < MAX_NAME; prefix++) out[at++] = *prefix;
+    while (*pattern && at + 1 < MAX_NAME) {
+        if (*pattern != '*') {
+            out[at++] = *pattern++;
+            continue;
+        }
+        if (k == n || at + cap[k].n >= MAX_NAME) return false;
+        memcpy(out + at, cap[k].at, cap[k].n);
+        at += cap[k++].n;
+        pattern += pattern[1] == '*' ? 2 : 1;
+    }
+    out[at] = 0;
+    return !*pattern && k == n;
+}
+
+/* Their name of a slot of ours; false when no rule has one. */
+static bool theirs(const pl_naming *naming, const char *ours, char out[MAX_NAME])
+{
+    if (!naming->rules) return snprintf(out, MAX_NAME, "%s", ours) < MAX_NAME;
+    for (const pl_rename *r = naming->rules; r->theirs; r++) {
+        span cap[MAX_CAPTURES];
+        int n;
+        if (fits(r->ours, ours, cap, &n)) return replace(naming->prefix, r->theirs, cap, n, out);
+    }
+    return false;
+}
+
+/* ---- what is where ------------------------------------------------------------------------ */
+typedef struct source {
+    pl_run *r;
+    const pl_weights *w;
+    pl_st_set *set;
+    const pl_naming *naming;
+    const char *path;
+    pl_arena mem;
+    const char **name; /* theirs, by slot, once the naming is chosen; NULL: the slot is another's */
+} source;
+
+static bool wants(const source *s, int slot)
+{
+    const pl_slot *x = pl_store_slot(s->r->store, slot);
+    return pl__slot_in_model(x) && pl_nn_match(s->w->slots, x->name);
+}
+
+static int slots_wanted(const source *s)
+{
+    int n = 0;
+    for (int i = 0; i < pl_store_count(s->r->store); i++) n += wants(s, i);
+    return n;
+}
+
+static int slots_found(const source *s, const pl_naming *naming)
+{
+    int n = 0, file;
+    char name[MAX_NAME];
+    for (int i = 0; i < pl_store_count(s->r->store); i++)
+        if (wants(s, i) && theirs(naming, pl_store_slot(s->r->store, i)->name, name))
+            n += pl_st_set_find(s->set, name, &file) != NULL;
+    return n;
+}
+
+/* Names of theirs in the naming that was chosen; a slot without a rule keeps its own. */
+static pl_status make_names(source *s)
+{
+    int n = pl_store_count(s->r->store);
+    char name[MAX_NAME];
+    s->name = pl_arena_new(&s->mem, const char *, (size_t)n + 1);
+    if (!s->name) return PL_ERR_MEMORY;
+    for (int i = 0; i < n; i++) {
+        if (!wants(s, i)) continue;
+        const char *ours = pl_store_slot(s->r->store, i)->name;
+        s->name[i] = pl_arena_strdup(&s->mem, theirs(s->naming, ours, name) ? name : ours);
+        if (!s->name[i]) return PL_ERR_MEMORY;
+    }
+    return PL_OK;
+}
+
+static const pl_naming own = {"this engine's", NULL, NULL, NULL};
+
+static void choose_naming(source *s)
+{
+    int best = slots_found(s, &own);
+    s->naming = &own;
+    for (const pl_naming *k = s->w->naming; k && k->name; k++) {
+        int n = slots_found(s, k);
+        if (n < best || (n == best && s->naming != &own)) continue;
+        best = n;
+        s->naming = k;
+    }
+}
+
+/* ---- strictness --------------------------------------------------------------------------- */
+/* Adds a name to a list of a few; counts them all. */
+static void list(pl_str *text, int *n, const char *name)
+{
+    if (*n < LISTED) pl_str_addf(text, "%s%s", *n ? ", " : "", name);
+    if ((*n)++ == LISTED) pl_str_addf(text, ", ...");
+}
+
+static void list_missing(const source *s, pl_str *text, int *n)
+{
+    int file;
+    for (int i = 0; i < pl_store_count(s->r->store); i++)
+        if (s->name[i] && !pl_st_set_find(s->set, s->name[i], &file)) list(text, n, s->name[i]);
+}
+
+static bool is_taken(const source *s, const char *tensor)
+{
+    for (int i = 0; i < pl_store_count(s->r->store); i++)
+        if (s->name[i] && strcmp(s->name[i], tensor) == 0) return true;
+    return false;
+}
+
+static void list_unknown(const source *s, pl_str *text, int *n)
+{
+    for (int f = 0; f < pl_st_set_files(s->set); f++)
+        for (int i = 0; i < pl_st_count(pl_st_set_file(s->set, f)); i++) {
+            const char *name = pl_st_at(pl_st_set_file(s->set, f), i)->name;
+            if (s->naming->ignored && pl_nn_match(s->naming->ignored, name)) continue;
+            if (!is_taken(s, name)) list(text, n, name);
+        }
+}
+
+static pl_status check_names(const source *s)
+{
+    pl_str missing = PL_STR_INIT, unknown = PL_STR_INIT;
+    int n_missing = 0, n_unknown = 0;
+    list_missing(s, &missing, &n_missing);
+    list_unknown(s, &unknown, &n_unknown);
+    pl_status rc = PL_OK;
+    if (n_missing || n_unknown)
+        rc = pl__fail(PL_ERR_FILE, __FILE__, __LINE__,
+                      "%s=%s, read with %s names: %d tensor%s missing%s%s; %d not known%s%s", s->w->key, s->path,
+                      s->naming->name, n_missing, n_missing == 1 ? " is" : "s are", n_missing ? ": " : "",
+                      missing.text ? missing.text : "", n_unknown, n_unknown ? ": " : "", unknown.text ? unknown.text : "");
+    pl_str_release(&missing);
+    pl_str_release(&unknown);
+    return rc;
+}
+
+/* Equal but for dimensions of 1. */
+static bool same_shape(const pl_type *a, const pl_type *b)
+{
+    int i = 0, k = 0;
+    for (;;) {
+        while (i < a->rank && a->dim[i] == 1) i++;
+        while (k < b->rank && b->dim[k] == 1) k++;
+        if (i == a->rank || k == b->rank) return i == a->rank && k == b->rank;
+        if (a->dim[i++] != b->dim[k++]) return false;
+    }
+}
+
+static bool is_real(pl_dtype d)
+{
+    return d == PL_F32 || d == PL_BF16 || d == PL_F16 || d == PL_F64;
+}
+
+static pl_status load_slot(const source *s, int slot)
+{
+    const pl_slot *x = pl_store_slot(s->r->store, slot);
+    char a[96], b[96];
+    int file = 0;
+    const pl_st_tensor *t = pl_st_set_find(s->set, s->name[slot], &file);
+    pl_type want = pl__slot_file_type(x);
+    PL_FAIL_IF(!t || !t->loadable || !same_shape(&t->type, &want) || !is_real(t->type.dtype), PL_ERR_FILE,
+               "%s: tensor \"%s\" is %s, the model's %s wants %s", pl_st_set_path(s->set, file), s->name[slot],
+               t && t->loadable ? pl_type_text(&t->type, b, sizeof b) : "of another kind", x->name,
+               pl_type_text(&want, a, sizeof a));
+    return pl__slot_read(s->r, pl_st_set_file(s->set, file), t, slot, true);
+}
+
+static pl_status load_open(source *s)
+{
+    PL_TRY(pl_st_set_open(s->path, &s->set));
+    choose_naming(s);
+    PL_TRY(make_names(s));
+    PL_TRY(check_names(s));
+    for (int i = 0; i < pl_store_count(s->r->store); i++)
+        if (s->name[i]) PL_TRY(load_slot(s, i));
+    return PL_OK;
+}
+
+pl_status pl__weights_load(pl_run *r)
+{
+    for (const pl_weights *w = r->recipe->weights; w && w->key; w++) {
+        if (pl_config_is_null(r->config, w->key)) continue;
+        source s = {.r = r, .w = w, .path = pl_config_text(r->config, w->key)};
+        if (!slots_wanted(&s)) continue; /* that part is not in these programs */
+        pl_status rc = load_open(&s);
+        pl_st_set_close(s.set);
+        pl_arena_release(&s.mem);
+        if (rc == PL_ERR_IO) PL_FAIL(PL_ERR_FILE, "%s: %s", w->key, pl_error_text());
+        PL_TRY(rc);
+    }
+    return PL_OK;
+}

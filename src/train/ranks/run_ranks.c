@@ -1,0 +1,364 @@
+/* ranks.c - a run as one of several: its samples, its draws, and what all ranks agree on.
+ *
+ * Micro-batch b of a run is ranks times r->micro samples of the endless stream; rank r has the r-th run
+ * of them. Draws over samples are the same rows of what one rank would draw for all. So the number of
+ * ranks changes neither the samples of a step nor its random numbers, and with synchronised BatchNorm,
+ * or none, only the rounding of sums.
+ */
+#include "dist/world.h"
+#include "base/pool.h"
+#include "base/sys.h"
+#include "ir/graph.h"
+#include "rt/device.h"
+#include "train/data/supply.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+int64_t pl__ranks(const pl_run *r)
+{
+    return r->ranks.ranks > 1 ? r->ranks.ranks : 1;
+}
+
+int64_t pl__run_batch(const pl_run *r)
+{
+    return r->micro * r->parts * pl__ranks(r);
+}
+
+int64_t pl__ranks_position(const pl_run *r, int64_t number, int64_t i)
+{
+    return (number * pl__ranks(r) + r->ranks.rank) * r->micro + i;
+}
+
+/* ---- keys ------------------------------------------------------------------------------- */
+static const char *const shard_names[] = {"none", "optimizer", "gradients", "weights"};
+
+static pl_shard shard_of(const char *name)
+{
+    for (int i = 0; i < 4; i++)
+        if (strcmp(shard_names[i], name) == 0) return (pl_shard)i;
+    return PL_SHARD_NONE;
+}
+
+/* Ranks of one machine share its cores, unless the launcher gave each its own. */
+static void share_cores(const pl_run *r)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    int local = pl_world_local_size(r->world);
+    if (local < 2 || pl_config_int(r->config, "threads") || pl_pool_threads() < cores) return;
+    pl_pool_set_threads(cores / local > 1 ? (int)(cores / local) : 1);
+}
+
+pl_status pl_run_join(pl_run *r, pl_world *w)
+{
+    r->world = w;
+    r->compile.comm = pl_world_comm(w);
+    if (w) share_cores(r);
+    return PL_OK;
+}
+
+pl_world *pl_run_world(const pl_run *r)
+{
+    return r->world;
+}
+
+pl_status pl__ranks_configure(pl_run *r)
+{
+    long long ranks = (long long)pl_config_int(r->config, "ranks"), world = pl_world_size(r->world);
+    long long batch = (long long)pl_config_int(r->config, "batch");
+    PL_FAIL_IF(r->world && ranks != world, PL_ERR_CONFIG, "ranks is %lld, the launcher has started %lld",
+               ranks, world);
+    PL_FAIL_IF(ranks > 1 && strcmp(pl_config_text(r->config, "distributed"), "off") == 0, PL_ERR_CONFIG,
+               "distributed: off, and %lld ranks", ranks);
+    PL_FAIL_IF(batch % ranks, PL_ERR_CONFIG, "batch: %lld cannot be shared equally by %lld ranks", batch,
+               ranks);
+    r->ranks = (pl_nn_ranks){.ranks = (int)ranks,
+                             .rank = pl_world_rank(r->world),
+                             .shard = shard_of(pl_config_text(r->config, "shard")),
+                             .always = strcmp(pl_config_text(r->config, "distributed"), "always") == 0,
+                             .sync_norm = pl_config_bool(r->config, "sync_batch_norm"),
+                             .bucket_bytes = (uint64_t)pl_config_size(r->config, "gradient_bucket")};
+    r->compile.comm = pl_world_comm(r->world);
+    r->compile.link = pl_config_is_null(r->config, "link") ? NULL : pl_config_text(r->config, "link");
+    return PL_OK;
+}
+
+/* shard: auto: the next kind of sharing, when the plan does not fit and there is one. */
+bool pl__ranks_share_more(pl_run *r)
+{
+    bool automatic = strcmp(pl_config_text(r->config, "shard"), "auto") == 0;
+    if (!automatic || pl__ranks(r) == 1 || r->ranks.shard == PL_SHARD_WEIGHTS) return false;
+    if (pl_run_memory_get(r).fits) return false;
+    r->ranks.shard = (pl_shard)(r->ranks.shard + 1);
+    return true;
+}
+
+const char *pl__ranks_device(pl_run *r)
+{
+    const char *device = pl_config_text(r->config, "device");
+    enum { MOST = 64 };
+    pl_device_info info[MOST];
+    int cards = 0;
+    if (pl_world_local_size(r->world) < 2 || strcmp(device, "cuda") != 0) return device;
+    int n = pl_device_list(info, MOST);
+    for (int i = 0; i < n && i < MOST; i++) cards += pl_device_is_plugged(info[i].name);
+    if (cards < 2) return device;
+    snprintf(r->card, sizeof r->card, "cuda:%d", pl_world_local_rank(r->world) % cards);
+    return r->card;
+}
+
+/* ---- draws over samples ----------------------------------------------------------------- */
+/* The axis on which two shapes of a draw differ, plus one; 0: none. */
+static int8_t differing_axis(const pl_type *a, const pl_type *b)
+{
+    for (int i = 0; i < a->rank && a->rank == b->rank; i++)
+        if (a->dim[i] != b->dim[i]) return (int8_t)(i + 1);
+    return 0;
+}
+
+/* The output type of each stream of a graph; rank -1 where there is no draw of it. */
+static pl_status list_draws(pl_arena *a, const pl_graph *g, pl_type **out)
+{
+    pl_type *t = pl_arena_new(a, pl_type, (size_t)g->n_streams + 1);
+    if (!t) return PL_ERR_MEMORY;
+    for (uint32_t i = 0; i <= g->n_streams; i++) t[i].rank = -1;
+    for (uint32_t n = 1; n < g->n_nodes; n++) {
+        const pl_node_rec *r = pl_node_get(g, n);
+        pl_drawing d;
+        if (!r->op->drawing) continue;
+        r->op->drawing(r->attr, &d);
+        if (d.stream <= g->n_streams) t[d.stream] = *pl_type_of(g, r->out);
+    }
+    *out = t;
+    return PL_OK;
+}
+
+static pl_status compare_draws(pl_run *r, const pl_graph *a, const pl_graph *b, pl_spread *out)
+{
+    pl_type *x, *y;
+    PL_FAIL_IF(a->n_streams != b->n_streams, PL_ERR_GRAPH,
+               "the network draws other random numbers at another batch, so ranks cannot share them out");
+    int8_t *axis = pl_arena_new(&r->arena, int8_t, (size_t)a->n_streams + 1);
+    if (!axis) return PL_ERR_MEMORY;
+    PL_TRY(list_draws(&r->arena, a, &x));
+    PL_TRY(list_draws(&r->arena, b, &y));
+    for (uint32_t i = 0; i <= a->n_streams; i++)
+        if (x[i].rank >= 0 && y[i].rank >= 0) axis[i] = differing_axis(&x[i], &y[i]);
+    *out = (pl_spread){r->ranks.ranks, r->ranks.rank, axis, a->n_streams + 1};
+    return PL_OK;
+}
+
+static pl_status find_draws(pl_run *r)
+{
+    pl_builder a, b;
+    memset(&b, 0, sizeof b);
+    int64_t batch = r->micro > 1 ? r->micro : 2;
+    pl_status rc = pl__probe(r, batch, &a);
+    if (rc == PL_OK) rc = pl__probe(r, 2 * batch, &b);
+    for (int i = 0; rc == PL_OK && i < a.n_turns && i < b.n_turns; i++)
+        rc = compare_draws(r, a.turn[i].run.g, b.turn[i].run.g, &r->spread[i]);
+    pl__probe_release(&b);
+    pl__probe_release(&a);
+    return rc;
+}
+
+static pl_status check_coupling(pl_run *r, int64_t parts)
+{
+    static const pl_nn_ranks blind = {.ranks = 1, .blind_norm = true};
+    const char *why = NULL;
+    if (pl_config_bool(r->config, "accumulate_coupled")) return PL_OK;
+    r->probed_as = &blind;
+    pl_status rc = pl__run_couples(r, parts * r->ranks.ranks, &why);
+    r->probed_as = NULL;
+    PL_TRY(rc);
+    PL_FAIL_IF(why, PL_ERR_CONFIG,
+               "%d ranks would not train as one does, samples of different ranks couple (%s); set "
+               "accumulate_coupled: true to split the batch all the same", r->ranks.ranks, why);
+    return PL_OK;
+}
+
+pl_status pl__ranks_prepare(pl_run *r, int64_t parts, pl_builder *b)
+{
+    /* Sums of one rank are those of many where BatchNorm is synchronised. */
+    if (r->ranks.sync_norm || r->ranks.always) b->ranks = &r->ranks;
+    if (pl__ranks(r) == 1) return PL_OK;
+    if (!r->ranks_ready) {
+        PL_TRY(find_draws(r));
+        PL_TRY(check_coupling(r, parts));
+    }
+    r->ranks_ready = true;
+    b->ranks = &r->ranks;
+    b->spread = r->spread;
+    return PL_OK;
+}
+
+/* ---- the same everywhere ----------------------------------------------------------------- */
+static uint64_t hash_program(void)
+{
+    char *data;
+    size_t n;
+    uint64_t h = 0;
+    if (pl_sys_read_file("/proc/self/exe", (size_t)1 << 30, &data, &n) != PL_OK) return 0;
+    h = XXH64(data, n, 0);
+    pl_sys_free(data);
+    return h;
+}
+
+/* But for where a compiled recipe lies, which may differ from host to host. */
+static uint64_t hash_config(const pl_run *r)
+{
+    char *text;
+    if (pl_config_print(r->config, &text) != PL_OK) return 0;
+    const char *recipe = strstr(text, "\nrecipe:"), *end = recipe ? strchr(recipe + 1, '\n') : NULL;
+    uint64_t h = XXH64(text, (size_t)((end ? recipe : text + strlen(text)) - text), 0);
+    if (end) h = XXH64(end, strlen(end), h);
+    pl_text_free(text);
+    return h;
+}
+
+/* Order and memory; what a plan has of one rank only (where its part begins) is not in it. */
+static uint64_t hash_plan(const pl_run *r)
+{
+    pl_program *programs[PL_MAX_PROGRAMS];
+    int n = pl__run_programs(r, programs);
+    uint64_t h = 0;
+    for (int i = 0; i < n; i++) {
+        const pl_plan_info *p = pl_program_plan(programs[i]);
+        uint64_t sizes[2] = {p->arena_bytes, p->state_bytes};
+        h = XXH64(sizes, sizeof sizes, h);
+        for (int k = 0; k < p->steps; k++) {
+            const char *label = pl_program_step_label(programs[i], k);
+            h = XXH64(label, strlen(label), h);
+        }
+    }
+    return h;
+}
+
+pl_status pl__ranks_check(pl_run *r)
+{
+    static const char *const what[] = {"program", "configuration", "plan", "data set"};
+    uint64_t own[4], *all;
+    if (!r->world) return PL_OK;
+    int n = pl_world_size(r->world), bad = 0, kind = 0;
+    own[0] = hash_program();
+    own[1] = hash_config(r);
+    own[2] = hash_plan(r);
+    PL_TRY(pl_supply_hash(r, &own[3]));
+    all = pl_sys_alloc((size_t)n * sizeof own);
+    if (!all) return PL_ERR_MEMORY;
+    pl_status rc = pl_world_share(r->world, own, sizeof own, all);
+    for (int i = n - 1; rc == PL_OK && i > 0; i--)
+        for (int k = 3; k >= 0; k--)
+            if (all[4 * i + k] != all[k]) bad = i, kind = k;
+    pl_sys_free(all);
+    PL_TRY(rc);
+    const char *host = bad && r->world->member ? r->world->member[bad].host : "";
+    PL_FAIL_IF(bad, PL_ERR_CONFIG, "rank %d%s%s has another %s than rank 0: all ranks must run the same",
+               bad, host[0] ? " on " : "", host, what[kind]);
+    return PL_OK;
+}
+
+/* ---- agreements ------------------------------------------------------------------------- */
+/* Shares n numbers of every rank and hands each rank's, in order, to `take`. */
+static pl_status gather(pl_run *r, const double *own, int n, void (*take)(double *sum, const double *v, int n),
+                        double *out)
+{
+    size_t bytes = (size_t)n * sizeof *own, all = bytes * (size_t)pl_world_size(r->world);
+    char *room = all <= PL_STAGE_BYTES ? r->stage : pl_sys_alloc(all); /* a thousand ranks, or more */
+    if (!room) return PL_ERR_MEMORY;
+    pl_status rc = pl_world_share(r->world, own, bytes, room);
+    for (int i = 0; rc == PL_OK && i < pl_world_size(r->world); i++)
+        take(out, (const double *)(const void *)(room + (size_t)i * bytes), n);
+    if (room != r->stage) pl_sys_free(room);
+    return rc;
+}
+
+static void add(double *sum, const double *v, int n)
+{
+    for (int i = 0; i < n; i++) sum[i] += v[i];
+}
+
+static void keep_least(double *least, const double *v, int n)
+{
+    for (int i = 0; i < n; i++) least[i] = v[i] < least[i] ? v[i] : least[i];
+}
+
+pl_status pl__ranks_terms(pl_run *r, pl_step_info *info, double *bad)
+{
+    double own[PL_MAX_METRICS + 2], sum[PL_MAX_METRICS + 2] = {0};
+    int n = info->n_terms;
+    double share = 1.0 / (double)pl__ranks(r);
+    if (!r->world) return PL_OK;
+    memcpy(own, info->term, (size_t)n * sizeof *own);
+    own[n] = info->loss;
+    own[n + 1] = isnan(*bad) ? 0 : *bad;
+    PL_TRY(gather(r, own, n + 2, add, sum));
+    for (int i = 0; i < n; i++) info->term[i] = sum[i] * share;
+    info->loss = sum[n] * share;
+    *bad = sum[n + 1];
+    return PL_OK;
+}
+
+pl_status pl__ranks_sum(pl_run *r, double *value, int n)
+{
+    double sum[PL_MAX_METRICS] = {0};
+    if (!r->world || n == 0) return PL_OK;
+    PL_TRY(gather(r, value, n, add, sum));
+    memcpy(value, sum, (size_t)n * sizeof *sum);
+    return PL_OK;
+}
+
+pl_status pl__ranks_least(pl_run *r, uint64_t *value)
+{
+    double own = (double)*value, least = own;
+    if (!r->world) return PL_OK;
+    PL_TRY(gather(r, &own, 1, keep_least, &least));
+    *value = (uint64_t)least;
+    return PL_OK;
+}
+
+pl_status pl_run_agree(pl_run *r, uint64_t *bits)
+{
+    uint64_t own = *bits;
+    if (!r->world) return PL_OK;
+    PL_TRY(pl_world_share(r->world, &own, sizeof own, r->stage));
+    for (int i = 0; i < pl_world_size(r->world); i++) *bits |= ((const uint64_t *)(const void *)r->stage)[i];
+    return PL_OK;
+}
+
+static void add_links(pl_run_links *sum, const pl_program *program, double times)
+{
+    const pl_plan_info *p = program ? pl_program_plan(program) : NULL;
+    if (!p) return;
+    sum->bytes += times * p->link_bytes;
+    sum->ms += times * p->link_ms;
+    sum->wait_ms += times * p->wait_ms;
+}
+
+pl_run_links pl_run_links_get(const pl_run *r)
+{
+    pl_run_links sum = {.shard = r->ranks.shard};
+    for (int i = 0; i < r->n_turns; i++) {
+        pl_run_turn t = pl_run_turn_at(r, i);
+        add_links(&sum, t.run, t.share * (double)r->parts);
+        add_links(&sum, t.apply, t.share);
+    }
+    return sum;
+}
+
+const char *pl_shard_name(pl_shard s)
+{
+    return shard_names[s];
+}
+
+pl_run_traffic pl_run_traffic_get(const pl_run *r)
+{
+    const pl_comm *c = pl_world_comm(r->world);
+    if (!c) return (pl_run_traffic){0};
+    const uint64_t *b = c->sent_bytes;
+    return (pl_run_traffic){b[PL_TRAFFIC_ALL_REDUCE], b[PL_TRAFFIC_REDUCE_SCATTER],
+                            b[PL_TRAFFIC_ALL_GATHER], b[PL_TRAFFIC_BROADCAST], b[PL_TRAFFIC_CONTROL]};
+}

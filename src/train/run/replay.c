@@ -1,0 +1,586 @@
+/* replay.c - trains from a PyTorch program's weights on its inputs and draws, and compares.
+ *
+ * A dump folder holds init, inputs.1 .. inputs.N, grads and final (safetensors) and meta.json. The
+ * recipe's peer table says which of our keys each field of the peer's configuration is. Draws are
+ * inputs in a replay, so both programs see the same numbers.
+ *
+ * Compared: every loss term of every step (relative); every gradient of step 1 and every parameter
+ * and buffer at the end, norm-wise.
+ *
+ * Some gradients are zero but for rounding: a bias in front of a BatchNorm, or of scores in front of
+ * a softmax. Both programs then hold noise there, and Adam turns noise of any size into steps of about
+ * lr, so what is left at the end says nothing. A gradient below NOISE times the largest one counts as
+ * such: it must be that small in ours too, and at the end its parameter, and a running mean that
+ * follows it, may differ by what that many steps can do. The report says how many tensors needed this.
+ * Part of a tensor may be such, as the keys' third of an attention's bias: an element below NOISE_ELEMENT times
+ * its own tensor's norm, in both programs, counts likewise.
+ */
+#include "base/dtype.h"
+#include "base/sys.h"
+#include "io/safetensors.h"
+#include "train/run/train_int.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NOISE 1e-5
+#define NOISE_ELEMENT 1e-6
+/* Largest step of Adam for an element, in units of lr, with room: bias-corrected m/sqrt(v). */
+#define NOISE_STEP 2.0
+
+/* The peer's gradients of step 1. */
+typedef struct gradients {
+    double largest; /* norm */
+    int n;
+    const pl_turn *turn; /* the program whose outputs are there now */
+} gradients;
+
+typedef struct replay {
+    const char *dir;
+    bool *noise; /* by slot: its gradient is rounding */
+    int n_noise;
+    uint8_t **part; /* by slot: which elements of its gradient are; NULL: none */
+    json_t *meta;
+    pl_run *run;
+    const pl_peer *peer;
+    pl_replay_report *report;
+    double loss_tol, grad_tol, final_tol;
+    double loss[PL_MAX_METRICS]; /* of the step, in the order of its terms: means of the parts */
+    bool known[PL_MAX_METRICS];  /* some program has it */
+    gradients gradients;
+} replay;
+
+/* ---- meta.json -------------------------------------------------------------------------- */
+static pl_status read_meta(replay *p)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/meta.json", p->dir);
+    char *text;
+    size_t len;
+    PL_TRY(pl_sys_read_file(path, (size_t)64 << 20, &text, &len));
+    json_error_t error;
+    p->meta = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
+    pl_sys_free(text);
+    PL_FAIL_IF(!p->meta, PL_ERR_FILE, "%s:%d:%d: %s", path, error.line, error.column, error.text);
+    PL_FAIL_IF(!json_is_string(json_object_get(p->meta, "workload")) ||
+                   !json_is_object(json_object_get(p->meta, "config")) ||
+                   !json_is_array(json_object_get(p->meta, "steps")),
+               PL_ERR_FILE, "%s: workload, config and steps are wanted", path);
+    return PL_OK;
+}
+
+static const pl_recipe *recipe_for(const char *workload)
+{
+    for (int i = 0; i < pl_recipe_count(); i++) {
+        const pl_peer *peer = pl_recipe_at(i)->peer;
+        for (int k = 0; peer && peer->workloads[k]; k++)
+            if (strcmp(peer->workloads[k], workload) == 0) return pl_recipe_at(i);
+    }
+    return NULL;
+}
+
+/* "key=value" for a field of the peer's configuration, in the run's arena; JSON is YAML. */
+static pl_status override_text(pl_arena *a, const char *key, const json_t *value, char **out)
+{
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    if (!text) return PL_ERR_MEMORY;
+    *out = pl_arena_printf(a, "%s=%s", key, text);
+    free(text);
+    return *out ? PL_OK : PL_ERR_MEMORY;
+}
+
+static pl_status open_part(const replay *p, const char *name, pl_st_reader **out)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s.safetensors", p->dir, name);
+    return pl_st_open(path, out);
+}
+
+/* Micro-batches of a step of the dump: its inputs are "micro1.x", "micro2.x", ... */
+static pl_status count_micros(const replay *p, int *out)
+{
+    pl_st_reader *f;
+    PL_TRY(open_part(p, "inputs.1", &f));
+    *out = 1;
+    for (int i = 0; i < pl_st_count(f); i++) {
+        int k = 0;
+        if (sscanf(pl_st_at(f, i)->name, "micro%d.", &k) == 1 && k > *out) *out = k;
+    }
+    pl_st_close(f);
+    return PL_OK;
+}
+
+/* A peer's batch is that of a micro-batch. It has decided to split: samples that couple, couple
+ * within a part in both programs. */
+static pl_status override_parts(const replay *p, pl_arena *a, const char **list, int *n)
+{
+    int parts;
+    long long batch = json_integer_value(json_object_get(json_object_get(p->meta, "config"), "batch"));
+    PL_TRY(count_micros(p, &parts));
+    if (parts == 1 || batch < 1) return PL_OK;
+    const char *text[] = {pl_arena_printf(a, "batch=%lld", batch * parts),
+                          pl_arena_printf(a, "accumulate=%d", parts), "accumulate_coupled=true"};
+    for (int i = 0; i < 3; i++) {
+        if (!text[i]) return PL_ERR_MEMORY;
+        list[(*n)++] = text[i];
+    }
+    return PL_OK;
+}
+
+static pl_status open_run(replay *p, const pl_replay_opts *o, pl_arena *a)
+{
+    const char *workload = json_string_value(json_object_get(p->meta, "workload"));
+    const pl_recipe *recipe = recipe_for(workload);
+    snprintf(p->report->workload, sizeof p->report->workload, "%s", workload);
+    PL_FAIL_IF(!recipe && !o->config, PL_ERR_CONFIG,
+               "%s: no built-in recipe has the workload \"%s\"; name a configuration", p->dir,
+               workload);
+    char preset[160] = "";
+    if (!o->config) snprintf(preset, sizeof preset, "%s/%s", recipe->name, recipe->peer->preset);
+    const char *config = o->config ? o->config : preset;
+    pl_run *probe; /* which recipe, hence which keys */
+    PL_TRY(pl_run_open(config, NULL, 0, &probe));
+    const pl_recipe *chosen = pl_run_recipe(probe);
+    p->peer = chosen->peer;
+    snprintf(p->report->recipe, sizeof p->report->recipe, "%s", chosen->name);
+    pl_status rc = PL_OK;
+    int n = 0;
+    const json_t *fields = json_object_get(p->meta, "config");
+    int n_keys = 0;
+    while (p->peer && p->peer->keys[n_keys].peer) n_keys++;
+    const char **list =
+        pl_arena_new(a, const char *, (size_t)n_keys + (size_t)o->n_overrides + 4);
+    if (!list) rc = PL_ERR_MEMORY;
+    for (const pl_peer_key *k = p->peer ? p->peer->keys : NULL; rc == PL_OK && k && k->peer; k++) {
+        const json_t *value = json_object_get(fields, k->peer);
+        char *text;
+        if (!value) continue;
+        rc = override_text(a, k->key, value, &text);
+        if (rc == PL_OK) list[n++] = text;
+    }
+    if (rc == PL_OK) rc = override_parts(p, a, list, &n);
+    for (int i = 0; rc == PL_OK && i < o->n_overrides; i++) list[n++] = o->overrides[i];
+    if (rc == PL_OK && !p->peer)
+        rc = pl__fail(PL_ERR_CONFIG, __FILE__, __LINE__, "recipe %s has no PyTorch peer",
+                      chosen->name);
+    pl_run_free(probe);
+    if (rc == PL_OK) rc = pl_run_open(config, list, n, &p->run);
+    return rc;
+}
+
+/* ---- tensors ---------------------------------------------------------------------------- */
+/* The peer's tensor for one of our slots; NULL if it has none. */
+static const pl_st_tensor *peer_tensor(const replay *p, const pl_st_reader *f, const char *slot)
+{
+    char name[512];
+    snprintf(name, sizeof name, "%s%s", p->peer->prefix ? p->peer->prefix : "", slot);
+    return pl_st_find(f, name);
+}
+
+/* Reads the tensor of a slot in our layout into *out (caller frees). */
+static pl_status read_slot_tensor(const pl_st_reader *f, const pl_st_tensor *t, const pl_slot *s,
+                                  void **out)
+{
+    pl_type want = pl__slot_file_type(s);
+    char a[96], b[96];
+    PL_FAIL_IF(!t->loadable || !pl_type_equal(&t->type, &want), PL_ERR_FILE,
+               "tensor \"%s\" is %s, the model has %s", t->name,
+               t->loadable ? pl_type_text(&t->type, a, sizeof a) : "of a foreign dtype",
+               pl_type_text(&want, b, sizeof b));
+    size_t bytes = pl_type_bytes(&want);
+    char *both = pl_sys_alloc(2 * bytes + 1);
+    if (!both) return PL_ERR_MEMORY;
+    pl_status rc = pl_st_read(f, t, both + bytes, bytes);
+    if (rc != PL_OK) {
+        pl_sys_free(both);
+        return rc;
+    }
+    pl__slot_from_file(s, both + bytes, both);
+    *out = both;
+    return PL_OK;
+}
+
+/* Whether the peer computed in f64: then this run does, too (a recipe that builds on its context's type). */
+static pl_status find_precision(replay *p)
+{
+    pl_st_reader *f;
+    PL_TRY(open_part(p, "init", &f));
+    for (int i = 0; i < pl_st_count(f); i++) {
+        const pl_st_tensor *t = pl_st_at(f, i);
+        p->run->f64 |= t->loadable && t->type.dtype == PL_F64;
+    }
+    pl_st_close(f);
+    return PL_OK;
+}
+
+static pl_status load_init(replay *p)
+{
+    pl_st_reader *f;
+    PL_TRY(open_part(p, "init", &f));
+    pl_status rc = PL_OK;
+    pl_store *store = p->run->store;
+    for (int i = 0; i < pl_store_count(store) && rc == PL_OK; i++) {
+        const pl_slot *s = pl_store_slot(store, i);
+        if (s->kind != PL_SLOT_PARAM && s->kind != PL_SLOT_BUFFER) continue;
+        const pl_st_tensor *t = peer_tensor(p, f, s->name);
+        void *data = NULL;
+        rc = t ? read_slot_tensor(f, t, s, &data)
+               : pl__fail(PL_ERR_FILE, __FILE__, __LINE__,
+                          "init.safetensors has no tensor for our \"%s\"", s->name);
+        if (rc == PL_OK)
+            rc = pl_session_write_slot(p->run->session, i, 0, data, pl_type_bytes(&s->type));
+        pl_sys_free(data);
+    }
+    pl_st_close(f);
+    return rc;
+}
+
+/* [N, C, s..] of the peer to our [N, s.., C]; false when the types are not such a pair. As many channels as
+ * positions look the same either way: `named` says that it is one. */
+static bool channels_last(const pl_type *from, const void *src, const pl_type *to, void *dst, bool named)
+{
+    int r = from->rank;
+    if (r < 3 || to->rank != r || from->dtype != to->dtype || (pl_type_equal(from, to) && !named)) return false;
+    if (from->dim[0] != to->dim[0] || from->dim[1] != to->dim[r - 1]) return false;
+    int64_t area = 1, channels = from->dim[1];
+    for (int i = 2; i < r; i++) {
+        if (from->dim[i] != to->dim[i - 1]) return false;
+        area *= from->dim[i];
+    }
+    size_t size = pl_type_bytes(from) / (size_t)(pl_type_elems(from) ? pl_type_elems(from) : 1);
+    const char *x = src;
+    char *y = dst;
+    for (int64_t n = 0; n < from->dim[0]; n++)
+        for (int64_t c = 0; c < channels; c++)
+            for (int64_t i = 0; i < area; i++, x += size)
+                memcpy(y + (size_t)((n * area + i) * channels + c) * size, x, size);
+    return true;
+}
+
+/* Inputs that stay f32 in a program of f64: a dump in f64 is of f32's numbers, which this checks. In place. */
+static pl_status narrow(const char *name, pl_type *t, void *data)
+{
+    double *from = data;
+    float *to = data;
+    for (int64_t i = 0; i < pl_type_elems(t); i++) {
+        double x = from[i];
+        to[i] = (float)x;
+        PL_FAIL_IF(!isnan(x) && (double)to[i] != x, PL_ERR_FILE, "input \"%s\" is f32 here, the dump's %.17g is not", name, x);
+    }
+    t->dtype = PL_F32;
+    return PL_OK;
+}
+
+static pl_status load_input(replay *p, const pl_program *to, const pl_st_reader *f, int part,
+                            const char *name)
+{
+    char file_name[256], a[96], b[96];
+    snprintf(file_name, sizeof file_name, "micro%d.%s", part, name);
+    const pl_st_tensor *t = pl_st_find(f, file_name);
+    PL_FAIL_IF(!t || !t->loadable, PL_ERR_FILE, "the dump has no usable input \"%s\"", file_name);
+    pl_type type;
+    void *dst = pl_session_input(p->run->session, to, name, &type);
+    if (!dst) return PL_OK;
+    size_t bytes = pl_type_bytes(&t->type);
+    bool named = p->peer->channels_first && pl_nn_match(p->peer->channels_first, name);
+    void *src = pl_sys_alloc(bytes + 1);
+    if (!src) return PL_ERR_MEMORY;
+    pl_type from = t->type;
+    pl_status rc = pl_st_read(f, t, src, bytes);
+    if (rc == PL_OK && from.dtype == PL_F64 && type.dtype == PL_F32) rc = narrow(name, &from, src);
+    if (rc == PL_OK && p->peer->convert && p->peer->convert(name, &from, src, &type, dst)) {
+    } else if (rc == PL_OK && channels_last(&from, src, &type, dst, named)) {
+    } else if (rc == PL_OK && from.dtype == type.dtype && pl_type_bytes(&from) == pl_type_bytes(&type)) {
+        memcpy(dst, src, pl_type_bytes(&from));
+    } else if (rc == PL_OK) {
+        rc = pl__fail(PL_ERR_FILE, __FILE__, __LINE__, "input \"%s\" is %s, the program wants %s",
+                      name, pl_type_text(&t->type, a, sizeof a),
+                      pl_type_text(&type, b, sizeof b));
+    }
+    pl_sys_free(src);
+    return rc;
+}
+
+/* Of one micro-batch, the first is 1. */
+static pl_status load_inputs(replay *p, const pl_program *to, int step, int part)
+{
+    char file[32];
+    snprintf(file, sizeof file, "inputs.%d", step);
+    pl_st_reader *f;
+    PL_TRY(open_part(p, file, &f));
+    pl_status rc = PL_OK;
+    for (int i = 0; i < pl_program_input_count(to) && rc == PL_OK; i++)
+        rc = load_input(p, to, f, part, pl_program_input_name(to, i));
+    pl_st_close(f);
+    return rc;
+}
+
+/* ---- comparisons ------------------------------------------------------------------------ */
+static void note(double err, const char *name, double *worst, char *worst_name, size_t cap)
+{
+    if (!(err <= *worst)) { /* NaN counts as worst */
+        *worst = isnan(err) ? (double)INFINITY : err;
+        snprintf(worst_name, cap, "%s", name);
+    }
+}
+
+static json_t *terms_of(const replay *p, int step)
+{
+    return json_array_get(json_object_get(p->meta, "steps"), (size_t)step - 1);
+}
+
+/* Adds what a program that ran has of a micro-batch's share to the step's means. A further program's
+ * own loss is not a term of the step. */
+static void add_losses(replay *p, const pl_turn *from, int step)
+{
+    const char *name;
+    json_t *value;
+    int i = 0;
+    json_object_foreach(terms_of(p, step), name, value) {
+        pl_type t;
+        if (i == PL_MAX_METRICS) return;
+        bool other = from->name && strcmp(name, "loss") == 0;
+        const void *x = other ? NULL : pl_session_output(p->run->session, from->run, name, &t);
+        if (x) {
+            p->loss[i] += pl_elem_get(t.dtype, x, 0) / (double)p->run->parts;
+            p->known[i] = true;
+        }
+        i++;
+    }
+}
+
+static void compare_losses(replay *p, int step)
+{
+    pl_replay_report *r = p->report;
+    const char *name;
+    json_t *value;
+    int i = 0;
+    json_object_foreach(terms_of(p, step), name, value) {
+        if (i == PL_MAX_METRICS) return;
+        double want = json_number_value(value), got = p->known[i] ? p->loss[i] : (double)NAN;
+        i++;
+        char label[128];
+        snprintf(label, sizeof label, "step %d %s: %.9g, peer %.9g", step, name, got, want);
+        double scale = fabs(want) > 1e-12 ? fabs(want) : 1e-12;
+        note(fabs(got - want) / scale, label, &r->worst_loss, r->worst_loss_name,
+             sizeof r->worst_loss_name);
+        r->losses++;
+    }
+}
+
+static double norm_of(const pl_type *t, const void *x)
+{
+    double s = 0;
+    for (int64_t i = 0; i < pl_type_elems(t); i++) {
+        double v = pl_elem_get(t->dtype, x, i);
+        s += v * v;
+    }
+    return sqrt(s);
+}
+
+static double distance(const pl_type *t, const void *x, const void *y)
+{
+    double s = 0;
+    for (int64_t i = 0; i < pl_type_elems(t); i++) {
+        double v = pl_elem_get(t->dtype, x, i) - pl_elem_get(t->dtype, y, i);
+        s += v * v;
+    }
+    return sqrt(s);
+}
+
+/* A slot as the two programs have it. */
+typedef struct tensor_pair {
+    const pl_slot *slot;
+    int index;
+    void *want; /* the peer's, in our layout */
+} tensor_pair;
+
+typedef pl_status (*visit_fn)(replay *p, const tensor_pair *t, void *ctx);
+
+/* Calls visit for every parameter and buffer that the dump's file `part` has. */
+static pl_status each_tensor(replay *p, const char *part, visit_fn visit, void *ctx)
+{
+    pl_st_reader *f;
+    PL_TRY(open_part(p, part, &f));
+    pl_status rc = PL_OK;
+    pl_store *store = p->run->store;
+    for (int i = 0; i < pl_store_count(store) && rc == PL_OK; i++) {
+        tensor_pair t = {.slot = pl_store_slot(store, i), .index = i};
+        const pl_st_tensor *file = peer_tensor(p, f, t.slot->name);
+        if (!file || (t.slot->kind != PL_SLOT_PARAM && t.slot->kind != PL_SLOT_BUFFER)) continue;
+        rc = read_slot_tensor(f, file, t.slot, &t.want);
+        if (rc == PL_OK) rc = visit(p, &t, ctx);
+        pl_sys_free(t.want);
+    }
+    pl_st_close(f);
+    return rc;
+}
+
+static pl_status survey_gradient(replay *p, const tensor_pair *t, void *ctx)
+{
+    (void)p;
+    gradients *all = ctx;
+    double norm = norm_of(&t->slot->type, t->want);
+    if (norm > all->largest) all->largest = norm;
+    all->n++;
+    return PL_OK;
+}
+
+/* Marks the elements that are rounding in a gradient that is not as a whole. */
+static pl_status mark_noise(replay *p, const tensor_pair *t, const pl_type *type, const void *got, double norm)
+{
+    int64_t n = pl_type_elems(type), marked = 0;
+    double most = NOISE_ELEMENT * norm;
+    uint8_t *mark = pl_sys_alloc((size_t)n + 1);
+    if (!mark) return PL_ERR_MEMORY;
+    for (int64_t i = 0; i < n; i++) {
+        double ours = pl_elem_get(type->dtype, got, i), theirs = pl_elem_get(t->slot->type.dtype, t->want, i);
+        mark[i] = fabs(ours) < most && fabs(theirs) < most;
+        marked += mark[i];
+    }
+    pl_sys_free(p->part[t->index]);
+    p->part[t->index] = marked ? mark : NULL;
+    if (!marked) pl_sys_free(mark);
+    return PL_OK;
+}
+
+static pl_status compare_gradient(replay *p, const tensor_pair *t, void *ctx)
+{
+    pl_replay_report *r = p->report;
+    const gradients *all = ctx;
+    const double largest = all->largest;
+    char name[512];
+    snprintf(name, sizeof name, "grad.%s", t->slot->name);
+    pl_type type;
+    const void *got =
+        pl_session_output(p->run->session, pl__turn_updater(all->turn), name, &type);
+    if (!got) return PL_OK; /* another program's */
+    double norm = norm_of(&t->slot->type, t->want), err;
+    bool noise = norm < NOISE * largest;
+    if (noise)
+        err = norm_of(&type, got) <= NOISE * largest ? 0 : (double)INFINITY;
+    else
+        err = distance(&type, got, t->want) / norm;
+    note(err, t->slot->name, &r->worst_grad, r->worst_grad_name, sizeof r->worst_grad_name);
+    r->gradients++;
+    p->noise[t->index] = noise;
+    p->n_noise += noise;
+    return noise ? PL_OK : mark_noise(p, t, &type, got, norm);
+}
+
+/* Distance over the elements that are not rounding; those that are may be off by `step` each. */
+static double sound_distance(const pl_type *t, const void *x, const void *y, const uint8_t *noise, double step)
+{
+    double s = 0;
+    for (int64_t i = 0; i < pl_type_elems(t); i++) {
+        double v = pl_elem_get(t->dtype, x, i) - pl_elem_get(t->dtype, y, i);
+        if (!noise[i] || fabs(v) > step) s += v * v;
+    }
+    return sqrt(s);
+}
+
+static pl_status compare_final(replay *p, const tensor_pair *t, void *ctx)
+{
+    (void)ctx;
+    pl_replay_report *r = p->report;
+    const pl_type *type = &t->slot->type;
+    size_t bytes = pl_type_bytes(type);
+    void *got = pl_sys_alloc(bytes + 1);
+    pl_status rc = got ? pl_session_read_slot(p->run->session, t->index, 0, got, bytes)
+                       : PL_ERR_MEMORY;
+    double step = NOISE_STEP * pl_config_float(p->run->config, "optim.lr") * r->steps;
+    double d = rc == PL_OK ? distance(type, got, t->want) : 0, sound = d;
+    if (rc == PL_OK && p->part[t->index]) sound = sound_distance(type, got, t->want, p->part[t->index], step);
+    pl_sys_free(got);
+    PL_TRY(rc);
+    double norm = norm_of(type, t->want), least = norm > 1e-12 ? norm : 1e-12, err = d / least;
+    double reach = step * sqrt((double)pl_type_elems(type));
+    bool follows = p->noise[t->index] || (t->slot->kind == PL_SLOT_BUFFER && p->n_noise > 0);
+    r->tensors++;
+    if (err > p->final_tol && ((follows && d <= reach) || sound / least <= p->final_tol)) {
+        r->noise++;
+        return PL_OK;
+    }
+    note(err, t->slot->name, &r->worst_final, r->worst_final_name, sizeof r->worst_final_name);
+    return PL_OK;
+}
+
+/* An output is there until the next program runs: gradients are compared at once. */
+static pl_status replay_turn(replay *p, const pl_turn *t, int step)
+{
+    pl_session *session = p->run->session;
+    for (int part = 1; part <= (int)p->run->parts; part++) {
+        PL_TRY(load_inputs(p, t->run, step, part));
+        PL_TRY(pl_session_run(session, t->run));
+        add_losses(p, t, step);
+    }
+    if (t->apply) PL_TRY(pl_session_run(session, t->apply));
+    if (step > 1) return PL_OK;
+    p->gradients.turn = t;
+    return each_tensor(p, "grads", compare_gradient, &p->gradients);
+}
+
+static pl_status replay_step(replay *p, int step)
+{
+    memset(p->loss, 0, sizeof p->loss);
+    memset(p->known, 0, sizeof p->known);
+    for (int i = 0; i < p->run->n_turns; i++)
+        if (pl__turn_runs(&p->run->turn[i], step - 1))
+            PL_TRY(replay_turn(p, &p->run->turn[i], step));
+    return PL_OK;
+}
+
+static pl_status follow(replay *p)
+{
+    pl_replay_report *r = p->report;
+    PL_TRY(find_precision(p));
+    PL_TRY(pl_run_build(p->run));
+    PL_TRY(pl_run_start(p->run));
+    PL_TRY(load_init(p));
+    p->noise = pl_sys_alloc((size_t)pl_store_count(p->run->store) + 1);
+    p->part = pl_sys_alloc(((size_t)pl_store_count(p->run->store) + 1) * sizeof *p->part);
+    if (!p->noise || !p->part) return PL_ERR_MEMORY;
+    int steps = (int)json_array_size(json_object_get(p->meta, "steps"));
+    PL_TRY(each_tensor(p, "grads", survey_gradient, &p->gradients));
+    for (int k = 1; k <= steps; k++) {
+        PL_TRY(replay_step(p, k));
+        compare_losses(p, k);
+        r->steps = k;
+    }
+    PL_TRY(each_tensor(p, "final", compare_final, NULL));
+    if (r->gradients < p->gradients.n)
+        note((double)NAN, "some have no gradient here", &r->worst_grad, r->worst_grad_name,
+             sizeof r->worst_grad_name);
+    r->agree = r->losses > 0 && r->gradients > 0 && r->tensors > 0 &&
+               r->worst_loss <= p->loss_tol && r->worst_grad <= p->grad_tol &&
+               r->worst_final <= p->final_tol;
+    return PL_OK;
+}
+
+pl_status pl_replay(const char *dir, const pl_replay_opts *o, pl_replay_report *report)
+{
+    memset(report, 0, sizeof *report);
+    replay p = {.dir = dir,
+                .report = report,
+                .loss_tol = o->loss_tol > 0 ? o->loss_tol : 1e-5,
+                .grad_tol = o->grad_tol > 0 ? o->grad_tol : 1e-4,
+                .final_tol = o->final_tol > 0 ? o->final_tol : 1e-4};
+    pl_arena scratch = PL_ARENA_INIT;
+    pl_status rc = read_meta(&p);
+    if (rc == PL_OK) rc = open_run(&p, o, &scratch);
+    if (rc == PL_OK) {
+        p.run->replay = true;
+        if (o->compile) pl_run_set_compile(p.run, o->compile);
+        rc = follow(&p);
+    }
+    for (int i = 0; p.part && i < pl_store_count(p.run->store); i++) pl_sys_free(p.part[i]);
+    pl_sys_free(p.part);
+    pl_run_free(p.run);
+    pl_sys_free(p.noise);
+    json_decref(p.meta);
+    pl_arena_release(&scratch);
+    return rc;
+}

@@ -1,0 +1,265 @@
+/* run_open.c - a run from a configuration's name: the recipe that has it, its preset or file, and the keys given.
+ */
+#include "base/pool.h"
+#include "base/sys.h"
+#include "rt/device.h"
+#include "train/data/supply.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Preset texts of a recipe, by "recipe/preset" or, inside the recipe's own files, "preset". */
+static const char *preset_text(void *ctx, const char *name)
+{
+    const pl_recipe *own = ctx;
+    const char *slash = strrchr(name, '/');
+    const pl_recipe *r = own;
+    if (slash) {
+        size_t n = (size_t)(slash - name);
+        bool is_own = own && strlen(own->name) == n && memcmp(own->name, name, n) == 0;
+        for (int i = 0; !is_own && i < pl_recipe_count(); i++)
+            if (strlen(pl_recipe_at(i)->name) == n &&
+                memcmp(pl_recipe_at(i)->name, name, n) == 0)
+                r = pl_recipe_at(i), is_own = true;
+        if (!is_own) return NULL;
+    }
+    const char *preset = slash ? slash + 1 : name;
+    for (const pl_preset *p = r ? r->presets : NULL; p && p->name; p++)
+        if (strcmp(p->name, preset) == 0) return p->yaml;
+    return NULL;
+}
+
+static pl_status open_library(pl_run *r, const char *path)
+{
+    char full[4096];
+    bool plain = strchr(path, '/') == NULL;
+    int n = snprintf(full, sizeof full, "%s%s", plain ? "./" : "", path);
+    PL_FAIL_IF(n < 0 || (size_t)n >= sizeof full, PL_ERR_CONFIG, "path too long");
+    r->library = dlopen(full, RTLD_NOW | RTLD_LOCAL);
+    PL_FAIL_IF(!r->library, PL_ERR_CONFIG, "cannot load recipe %s: %s", path, dlerror());
+    pl_recipe_entry_fn entry;
+    void *symbol = dlsym(r->library, "pl_recipe_entry");
+    PL_FAIL_IF(!symbol, PL_ERR_CONFIG, "%s is not a recipe: it has no pl_recipe_entry", path);
+    memcpy(&entry, &symbol, sizeof entry);
+    const pl_recipe *recipe = entry();
+    PL_FAIL_IF(!recipe || recipe->abi != PL_RECIPE_ABI, PL_ERR_CONFIG,
+               "%s was built for recipe interface %d, this program has %d: build it again", path,
+               recipe ? recipe->abi : 0, PL_RECIPE_ABI);
+    r->recipe = recipe;
+    char real[PATH_MAX];
+    r->library_path = realpath(full, real) ? pl_arena_strdup(&r->arena, real) : NULL;
+    return r->library_path || errno != ENOMEM ? PL_OK : PL_ERR_MEMORY;
+}
+
+static bool ends_with(const char *text, size_t n, const char *tail)
+{
+    size_t m = strlen(tail);
+    return n >= m && memcmp(text + n - m, tail, m) == 0;
+}
+
+static pl_status unknown_recipe(const char *name)
+{
+    const char *nearest = NULL;
+    int best = 4;
+    char list[256] = "";
+    for (int i = 0; i < pl_recipe_count(); i++) {
+        const pl_recipe *r = pl_recipe_at(i);
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", r->name);
+        int d = strncmp(r->name, name, strlen(r->name)) == 0 ? 0 : 3;
+        if (d < best) best = d, nearest = r->name;
+    }
+    if (nearest && best == 0)
+        PL_FAIL(PL_ERR_CONFIG, "recipe %s has no preset of that name in \"%s\" (plimsoll recipes "
+                               "lists them)", nearest, name);
+    PL_FAIL(PL_ERR_CONFIG,
+            "no recipe, preset or file \"%s\"; built-in recipes: %s (plimsoll recipes lists their "
+            "presets)", name, list);
+}
+
+/* Finds the recipe a name stands for and the preset to load; *preset points into static text. */
+static pl_status resolve_recipe(pl_run *r, const char *name, const char **preset)
+{
+    size_t n = strlen(name);
+    const char *slash = strrchr(name, '/');
+    *preset = NULL;
+    if (ends_with(name, n, ".so")) {
+        PL_TRY(open_library(r, name));
+    } else if (slash && ends_with(name, (size_t)(slash - name), ".so")) {
+        char *path = pl_arena_strndup(&r->arena, name, (size_t)(slash - name));
+        if (!path) return PL_ERR_MEMORY;
+        PL_TRY(open_library(r, path));
+        *preset = slash + 1;
+    } else {
+        size_t m = slash ? (size_t)(slash - name) : n;
+        for (int i = 0; i < pl_recipe_count(); i++)
+            if (strlen(pl_recipe_at(i)->name) == m &&
+                memcmp(pl_recipe_at(i)->name, name, m) == 0)
+                r->recipe = pl_recipe_at(i);
+        if (slash) *preset = slash + 1;
+    }
+    if (!r->recipe) return unknown_recipe(name);
+    if (!*preset && r->recipe->presets) *preset = r->recipe->presets[0].name;
+    if (*preset && !preset_text(pl__unconst(r->recipe), *preset)) return unknown_recipe(name);
+    return PL_OK;
+}
+
+pl_status pl__run_config_new(pl_run *r, pl_config **out)
+{
+    const pl_config_entry *tables[3] = {pl_engine_schema, r->recipe->schema};
+    int n = r->recipe->schema ? 2 : 1;
+    if (r->recipe->optims && !(tables[n++] = pl__optim_schema(&r->arena, r->recipe->optims)))
+        return PL_ERR_MEMORY;
+    PL_TRY(pl_config_new(tables, n, out));
+    pl_config_set_presets(*out, preset_text, pl__unconst(r->recipe));
+    return PL_OK;
+}
+
+static pl_status make_config(pl_run *r)
+{
+    return pl__run_config_new(r, &r->config);
+}
+
+pl_status pl__run_config_copy(pl_run *r, const pl_config *from, pl_config **out)
+{
+    char *text;
+    PL_TRY(pl__run_config_new(r, out));
+    PL_TRY(pl_config_print(from, &text));
+    pl_status rc = pl_config_load_text(*out, "the run's configuration", text, strlen(text));
+    pl_text_free(text);
+    return rc;
+}
+
+static bool is_file(const char *name)
+{
+    size_t n = strlen(name);
+    return ends_with(name, n, ".yaml") || ends_with(name, n, ".yml") || ends_with(name, n, ".json");
+}
+
+static pl_status open_file(pl_run *r, const char *path)
+{
+    char *recipe = NULL;
+    const char *preset;
+    PL_TRY(pl_config_peek(path, "recipe", preset_text, NULL, &recipe));
+    PL_FAIL_IF(!recipe, PL_ERR_CONFIG,
+               "%s: the key `recipe` is missing: which network is this for? (recipe: cloud)", path);
+    /* A compiled recipe is found beside the file that names it. */
+    const char *slash = strrchr(path, '/');
+    bool beside = slash && strstr(recipe, ".so") && recipe[0] != '/';
+    char *name = beside ? pl_arena_printf(&r->arena, "%.*s%s", (int)(slash - path) + 1, path, recipe)
+                        : pl_arena_strdup(&r->arena, recipe);
+    pl_text_free(recipe);
+    if (!name) return PL_ERR_MEMORY;
+    PL_TRY(resolve_recipe(r, name, &preset));
+    PL_TRY(make_config(r));
+    if (strchr(name, '/') && !ends_with(name, strlen(name), ".so"))
+        PL_TRY(pl_config_load_text(r->config, preset, preset_text(pl__unconst(r->recipe), preset),
+                                   strlen(preset_text(pl__unconst(r->recipe), preset))));
+    return pl_config_load(r->config, path);
+}
+
+static pl_status open_named(pl_run *r, const char *name)
+{
+    const char *preset;
+    PL_TRY(resolve_recipe(r, name, &preset));
+    PL_TRY(make_config(r));
+    return preset ? pl_config_load(r->config, preset) : PL_OK;
+}
+
+static enum pl_compile_mode mode_of(const char *text)
+{
+    return strcmp(text, "eager") == 0             ? PL_MODE_EAGER
+           : strcmp(text, "max-autotune") == 0    ? PL_MODE_MAX_AUTOTUNE
+           : strcmp(text, "reduce-overhead") == 0 ? PL_MODE_REDUCE_OVERHEAD
+                                                  : PL_MODE_DEFAULT;
+}
+
+void pl__run_target(pl_run *r)
+{
+    r->compile.device = pl_config_text(r->config, "device");
+    r->compile.mode = mode_of(pl_config_text(r->config, "compile.mode"));
+    r->compile.fp32 = strcmp(pl_config_text(r->config, "compile.fp32"), "plain") == 0 ? PL_FP32_PLAIN : PL_FP32_SPLIT;
+}
+
+static pl_status override(pl_run *r, const char *assignment)
+{
+    PL_TRY(pl_config_override(r->config, assignment));
+    return pl__phases_yield(r->config);
+}
+
+/* A compiled recipe is told by where it lies, so that the configuration that a run keeps can be used from anywhere. */
+static pl_status place_library(pl_run *r)
+{
+    char *text = r->library_path ? pl_arena_printf(&r->arena, "recipe=%s", r->library_path) : NULL;
+    if (!r->library_path) return PL_OK;
+    return text ? pl_config_override(r->config, text) : PL_ERR_MEMORY;
+}
+
+pl_status pl_run_open(const char *config, const char *const *overrides, int n, pl_run **out)
+{
+    pl_run *r = pl_sys_alloc(sizeof *r);
+    if (!r) return PL_ERR_MEMORY;
+    r->compile = (pl_compile_opts)PL_COMPILE_INIT;
+    r->phase = -1;
+    pl_status rc = is_file(config) ? open_file(r, config) : open_named(r, config);
+    for (int i = 0; i < n && rc == PL_OK; i++) rc = override(r, overrides[i]);
+    if (rc == PL_OK) rc = place_library(r);
+    if (rc == PL_OK) rc = pl_config_check(r->config);
+    if (rc == PL_OK) rc = pl__phases_read(r);
+    if (rc == PL_OK && !(r->store = pl_store_new())) rc = PL_ERR_MEMORY;
+    if (rc == PL_OK) rc = pl__stage_open(r);
+    if (rc != PL_OK) {
+        pl_run_free(r);
+        return rc;
+    }
+    pl__run_target(r);
+    int threads = (int)pl_config_int(r->config, "threads");
+    if (threads) pl_pool_set_threads(threads);
+    *out = r;
+    return PL_OK;
+}
+
+void pl_run_free(pl_run *r)
+{
+    if (!r) return;
+    const pl_device *device = r->train ? pl_program_device(r->train) : NULL;
+    pl_supply_close(r);
+    pl_session_free(r->session);
+    pl__turns_free(r);
+    if (device && device->forget) device->forget(); /* a next plan of this process is not to count it */
+    pl_store_free(r->store);
+    pl__phases_free(r);
+    pl_config_free(r->traded);
+    pl_config_free(r->config);
+    pl_sys_free(r->stage);
+    pl_sys_free(r->whole);
+    pl_sys_free(r->grids);
+    if (r->library) dlclose(r->library);
+    pl_arena_release(&r->arena);
+    pl_sys_free(r);
+    pl_sys_trim();
+}
+
+const pl_config *pl_run_config(const pl_run *r)
+{
+    return r->config;
+}
+
+const pl_recipe *pl_run_recipe(const pl_run *r)
+{
+    return r->recipe;
+}
+
+pl_store *pl_run_store(const pl_run *r)
+{
+    return r->store;
+}
+
+pl_session *pl_run_session(pl_run *r)
+{
+    return r->session;
+}

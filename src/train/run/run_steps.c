@@ -1,0 +1,299 @@
+/* run_steps.c - the steps and evaluations of a run.
+ *
+ * A step is its turns, each a program run once for every micro-batch, all of it as often as the batch is trained on
+ * (train.updates_per_batch); the next batch is read while the device works. What a run tells is read before the next
+ * takes the memory it lies in, or, on a card, from its mirror while the next is going on.
+ */
+#include "base/asked.h"
+#include "base/dtype.h"
+#include "base/sys.h"
+#include "plimsoll_checkpoint.h"
+#include "plimsoll_unstable.h"
+#include "train/data/supply.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* NaN if there is no such output. */
+static double scalar_output(pl_run *r, pl_program *p, const char *name, int ago)
+{
+    pl_type t;
+    const void *x = pl_session_output_of(r->session, p, name, ago, &t);
+    return x ? pl_elem_get(t.dtype, x, 0) : (double)NAN;
+}
+
+/* The program that updates from the training program's gradients. */
+static pl_program *updater(const pl_run *r)
+{
+    return r->apply ? r->apply : r->train;
+}
+
+/* A model may hide its NaNs from the loss (nan_to_num); the gradient's norm, where it is computed,
+ * shows them. */
+static pl_status check_numbers(pl_run *r, const pl_step_info *info, double bad)
+{
+    pl_type t;
+    if (info->skipped) {
+        float floor = (float)pl_config_float(r->config, "loss_scale.floor");
+        PL_FAIL_IF((float)info->loss_scale <= floor, PL_ERR_NUMERIC,
+                   "step %lld: gradients are not finite in fp16 though the loss scale is at its floor "
+                   "of %g (the loss is %g); lower optim.lr (now %g), or set precision=bf16",
+                   (long long)info->step, info->loss_scale, info->loss, info->lr);
+        return PL_OK;
+    }
+    PL_FAIL_IF(bad > 0, PL_ERR_NUMERIC,
+               "step %lld: %.0f of the network's outputs are not finite; lower optim.lr (now %g) or "
+               "set clip.norm",
+               (long long)info->step, bad, info->lr);
+    PL_FAIL_IF(!isfinite(info->loss), PL_ERR_NUMERIC,
+               "step %lld: the loss is %g; lower optim.lr (now %g) or set clip.norm; --trace-nan names the first value that is "
+               "not finite (a label or index out of range gives one too)",
+               (long long)info->step, info->loss, info->lr);
+    PL_FAIL_IF(!isfinite(info->grad_norm) &&
+                   pl_session_output(r->session, updater(r), "grad_norm", &t),
+               PL_ERR_NUMERIC,
+               "step %lld: the gradient's norm is %g while the loss is %g; lower optim.lr (now %g)",
+               (long long)info->step, info->grad_norm, info->loss, info->lr);
+    return PL_OK;
+}
+
+/* The samples of micro-batch `part` of a step (the first is 0) into a program's inputs. */
+static pl_status read_part(pl_run *r, pl_program *p, int64_t step, int64_t part)
+{
+    return pl_supply_read(r, p, step * r->parts + part);
+}
+
+/* While a card works, the next batch is read; one that the workers have not finished is waited for
+ * when its turn comes. One that cannot be read is no error of this step: it is read again, and told,
+ * when its turn comes. */
+static void read_ahead(pl_run *r, const pl_turn *t, int64_t part)
+{
+    int64_t step = r->steps_done, next = part + 1;
+    if (!pl__run_card(r)) return;
+    if (next == r->parts) {
+        next = 0;
+        t = pl__turn_next(r, t, &step);
+    }
+    pl_program *p = pl__variant_turns(r, pl_supply_bucket(r, step))[t - r->turn].run;
+    r->ahead = pl_supply_ready(r, step * r->parts + next) && read_part(r, p, step, next) == PL_OK &&
+               pl_session_send(r->session, p) == PL_OK;
+}
+
+/* A run that has begun, and what it tells is not read yet. On a card the next run begins before that, so that the card
+ * never waits for the host inside a step; where the device is the host there is no such time. */
+typedef struct begun {
+    const pl_turn *turn;
+    pl_program *program; /* NULL: none */
+    uint64_t start;      /* when a card could begin it: it is sent, and the run before it has ended */
+    uint64_t read[2], ahead[2]; /* from when to when its own and the next batch were read */
+} begun;
+
+/* How much of the time from t[0] to t[1] is after `end`. */
+static double after_ms(const uint64_t t[2], double end)
+{
+    double from = (double)t[0] > end ? (double)t[0] : end;
+    return (double)t[1] > from ? 1e-6 * ((double)t[1] - from) : 0;
+}
+
+/* What the training program's update tells. */
+static void read_update(pl_run *r, int ago, pl_step_info *info)
+{
+    info->lr = scalar_output(r, updater(r), "lr", ago);
+    info->grad_norm = scalar_output(r, updater(r), "grad_norm", ago);
+    info->loss_scale = scalar_output(r, updater(r), "loss_scale", ago);
+    info->skipped = scalar_output(r, updater(r), "skipped", ago) > 0;
+}
+
+/* Waits for a run and reads what it tells. next: the run begun since, or none. A card stands still for want of data
+ * where reading went on when the run had ended. */
+static pl_status hear(pl_run *r, const begun *b, begun *next, pl_step_info *info)
+{
+    if (!b->program) return PL_OK;
+    int ago = next->program == b->program;
+    PL_TRY(pl_session_wait_for(r->session, b->program, ago));
+    if (b->program == b->turn->run) pl__turn_terms(r, b->turn, ago, info);
+    if (b->program == updater(r)) read_update(r, ago, info);
+    double device_ms = pl_session_device_ms(r->session, b->program, ago);
+    info->device_ms += device_ms;
+    if (!pl__run_card(r)) return PL_OK;
+    double end = (double)b->start + 1e6 * device_ms;
+    info->data_ms += after_ms(b->ahead, end) + after_ms(next->read, end);
+    next->start = pl_sys_now_ns();
+    return PL_OK;
+}
+
+/* Begins a run behind `last`, which it takes the place of. part: of the batch; -1: the run reads none. */
+static pl_status begin(pl_run *r, const pl_turn *t, int64_t part, begun *last, pl_step_info *info)
+{
+    begun next = {.turn = t, .program = part < 0 ? t->apply : t->run, .read[0] = pl_sys_now_ns()};
+    if (part >= 0 && !r->ahead) PL_TRY(read_part(r, t->run, r->steps_done, part));
+    next.read[1] = next.start = pl_sys_now_ns();
+    if (part >= 0) r->ahead = false;
+    if (!last->program) info->data_ms += after_ms(next.read, 0);
+    PL_TRY(pl_session_run(r->session, next.program));
+    PL_TRY(hear(r, last, &next, info));
+    next.ahead[0] = pl_sys_now_ns();
+    if (part >= 0) read_ahead(r, t, part);
+    next.ahead[1] = pl_sys_now_ns();
+    *last = next;
+    if (pl__run_card(r)) return PL_OK;
+    *last = (begun){0};
+    return hear(r, &next, last, info);
+}
+
+/* All micro-batches of one program, and its update. */
+static pl_status take_turn(pl_run *r, const pl_turn *t, begun *last, pl_step_info *info)
+{
+    for (int64_t part = 0; part < r->parts; part++) PL_TRY(begin(r, t, part, last, info));
+    return t->apply ? begin(r, t, -1, last, info) : PL_OK;
+}
+
+void pl_run_trace_nan(pl_run *r, bool on)
+{
+    r->trace_nan = on;
+    if (r->session) pl_session_watch(r->session, on);
+}
+
+/* trace_nan: adds to a numeric failure where it began; weights that are not finite are one. */
+static pl_status trace_numbers(pl_run *r, const pl_step_info *info, pl_status rc)
+{
+    char text[512];
+    int slot = -1;
+    const char *found = pl_session_found(r->session);
+    if (rc == PL_OK && !info->skipped) PL_TRY(pl_session_bad_slot(r->session, &slot));
+    if ((rc != PL_OK && rc != PL_ERR_NUMERIC) || (rc == PL_OK && slot < 0)) return rc;
+    snprintf(text, sizeof text, "step %lld: %s is not finite after the update",
+             (long long)info->step, slot >= 0 ? pl_store_slot(r->store, slot)->name : "");
+    if (rc != PL_OK) snprintf(text, sizeof text, "%s", pl_error_text());
+    PL_FAIL(PL_ERR_NUMERIC, "%s; the first value that is not finite: %s", text,
+            found ? found : "none of this step's own, look at its inputs");
+}
+
+/* Of all micro-batches; NaN if the training program has no such output. Its terms were read before the update took
+ * the arena. */
+static double nonfinite_outputs(const pl_run *r, const pl_step_info *info)
+{
+    for (int i = 0; i < info->n_terms; i++)
+        if (strcmp(info->term_name[i], "nonfinite") == 0) return info->term[i] * (double)r->parts;
+    return (double)NAN;
+}
+
+/* All programs of the step once. Losses and terms are of this update alone. */
+static pl_status take_update(pl_run *r, pl_step_info *info)
+{
+    begun last = {0}, none = {0};
+    info->n_terms = 0;
+    info->loss = 0;
+    if (r->trace_nan) pl_session_watch(r->session, true);
+    for (int i = 0; i < r->n_turns; i++) {
+        if (!pl__turn_runs(&r->turn[i], r->steps_done)) continue;
+        PL_TRY(take_turn(r, &r->turn[i], &last, info));
+    }
+    return hear(r, &last, &none, info);
+}
+
+/* Were its numbers finite, on all ranks? */
+static pl_status check_update(pl_run *r, pl_step_info *info)
+{
+    double bad = nonfinite_outputs(r, info);
+    PL_TRY(pl__ranks_terms(r, info, &bad));
+    pl_status rc = check_numbers(r, info, bad);
+    return r->trace_nan ? trace_numbers(r, info, rc) : rc;
+}
+
+pl_status pl_run_step(pl_run *r, pl_step_info *info)
+{
+    PL_FAIL_IF(r->forward, PL_ERR_ARG, "the run was built to evaluate: it takes no steps");
+    int64_t size = pl_supply_size(r, PL_SUBSET_TRAIN), last = pl__run_updates(r) - 1;
+    uint64_t t0 = pl_sys_now_ns();
+    memset(info, 0, sizeof *info);
+    info->step = pl_run_steps_done(r) + 1;
+    pl__variant_select(r, pl_supply_bucket(r, r->steps_done));
+    for (r->update = 0; r->update < last; r->update++) {
+        PL_TRY(take_update(r, info));
+        PL_TRY(check_update(r, info));
+    }
+    PL_TRY(take_update(r, info));
+    r->update = 0;
+    r->steps_done++;
+    info->epoch = size > 0 ? (double)(r->steps_done * pl__run_batch(r)) / (double)size : 0;
+    info->step_ms = 1e-6 * (double)(pl_sys_now_ns() - t0);
+    return check_update(r, info);
+}
+
+/* How many of the `left` last samples a program of `micro` rows takes so that its means are theirs:
+ * each stands in it equally often. The largest divisor of micro that is not above left. */
+static int64_t rows_at_once(int64_t micro, int64_t left)
+{
+    int64_t k = micro < left ? micro : left;
+    while (micro % k) k--;
+    return k;
+}
+
+void pl_run_set_progress(pl_run *r, pl_progress_fn progress, void *ctx)
+{
+    r->progress = progress;
+    r->progress_ctx = ctx;
+}
+
+/* The samples of one bucket, of `total` in all: adds their share to the means, and their number to *done. */
+static pl_status eval_bucket(pl_run *r, int bucket, int64_t total, int64_t *done, pl_eval_info *info)
+{
+    pl_program *p = pl__variant_eval(r, bucket);
+    int64_t rows = pl_supply_eval_rows(r, bucket, total);
+    int64_t number = 0, ranks = pl__ranks(r); /* ranks take turns; all run the program equally often */
+    for (int64_t at = 0, k; at < rows || number % ranks; at += k, number++) {
+        PL_FAIL_IF(pl_asked(r->stop), PL_ERR_STOPPED, "the evaluation was stopped");
+        k = at < rows ? rows_at_once(r->micro, rows - at) : 0;
+        *done += k;
+        if (number % ranks != r->ranks.rank) continue;
+        if (at == 0 || ranks > 1) PL_TRY(pl_supply_eval(r, bucket, k ? at : 0, k ? k : 1));
+        PL_TRY(pl_session_run(r->session, p));
+        /* A card works on this batch while the next is read. */
+        int64_t left = ranks > 1 ? 0 : rows - at - k;
+        if (pl__run_card(r) && left) PL_TRY(pl_supply_eval(r, bucket, at + k, rows_at_once(r->micro, left)));
+        PL_TRY(pl_session_wait(r->session));
+        for (int i = 0; i < info->n; i++)
+            info->value[i] += scalar_output(r, p, info->name[i], 0) * ((double)k / (double)total);
+        if (r->progress) r->progress(r->progress_ctx, PL_SUBSET_EVAL, *done, total);
+        if (!pl__run_card(r) && left) PL_TRY(pl_supply_eval(r, bucket, at + k, rows_at_once(r->micro, left)));
+    }
+    return PL_OK;
+}
+
+static pl_status evaluate(pl_run *r, pl_eval_info *info)
+{
+    for (int i = 0; i < pl_program_output_count(r->eval) && i < PL_MAX_METRICS; i++)
+        info->name[info->n++] = pl_program_output_name(r->eval, i);
+    int64_t batch = pl__run_batch(r), size = pl_supply_size(r, PL_SUBSET_EVAL);
+    int64_t total = pl_config_int(r->config, "eval.batches") * batch;
+    if (size > 0 && total > size) total = size;
+    int64_t done = 0;
+    for (int k = 0; k < pl__variant_count(r); k++) PL_TRY(eval_bucket(r, k, total, &done, info));
+    PL_TRY(pl__ranks_sum(r, info->value, info->n));
+    info->batches = (int)((total + batch - 1) / batch);
+    info->samples = total;
+    if (r->recipe->derive)
+        info->n += r->recipe->derive(info->name, info->value, info->n, info->name + info->n,
+                                     info->value + info->n, PL_MAX_METRICS - info->n);
+    return PL_OK;
+}
+
+pl_status pl_run_eval(pl_run *r, pl_eval_info *info)
+{
+    memset(info, 0, sizeof *info);
+    if (!r->eval || pl_supply_lacks(r, PL_SUBSET_EVAL)) return PL_OK;
+    pl_status rc = pl__averages_begin(r);
+    return pl__averages_end(r, rc == PL_OK ? evaluate(r, info) : rc);
+}
+
+bool pl_run_plateau(pl_run *r, double metric)
+{
+    int slot = pl_store_find(r->store, "lr.plateau");
+    if (slot < 0 || !r->session) return false;
+    double state[4];
+    if (pl_session_read_slot(r->session, slot, 0, state, sizeof state) != PL_OK) return false;
+    bool lowered = pl_plateau_step(&r->plateau, state, metric);
+    return pl_session_write_slot(r->session, slot, 0, state, sizeof state) == PL_OK && lowered;
+}

@@ -1,0 +1,123 @@
+/* test_docs.c - the documents tell the truth: their code compiles and runs, their tables are whole. */
+#include "tests/lib/cli_run.h"
+#include "tests/lib/test.h"
+#include "train/run/train_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Writes every ```<language> block of a Markdown page, in order, to one file. */
+static bool extract(const char *page, const char *language, const char *to)
+{
+    char fence[32];
+    snprintf(fence, sizeof fence, "\n```%s\n", language);
+    const char *text = cli_read(page);
+    FILE *f = fopen(to, "w");
+    int blocks = 0;
+    for (const char *p = text; f && (p = strstr(p, fence));) {
+        p += strlen(fence);
+        const char *end = strstr(p, "\n```");
+        if (!end) break;
+        fwrite(p, 1, (size_t)(end - p) + 1, f);
+        p = end + 4;
+        blocks++;
+    }
+    return f && fclose(f) == 0 && blocks > 0;
+}
+
+TEST(docs_recipe_trains)
+{
+    if (!cli_bin()) SKIP("PL_BIN is not built");
+    char path[512];
+    const char *d = pl_test_dir();
+    CHECK_INT(cli_run("cd %s && $P new vote", d).code, 0);
+    snprintf(path, sizeof path, "%s/vote/vote.c", d);
+    CHECK(extract("docs/WRITE_A_RECIPE.md", "c", path));
+    snprintf(path, sizeof path, "%s/vote/config.yaml", d);
+    CHECK(extract("docs/WRITE_A_RECIPE.md", "yaml", path));
+    cli_result r = cli_run("cd %s/vote && make CFLAGS='-O1 -Wall -Wextra -Werror'", d);
+    CHECK_MSG(r.code == 0, "%s%s", r.out, r.err);
+    r = cli_run("cd %s/vote && $P plan config.yaml && $P plan vote.so/wide", d);
+    CHECK_MSG(r.code == 0, "%s", r.err);
+    r = cli_run("cd %s/vote && $P train config.yaml", d);
+    const char *last = strstr(r.err, "before training, ");
+    CHECK_MSG(r.code == 0 && last, "%s", r.err);
+    double accuracy = strtod(last + strlen("before training, "), NULL);
+    CHECK_MSG(accuracy > 0.85, "the network of the page reaches an accuracy of %g", accuracy);
+    r = cli_run("cd %s/vote && $P generate vote.so --out set --samples 100 --eval-samples 64 && "
+                "$P train config.yaml data.path=set train.steps=5 --quiet", d);
+    CHECK_MSG(r.code == 0, "%s", r.err);
+}
+
+/* CONFIG.md has a row for every key of the engine, with its default. */
+TEST(docs_config_is_complete)
+{
+    const char *page = cli_read("docs/CONFIG.md");
+    for (const pl_config_entry *e = pl_engine_schema; e->key; e++) {
+        char row[256];
+        snprintf(row, sizeof row, "| `%s` | ", e->key);
+        const char *at = strstr(page, row);
+        CHECK_MSG(at, "docs/CONFIG.md has no row for %s", e->key);
+        char fallback[128];
+        snprintf(fallback, sizeof fallback, "| `%s` | ", e->fallback);
+        const char *end = strchr(at, '\n'), *has = strstr(at, fallback);
+        CHECK_MSG(has && has < end, "docs/CONFIG.md: the default of %s is %s", e->key, e->fallback);
+        has = strstr(at, e->doc);
+        CHECK_MSG(has && has < end, "docs/CONFIG.md: %s: \"%s\"", e->key, e->doc);
+    }
+}
+
+/* COMMANDS.md names every option that --help prints. */
+TEST(docs_commands_are_complete)
+{
+    if (!cli_bin()) SKIP("PL_BIN is not built");
+    static const char *const commands[] = {"plan",    "train",   "report",  "replay", "generate", "cache",
+                                           "inspect", "devices", "recipes", "new"};
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        cli_result r = cli_run("$P %s --help", commands[i]);
+        const char *page = cli_read("docs/COMMANDS.md");
+        char title[64];
+        snprintf(title, sizeof title, "## plimsoll %s", commands[i]);
+        const char *section = strstr(page, title);
+        CHECK_MSG(section, "docs/COMMANDS.md has no section %s", title);
+        for (const char *p = strstr(r.out, "\n  --"); p; p = strstr(p + 1, "\n  --")) {
+            char option[64];
+            snprintf(option, sizeof option, "`%.*s", (int)strcspn(p + 3, " "), p + 3);
+            CHECK_MSG(strstr(section, option), "docs/COMMANDS.md does not tell of %s %s", commands[i],
+                      option + 1);
+        }
+    }
+}
+
+/* COMMANDS.md and --help name every exit code. */
+TEST(docs_exit_codes_are_complete)
+{
+    if (!cli_bin()) SKIP("PL_BIN is not built");
+    static const int codes[] = {
+#define CODE(name, number, exit_code, text) exit_code,
+        PL_STATUS_LIST(CODE)
+#undef CODE
+    };
+    cli_result r = cli_run("$P --help");
+    const char *help = strstr(r.out, "Exit codes:");
+    CHECK(help);
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        char row[32], word[32];
+        snprintf(row, sizeof row, "\n| %d | ", codes[i]);
+        snprintf(word, sizeof word, "%d ", codes[i]);
+        CHECK_MSG(strstr(cli_read("docs/COMMANDS.md"), row), "docs/COMMANDS.md does not tell of exit code %d", codes[i]);
+        CHECK_MSG(strstr(help, word), "--help does not tell of exit code %d", codes[i]);
+    }
+}
+
+/* The tables of measured figures are what the kept results give. */
+TEST(docs_tables_are_the_results)
+{
+    if (system("command -v python3 >/dev/null") != 0) SKIP("no python3 here");
+    const char *d = pl_test_dir();
+    cli_result r = cli_run("cp -r README.md recipes bench tools %s && cd %s && tools/card-table && tools/mission && "
+                           "for f in README.md bench/results/mission.csv recipes/*/README.md; do cmp $f $OLDPWD/$f || exit 1; done",
+                           d, d);
+    CHECK_MSG(r.code == 0, "%s%s", r.out, r.err);
+}

@@ -1,0 +1,602 @@
+/* test_cli.c - the program from outside: exit codes, messages, JSON, signals, memory. */
+#include "tests/lib/alloc_count.h"
+#include "tests/lib/cli_run.h"
+#include "tests/lib/test.h"
+
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char *in_dir(const char *name)
+{
+    static char path[4][512];
+    static int at;
+    at = (at + 1) % 4;
+    snprintf(path[at], sizeof path[at], "%s/%s", pl_test_dir(), name);
+    return path[at];
+}
+
+/* ---- help and usage --------------------------------------------------------------------- */
+TEST(cli_help_shows_examples)
+{
+    WANT_BIN();
+    static const char *const commands[] = {"plan",    "train",   "replay", "generate", "cache",
+                                           "inspect", "devices", "recipes", "new"};
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        cli_result r = cli_run("$P %s --help", commands[i]);
+        CHECK_INT(r.code, 0);
+        char call[64];
+        snprintf(call, sizeof call, "plimsoll %s", commands[i]);
+        CHECK_MSG(strstr(r.out, "Examples") && strstr(r.out, call), "%s: %s", commands[i], r.out);
+        CHECK_INT(cli_run("$P help %s", commands[i]).code, 0);
+    }
+    cli_result r = cli_run("$P --help");
+    CHECK(r.code == 0 && strstr(r.out, "Exit codes") && strstr(r.out, "generate"));
+    r = cli_run("$P");
+    CHECK(r.code == 2 && strstr(r.err, "Commands"));
+    r = cli_run("$P --version");
+    CHECK(r.code == 0 && strncmp(r.out, "plimsoll ", 9) == 0);
+}
+
+TEST(cli_bad_usage)
+{
+    WANT_BIN();
+    CHECK_RUN(cli_run("$P trian cloud/tiny"), 2, "did you mean train?");
+    CHECK_RUN(cli_run("$P qqqqq"), 2, "no command");
+    CHECK_RUN(cli_run("$P plan"), 2, "one configuration");
+    CHECK_RUN(cli_run("$P plan cloud/tiny --jsn"), 2, "--jsn");
+    CHECK_RUN(cli_run("$P plan cloud/tiny --memory"), 2, "SIZE");
+    CHECK_RUN(cli_run("$P plan cloud/nope"), 2, "preset");
+    CHECK_RUN(cli_run("$P plan nope"), 2, "nope");
+    CHECK_RUN(cli_run("$P plan ./nope.so"), 2, "nope.so");
+    CHECK_RUN(cli_run("$P generate cloud/tiny"), 2, "--out");
+    CHECK_RUN(cli_run("$P generate cloud/tiny --out x --samples many"), 2, "many");
+    CHECK_RUN(cli_run("$P replay %s/nothing", pl_test_dir()), 1, "meta.json");
+    CHECK_RUN(cli_run("$P new 0bad"), 2, "0bad");
+}
+
+/* Behind a pipe progress is a line a quarter, of those that are met, and the last. */
+TEST(cli_generate_tells_how_far_it_is)
+{
+    if (!cli_bin()) SKIP("PL_BIN is not set");
+    cli_result r = cli_run("$P generate cloud/tiny --out %s/set --samples 200 --eval-samples 1", pl_test_dir());
+    CHECK_MSG(r.code == 0 && strcmp(r.err, "train=100/200\ntrain=200/200\neval=1/1\n") == 0, "%s", r.err);
+}
+
+/* ---- configurations --------------------------------------------------------------------- */
+TEST(cli_bad_configurations)
+{
+    WANT_BIN();
+    static const struct {
+        const char *yaml, *message, *place;
+    } cases[] = {
+        {"batch: 4\n", "`recipe` is missing", "my.yaml"},
+        {"recipe: cloud/tiny\nbatch: lots\n", "batch", "my.yaml:2:8"},
+        {"recipe: cloud/tiny\nbatch: [1, 2]\n", "batch", "my.yaml:2:8"},
+        {"recipe: cloud/tiny\noptim:\n  learning: 3\n", "optim.learning", "my.yaml:3:3"},
+        {"recipe: cloud/tiny\nbatches: 4\n", "batch", "my.yaml:2:1"},
+        {"recipe: cloud/tiny\nbatch: 0\n", "batch", "my.yaml:2:8"},
+        {"recipe: cloud/tiny\noptim: {name: adma}\n", "adam", "my.yaml:2:15"},
+        {"recipe: cloud/tiny\nbatch: 4\nbatch: 5\n", "batch", "my.yaml:3"},
+        {"recipe: cloud/tiny\nmemory: 3 apples\n", "memory", "my.yaml:2:9"},
+        {"recipe: [cloud\n", "my.yaml", "my.yaml:"},
+        {"recipe: nothing\n", "nothing", "cloud"},
+        {"recipe: cloud/tiny\nextends: cloud/nope\n", "cloud/nope", "my.yaml:2"},
+        {"recipe: cloud/tiny\nmodel: {channels: [1, 2]}\n", "model.channels", "3 numbers"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CHECK(cli_write(in_dir("my.yaml"), cases[i].yaml));
+        cli_result r = cli_run("cd %s && $P plan my.yaml", pl_test_dir());
+        CHECK_MSG(r.code == 2 && strstr(r.err, cases[i].message) && strstr(r.err, cases[i].place),
+                  "exit code %d for:\n%swants \"%s\" and \"%s\":\n%s", r.code, cases[i].yaml,
+                  cases[i].message, cases[i].place, r.err);
+        CHECK(!r.out[0]);
+    }
+    CHECK_RUN(cli_run("$P plan cloud/tiny optim.lrr=3"), 2, "optim.lr");
+    CHECK_RUN(cli_run("$P plan cloud/tiny batch=none"), 2, "batch");
+    CHECK_RUN(cli_run("$P plan %s", in_dir("absent.yaml")), 2, "absent.yaml");
+}
+
+TEST(cli_print_config_round_trip)
+{
+    WANT_BIN();
+    CHECK_INT(cli_run("$P plan cloud/tiny optim.lr=0.5 'model.dense=[7, 8]' --memory 3GiB "
+                      "--print-config > %s", in_dir("a.yaml")).code, 0);
+    CHECK_INT(cli_run("$P train %s --print-config > %s", in_dir("a.yaml"), in_dir("b.yaml")).code, 0);
+    cli_result r = cli_run("cd %s && grep -v '^recipe:' a.yaml > a && grep -v '^recipe:' b.yaml > b "
+                           "&& diff a b", pl_test_dir());
+    CHECK_MSG(r.code == 0, "%s", r.out);
+    CHECK(strstr(cli_read(in_dir("a.yaml")), "lr: 0.5"));
+    CHECK(strstr(cli_read(in_dir("a.yaml")), "dense: [7, 8]"));
+}
+
+TEST(cli_extends_and_overrides)
+{
+    WANT_BIN();
+    CHECK(cli_write(in_dir("base.yaml"), "recipe: cloud\nextends: cloud/tiny\nbatch: 6\nseed: 3\n"));
+    CHECK(cli_write(in_dir("mine.yaml"), "extends: base.yaml\nseed: 9\n"));
+    cli_result r = cli_run("$P plan %s optim.lr=0.25 --print-config", in_dir("mine.yaml"));
+    CHECK_MSG(r.code == 0, "%s", r.err);
+    CHECK(strstr(r.out, "batch: 6") && strstr(r.out, "seed: 9") && strstr(r.out, "lr: 0.25"));
+    CHECK(strstr(r.out, "channels: [8, 16, 32]"));
+}
+
+/* ---- JSON ------------------------------------------------------------------------------- */
+/* The n-th line of text that is an object whose "event" is this; NULL if none. Caller decrefs. */
+static json_t *event_of(const char *text, const char *event, int n)
+{
+    for (const char *line = text; *line;) {
+        const char *end = strchr(line, '\n');
+        size_t len = end ? (size_t)(end - line) : strlen(line);
+        json_t *j = json_loadb(line, len, JSON_REJECT_DUPLICATES, NULL);
+        const char *have = json_string_value(json_object_get(j, "event"));
+        if (have && strcmp(have, event) == 0 && n-- == 0) return j;
+        json_decref(j);
+        line += len + (end != NULL);
+    }
+    return NULL;
+}
+
+static const char *first_missing(const json_t *j, const char *const *names)
+{
+    for (; *names; names++)
+        if (!json_object_get(j, *names)) return *names;
+    return NULL;
+}
+
+static const char *const plan_names[] = {
+    "fits", "budget_bytes", "arena_bytes", "state_bytes", "overhead_bytes", "keep_all_bytes",
+    "minimum_bytes", "live_bound_bytes", "recompute_ratio", "predicted_step_ms", "micro_batch",
+    "accumulate", "effective_batch", "parameters", "trainable", "nodes", "plan_ms", "components",
+    "peak_node", NULL};
+
+static json_int_t member(const json_t *j, const char *name)
+{
+    return json_integer_value(json_object_get(j, name));
+}
+
+TEST(cli_plan_json)
+{
+    WANT_BIN();
+    static const char *const parts[] = {"weights",     "gradients", "optimizer",
+                                        "activations", "workspace", "inputs", NULL};
+    cli_result r = cli_run("$P plan cloud/full --json");
+    CHECK_INT(r.code, 0);
+    json_t *j = json_loads(r.out, JSON_REJECT_DUPLICATES, NULL);
+    CHECK(j);
+    const char *missing = first_missing(j, plan_names);
+    CHECK_MSG(!missing, "%s is missing", missing);
+    missing = first_missing(json_object_get(j, "components"), parts);
+    CHECK_MSG(!missing, "components.%s is missing", missing);
+    CHECK_INT(member(j, "parameters"), 536846);
+    CHECK(member(j, "minimum_bytes") < member(j, "arena_bytes"));
+    CHECK(member(j, "minimum_bytes") > member(j, "state_bytes") + member(j, "overhead_bytes"));
+    CHECK((double)member(j, "arena_bytes") <= 1.01 * (double)member(j, "live_bound_bytes"));
+    json_decref(j);
+    r = cli_run("$P plan cloud/memory_optimized --json");
+    j = json_loads(r.out, JSON_REJECT_DUPLICATES, NULL);
+    CHECK_INT(member(j, "parameters"), 143886);
+    json_decref(j);
+}
+
+TEST(cli_train_json_and_arena)
+{
+    WANT_BIN();
+    static const char *const steps[] = {"event",   "step",         "epoch",       "loss",      "lr",
+                                        "step_ms", "data_wait_ms", "arena_bytes", "used_bytes", NULL};
+    static const char *const ends[] = {"event", "steps", "wall_s", "peak_used_bytes", NULL};
+    cli_result r = cli_run("$P plan " CLI_SMALL "--json");
+    json_t *plan = json_loads(r.out, 0, NULL);
+    CHECK(plan);
+    json_int_t arena = member(plan, "arena_bytes");
+    json_decref(plan);
+    r = cli_run("$P train " CLI_SMALL "train.steps=4 --json --out %s", in_dir("run/deep"));
+    CHECK_MSG(r.code == 0, "%s", r.err);
+    CHECK_MSG(!r.err[0], "stderr is not empty: %s", r.err);
+    plan = event_of(r.out, "plan", 0);
+    CHECK(plan && !first_missing(plan, plan_names));
+    json_decref(plan);
+    for (int i = 0; i < 4; i++) {
+        json_t *s = event_of(r.out, "step", i);
+        CHECK(s && !first_missing(s, steps));
+        CHECK_INT(member(s, "arena_bytes"), arena);
+        CHECK_INT(member(s, "step"), i + 1);
+        json_decref(s);
+    }
+    json_t *eval = event_of(r.out, "eval", 1), *end = event_of(r.out, "end", 0);
+    CHECK(eval && json_is_number(json_object_get(eval, "mae_km")) && member(eval, "step") == 4);
+    CHECK(end && !first_missing(end, ends) && member(end, "steps") == 4);
+    json_decref(eval);
+    json_decref(end);
+    end = event_of(cli_read(in_dir("run/deep/log.jsonl")), "end", 0);
+    CHECK(end);
+    json_decref(end);
+    CHECK(strstr(cli_read(in_dir("run/deep/config.yaml")), "steps: 4"));
+    CHECK_RUN(cli_run("$P inspect %s", in_dir("run/deep/model.safetensors")), 0, "");
+    CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=4 --out %s", in_dir("run/deep")), 0, "finished");
+    CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=1 --fresh --quiet --out %s",
+                      in_dir("run/deep")), 0, "");
+}
+
+TEST(cli_other_json)
+{
+    WANT_BIN();
+    json_t *j = json_loads(cli_run("$P devices --json").out, 0, NULL);
+    CHECK(json_array_size(j) >= 1);
+    CHECK(strcmp(json_string_value(json_object_get(json_array_get(j, 0), "name")), "cpu") == 0);
+    json_decref(j);
+    j = json_loads(cli_run("$P recipes --json").out, 0, NULL);
+    const json_t *cloud = json_array_get(j, 0);
+    CHECK(cloud && json_object_get(cloud, "about") && json_object_get(cloud, "presets"));
+    CHECK(strcmp(json_string_value(json_array_get(json_object_get(cloud, "presets"), 1)),
+                 "cloud/tiny") == 0);
+    json_decref(j);
+    cli_result r = cli_run("$P replay tests/data/peers/cloud --json");
+    CHECK_MSG(r.code == 0, "%s%s", r.out, r.err);
+    j = json_loads(r.out, 0, NULL);
+    CHECK(json_is_true(json_object_get(j, "agree")) && member(j, "steps") == 5);
+    CHECK(json_real_value(json_object_get(j, "worst_loss")) < 1e-5);
+    CHECK(json_real_value(json_object_get(j, "worst_gradient")) < 1e-4);
+    json_decref(j);
+    r = cli_run("$P replay tests/data/peers/cloud optim.lr=0.002");
+    CHECK_MSG(r.code == 1 && strstr(r.out, "NOT agree"), "%s", r.out);
+    for (const char *const *c = (const char *const[]){"", "--graph", "--buffers", "--program evaluation --graph", NULL};
+         *c; c++) {
+        r = cli_run("$P inspect cloud/tiny %s", *c);
+        CHECK_MSG(r.code == 0 && strlen(r.out) > 100, "inspect %s: %s", *c, r.err);
+    }
+    static const char *const of[][2] = {{"train", "beta"}, {"disc", "r1"}, {"evaluation", "mse"}}; /* an output that only it has */
+    for (int i = 0; i < 9; i++) {
+        r = cli_run("$P inspect fluxflow/tiny --graph --program %s | grep -c 'output.*\"%s\"'", of[i / 3][0], of[i % 3][1]);
+        CHECK_MSG(atoi(r.out) == (i / 3 == i % 3), "%s, output %s: %s%s", of[i / 3][0], of[i % 3][1], r.out, r.err);
+    }
+    CHECK_RUN(cli_run("$P inspect fluxflow/tiny --program nothing"), 2, "there are: disc, disc_r1, train, evaluation");
+}
+
+TEST(cli_plan_csv_and_timeline)
+{
+    WANT_BIN();
+    cli_result r = cli_run("$P plan --csv tests/data/plan/A.1048576.csv --out %s --capacity 1048576 "
+                           "--json", in_dir("s.csv"));
+    CHECK_MSG(r.code == 0, "%s", r.err);
+    json_t *j = json_loads(r.out, 0, NULL);
+    CHECK(member(j, "height_bytes") >= member(j, "bound_bytes") && member(j, "bound_bytes") > 0);
+    CHECK_INT(member(j, "height_bytes"), 1048576);
+    json_decref(j);
+    CHECK(strncmp(cli_read(in_dir("s.csv")), "id,lower,upper,size,offset\n", 27) == 0);
+    CHECK_RUN(cli_run("$P plan --csv tests/data/plan/A.1048576.csv --capacity 5"), 3, "capacity");
+    CHECK_RUN(cli_run("$P plan --csv tests/data/plan/README.md"), 5, "line");
+    CHECK_RUN(cli_run("$P plan --csv tests/data/plan/A.1048576.csv --capacity -5"), 2, "-5");
+    CHECK_INT(cli_run("$P plan " CLI_SMALL "--memory 1GiB --timeline %s", in_dir("t.svg")).code, 0);
+    const char *svg = cli_read(in_dir("t.svg"));
+    CHECK(strstr(svg, "<svg ") && strstr(svg, "peak ") && strstr(svg, "</svg>"));
+    CHECK_RUN(cli_run("$P plan " CLI_SMALL "--timeline /proc/none/t.svg"), 1, "/proc/none/t.svg");
+    j = json_loads(cli_run("$P plan " CLI_SMALL "--sweep 1MiB,4GiB --json").out, 0, NULL);
+    CHECK_INT(json_array_size(j), 2);
+    CHECK(json_is_false(json_object_get(json_array_get(j, 0), "fits")));
+    CHECK(json_is_true(json_object_get(json_array_get(j, 1), "fits")));
+    json_decref(j);
+    CHECK_INT(cli_run("$P plan " CLI_SMALL "--snapshot %s", in_dir("s.pickle")).code, 0);
+    CHECK(access(in_dir("s.pickle"), R_OK) == 0);
+}
+
+/* ---- what goes wrong while running ------------------------------------------------------ */
+TEST(cli_unwritable_output)
+{
+    WANT_BIN();
+    CHECK(cli_write(in_dir("file"), "x"));
+    CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=1 --out %s/run", in_dir("file")), 1, "file");
+    CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=1 --out %s", in_dir("file")), 1, "file");
+    CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=1 --out /proc/none"), 1, "/proc/none");
+    CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=1 --json > /dev/full"), 1, "");
+    CHECK_RUN(cli_run("$P plan " CLI_SMALL "--json > /dev/full"), 1, "");
+    CHECK_RUN(cli_run("mkdir -p %s && $P train " CLI_SMALL "train.steps=1 --quiet --fresh --out %s",
+                      in_dir("run/model.safetensors"), in_dir("run")), 1, "model.safetensors");
+    CHECK_RUN(cli_run("$P generate cloud/tiny --out %s/x", in_dir("file")), 1, "file");
+    CHECK_RUN(cli_run("$P new %s/net", in_dir("file")), 1, "file");
+}
+
+TEST(cli_bad_model_files)
+{
+    WANT_BIN();
+    CHECK_INT(cli_run("$P train " CLI_SMALL "train.steps=1 --quiet --out %s", in_dir("run")).code, 0);
+    CHECK_INT(cli_run("$P train " CLI_SMALL "train.steps=1 --quiet init_from=%s",
+                      in_dir("run/model.safetensors")).code, 0);
+    cli_run("cd %s && head -c 300 run/model.safetensors > cut.safetensors; "
+            "printf '\\377\\377\\377\\377\\377\\377\\377\\177{}' > huge.safetensors; "
+            "printf '\\002\\0\\0\\0\\0\\0\\0\\0{}' > empty.safetensors; : > zero.safetensors; "
+            "head -c 4000 /dev/zero > zeros.safetensors", pl_test_dir());
+    static const char *const bad[] = {"cut", "huge", "empty", "zero", "zeros"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        cli_result r = cli_run("$P train " CLI_SMALL "train.steps=1 --quiet init_from=%s/%s.safetensors",
+                               pl_test_dir(), bad[i]);
+        CHECK_RUN(r, 6, bad[i]);
+    }
+    CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=1 --quiet 'model.dense=[4, 5]' init_from=%s",
+                      in_dir("run/model.safetensors")), 6, "dense.1.weight");
+    CHECK_RUN(cli_run("$P inspect %s", in_dir("cut.safetensors")), 6, "cut");
+    CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=1 --quiet init_from=gone.safetensors"), 6, "init_from: cannot open gone");
+    CHECK_RUN(cli_run("$P train wandistill/tiny train.steps=1 --quiet teacher.weights=gone"), 6, "teacher.weights: cannot open gone");
+}
+
+TEST(cli_loss_blows_up)
+{
+    WANT_BIN();
+    /* This network turns NaN into 0 before its loss; the norm of the gradient tells. */
+    cli_result r = cli_run("$P train " CLI_SMALL "optim.name=sgd optim.lr=1e6 optim.weight_decay=1000 "
+                           "clip.norm=1e9 train.steps=200 --quiet");
+    CHECK_RUN(r, 7, "step ");
+    CHECK(strstr(r.err, "optim.lr"));
+}
+
+TEST(cli_budget)
+{
+#define NET CLI_SMALL "batch=8 height=32 width=32 "
+    WANT_BIN();
+    cli_result r = cli_run("$P train " NET "train.steps=2 --memory 1MiB --quiet");
+    CHECK_RUN(r, 3, "smallest budget");
+    r = cli_run("$P plan " NET "--json --memory 1MiB");
+    CHECK_RUN(r, 3, "smallest budget");
+    json_t *j = json_loads(r.out, 0, NULL);
+    CHECK(j && json_is_false(json_object_get(j, "fits")));
+    json_int_t least = member(j, "minimum_bytes");
+    json_decref(j);
+    CHECK(pl_test_allocs_counted() || least > 0);
+    r = cli_run("$P train " NET "train.steps=3 --json --memory %lld",
+                (long long)least);
+    CHECK_MSG(r.code == 0, "%lld bytes were promised to be enough: %s", (long long)least, r.err);
+    j = event_of(r.out, "end", 0);
+    if (pl_test_allocs_counted()) /* a sanitizer's shadow memory is no part of the promise */
+        CHECK_MSG(member(j, "peak_used_bytes") <= least, "peak %lld, budget %lld",
+                  (long long)member(j, "peak_used_bytes"), (long long)least);
+    json_decref(j);
+#undef NET
+}
+
+TEST(cli_interrupt)
+{
+    WANT_BIN();
+    cli_result r = cli_run_signal("exec $P train " CLI_SMALL "train.steps=1000000 train.log_every=2",
+                                  "step=4/", SIGTERM);
+    CHECK_MSG(r.code == 143, "exit code %d: %s", r.code, r.err);
+    CHECK(strstr(r.err, " steps in "));
+}
+
+/* ---- terminals and colour --------------------------------------------------------------- */
+TEST(cli_progress_line)
+{
+    WANT_BIN();
+    cli_result r = cli_run("$P train " CLI_SMALL "train.steps=6 train.log_every=2");
+    CHECK_MSG(r.code == 0, "%s", r.err);
+    CHECK_MSG(!strchr(r.err, '\033') && !strchr(r.err, '\r'), "escapes without a terminal: %s", r.err);
+    CHECK(strstr(r.err, "step=2/6") && strstr(r.err, "eta=") && !r.out[0]);
+    CHECK(strchr(cli_run("FORCE_COLOR=1 $P plan " CLI_SMALL).out, '\033'));
+    CHECK(!strchr(cli_run("FORCE_COLOR=1 NO_COLOR=1 $P plan " CLI_SMALL).out, '\033'));
+    CHECK(!strchr(cli_run("$P plan " CLI_SMALL).out, '\033'));
+    if (!cli_has_terminals()) SKIP("no terminals here: /dev/pts is not mounted");
+    r = cli_run_terminal("exec $P train " CLI_SMALL "train.steps=40", NULL, 0);
+    CHECK_MSG(r.code == 0, "%s", r.out);
+    static const char *const parts[] = {"\r\033[K[00:00:", "Epoch 1/3 | Batch ", "/16 | ",
+                                        "batches/s | loss ",  " MiB | ",            "wait ",
+                                        "% | ETA 00:00:",     "\033[1m",            "by all processes"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        CHECK_MSG(strstr(r.out, parts[i]), "\"%s\" is not in the line:\n%s", parts[i], r.out);
+    r = cli_run_terminal("NO_COLOR=1 exec $P train " CLI_SMALL "train.steps=5", NULL, 0);
+    CHECK(r.code == 0 && !strstr(r.out, "\033[1m") && strstr(r.out, "ETA"));
+    r = cli_run_terminal("TERM=dumb exec $P train " CLI_SMALL "train.steps=5", NULL, 0);
+    CHECK(r.code == 0 && !strchr(r.out, '\033'));
+    r = cli_run_terminal("exec $P train " CLI_SMALL "train.steps=1000000", "ETA", 0.2);
+    CHECK_INT(r.code, 130);
+}
+
+/* ---- data sets on disk ------------------------------------------------------------------ */
+TEST(cli_data_sets)
+{
+    WANT_BIN();
+    const char *d = pl_test_dir();
+    CHECK_INT(cli_run("$P generate " CLI_SMALL "--out %s/set --samples 9 --eval-samples 4", d).code, 0);
+    CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=6 --quiet data.path=%s/set", d), 0, "");
+    CHECK_RUN(cli_run("$P generate " CLI_SMALL "--out %s/set --samples 90", d), 2, "90");
+
+    /* a NaN in row 5 of frames: header 128 bytes, 64 floats a row */
+    cli_run("cd %s && cp -r set nan && printf '\\0\\0\\300\\177' | "
+            "dd of=nan/train/frames.npy bs=1 seek=$((128 + (5*64+7)*4)) conv=notrunc", d);
+    cli_result r = cli_run("$P train " CLI_SMALL "train.steps=20 --quiet data.path=%s/nan", d);
+    CHECK_RUN(r, 5, "nan/train/frames.npy");
+    CHECK_MSG(strstr(r.err, "sample 5: element 7 of \"frames\""), "%s", r.err);
+    CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=20 --quiet data.path=%s/nan "
+                      "data.allow_nonfinite=true", d), 0, "");
+
+    CHECK_RUN(cli_run("cp -r %s/set %s/gone && rm %s/gone/eval/angles.npy && $P train " CLI_SMALL
+                      "--quiet data.path=%s/gone", d, d, d, d), 5, "eval/angles.npy");
+    CHECK_RUN(cli_run("cp -r %s/set %s/swap && cp %s/set/train/angles.npy %s/swap/train/target.npy "
+                      "&& $P train " CLI_SMALL "--quiet data.path=%s/swap", d, d, d, d, d), 5, "target");
+    CHECK_RUN(cli_run("cp -r %s/set %s/len && cp %s/set/eval/target.npy %s/len/train/target.npy && "
+                      "$P train " CLI_SMALL "--quiet data.path=%s/len", d, d, d, d, d), 5, "4");
+    CHECK_RUN(cli_run("cp -r %s/set %s/type && sed -i 's/<f4/<i4/' %s/type/train/target.npy && "
+                      "$P train " CLI_SMALL "--quiet data.path=%s/type", d, d, d, d), 5, "i32");
+    CHECK_RUN(cli_run("cp -r %s/set %s/cut && head -c 700 %s/set/train/frames.npy > "
+                      "%s/cut/train/frames.npy; $P train " CLI_SMALL "--quiet data.path=%s/cut",
+                      d, d, d, d, d), 5, "frames.npy");
+    CHECK_RUN(cli_run("$P train " CLI_SMALL "--quiet data.path=%s/absent", d), 5, "absent");
+}
+
+/* ---- a network of one's own ------------------------------------------------------------- */
+TEST(cli_new_network)
+{
+    WANT_BIN();
+    const char *d = pl_test_dir();
+    CHECK_RUN(cli_run("cd %s && $P new my-net", d), 0, "");
+    CHECK_RUN(cli_run("cd %s && $P new my-net", d), 1, "my-net");
+    /* A sanitized program loads plain recipes; its runtime must not leak into make. */
+    cli_result r = cli_run("cd %s/my-net && make CFLAGS='-O1 -Wall -Wextra -Werror'", d);
+    CHECK_MSG(r.code == 0, "%s%s", r.out, r.err);
+    r = cli_run("cd %s/my-net && $P plan config.yaml && $P plan ./my-net.so --json", d);
+    CHECK_MSG(r.code == 0 && strstr(r.out, "parameters"), "%s", r.err);
+    r = cli_run("$P train %s/my-net/config.yaml --json", d);
+    CHECK_MSG(r.code == 0, "%s", r.err);
+    json_t *last = NULL;
+    for (int i = 0;; i++) {
+        json_t *e = event_of(r.out, "eval", i);
+        if (!e) break;
+        json_decref(last);
+        last = e;
+    }
+    double accuracy = json_number_value(json_object_get(last, "accuracy"));
+    json_decref(last);
+    CHECK_MSG(accuracy > 0.95, "the template reaches an accuracy of %g", accuracy);
+    CHECK_RUN(cli_run("$P train %s/my-net/config.yaml optim.name=sgd optim.lr=1e6 --quiet", d), 7,
+              "the loss is");
+    /* What a run keeps says where the recipe lies, so that it can be used from anywhere. */
+    CHECK_RUN(cli_run("cd %s/my-net && $P train ./my-net.so train.steps=2 --quiet --out by-name && $P train config.yaml train.steps=2 "
+                      "--quiet --out by-file", d), 0, "");
+    CHECK_RUN(cli_run("$P eval %s/my-net/by-name && $P eval %s/my-net/by-file && $P plan %s/my-net/by-name/config.yaml", d, d, d), 0, "");
+    CHECK_RUN(cli_run("$P plan %s/my-net/my-net.so model.width=wide", d), 2, "model.width");
+    CHECK_RUN(cli_run("$P plan %s/my-net/my-net.so/none", d), 2, "none");
+}
+
+/* ---- memory over time ------------------------------------------------------------------- */
+static const char counter_source[] =
+    "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <stdarg.h>\n#include <stdio.h>\n"
+    "#include <stdlib.h>\n#include <fcntl.h>\n#include <sys/mman.h>\n#include <unistd.h>\n"
+    "#include <sys/syscall.h>\n#include <errno.h>\n"
+    "void *__libc_malloc(size_t); void *__libc_calloc(size_t, size_t);\n"
+    "void *__libc_realloc(void *, size_t); void *__libc_memalign(size_t, size_t);\n"
+    "static long n[4];\n"
+    "#define ADD(i) __atomic_fetch_add(&n[i], 1, __ATOMIC_RELAXED)\n"
+    "void *malloc(size_t b) { ADD(0); return __libc_malloc(b); }\n"
+    "void *calloc(size_t a, size_t b) { ADD(0); return __libc_calloc(a, b); }\n"
+    "void *realloc(void *p, size_t b) { ADD(0); return __libc_realloc(p, b); }\n"
+    "void *memalign(size_t a, size_t b) { ADD(0); return __libc_memalign(a, b); }\n"
+    "void *aligned_alloc(size_t a, size_t b) { ADD(0); return __libc_memalign(a, b); }\n"
+    "int posix_memalign(void **o, size_t a, size_t b) { ADD(0); *o = __libc_memalign(a, b);\n"
+    "    return *o ? 0 : ENOMEM; }\n"
+    "void *mmap(void *a, size_t l, int p, int f, int d, off_t o) { ADD(1);\n"
+    "    return (void *)syscall(SYS_mmap, a, l, p, f, d, o); }\n"
+    "void *mmap64(void *a, size_t l, int p, int f, int d, off_t o) { return mmap(a, l, p, f, d, o); }\n"
+    "static int any_open(int dir, const char *p, int f, int m) { ADD(2);\n"
+    "    return (int)syscall(SYS_openat, dir, p, f, m); }\n"
+    "int open(const char *p, int f, ...) { va_list v; va_start(v, f); int m = va_arg(v, int);\n"
+    "    va_end(v); return any_open(AT_FDCWD, p, f, m); }\n"
+    "int open64(const char *p, int f, ...) { va_list v; va_start(v, f); int m = va_arg(v, int);\n"
+    "    va_end(v); return any_open(AT_FDCWD, p, f, m); }\n"
+    "FILE *fopen(const char *p, const char *m) { ADD(2);\n"
+    "    FILE *(*real)(const char *, const char *) = dlsym(RTLD_NEXT, \"fopen\"); return real(p, m); }\n"
+    "__attribute__((destructor)) static void report(void) { char t[128];\n"
+    "    const char *to = getenv(\"COUNTS\"); if (!to) return;\n"
+    "    int k = snprintf(t, sizeof t, \"malloc %ld mmap %ld open %ld\", n[0], n[1], n[2]);\n"
+    "    int fd = any_open(AT_FDCWD, to, O_WRONLY | O_CREAT | O_TRUNC, 0600);\n"
+    "    if (write(fd, t, (size_t)k) != k) _exit(9); }\n";
+
+/* Calls of a run that differs only in its number of steps are the same: a step makes none. */
+TEST(cli_steps_take_nothing_from_the_system)
+{
+    WANT_BIN();
+    if (!pl_test_allocs_counted()) SKIP("a sanitizer has the allocator");
+    const char *d = pl_test_dir(), *cc = getenv("CC");
+    CHECK(cli_write(in_dir("count.c"), counter_source));
+    cli_result r = cli_run("%s -O1 -fPIC -shared -o %s/count.so %s/count.c -ldl", cc ? cc : "cc", d, d);
+    CHECK_MSG(r.code == 0, "%s", r.err);
+    char few[128], many[128];
+    for (int json = 0; json < 2; json++) {
+        for (int i = 0; i < 2; i++) {
+            r = cli_run("rm -rf %s/run; COUNTS=%s/counts LD_PRELOAD=%s/count.so $P train " CLI_SMALL
+                        "schedule.name=cosine schedule.total_steps=9 train.log_every=1 "
+                        "train.steps=%d %s --out %s/run", d, d, d, i ? 53 : 13,
+                        json ? "--json" : "", d);
+            CHECK_MSG(r.code == 0, "%s", r.err);
+            snprintf(i ? many : few, sizeof few, "%s", cli_read(in_dir("counts")));
+        }
+        CHECK(strncmp(few, "malloc ", 7) == 0 && atol(few + 7) > 100);
+        CHECK_MSG(strcmp(few, many) == 0, "13 steps: %s; 53 steps: %s", few, many);
+    }
+}
+
+static json_int_t peak_of(int steps)
+{
+    cli_result r = cli_run("$P train " CLI_SMALL "train.steps=%d --json", steps);
+    json_t *end = r.code == 0 ? event_of(r.out, "end", 0) : NULL;
+    json_int_t peak = end ? member(end, "peak_used_bytes") : -1;
+    json_decref(end);
+    return peak;
+}
+
+/* What does not reach its place is no success, and nothing is put in the place of a pipe or a link. */
+TEST(cli_output_that_is_lost_is_told)
+{
+    if (!cli_bin()) SKIP("PL_BIN is not built");
+    const char *d = pl_test_dir();
+    CHECK_RUN(cli_run("$P plan " CLI_SMALL "--print-config > /dev/full"), 1, "standard output");
+    CHECK_RUN(cli_run("$P recipes > /dev/full"), 1, "standard output");
+    CHECK_RUN(cli_run("cd %s && printf 'id,lower,upper,size\n0,0,3,5\n' > a.csv && mkfifo pipe && $P plan --csv a.csv --out pipe", d), 1,
+              "no file");
+    CHECK_INT(cli_run("cd %s && test -p pipe && echo old > target && ln -s target link && $P plan --csv a.csv --out link && test -L link "
+                      "&& grep -q offset target", d).code, 0);
+    CHECK_RUN(cli_run("cd %s && printf 'id,lower,upper,size\n0,3,1,5\n' > b.csv && $P plan --csv b.csv", d), 5, "ends before it begins");
+    CHECK_RUN(cli_run("$P plan " CLI_SMALL "--sweep 1GB,,2GB"), 2, "--sweep wants sizes");
+    CHECK_RUN(cli_run("$P plan " CLI_SMALL "--sweep $(seq -s, 100000000 100000032)"), 2, "at most 32");
+}
+
+/* Steps as training takes them: as many, in the memory that was planned, in the order of what they take. */
+TEST(cli_bench_times_steps)
+{
+    if (!cli_bin()) SKIP("PL_BIN is not built");
+    cli_result r = cli_run("$P bench " CLI_SMALL "--steps 5 --warmup 2 --json");
+    json_t *j = json_loads(r.out, 0, NULL);
+    CHECK_MSG(r.code == 0 && j, "%d: %s%s", r.code, r.out, r.err);
+    double step = json_number_value(json_object_get(j, "step_ms")), least = json_number_value(json_object_get(j, "step_ms_min"));
+    double most = json_number_value(json_object_get(j, "step_ms_max")), data = json_number_value(json_object_get(j, "data_wait_ms"));
+    double plan = json_number_value(json_object_get(j, "plan_s")), first = json_number_value(json_object_get(j, "first_step_s"));
+    double total = json_number_value(json_object_get(j, "total_bytes")), peak = json_number_value(json_object_get(j, "peak_used_bytes"));
+    CHECK_INT(json_integer_value(json_object_get(j, "steps")), 5);
+    CHECK_MSG(0 < least && least <= step && step <= most && data < step, "%s", r.out);
+    CHECK_MSG(0 < plan && plan < first && 0 < peak && peak <= total, "%s", r.out);
+    json_decref(j);
+    r = cli_run("$P bench " CLI_SMALL "--steps 2");
+    CHECK_MSG(r.code == 0 && strstr(r.out, "2 steps after 3") && strstr(r.out, "predicted") && strstr(r.err, "train=5/5"), "%s%s", r.out,
+              r.err);
+    CHECK_RUN(cli_run("$P bench " CLI_SMALL "--memory 1MB"), 3, "smallest budget");
+    CHECK_RUN(cli_run("$P bench " CLI_SMALL "--steps 0"), 2, "--steps wants a number");
+    CHECK_RUN(cli_run("$P bench " CLI_SMALL "--device t4"), 4, "profile");
+}
+
+TEST(cli_memory_stays_flat)
+{
+    WANT_BIN();
+    if (!pl_test_allocs_counted()) SKIP("a sanitizer's own memory grows");
+    json_int_t few = peak_of(20), many = peak_of(1000);
+    CHECK(few > 0 && many > 0);
+    CHECK_MSG(llabs(many - few) <= 1 << 20, "20 steps peak at %lld, 1000 steps at %lld",
+              (long long)few, (long long)many);
+}
+
+/* ---- PyTorch ---------------------------------------------------------------------------- */
+TEST(cli_weights_travel_to_pytorch)
+{
+    WANT_BIN();
+    WANT_PYTHON(python, "torch");
+    const char *d = pl_test_dir();
+    CHECK_INT(cli_run("$P train cloud/tiny train.steps=1 eval.batches=1 --quiet --out %s/run", d).code, 0);
+    CHECK(cli_write(in_dir("load.py"),
+                    "import sys\n"
+                    "sys.path.insert(0, 'bench/peers')\n"
+                    "import cloud\n"
+                    "from safetensors.torch import load_file, save_file\n"
+                    "model = cloud.MultimodalRegressionModel(cloud.Config(**cloud.Cloud.TINY), None)\n"
+                    "model.load_state_dict(load_file(sys.argv[1]), strict=True)\n"
+                    "model.out.bias.data.fill_(0.625)\n"
+                    "save_file(model.state_dict(), sys.argv[2])\n"));
+    cli_result r = cli_run("%s %s/load.py %s/run/model.safetensors %s/back.safetensors", python, d, d, d);
+    CHECK_MSG(r.code == 0, "%s", r.err);
+    r = cli_run("$P train cloud/tiny train.steps=1 eval.batches=1 optim.lr=0 --quiet "
+                "init_from=%s/back.safetensors --out %s/again", d, d);
+    CHECK_MSG(r.code == 0, "%s", r.err);
+    r = cli_run("%s -c \"from safetensors.numpy import load_file as l; a=l('%s/back.safetensors'); "
+                "b=l('%s/again/model.safetensors'); assert a.keys() == b.keys(); "
+                "assert all((a[k] == b[k]).all() for k in a if 'running' not in k and 'num' not in k); "
+                "assert b['out.bias'][0] == 0.625\"", python, d, d);
+    CHECK_MSG(r.code == 0, "%s", r.err);
+}

@@ -1,0 +1,311 @@
+/* cli_run.c - see cli_run.h. */
+#include "tests/lib/cli_run.h"
+
+#include "tests/lib/test.h"
+
+#include <jansson.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pty.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Seconds of sleep, or half of those of a core, that no test needs: see cli_hangs. A sanitizer is ten times as slow. */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { LIMIT_S = 1200 };
+#else
+enum { LIMIT_S = 300 };
+#endif
+enum { CAP = 4 << 20 };
+
+static double now(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
+}
+
+static void nap(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+}
+
+const char *cli_bin(void)
+{
+    static char path[PATH_MAX];
+    const char *bin = getenv("PL_BIN");
+    return realpath(bin ? bin : "build/release/plimsoll", path) ? path : NULL;
+}
+
+/* A file into one of a few static texts. */
+static const char *load(const char *path, int which)
+{
+    static char *text[3];
+    if (!text[which]) text[which] = malloc(CAP);
+    if (!text[which]) return "";
+    size_t n = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    for (ssize_t k = 1; fd >= 0 && k > 0 && n + 1 < CAP; n += (size_t)(k > 0 ? k : 0))
+        k = read(fd, text[which] + n, CAP - 1 - n);
+    if (fd >= 0) close(fd);
+    text[which][n] = 0;
+    return text[which];
+}
+
+const char *cli_read(const char *path)
+{
+    return load(path, 2);
+}
+
+bool cli_write(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    bool ok = f && fputs(text, f) >= 0;
+    return f && fclose(f) == 0 && ok;
+}
+
+static int exit_code(int status)
+{
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* Signals that nohup, or a shell in the background, ignores are heard by what a test starts. */
+static void become(const char *command)
+{
+    signal(SIGINT, SIG_DFL);
+    signal(SIGHUP, SIG_DFL);
+    signal(SIGQUIT, SIG_DFL);
+    setenv("P", cli_bin() ? cli_bin() : "/nonexistent", 1);
+    execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+    _exit(127);
+}
+
+static void paths(char out[PATH_MAX], char err[PATH_MAX])
+{
+    snprintf(out, PATH_MAX, "%s/.stdout", pl_test_dir());
+    snprintf(err, PATH_MAX, "%s/.stderr", pl_test_dir());
+}
+
+static pid_t start(const char *command)
+{
+    char out[PATH_MAX], err[PATH_MAX];
+    paths(out, err);
+    unlink(out);
+    unlink(err);
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid < 0) abort(); /* a signal to group -pid would go astray */
+    if (pid > 0) setpgid(pid, pid); /* both do it: whoever comes first */
+    if (pid != 0) return pid;
+    setpgid(0, 0);
+    int o = open(out, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    int e = open(err, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    int in = open("/dev/null", O_RDONLY);
+    dup2(in, 0);
+    dup2(o, 1);
+    dup2(e, 2);
+    become(command);
+    return -1;
+}
+
+bool cli_hangs(cli_watch *w, double wall, double used, double limit_s)
+{
+    if (used > 2 * limit_s || wall > 10 * limit_s) return true;
+    if (wall - w->wall <= limit_s) return false;
+    bool asleep = used - w->used < 0.01 * limit_s;
+    *w = (cli_watch){wall, used};
+    return asleep;
+}
+
+double cli_used(pid_t group)
+{
+    DIR *all = opendir("/proc");
+    long ticks = 0;
+    for (struct dirent *d; all && (d = readdir(all));) {
+        char path[PATH_MAX], text[1024];
+        int its = 0;
+        long t[4] = {0};
+        if (d->d_name[0] < '0' || d->d_name[0] > '9') continue;
+        snprintf(path, sizeof path, "/proc/%s/stat", d->d_name);
+        FILE *f = fopen(path, "r");
+        if (!f) continue; /* it ended */
+        text[fread(text, 1, sizeof text - 1, f)] = 0;
+        fclose(f);
+        const char *after = strrchr(text, ')'); /* the name may hold anything */
+        if (after && sscanf(after, ") %*c %*d %d %*d %*d %*d %*u %*u %*u %*u %*u %ld %ld %ld %ld", &its, t, t + 1, t + 2,
+                            t + 3) == 5 && its == group)
+            ticks += t[0] + t[1] + t[2] + t[3];
+    }
+    if (all) closedir(all);
+    return (double)ticks / (double)sysconf(_SC_CLK_TCK);
+}
+
+/* Whether the group of a program that began then hangs; asks once a second, since asking reads all of /proc. */
+static bool hangs(cli_watch *w, double *asked, pid_t group, double began)
+{
+    if (now() - *asked < 1) return false;
+    *asked = now();
+    return cli_hangs(w, now() - began, cli_used(group), LIMIT_S);
+}
+
+/* Waits for the end; when it hangs the whole group is killed. */
+static cli_result gather(pid_t pid, double began)
+{
+    char out[PATH_MAX], err[PATH_MAX];
+    paths(out, err);
+    int status = 0;
+    bool late = false;
+    cli_watch watch = {0};
+    double asked = began;
+    while (waitpid(pid, &status, WNOHANG) == 0) {
+        late = hangs(&watch, &asked, pid, began);
+        if (late) {
+            kill(-pid, SIGKILL);
+            waitpid(pid, &status, 0);
+            break;
+        }
+        nap();
+    }
+    return (cli_result){late ? 124 : exit_code(status), load(out, 0), load(err, 1), now() - began};
+}
+
+cli_result cli_run(const char *fmt, ...)
+{
+    char command[8192];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(command, sizeof command, fmt, ap);
+    va_end(ap);
+    double began = now();
+    return gather(start(command), began);
+}
+
+const char *cli_python(const char *module)
+{
+    const char *const candidates[] = {getenv("PL_ORACLE"), "/opt/oracle/bin/python3", "python3"};
+    char command[512];
+    for (int i = 0; i < 3; i++) {
+        if (!candidates[i]) continue;
+        snprintf(command, sizeof command, "%s -c 'import %s' >/dev/null 2>&1", candidates[i], module);
+        if (system(command) == 0) return candidates[i];
+    }
+    return NULL;
+}
+
+cli_result cli_run_signal(const char *command, const char *wait_for, int signal_number)
+{
+    char out[PATH_MAX], err[PATH_MAX];
+    paths(out, err);
+    double began = now();
+    pid_t pid = start(command);
+    cli_watch watch = {0};
+    double asked = began;
+    while (!strstr(load(err, 1), wait_for) && !hangs(&watch, &asked, pid, began)) nap();
+    kill(-pid, signal_number);
+    return gather(pid, began);
+}
+
+bool cli_has_terminals(void)
+{
+    int fd = -1, slave = -1;
+    bool has = openpty(&fd, &slave, NULL, NULL, NULL) == 0;
+    if (has) {
+        close(fd);
+        close(slave);
+    }
+    return has;
+}
+
+cli_result cli_run_terminal(const char *command, const char *wait_for, double kill_after)
+{
+    static char text[1 << 20];
+    struct winsize size = {.ws_row = 24, .ws_col = 120};
+    double began = now(), seen = 0;
+    int fd;
+    fflush(NULL);
+    pid_t pid = forkpty(&fd, NULL, NULL, &size);
+    if (pid < 0) return (cli_result){-1, "", "", 0}; /* and never a signal to process -1 */
+    if (pid == 0) {
+        setenv("TERM", "xterm", 1);
+        become(command);
+    }
+    size_t n = 0;
+    int status = 0;
+    bool killed = false;
+    cli_watch watch = {0};
+    double asked = began;
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    for (;;) {
+        ssize_t k = n + 1 < sizeof text ? read(fd, text + n, sizeof text - 1 - n) : -1;
+        if (k > 0) n += (size_t)k;
+        text[n] = 0;
+        if (seen == 0 && wait_for && strstr(text, wait_for)) seen = now();
+        if (seen > 0 && kill_after > 0 && !killed && now() - seen > kill_after)
+            killed = kill(pid, SIGINT) == 0;
+        if (k <= 0 && waitpid(pid, &status, WNOHANG) == pid) break;
+        if (hangs(&watch, &asked, pid, began)) {
+            kill(pid, SIGKILL);
+            waitpid(pid, &status, 0);
+            break;
+        }
+        if (k <= 0) nap();
+    }
+    for (ssize_t k = 1; k > 0; n += (size_t)(k > 0 ? k : 0)) /* what came before the end */
+        k = n + 1 < sizeof text ? read(fd, text + n, sizeof text - 1 - n) : -1;
+    text[n] = 0;
+    close(fd);
+    return (cli_result){exit_code(status), text, "", now() - began};
+}
+
+bool cli_same(const char *a, const char *b)
+{
+    return cli_run("cmp %s/%s %s/%s", pl_test_dir(), a, pl_test_dir(), b).code == 0;
+}
+
+const char *cli_bad_log(const char *run, int64_t n)
+{
+    static char why[256];
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s/log.jsonl", pl_test_dir(), run);
+    int64_t next = 1;
+    for (const char *p = cli_read(path); *p;) {
+        const char *end = strchr(p, '\n');
+        json_t *j = end ? json_loadb(p, (size_t)(end - p), 0, NULL) : NULL;
+        const char *event = json_string_value(json_object_get(j, "event"));
+        int64_t step = json_integer_value(json_object_get(j, "step"));
+        bool is_step = event && strcmp(event, "step") == 0;
+        json_decref(j);
+        if (!j || (is_step && step != next)) {
+            snprintf(why, sizeof why, "step %lld where %lld should be: %.100s", (long long)step,
+                     (long long)next, p);
+            return why;
+        }
+        next += is_step;
+        p = end + 1;
+    }
+    snprintf(why, sizeof why, "ends before step %lld of %lld", (long long)next, (long long)n);
+    return next == n + 1 ? NULL : why;
+}
+
+void cli_losses(const char *run, char *to, size_t cap)
+{
+    char path[512];
+    size_t used = 0;
+    snprintf(path, sizeof path, "%s/%s/log.jsonl", pl_test_dir(), run);
+    to[0] = 0;
+    for (const char *at = cli_read(path); (at = strstr(at, "\"loss\":")); at++) {
+        size_t n = strcspn(at, ",}");
+        if (used + n + 2 > cap) break;
+        memcpy(to + used, at, n);
+        used += n;
+        to[used] = 0;
+    }
+}

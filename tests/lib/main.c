@@ -1,0 +1,205 @@
+/* main.c - runs the registered tests; see test.h. */
+#include "tests/lib/deal.h"
+
+#include "plimsoll.h"
+
+#include <ftw.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+static pl_test_case *all_tests;
+static bool failed, skipped, verbose;
+static int counts[3]; /* by pl_test_end */
+static int n_chosen;  /* tests of this run */
+/* The slowest of those that have ended, slowest first; none are kept unless asked for. */
+enum { MOST_TIMES = 15 };
+static struct {
+    const char *name;
+    double wall_s, cpu_s;
+} times[MOST_TIMES];
+static int n_times = -1; /* -1: not asked for */
+static char folder[64], cache[64]; /* cache: empty when the user has named one */
+
+void pl_test_register(pl_test_case *t)
+{
+    t->next = all_tests;
+    all_tests = t;
+}
+
+void pl_test_fail(const char *file, int line, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    printf("%s:%d: ", file, line);
+    vprintf(fmt, ap);
+    printf("\n");
+    va_end(ap);
+    failed = true;
+}
+
+void pl_test_skip(const char *why)
+{
+    printf("    skipped: %s\n", why);
+    skipped = true;
+}
+
+bool pl_test_long(void)
+{
+    return getenv("PL_TEST_LONG") != NULL;
+}
+
+const char *pl_test_dir(void)
+{
+    if (!folder[0]) {
+        snprintf(folder, sizeof folder, "/tmp/pl_test_XXXXXX");
+        if (!mkdtemp(folder)) abort();
+    }
+    return folder;
+}
+
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void)st, (void)type, (void)ftw;
+    return remove(path);
+}
+
+static void remove_tree(const char *path)
+{
+    nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static void remove_folder(void)
+{
+    if (folder[0]) remove_tree(folder);
+    folder[0] = 0;
+}
+
+/* What is kept between runs is kept apart from the user's own, and from that of tests that run beside: plans
+ * depend on measured times. */
+static void begin_cache(void)
+{
+    if (getenv("PLIMSOLL_CACHE")) return;
+    snprintf(cache, sizeof cache, "/tmp/pl_test_cache_XXXXXX");
+    if (!mkdtemp(cache)) abort();
+    setenv("PLIMSOLL_CACHE", cache, 1);
+}
+
+void pl_test_worker(int number)
+{
+    char own[96];
+    if (!cache[0]) return;
+    snprintf(own, sizeof own, "%s/%d", cache, number);
+    setenv("PLIMSOLL_CACHE", own, 1);
+}
+
+double pl_test_noise(uint64_t *state)
+{
+    uint64_t z = (*state += 0x9E3779B97F4A7C15u);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    z ^= z >> 31;
+    return (double)(int64_t)z * 0x1p-63;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const pl_test_case *x = *(pl_test_case *const *)a, *y = *(pl_test_case *const *)b;
+    int c = strcmp(x->file, y->file);
+    return c ? c : strcmp(x->name, y->name);
+}
+
+static double now(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
+}
+
+static double cpu_seconds(void)
+{
+    double sum = 0;
+    for (int who = RUSAGE_CHILDREN; who <= RUSAGE_SELF; who++) {
+        struct rusage u;
+        if (getrusage(who, &u) != 0) continue;
+        sum += (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+               1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+    }
+    return sum;
+}
+
+pl_test_result pl_test_run(const pl_test_case *t)
+{
+    failed = skipped = false;
+    double start = now(), cpu = cpu_seconds();
+    t->fn();
+    remove_folder();
+    return (pl_test_result){failed    ? PL_TEST_FAILED
+                            : skipped ? PL_TEST_SKIPPED
+                                      : PL_TEST_PASSED,
+                            now() - start, cpu_seconds() - cpu};
+}
+
+static void keep_time(const char *name, pl_test_result r)
+{
+    int at = n_times;
+    while (at > 0 && times[at - 1].wall_s < r.wall_s) at--;
+    if (at == MOST_TIMES) return;
+    int last = n_times < MOST_TIMES ? n_times++ : MOST_TIMES - 1;
+    memmove(times + at + 1, times + at, (size_t)(last - at) * sizeof *times);
+    times[at].name = name, times[at].wall_s = r.wall_s, times[at].cpu_s = r.cpu_s;
+}
+
+void pl_test_tell(const pl_test_case *t, pl_test_result r)
+{
+    static const char *const word[] = {"ok", "FAIL", "skip"};
+    counts[r.end]++;
+    if (n_times >= 0) keep_time(t->name, r);
+    if (r.end == PL_TEST_FAILED || verbose || r.wall_s > 5)
+        printf("%s %s (%.2f s, %.2f of a core; %d of %d)\n", word[r.end], t->name, r.wall_s, r.cpu_s,
+               counts[0] + counts[1] + counts[2], n_chosen);
+    fflush(stdout);
+}
+
+int main(int argc, char **argv)
+{
+    const char *only = NULL;
+    bool list = false;
+    int workers = 0;
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "-k") && i + 1 < argc) only = argv[++i];
+        if (!strcmp(argv[i], "-j") && i + 1 < argc) workers = atoi(argv[++i]);
+        if (!strcmp(argv[i], "-l")) list = true;
+        if (!strcmp(argv[i], "-v")) verbose = true;
+        if (!strcmp(argv[i], "--times")) n_times = 0;
+    }
+    int n = 0;
+    for (pl_test_case *t = all_tests; t; t = t->next) n++;
+    pl_test_case **order = calloc((size_t)n + 1, sizeof *order);
+    if (!order) return 1;
+    n = 0;
+    for (pl_test_case *t = all_tests; t; t = t->next)
+        if (!only || (only[0] == '=' ? !strcmp(t->name, only + 1) : strstr(t->name, only) != NULL)) order[n++] = t;
+    qsort(order, (size_t)n, sizeof *order, by_place);
+    n_chosen = n;
+    if (!list) begin_cache();
+    if (!list && workers > 0) pl_test_deal(order, n, workers);
+    for (int i = 0; i < n && (list || workers <= 0); i++) {
+        if (list)
+            printf("%s\n", order[i]->name);
+        else
+            pl_test_tell(order[i], pl_test_run(order[i]));
+    }
+    free(order);
+    if (list) return 0;
+    if (cache[0]) remove_tree(cache);
+    for (int i = 0; i < n_times; i++) printf("%8.2f s %8.2f of a core  %s\n", times[i].wall_s, times[i].cpu_s, times[i].name);
+    printf("%d passed, %d failed", counts[PL_TEST_PASSED], counts[PL_TEST_FAILED]);
+    if (counts[PL_TEST_SKIPPED]) printf(", %d skipped", counts[PL_TEST_SKIPPED]);
+    printf("\n");
+    return counts[PL_TEST_FAILED] > 0 || counts[PL_TEST_PASSED] == 0;
+}

@@ -1,0 +1,674 @@
+/* test_ops.c - every op of the table, at every case its file lists, in every dtype that applies.
+ *
+ * An op that is added is tested without an edit here: types, attributes and ranges come from its
+ * descriptor. For each instance
+ *   - attributes print and parse to themselves, and infer leaves what it completed alone
+ *   - each kernel that accepts it fills all of every output, writes nothing else, stays inside its
+ *     scratch, leaves the inputs alone, allocates nothing, gives the same bits again, with one
+ *     thread, and in place where the op says so; and agrees with the reference
+ *   - the reference in f32 agrees with the reference in f64
+ *   - view, affine and ramp tell the truth about what the reference computes
+ *   - cost counts at least the bytes of the operands
+ *   - in f64, the gradient agrees with differences along random directions to 1e-6, and so does the
+ *     gradient of the gradient, with respect to inputs and to what flows in
+ * PL_TEST_OP=name keeps to one op.
+ */
+#include "tests/lib/alloc_count.h"
+#include "base/dtype.h"
+#include "base/pool.h"
+#include "base/sys.h"
+#include "ir/text.h"
+#include "tests/ops/op_case.h"
+#include "plimsoll_ops.h"
+#include "tests/lib/ref_eval.h"
+#include "tests/lib/test.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+enum { GUARD = 0 }; /* the sanitizer sees reads past the end as well, if nothing lies there */
+#else
+enum { GUARD = 1024 };
+#endif
+
+static void bad(const inst *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void bad(const inst *t, const char *fmt, ...)
+{
+    char text[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    pl_test_fail(__FILE__, __LINE__, "%s: %s", t->label, text);
+}
+
+static bool agree(const pl_type *ta, const void *a, const pl_type *tb, const void *b, char *why,
+                  size_t cap)
+{
+    return disagreement(ta, a, tb, b, why, cap) <= 1;
+}
+
+/* ---- memory with guards ----------------------------------------------------------------- */
+typedef struct block {
+    unsigned char *p;
+    size_t bytes;
+} block;
+
+static block block_new(size_t bytes)
+{
+    void *p = NULL;
+    if (posix_memalign(&p, 64, bytes + GUARD + (bytes + GUARD == 0)) != 0) abort();
+    return (block){p, bytes};
+}
+
+static void block_fill(block *b, int byte)
+{
+    memset(b->p, byte, b->bytes);
+    memset(b->p + b->bytes, 0x3c, GUARD);
+}
+
+static bool block_intact(const block *b)
+{
+    for (int i = 0; i < GUARD; i++)
+        if (b->p[b->bytes + (size_t)i] != 0x3c) return false;
+    return true;
+}
+
+static block block_copy(const block *b)
+{
+    block c = block_new(b->bytes);
+    memcpy(c.p, b->p, b->bytes + GUARD);
+    return c;
+}
+
+static bool same_bits(const block *a, const block *b)
+{
+    return memcmp(a->p, b->p, a->bytes) == 0;
+}
+
+/* ---- running a kernel ------------------------------------------------------------------- */
+typedef struct bench {
+    inst *t;
+    const pl_kernel *k;
+    block in[PL_CASE_IN], work;
+    pl_call call;
+    char what[192]; /* "conv case 2 bf16, kernel dnn" */
+} bench;
+
+/* Runs once into out[], which is filled with `poison` first; aliased inputs are the caller's. */
+static bool run_into(bench *b, const block *in, block *out, int poison)
+{
+    const void *ip[PL_CASE_IN];
+    void *op[PL_MAX_OUT];
+    for (int i = 0; i < b->call.n_in; i++) ip[i] = in[i].p;
+    for (int k = 0; k < b->call.n_out; k++) {
+        bool aliased = false;
+        for (int i = 0; i < b->call.n_in; i++) aliased |= out[k].p == in[i].p;
+        if (!aliased) block_fill(&out[k], poison);
+        op[k] = out[k].p;
+    }
+    block_fill(&b->work, poison);
+    pl_call c = b->call;
+    c.in = ip;
+    c.out = op;
+    c.work = b->work.p;
+    pl_status rc = b->k->run(&c);
+    if (rc != PL_OK)
+        pl_test_fail(__FILE__, __LINE__, "%s: %s: %s", b->what, pl_status_name(rc),
+                     pl_error_text());
+    for (int k = 0; k < c.n_out; k++)
+        if (!block_intact(&out[k]))
+            pl_test_fail(__FILE__, __LINE__, "%s: writes past output %d", b->what, k);
+    if (!block_intact(&b->work))
+        pl_test_fail(__FILE__, __LINE__, "%s: writes past its %zu bytes of scratch", b->what,
+                     b->work.bytes);
+    return rc == PL_OK;
+}
+
+static bool bench_open(bench *b, inst *t, const pl_kernel *k, const block *in)
+{
+    memset(b, 0, sizeof *b);
+    b->t = t;
+    b->k = k;
+    b->call = t->call;
+    snprintf(b->what, sizeof b->what, "%s, kernel %s", t->label, k->name);
+    memcpy(b->in, in, sizeof b->in);
+    size_t work = 0;
+    if (k->prepare && k->prepare(&b->call, &b->call.prep, &work) != PL_OK) {
+        pl_test_fail(__FILE__, __LINE__, "%s: prepare: %s", b->what, pl_error_text());
+        return false;
+    }
+    b->work = block_new(work);
+    return true;
+}
+
+static void bench_close(bench *b)
+{
+    if (b->k->release) b->k->release(b->call.prep);
+    free(b->work.p);
+}
+
+static void outputs_new(const inst *t, block *out)
+{
+    for (int k = 0; k < t->call.n_out; k++) out[k] = block_new(pl_type_bytes(&t->out_type[k]));
+}
+
+static void blocks_free(block *b, int n)
+{
+    for (int i = 0; i < n; i++) free(b[i].p);
+}
+
+static void check_same(const bench *b, const block *want, const block *got, const char *what)
+{
+    for (int k = 0; k < b->call.n_out; k++)
+        if (!same_bits(&want[k], &got[k]))
+            pl_test_fail(__FILE__, __LINE__, "%s: other bits in output %d %s", b->what, k,
+                         what);
+}
+
+/* Output k in the bytes of input pick[k] (-1: bytes of its own). */
+static void check_aliased(bench *b, const int *pick, const block *want)
+{
+    block in[PL_CASE_IN], out[PL_MAX_OUT];
+    for (int i = 0; i < b->call.n_in; i++) in[i] = block_copy(&b->in[i]);
+    for (int k = 0; k < b->call.n_out; k++)
+        out[k] = pick[k] >= 0 ? in[pick[k]] : block_new(pl_type_bytes(&b->t->out_type[k]));
+    if (run_into(b, in, out, 0x77)) check_same(b, want, out, "in place");
+    for (int k = 0; k < b->call.n_out; k++)
+        if (pick[k] < 0) free(out[k].p);
+    blocks_free(in, b->call.n_in);
+}
+
+/* Each in-place bit alone, then as many at once as there are. */
+static void check_inplace(bench *b, const block *want)
+{
+    const inst *t = b->t;
+    int all[PL_MAX_OUT];
+    unsigned taken = 0;
+    for (int k = 0; k < b->call.n_out; k++) {
+        all[k] = -1;
+        for (int i = 0; i < b->call.n_in; i++) {
+            if (!(t->op->inplace[k] >> i & 1) || b->in[i].bytes != want[k].bytes) continue;
+            int one[PL_MAX_OUT] = {-1, -1, -1, -1};
+            one[k] = i;
+            check_aliased(b, one, want);
+            if (all[k] < 0 && !(taken >> i & 1)) {
+                all[k] = i;
+                taken |= 1u << i;
+            }
+        }
+    }
+    if (taken & (taken - 1)) check_aliased(b, all, want);
+}
+
+/* Not for oneDNN, which cuts some sums by the number of threads (cpu/dnn/dnn.h says so). */
+static void check_single_thread(const bench *b, const block *want)
+{
+    if (strcmp(b->k->name, "dnn") == 0) return;
+    bench one;
+    block out[PL_MAX_OUT];
+    int threads = pl_pool_threads();
+    pl_pool_set_threads(1);
+    if (bench_open(&one, b->t, b->k, b->in)) {
+        outputs_new(b->t, out);
+        if (run_into(&one, b->in, out, 0x11)) check_same(b, want, out, "with one thread");
+        blocks_free(out, b->call.n_out);
+        bench_close(&one);
+    }
+    pl_pool_set_threads(threads);
+}
+
+/* All that holds for one kernel; want: what the reference gave, NULL for the reference itself.
+ * The outputs are left in got. */
+static void check_kernel(inst *t, const pl_kernel *k, const block *in, const block *want,
+                         block *got)
+{
+    bench b;
+    block again[PL_MAX_OUT], before[PL_CASE_IN];
+    if (!bench_open(&b, t, k, in)) return;
+    outputs_new(t, again);
+    for (int i = 0; i < t->n_in; i++) before[i] = block_copy(&in[i]);
+    bool ok = run_into(&b, in, got, 0xa5);
+    pl_sys_counts c0 = pl_sys_counts_get();
+    uint64_t a0 = pl_test_allocs();
+    ok = ok && run_into(&b, in, again, 0x5a);
+    uint64_t a1 = pl_test_allocs();
+    pl_sys_counts c1 = pl_sys_counts_get();
+    if (ok) {
+        if (a0 != a1 || memcmp(&c0, &c1, sizeof c0) != 0)
+            pl_test_fail(__FILE__, __LINE__, "%s: allocates in a run", b.what);
+        check_same(&b, got, again, "the second time (not all written, or not a function)");
+        for (int i = 0; i < t->n_in; i++)
+            if (!same_bits(&before[i], &in[i]))
+                pl_test_fail(__FILE__, __LINE__, "%s: writes input %d", b.what, i);
+        check_inplace(&b, got);
+        check_single_thread(&b, got);
+        char why[160];
+        for (int o = 0; want && o < t->call.n_out; o++)
+            if (!agree(&t->out_type[o], got[o].p, &t->out_type[o], want[o].p, why, sizeof why))
+                pl_test_fail(__FILE__, __LINE__, "%s: output %d: %s", b.what, o, why);
+    }
+    blocks_free(again, t->call.n_out);
+    blocks_free(before, t->n_in);
+    bench_close(&b);
+}
+
+static const pl_kernel *reference(const pl_op *op)
+{
+    const pl_kernel *k = op->cpu;
+    while (k && k->run && k[1].run) k++;
+    return k && k->run ? k : NULL;
+}
+
+/* ---- what the descriptor claims --------------------------------------------------------- */
+static void check_attributes(const inst *t)
+{
+    const pl_op *op = t->op;
+    if (!op->attr_bytes) return;
+    const void *attr = t->call.attr;
+    void *back = pl_arena_alloc(&t->g->arena, op->attr_bytes);
+    pl_str text = PL_STR_INIT;
+    pl_attr_print(op, attr, t->store, &text);
+    if (pl_attr_parse(op, text.text ? text.text : "", text.len, t->g, back) != PL_OK)
+        bad(t, "printed attributes \"%s\" do not parse: %s", text.text, pl_error_text());
+    else if (!pl_attr_equal(op, attr, back))
+        bad(t, "attributes \"%s\" do not come back", text.text);
+    pl_type out[PL_MAX_OUT];
+    memset(out, 0, sizeof out);
+    if (op->infer(t->in_type, t->n_in, back, out) != PL_OK)
+        bad(t, "infer refuses what it completed, \"%s\": %s", text.text, pl_error_text());
+    else if (!pl_attr_equal(op, attr, back) ||
+             memcmp(out, t->out_type, sizeof out[0] * (size_t)t->call.n_out) != 0)
+        bad(t, "infer completes \"%s\" twice", text.text);
+    pl_str_release(&text);
+}
+
+static void check_cost(const inst *t)
+{
+    if (!t->op->cost) return;
+    double operands = 0;
+    for (int i = 0; i < t->call.n_in; i++) operands += (double)pl_type_bytes(&t->in_type[i]);
+    for (int k = 0; k < t->call.n_out; k++) operands += (double)pl_type_bytes(&t->out_type[k]);
+    pl_cost c = t->op->cost(&t->call);
+    if (!(c.bytes >= operands) || !(c.flops >= 0) || !isfinite(c.flops))
+        bad(t, "cost of %g flops, %g bytes; the operands have %g", c.flops, c.bytes, operands);
+    if ((c.work == PL_WORK_PRODUCT || c.work == PL_WORK_CONV || c.work == PL_WORK_CONV_DX || c.work == PL_WORK_CONV_DW) &&
+        fabs(remainder(c.flops, 2 * c.m * c.n * c.k)) > 1e-9 * c.flops)
+        bad(t, "cost of %g flops is no multiple of the product %g x %g x %g", c.flops, c.m, c.n, c.k);
+}
+
+/* Coordinates of element i of a dense shape. */
+static void unravel(const pl_type *t, int64_t i, int64_t at[PL_MAX_RANK])
+{
+    for (int k = t->rank - 1; k >= 0; k--) {
+        at[k] = i % t->dim[k];
+        i /= t->dim[k];
+    }
+}
+
+static void check_moves(const inst *t, const block *in, const block *want)
+{
+    const pl_type *y = &t->out_type[0];
+    size_t elem = pl_dtype_bytes(y->dtype);
+    int64_t offset = 0, n = pl_type_elems(y), at[PL_MAX_RANK];
+    pl_affine m;
+    if (t->op->view && t->op->view(&t->call, &offset)) {
+        if (offset < 0 || (size_t)offset + want[0].bytes > in[0].bytes)
+            bad(t, "view at byte %lld is outside the input", (long long)offset);
+        else if (memcmp(in[0].p + offset, want[0].p, want[0].bytes) != 0)
+            bad(t, "view at byte %lld is not the output", (long long)offset);
+    }
+    if (!t->op->affine || !t->op->affine(&t->call, &m)) return;
+    int64_t n_in = pl_type_elems(&t->in_type[0]);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t from = m.offset;
+        unravel(y, i, at);
+        for (int k = 0; k < y->rank; k++) from += at[k] * m.stride[k];
+        if (from >= 0 && from < n_in &&
+            memcmp(in[0].p + (size_t)from * elem, want[0].p + (size_t)i * elem, elem) == 0)
+            continue;
+        bad(t, "affine says element %lld is input element %lld", (long long)i, (long long)from);
+        return;
+    }
+}
+
+static void check_ramp(const inst *t, const block *want)
+{
+    const pl_type *y = &t->out_type[0];
+    pl_ramp r;
+    if (!t->op->ramp) return;
+    t->op->ramp(&t->call, &r);
+    for (int64_t i = 0; i < pl_type_elems(y); i++) {
+        int64_t at[PL_MAX_RANK];
+        double v = r.base;
+        unravel(y, i, at);
+        for (int k = 0; k < y->rank; k++) v += (double)at[k] * r.step[k];
+        if (v == pl_elem_get(y->dtype, want[0].p, i)) continue;
+        bad(t, "ramp says element %lld is %g", (long long)i, v);
+        return;
+    }
+}
+
+static void check_reduction(const inst *t)
+{
+    pl_reduction r;
+    if (!t->op->reduction) return;
+    t->op->reduction(&t->call, &r);
+    int64_t kept = 1;
+    for (int i = 0; i < t->in_type[0].rank; i++)
+        if (!(r.axes >> i & 1)) kept *= t->in_type[0].dim[i];
+    if (r.axes >> t->in_type[0].rank || kept != pl_type_elems(&t->out_type[0]))
+        bad(t, "reduction over axes %#x leaves %lld elements", r.axes, (long long)kept);
+}
+
+/* ---- kernels ---------------------------------------------------------------------------- */
+/* Everything but gradients, for one instance; the reference's outputs are left in want. */
+static void check_instance(inst *t, block *in, block *want)
+{
+    const pl_kernel *ref = reference(t->op);
+    if (!ref || strcmp(ref->name, "ref") != 0 || ref->accepts) {
+        bad(t, "the last kernel must be \"ref\" and accept everything");
+        return;
+    }
+    check_attributes(t);
+    check_cost(t);
+    check_kernel(t, ref, in, NULL, want);
+    check_moves(t, in, want);
+    check_ramp(t, want);
+    check_reduction(t);
+    block got[PL_MAX_OUT];
+    for (const pl_kernel *k = t->op->cpu; k != ref; k++) {
+        if (k->accepts && !k->accepts(&t->call)) continue;
+        outputs_new(t, got);
+        check_kernel(t, k, in, want, got);
+        blocks_free(got, t->call.n_out);
+    }
+}
+
+static void inputs_new(const inst *t, block *in)
+{
+    memset(in, 0, PL_CASE_IN * sizeof *in);
+    for (int i = 0; i < t->n_in; i++) {
+        in[i] = block_new(pl_type_bytes(&t->in_type[i]));
+        block_fill(&in[i], 0);
+        draw(t, i, in[i].p);
+    }
+}
+
+/* The reference in f64 on the same numbers. */
+static void check_precision(const inst *t, const block *want)
+{
+    inst d;
+    block in[PL_CASE_IN], out[PL_MAX_OUT];
+    bench b;
+    char why[160];
+    if (inst_new(&d, t->op, t->cs, t->index, PL_F64)) {
+        inputs_new(&d, in);
+        outputs_new(&d, out);
+        if (bench_open(&b, &d, reference(t->op), in)) {
+            if (run_into(&b, in, out, 0))
+                for (int k = 0; k < d.call.n_out; k++)
+                    if (!agree(&t->out_type[k], want[k].p, &d.out_type[k], out[k].p, why,
+                               sizeof why))
+                        bad(t, "output %d of the reference is not what it is in f64: %s", k,
+                            why);
+            bench_close(&b);
+        }
+        blocks_free(in, d.n_in);
+        blocks_free(out, d.call.n_out);
+    }
+    inst_free(&d);
+}
+
+static void check_case(const pl_op *op, const pl_case *cs, int index)
+{
+    static const pl_dtype dtypes[] = {PL_F32, PL_F64, PL_BF16, PL_F16};
+    for (int i = 0; i < 4; i++) {
+        inst t;
+        block in[PL_CASE_IN], want[PL_MAX_OUT];
+        bool built = inst_new(&t, op, cs, index, dtypes[i]);
+        if (!built && (dtypes[i] == PL_F32 || (dtypes[i] == PL_F64 && op->vjp)))
+            bad(&t, "refused: %s", pl_error_text());
+        bool run = built && (t.swapped || dtypes[i] == PL_F32);
+        if (run) {
+            inputs_new(&t, in);
+            outputs_new(&t, want);
+            check_instance(&t, in, want);
+            if (dtypes[i] == PL_F32 && t.swapped) check_precision(&t, want);
+            blocks_free(in, t.n_in);
+            blocks_free(want, t.call.n_out);
+        }
+        inst_free(&t);
+    }
+}
+
+static void warm_up(void *ctx, int64_t task, int worker)
+{
+    (void)ctx, (void)task, (void)worker;
+}
+
+TEST(ops_kernels)
+{
+    pl_pool_for(64, warm_up, NULL); /* the team of threads allocates when it first meets */
+    for (int i = 0; i < pl_op_count(); i++) {
+        const pl_op *op = pl_op_at(i);
+        if (is_exempt(op)) continue;
+        if (!op->cases || last_case(op->cases))
+            pl_test_fail(__FILE__, __LINE__, "%s has no test cases", op->name);
+        for (int c = 0; op->cases && !last_case(&op->cases[c]); c++)
+            check_case(op, &op->cases[c], c);
+    }
+}
+
+/* Shapes large enough that copies are cut in pieces and shared among threads. */
+static const struct {
+    const char *op;
+    pl_case cs;
+} large[] = {
+    {"permute", {{"f32[5,130,67]"}, "perm=[0,2,1]", {{0}}}},
+    {"permute", {{"f32[2,31,9,64]"}, "perm=[3,1,0,2]", {{0}}}},
+    {"permute", {{"f32[6,50,7,33]"}, "perm=[0,2,1,3]", {{0}}}},
+    {"slice", {{"f32[70,33,129]"}, "start=[1,0,3], stop=[70,33,129], step=[2,1,1]", {{0}}}},
+    {"slice", {{"f32[70,33,129]"}, "start=[0,2,0], stop=[70,33,128], step=[1,1,3]", {{0}}}},
+    {"flip", {{"f32[3,40001]"}, "axes=[0,1]", {{0}}}},
+    {"broadcast", {{"f32[300,1]"}, "shape=[2,300,500]", {{0}}}},
+    {"broadcast", {{"f32[40001]"}, "shape=[3,40001]", {{0}}}},
+    {"concat", {{"f32[200,300]", "f32[200,77]", "f32[200,1]"}, "axis=1", {{0}}}},
+    {"pad",
+     {{"f32[9,40,41,3]"}, "lo=[0,1,2,0], hi=[0,3,0,0], inner=[0,1,0,0], value=0", {{0}}}},
+    {"argmax", {{"f32[4,100,700]"}, "axis=1", {{0}}}},
+    {"cumsum", {{"f32[4,100,700]"}, "axis=1, reverse=true", {{0}}}},
+    {"cumsum", {{"f32[300,200]"}, "axis=1, reverse=false", {{0}}}},
+    {"sort", {{"f32[3,20000]"}, "axis=1, count=-1, descending=false", {{0}}}},
+    {"sort", {{"f32[500,7]"}, "axis=0, count=300, descending=true", {{0}}}},
+    {"take", {{"f32[1000,33]", "i32[3000]"}, "", {{0, 0, false}, {-5, 1010, false}}}},
+    {"scatter_add", {{"f32[900,17]", "i32[900]"}, "rows=90", {{0, 0, false}, {-5, 99, false}}}},
+    {"take_along",
+     {{"f32[20,900,3]", "i64[20,500,3]"}, "axis=1", {{0, 0, false}, {-5, 910, false}}}},
+    {"put_along_add",
+     {{"f32[20,100,3]", "i32[20,100,3]"}, "axis=1, size=50", {{0, 0, false}, {-5, 55, false}}}},
+    {"random_uniform", {{"i64[2]"}, "dtype=f32, shape=[70001], stream=1", {{0, 99, false}}}},
+    {"random_normal", {{"i64[2]"}, "dtype=f32, shape=[30001], stream=1", {{0, 99, false}}}},
+};
+
+TEST(ops_kernels_large)
+{
+    pl_pool_for(64, warm_up, NULL);
+    for (int i = 0; i < (int)(sizeof large / sizeof large[0]); i++) {
+        const pl_op *op = pl_op_find(large[i].op);
+        CHECK(op != NULL);
+        if (!is_exempt(op)) check_case(op, &large[i].cs, 100 + i);
+    }
+}
+
+/* ---- gradients -------------------------------------------------------------------------- */
+/* L = <r, y(x)>, its gradient gx in x; G = <q, gx(x, r)>, its gradient in x and r. Both are checked
+ * against differences along random directions in each variable v = x0.. then r0... */
+enum { MAX_VARS = PL_CASE_IN + PL_MAX_OUT };
+
+typedef struct study {
+    inst t;
+    pl_val var[MAX_VARS]; /* x's, then r's */
+    pl_val y[PL_MAX_OUT], r[PL_MAX_OUT];
+    pl_val gx[PL_CASE_IN], q[PL_CASE_IN];
+    pl_val gg[MAX_VARS];
+    int n_x, n_y, n_var;
+    ref_eval *e;
+} study;
+
+static double *values(study *s, pl_val v, int64_t *n)
+{
+    pl_type t = pl_val_type(s->t.g, v);
+    *n = pl_type_elems(&t);
+    /* The test owns the evaluation, so writing into it is fine; inputs are written this way. */
+    return (double *)(uintptr_t)ref_eval_get(s->e, v);
+}
+
+static double dot(study *s, pl_val a, const double *b)
+{
+    int64_t n;
+    double *x = values(s, a, &n), sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += x[i] * b[i];
+    return sum;
+}
+
+/* False when this case has no gradient to speak of. */
+static bool study_build(study *s)
+{
+    inst *t = &s->t;
+    pl_graph *g = t->g;
+    char name[8];
+    for (int i = 0; i < t->n_in; i++)
+        if (pl_dtype_is_float(t->in_type[i].dtype)) s->var[s->n_x++] = t->in[i];
+    for (int k = 0; k < t->call.n_out; k++) {
+        if (!pl_dtype_is_float(t->out_type[k].dtype)) continue;
+        if (t->out_type[k].dtype != PL_F64) return false; /* rounds: no differences to take */
+        snprintf(name, sizeof name, "r%d", s->n_y);
+        s->y[s->n_y] = t->out[k];
+        s->r[s->n_y++] = pl_input(g, name, t->out_type[k]);
+    }
+    if (s->n_x == 0 || s->n_y == 0) return false;
+    pl_grad_seeded(g, s->y, s->r, s->n_y, s->var, s->n_x, s->gx);
+    s->n_var = s->n_x;
+    for (int k = 0; k < s->n_y; k++) s->var[s->n_var++] = s->r[k];
+    for (int i = 0; i < s->n_x; i++) {
+        snprintf(name, sizeof name, "q%d", i);
+        s->q[i] = pl_input(g, name, pl_val_type(g, s->var[i]));
+    }
+    pl_grad_seeded(g, s->gx, s->q, s->n_x, s->var, s->n_var, s->gg);
+    return true;
+}
+
+static double value_of_l(study *s)
+{
+    int64_t n;
+    double sum = 0;
+    for (int k = 0; k < s->n_y; k++) sum += dot(s, s->y[k], values(s, s->r[k], &n));
+    return sum;
+}
+
+static double value_of_g(study *s)
+{
+    int64_t n;
+    double sum = 0;
+    for (int i = 0; i < s->n_x; i++)
+        if (pl_val_ok(s->gx[i])) sum += dot(s, s->gx[i], values(s, s->q[i], &n));
+    return sum;
+}
+
+/* |difference - <gradient, d>| against their size, or a tenth of what a random direction gives. */
+static void compare(study *s, const char *what, int var, pl_val grad, const double *d,
+                    double diff)
+{
+    int64_t n;
+    values(s, s->var[var], &n);
+    double exact = 0, gg = 0, dd = 0;
+    if (pl_val_ok(grad)) {
+        const double *x = values(s, grad, &n);
+        exact = dot(s, grad, d);
+        for (int64_t i = 0; i < n; i++) gg += x[i] * x[i];
+    }
+    for (int64_t i = 0; i < n; i++) dd += d[i] * d[i];
+    double size =
+        fmax(fmax(fabs(exact), fabs(diff)), 0.1 * sqrt(gg * dd / (double)(n ? n : 1)));
+    double err = fabs(exact - diff) / (size + 1e-5);
+    if (!(err < 1e-6))
+        bad(&s->t, "%s in %s%d: rule says %.12g, differences %.12g (%.2g)", what,
+            var < s->n_x ? "x" : "r", var < s->n_x ? var : var - s->n_x, exact, diff, err);
+}
+
+/* Fourth-order central differences of L and G along d in one variable. */
+static void check_direction(study *s, int var, const double *x0, const double *d)
+{
+    static const double at[4] = {-2, -1, 1, 2}, weight[4] = {1, -8, 8, -1};
+    const double h = 1e-3;
+    double dl = 0, dg = 0;
+    int64_t n;
+    double *x = values(s, s->var[var], &n);
+    for (int p = 0; p < 4; p++) {
+        for (int64_t i = 0; i < n; i++) x[i] = x0[i] + at[p] * h * d[i];
+        if (ref_eval_run(s->e) != PL_OK) bad(&s->t, "%s", pl_error_text());
+        dl += weight[p] * value_of_l(s);
+        dg += weight[p] * value_of_g(s);
+    }
+    memcpy(x, x0, (size_t)n * sizeof *x);
+    if (ref_eval_run(s->e) != PL_OK) bad(&s->t, "%s", pl_error_text());
+    if (var < s->n_x) compare(s, "gradient", var, s->gx[var], d, dl / (12 * h));
+    compare(s, "second gradient", var, s->gg[var], d, dg / (12 * h));
+}
+
+static void study_run(study *s)
+{
+    inst *t = &s->t;
+    uint64_t seed = seed_of(t, 99);
+    int64_t n;
+    for (int i = 0; i < t->n_in; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "x%d", i);
+        draw(t, i, ref_eval_input(s->e, name));
+    }
+    for (int k = 0; k < s->n_y; k++) {
+        double *r = values(s, s->r[k], &n);
+        for (int64_t i = 0; i < n; i++) r[i] = pl_test_noise(&seed);
+    }
+    for (int k = 0; k < s->n_x; k++) {
+        double *q = values(s, s->q[k], &n);
+        for (int64_t i = 0; i < n; i++) q[i] = pl_test_noise(&seed);
+    }
+    for (int v = 0; v < s->n_var; v++) {
+        const double *x = values(s, s->var[v], &n);
+        double *x0 = calloc((size_t)n + 1, sizeof *x0), *d = calloc((size_t)n + 1, sizeof *d);
+        if (!x0 || !d) abort();
+        memcpy(x0, x, (size_t)n * sizeof *x0);
+        for (int64_t i = 0; i < n; i++) d[i] = pl_test_noise(&seed);
+        check_direction(s, v, x0, d);
+        free(x0);
+        free(d);
+    }
+}
+
+static void check_gradients(const pl_op *op, int index)
+{
+    study s;
+    memset(&s, 0, sizeof s);
+    if (inst_new(&s.t, op, &op->cases[index], index, PL_F64) && study_build(&s)) {
+        if (pl_graph_status(s.t.g) != PL_OK)
+            bad(&s.t, "gradient: %s", pl_graph_error(s.t.g));
+        else if ((s.e = ref_eval_new(s.t.g)) != NULL)
+            study_run(&s);
+        ref_eval_free(s.e);
+    }
+    inst_free(&s.t);
+}
+
+TEST(ops_gradients)
+{
+    for (int i = 0; i < pl_op_count(); i++) {
+        const pl_op *op = pl_op_at(i);
+        if (is_exempt(op) || !op->vjp || !op->cases) continue;
+        for (int c = 0; !last_case(&op->cases[c]); c++) check_gradients(op, c);
+    }
+}

@@ -1,0 +1,34 @@
+/* remat_made.h - recomputation problems made up for tests. */
+#ifndef PL_TESTS_REMAT_MADE_H
+#define PL_TESTS_REMAT_MADE_H
+
+#include "plan/recompute/remat.h"
+
+enum { MAX_OPS = 2048, MAX_BUFS = 4096, MAX_EDGES = 16384 };
+
+typedef struct made {
+    pl_remat_problem p;
+    double cost[MAX_OPS];
+    uint64_t work[MAX_OPS], bytes[MAX_BUFS];
+    uint8_t op_flags[MAX_OPS], buf_flags[MAX_BUFS];
+    uint32_t in_at[MAX_OPS + 1], in[MAX_EDGES], out_at[MAX_OPS + 1], out[MAX_BUFS], base[MAX_BUFS];
+} made;
+
+/* l steps from x0; adjoints b(l-1)..b(0), where b(i) reads x(i) and b(i+1). All of size 1; only
+ * the steps cost. Freed with free(), like the others. */
+made *make_chain(uint32_t l);
+/* A training step of 2*nf ops: forward with skips, backward that reads some of it. Whole costs,
+ * as the oracle wants. */
+made *make_training(uint64_t seed, uint32_t nf);
+/* Anything goes: several outputs, views of views, workspace, pinned and given storages, ops that
+ * must not repeat. */
+made *make_any(uint64_t seed, uint32_t n_ops);
+
+/* For problems made by hand: storages first, then each op, then what it reads and writes. */
+made *made_new(void);
+uint32_t add_buf(made *m, uint64_t bytes);
+void add_op(made *m, double cost);
+void reads(made *m, uint32_t buf);
+void writes(made *m, uint32_t buf);
+
+#endif

@@ -1,0 +1,131 @@
+/* test_order.c - the order search against all orders there are, on graphs small enough for
+ * that. */
+#include "plan/core/plan_int.h"
+#include "tests/lib/test.h"
+
+#include <stdio.h>
+
+enum { MAX = 16, LIMIT = 50000 };
+
+/* Random tasks that each write one storage and read up to two earlier ones; sizes differ
+ * widely, equal ones may be taken over. What nobody reads is a small result. */
+static pl_status random_problem(pl_problem *q, pl_arena *mem, uint64_t seed, uint32_t n)
+{
+    uint64_t r = seed;
+    uint32_t reads[2 * MAX][2], readers[2 * MAX][2], writes[MAX][2], n_reads = 0;
+    q->n_tasks = q->n_st = n;
+    q->st = pl_arena_new(mem, pl_storage, n);
+    q->work = pl_arena_new(mem, uint64_t, n);
+    q->takes = pl_arena_new(mem, pl_takeover, 2 * n);
+    q->take_start = pl_arena_new(mem, uint32_t, n + 1);
+    if (!q->st || !q->work || !q->takes || !q->take_start) return PL_ERR_MEMORY;
+    uint32_t n_takes = 0;
+    for (uint32_t t = 0; t < n; t++) {
+        r = r * 6364136223846793005u + 1442695040888963407u;
+        uint64_t size = (r >> 60 & 3) == 0 ? 64 * 20 : 64 + 64 * (r >> 40 & 63);
+        q->st[t] = (pl_storage){.bytes = size, .producer = t, .old_slot = -1, .direct = -1};
+        q->work[t] = (r >> 20 & 7) == 0 ? 64 * (r >> 24 & 31) : 0;
+        writes[t][0] = writes[t][1] = t;
+        uint32_t a = t ? (uint32_t)(r >> 33) % t : 0, b = t ? (uint32_t)(r >> 13) % t : 0;
+        for (uint32_t k = 0; k < 2 && t > 2; k++) {
+            uint32_t s = k ? b : a;
+            if (k && (a == b || r >> 62 == 0)) break;
+            reads[n_reads][0] = readers[n_reads][1] = t;
+            reads[n_reads][1] = readers[n_reads][0] = s;
+            n_reads++;
+            if (q->st[s].bytes == size) q->takes[n_takes++] = (pl_takeover){s, t};
+        }
+        q->take_start[t + 1] = n_takes;
+    }
+    PL_TRY(pl_rows_make(mem, n, (const uint32_t(*)[2])reads, n_reads, &q->reads));
+    PL_TRY(pl_rows_make(mem, n, (const uint32_t(*)[2])readers, n_reads, &q->readers));
+    PL_TRY(pl_rows_make(mem, n, (const uint32_t(*)[2])writes, n, &q->writes));
+    for (uint32_t s = 0; s < n; s++) {
+        if (q->readers.start[s] != q->readers.start[s + 1]) continue;
+        q->st[s].pinned = true;
+        q->st[s].bytes = 64;
+    }
+    return pl_problem_edges(q, mem);
+}
+
+typedef struct all_orders {
+    pl_problem *q;
+    pl_life life;
+    uint32_t order[MAX], waits[MAX];
+    bool placed[MAX];
+    uint64_t best;
+    long tried;
+} all_orders;
+
+static void try_all(all_orders *a, uint32_t depth)
+{
+    pl_problem *q = a->q;
+    if (a->tried > LIMIT) return;
+    if (depth == q->n_tasks) {
+        a->tried++;
+        pl_life_replay(q, a->order, a->best, &a->life);
+        if (a->life.peak < a->best) a->best = a->life.peak;
+        return;
+    }
+    for (uint32_t t = 0; t < q->n_tasks; t++) {
+        if (a->placed[t] || a->waits[t]) continue;
+        a->placed[t] = true;
+        a->order[depth] = t;
+        for (uint32_t e = q->succs.start[t]; e < q->succs.start[t + 1]; e++)
+            a->waits[q->succs.list[e]]--;
+        try_all(a, depth + 1);
+        for (uint32_t e = q->succs.start[t]; e < q->succs.start[t + 1]; e++)
+            a->waits[q->succs.list[e]]++;
+        a->placed[t] = false;
+    }
+}
+
+/* Peak of the search over the best peak of all orders; 0 when there are too many. */
+static double gap(uint64_t seed, double *program)
+{
+    pl_arena mem = PL_ARENA_INIT;
+    pl_plan_opts o = {0};
+    pl_problem q = {.opts = &o};
+    all_orders a = {.q = &q, .best = UINT64_MAX};
+    double result = 0;
+    uint32_t order[MAX];
+    const char *name;
+    uint64_t first, own;
+    if (random_problem(&q, &mem, seed, 8 + (uint32_t)seed % 4) != PL_OK ||
+        pl_order_search(&q, order, &name, &first, &own) != PL_OK ||
+        pl_life_new(&q, &mem, &a.life) != PL_OK)
+        goto out;
+    pl_life_replay(&q, order, UINT64_MAX, &a.life);
+    double found = (double)a.life.peak;
+    for (uint32_t t = 0; t < q.n_tasks; t++)
+        a.waits[t] = q.preds.start[t + 1] - q.preds.start[t];
+    try_all(&a, 0);
+    if (a.tried <= LIMIT) {
+        result = found / (double)a.best;
+        *program = (double)first / (double)a.best;
+    }
+out:
+    pl_arena_release(&mem);
+    return result;
+}
+
+TEST(order_close_to_the_best_there_is)
+{
+    double sum = 0, worst = 0, base = 0;
+    int n = 0, optimal = 0;
+    for (uint64_t seed = 1; seed <= 400; seed++) {
+        double program = 0, r = gap(seed * 7919, &program);
+        if (r == 0) continue;
+        CHECK_MSG(r >= 1, "better than the best: the replay is wrong");
+        n++;
+        optimal += r < 1.0001;
+        sum += r;
+        base += program;
+        worst = fmax(worst, r);
+    }
+    printf(
+        "    %d graphs: program order %.3f, search %.4f of the best, worst %.3f, optimal %d\n",
+        n, base / n, sum / n, worst, optimal);
+    CHECK(n > 100);
+    CHECK_MSG(sum / n < 1.01 && worst < 1.5, "mean %.4f, worst %.3f", sum / n, worst);
+}

@@ -1,0 +1,785 @@
+/* test_cloud.c - the parts of the cloud recipe against plain loops: the architectures, the contrast of a frame,
+ * the authors' files. */
+#include "recipes/cloud/cloud.h"
+#include "base/err.h"
+#include "base/sys.h"
+#include "tests/lib/cli_run.h"
+#include "tests/datasets/hdf5_file.h"
+#include "plimsoll_hdf5.h"
+#include "tests/lib/test.h"
+#include "train/run/train_int.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { B = 2, T = 3, C = 8, H = 3, W = 4 };
+
+/* ---- one piece of a network ------------------------------------------------------------- */
+typedef pl_val (*piece)(cloud *k, pl_val x);
+
+static pl_val graph_piece(cloud *k, pl_val x)
+{
+    return cloud_graph_attention(k, 0, x);
+}
+
+typedef struct lab {
+    pl_run *run;
+    pl_store *store;
+    pl_program *program;
+    pl_session *session;
+    const float *out;
+} lab;
+
+static const float *slot(const lab *l, const char *name)
+{
+    int i = pl_store_find(l->store, name);
+    if (i < 0) pl_test_fail(__FILE__, __LINE__, "no slot %s", name);
+    return i < 0 ? NULL : pl_session_slot(l->session, i);
+}
+
+/* Runs the piece on x of the type: as in evaluation, or as in training with one key more. */
+static void run_piece_with(lab *l, piece p, pl_type t, const float *x, const char *key)
+{
+    static const char *const keys[] = {"model.channels=[4, 4, 8]", "frames=3", "height=24", "width=32", "batch=2",
+                                       "model.graph_width=4", "model.graph_heads=2", "model.state=4"};
+    const char *all[9];
+    memcpy(all, keys, sizeof keys);
+    all[8] = key;
+    memset(l, 0, sizeof *l);
+    CHECK_OK(pl_run_open("cloud/tiny", all, key ? 9 : 8, &l->run));
+    l->store = pl_store_new();
+    pl_graph *g = pl_graph_new(l->store);
+    pl_nn *m = pl_nn_new(g, key != NULL);
+    pl_builder b = {.config = l->run->config, .store = l->store, .batch = B, .parts = 1};
+    cloud k;
+    CHECK_OK(cloud_sizes(&b, m, &k));
+    pl_output(g, "y", p(&k, pl_input(g, "x", t)));
+    CHECK_OK(pl_nn_finish(m));
+    pl_nn_free(m);
+    pl_compile_opts o = PL_COMPILE_INIT;
+    CHECK_OK(pl_compile(g, &o, &l->program));
+    CHECK_OK(pl_session_new(l->store, 1, &l->program, &l->session));
+    CHECK_OK(pl_session_init(l->session, 3));
+    memcpy(pl_session_input(l->session, l->program, "x", NULL), x, (size_t)pl_type_elems(&t) * sizeof *x);
+    CHECK_OK(pl_session_run(l->session, l->program));
+    l->out = pl_session_output(l->session, l->program, "y", &t);
+}
+
+static void run_piece(lab *l, piece p, pl_type t, const float *x)
+{
+    run_piece_with(l, p, t, x, NULL);
+}
+
+static void end_piece(lab *l)
+{
+    pl_session_free(l->session);
+    pl_program_free(l->program);
+    pl_store_free(l->store);
+    pl_run_free(l->run);
+}
+
+static void make_noise(float *x, int n)
+{
+    uint64_t state = 5;
+    for (int i = 0; i < n; i++) x[i] = (float)pl_test_noise(&state);
+}
+
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+static double softplus(double x)
+{
+    return log1p(exp(x));
+}
+
+/* y[o] = sum w[o][i] x[i] + bias[o] */
+static void affine(const float *w, const float *bias, const double *x, int out, int in, double *y)
+{
+    for (int o = 0; o < out; o++) {
+        y[o] = bias ? (double)bias[o] : 0;
+        for (int i = 0; i < in; i++) y[o] += (double)w[o * in + i] * x[i];
+    }
+}
+
+/* ---- LSTM ------------------------------------------------------------------------------- */
+static void lstm_reference(const lab *l, const float *x, double *want)
+{
+    double seq[T][C];
+    for (int t = 0; t < T; t++)
+        for (int c = 0; c < C; c++) seq[t][c] = (double)x[t * C + c];
+    for (int layer = 0; layer < 2; layer++) {
+        char name[4][32];
+        static const char *const parts[] = {"weight_ih", "weight_hh", "bias_ih", "bias_hh"};
+        for (int i = 0; i < 4; i++) snprintf(name[i], 32, "lstm.%s_l%d", parts[i], layer);
+        double h[C] = {0}, cell[C] = {0};
+        for (int t = 0; t < T; t++) {
+            double a[4 * C], b[4 * C];
+            affine(slot(l, name[0]), slot(l, name[2]), seq[t], 4 * C, C, a);
+            affine(slot(l, name[1]), slot(l, name[3]), h, 4 * C, C, b);
+            for (int c = 0; c < C; c++) {
+                double in = sigmoid(a[c] + b[c]), forget = sigmoid(a[C + c] + b[C + c]);
+                double fresh = tanh(a[2 * C + c] + b[2 * C + c]), out = sigmoid(a[3 * C + c] + b[3 * C + c]);
+                cell[c] = forget * cell[c] + in * fresh;
+                h[c] = out * tanh(cell[c]);
+            }
+            memcpy(seq[t], h, sizeof h);
+        }
+    }
+    for (int c = 0; c < C; c++) {
+        want[c] = 0;
+        for (int t = 0; t < T; t++) want[c] += seq[t][c] / T;
+    }
+}
+
+TEST(cloud_lstm_is_an_lstm)
+{
+    float x[B * T * C];
+    double want[C];
+    lab l;
+    make_noise(x, B * T * C);
+    run_piece(&l, cloud_lstm, PL_TYPE(PL_F32, B, T, C), x);
+    for (int b = 0; b < B; b++) {
+        lstm_reference(&l, x + b * T * C, want);
+        for (int c = 0; c < C; c++) CHECK_NEAR((double)l.out[b * C + c], want[c], 1e-6);
+    }
+    end_piece(&l);
+}
+
+/* ---- state space ------------------------------------------------------------------------ */
+enum { D = 2 * C, N = 4, TAPS = 4 };
+
+static void mamba_reference(const lab *l, const float *x, double *want)
+{
+    double u[T][2 * D], conv[T][D], h[D][N] = {{0}};
+    const float *taps = slot(l, "mamba.conv1d.weight"), *shift = slot(l, "mamba.conv1d.bias");
+    for (int c = 0; c < C; c++) want[c] = 0;
+    for (int t = 0; t < T; t++) {
+        double in[C], told[1 + 2 * N], dt[D], y[D], out[C];
+        for (int c = 0; c < C; c++) in[c] = (double)x[t * C + c];
+        affine(slot(l, "mamba.in_proj.weight"), NULL, in, 2 * D, C, u[t]);
+        for (int d = 0; d < D; d++) {
+            double sum = (double)shift[d];
+            for (int k = 0; k < TAPS; k++)
+                if (t + k - (TAPS - 1) >= 0) sum += (double)taps[d * TAPS + k] * u[t + k - (TAPS - 1)][d];
+            conv[t][d] = sum * sigmoid(sum);
+        }
+        affine(slot(l, "mamba.x_proj.weight"), NULL, conv[t], 1 + 2 * N, D, told);
+        affine(slot(l, "mamba.dt_proj.weight"), slot(l, "mamba.dt_proj.bias"), told, D, 1, dt);
+        for (int d = 0; d < D; d++) {
+            double step = softplus(dt[d]);
+            y[d] = (double)slot(l, "mamba.D")[d] * conv[t][d];
+            for (int n = 0; n < N; n++) {
+                double a = -exp(log(n + 1) + (double)slot(l, "mamba.A_shift")[d * N + n]);
+                h[d][n] = exp(step * a) * h[d][n] + step * told[1 + n] * conv[t][d];
+                y[d] += told[1 + N + n] * h[d][n];
+            }
+            y[d] *= u[t][D + d] * sigmoid(u[t][D + d]);
+        }
+        affine(slot(l, "mamba.out_proj.weight"), NULL, y, C, D, out);
+        for (int c = 0; c < C; c++) want[c] += out[c] / T;
+    }
+}
+
+TEST(cloud_state_space_is_selective)
+{
+    float x[B * T * C];
+    double want[C];
+    lab l;
+    make_noise(x, B * T * C);
+    for (int i = 0; i < B * T * C; i++) x[i] *= 3;
+    run_piece(&l, cloud_state_space, PL_TYPE(PL_F32, B, T, C), x);
+    for (int b = 0; b < B; b++) {
+        mamba_reference(&l, x + b * T * C, want);
+        for (int c = 0; c < C; c++) CHECK_NEAR((double)l.out[b * C + c], want[c], 1e-6);
+    }
+    end_piece(&l);
+}
+
+/* ---- graph attention -------------------------------------------------------------------- */
+enum { NODES = H * W, K = 2, F = 4 };
+
+static bool joined(int i, int j)
+{
+    int dy = abs(i / W - j / W), dx = abs(i % W - j % W);
+    return dy + dx <= 1;
+}
+
+/* x [NODES][in] to y [NODES][heads * width], by lists of edges. */
+static void gat_reference(const lab *l, const char *name, const double *x, int in, int heads, int width, double *y)
+{
+    char text[4][48];
+    static const char *const parts[] = {"lin.weight", "att_src", "att_dst", "bias"};
+    for (int i = 0; i < 4; i++) snprintf(text[i], 48, "%s.%s", name, parts[i]);
+    const float *src = slot(l, text[1]), *dst = slot(l, text[2]), *bias = slot(l, text[3]);
+    double h[NODES][8];
+    for (int i = 0; i < NODES; i++) affine(slot(l, text[0]), NULL, x + i * in, heads * width, in, h[i]);
+    for (int k = 0; k < heads; k++)
+        for (int i = 0; i < NODES; i++) {
+            double e[NODES], sum = 0;
+            for (int j = 0; j < NODES; j++) {
+                double s = 0;
+                for (int f = 0; f < width; f++)
+                    s += (double)src[k * width + f] * h[j][k * width + f] + (double)dst[k * width + f] * h[i][k * width + f];
+                e[j] = joined(i, j) ? exp(s > 0 ? s : 0.2 * s) : 0;
+                sum += e[j];
+            }
+            for (int f = 0; f < width; f++) {
+                double *to = &y[i * heads * width + k * width + f];
+                *to = (double)bias[k * width + f];
+                for (int j = 0; j < NODES; j++) *to += e[j] / sum * h[j][k * width + f];
+            }
+        }
+}
+
+TEST(cloud_graph_attends_to_neighbours)
+{
+    float x[B * NODES * C];
+    lab l;
+    make_noise(x, B * NODES * C);
+    for (int i = 0; i < B * NODES * C; i++) x[i] *= 2;
+    run_piece(&l, graph_piece, PL_TYPE(PL_F32, B, H, W, C), x);
+    for (int b = 0; b < B; b++) {
+        double in[NODES * C], first[NODES * K * F], second[NODES * C], want[C] = {0};
+        for (int i = 0; i < NODES * C; i++) in[i] = (double)x[b * NODES * C + i];
+        gat_reference(&l, "gnn_conv1", in, C, K, F, first);
+        for (int i = 0; i < NODES * K * F; i++) first[i] = first[i] > 0 ? first[i] : expm1(first[i]);
+        gat_reference(&l, "gnn_conv2", first, K * F, 1, C, second);
+        for (int i = 0; i < NODES; i++) {
+            double mean = 0, var = 0;
+            for (int c = 0; c < C; c++) mean += second[i * C + c] / C;
+            for (int c = 0; c < C; c++) var += (second[i * C + c] - mean) * (second[i * C + c] - mean) / C;
+            for (int c = 0; c < C; c++) want[c] += (second[i * C + c] - mean) / sqrt(var + 1e-5) / NODES;
+        }
+        for (int c = 0; c < C; c++) CHECK_NEAR((double)l.out[b * C + c], want[c], 2e-6);
+    }
+    end_piece(&l);
+}
+
+/* Every architecture trains: the loss of its last steps is below that of its first. */
+TEST(cloud_architectures_learn)
+{
+    static const char *const names[] = {"architecture.name=gnn", "architecture.name=ssm", "architecture.name=lstm",
+                                        "architecture.name=cnn"};
+    for (int i = 0; i < 4; i++) {
+        const char *keys[] = {names[i], "model.graph_width=4", "model.graph_heads=2", "model.graph_dropout=0",
+                              "model.dropout_conv=0", "model.dropout_dense=[0, 0]", "optim.lr=3e-3", "data.samples=8",
+                              "augment.flip=0.5", "augment.jitter=0.1", "augment.erase=0.2", "loss.type=weighted_huber_mae",
+                              "loss.under_weight=1.5", "loss.variance=0.1"};
+        pl_run *run = NULL;
+        pl_step_info info;
+        double first = 0, last = 0;
+        CHECK_OK(pl_run_open("cloud/tiny", keys, 14, &run));
+        CHECK_OK(pl_run_build(run));
+        CHECK_OK(pl_run_start(run));
+        for (int s = 0; s < 60; s++) {
+            CHECK_OK(pl_run_step(run, &info));
+            if (s < 6) first += info.loss;
+            if (s >= 54) last += info.loss;
+        }
+        CHECK_MSG(last < 0.6 * first, "%s: %g to %g", names[i], first / 6, last / 6);
+        pl_run_free(run);
+    }
+}
+
+/* What an error costs, by loss.type: delta 0.7, alpha 0.3, gamma 1.5, answers that are too low 2.5 times. */
+TEST(cloud_losses)
+{
+    enum { ANSWERS = 6 };
+    static const char *const types[] = {"huber", "mse", "mse_mae", "huber_mae", "weighted_huber", "weighted_huber_mae"};
+    static const float y[ANSWERS] = {0.5f, -1, 2, 0.25f, 3, -0.5f}, target[ANSWERS] = {0.25f, -1.5f, 4, 1.5f, 0.5f, -0.25f};
+    const double delta = 0.7, alpha = 0.3, gamma = 1.5, under = 2.5;
+    for (int k = 0; k < 6; k++) {
+        char type[64];
+        snprintf(type, sizeof type, "loss.type=%s", types[k]);
+        const char *const keys[] = {type, "loss.huber_delta=0.7", "loss.alpha=0.3", "loss.gamma=1.5", "loss.under_weight=2.5"};
+        lab l = {0};
+        pl_type t = PL_TYPE(PL_F32, ANSWERS);
+        CHECK_OK(pl_run_open("cloud/tiny", keys, 5, &l.run));
+        l.store = pl_store_new();
+        pl_graph *g = pl_graph_new(l.store);
+        pl_output(g, "y", cloud_error_cost(g, l.run->config, pl_input(g, "answer", t), pl_input(g, "target", t)));
+        pl_compile_opts o = PL_COMPILE_INIT;
+        CHECK_OK(pl_compile(g, &o, &l.program));
+        CHECK_OK(pl_session_new(l.store, 1, &l.program, &l.session));
+        memcpy(pl_session_input(l.session, l.program, "answer", NULL), y, sizeof y);
+        memcpy(pl_session_input(l.session, l.program, "target", NULL), target, sizeof target);
+        CHECK_OK(pl_session_run(l.session, l.program));
+        l.out = pl_session_output(l.session, l.program, "y", &t);
+        for (int i = 0; i < ANSWERS; i++) {
+            double e = (double)target[i] - (double)y[i], a = fabs(e);
+            double huber = a <= delta ? 0.5 * a * a : delta * (a - 0.5 * delta), heavy = huber * (e > 0 ? under : 1);
+            double power = (1 - alpha) * pow(a, gamma);
+            const double want[] = {huber, e * e, alpha * e * e + (1 - alpha) * a, alpha * huber + power, heavy, alpha * heavy + power};
+            CHECK_NEAR((double)l.out[i], want[k], 1e-5);
+        }
+        end_piece(&l);
+    }
+}
+
+/* Shares of answers within a distance, of heights even between 0.1 and 2 km and answers near their middle. */
+TEST(cloud_evaluates)
+{
+    pl_run *run;
+    pl_eval_info e;
+    double share[3] = {-1, -1, -1}, mae = 0;
+    CHECK_OK(pl_run_open("cloud/tiny", NULL, 0, &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK_OK(pl_run_start(run));
+    CHECK_OK(pl_run_eval(run, &e));
+    for (int i = 0; i < e.n; i++) {
+        static const char *const names[] = {"within_100m", "within_250m", "within_500m"};
+        for (int k = 0; k < 3; k++)
+            if (strcmp(e.name[i], names[k]) == 0) share[k] = e.value[i];
+        if (strcmp(e.name[i], "mae_km") == 0) mae = e.value[i];
+    }
+    /* Markov: the share beyond x is at most the mean over x; and the mean is at least x times that share. */
+    CHECK(0 <= share[0] && share[0] <= share[1] && share[1] <= share[2] && share[2] <= 1);
+    CHECK_MSG(0.1 * (1 - share[0]) <= mae && 0.5 * (1 - share[2]) <= mae, "%g %g %g, mae %g", share[0], share[1], share[2], mae);
+    CHECK_MSG(share[2] > 0.3 && share[2] < 0.9 && share[0] < 0.4, "%g %g %g", share[0], share[1], share[2]);
+    pl_run_free(run);
+}
+
+/* Outputs that are not finite, which the loss hides: counted over all micro-batches, before the update takes their
+ * memory. Here the update's rate would lie where the count was. */
+TEST(cloud_blow_up_is_told)
+{
+    static const char *const keys[] = {"architecture.name=gnn", "height=17", "width=34", "model.channels=[16, 46, 33]",
+                                       "model.dense=[5, 32]", "model.film_hidden=41", "model.dropout_conv=0", "model.graph_width=13",
+                                       "model.graph_heads=2", "batch=9", "accumulate=3", "accumulate_coupled=true",
+                                       "loss.mining_fraction=0.19", "seed=6969", "optim.lr=1e-4"};
+    for (int k = 0; k < 2; k++) {
+        pl_run *run;
+        pl_step_info info;
+        const float beyond = INFINITY;
+        CHECK_OK(pl_run_open("cloud/tiny", keys, 15, &run));
+        CHECK_OK(pl_run_build(run));
+        CHECK_OK(pl_run_start(run));
+        if (k) CHECK_OK(pl_session_write_slot(run->session, pl_store_find(run->store, "out.bias"), 0, &beyond, sizeof beyond));
+        CHECK_INT(pl_run_step(run, &info), k ? PL_ERR_NUMERIC : PL_OK);
+        if (k) CHECK_MSG(strstr(pl_error_text(), "step 1: 9 of the network's outputs are not finite"), "%s", pl_error_text());
+        pl_run_free(run);
+    }
+}
+
+/* ---- augmentation ----------------------------------------------------------------------- */
+enum { TALL = 24, WIDE = 32, STACK = T * TALL * WIDE };
+
+static pl_val changed_frames(cloud *k, pl_val x)
+{
+    pl_val none = PL_NO_VAL;
+    cloud_augment(k, &x, &none);
+    return x;
+}
+
+/* The azimuth of stacks whose frames do not matter. */
+static pl_val changed_angles(cloud *k, pl_val x)
+{
+    pl_val frames = pl_fill(k->m->g, PL_TYPE(PL_F32, B, T, TALL, WIDE), 1);
+    cloud_augment(k, &frames, &x);
+    return x;
+}
+
+TEST(cloud_augmentation)
+{
+    static float x[B * STACK];
+    float angles[2 * B] = {0.5f, 0.25f, -1, -0.75f};
+    pl_type t = PL_TYPE(PL_F32, B, T, TALL, WIDE);
+    lab l;
+    for (int i = 0; i < B * STACK; i++) x[i] = (float)(1 + i);
+    run_piece_with(&l, changed_frames, t, x, "augment.flip=1");
+    for (int i = 0; i < B * STACK; i++) CHECK(l.out[i] == x[i - i % WIDE + WIDE - 1 - i % WIDE]);
+    end_piece(&l);
+    run_piece_with(&l, changed_angles, PL_TYPE(PL_F32, B, 2), angles, "augment.flip=1");
+    for (int b = 0; b < B; b++) { /* 360 degrees minus the azimuth; the zenith stays */
+        double degrees = (double)angles[2 * b + 1] * CLOUD_AZIMUTH_STD + CLOUD_AZIMUTH_MEAN;
+        CHECK(l.out[2 * b] == angles[2 * b]);
+        CHECK_NEAR((double)l.out[2 * b + 1] * CLOUD_AZIMUTH_STD + CLOUD_AZIMUTH_MEAN, 360 - degrees, 1e-3);
+    }
+    end_piece(&l);
+    run_piece_with(&l, changed_frames, t, x, "augment.erase=1");
+    for (int b = 0; b < B; b++) { /* the same rectangle in every frame, 2 to 10 % of it (and a rim of rounding) */
+        int gone = 0;
+        for (int i = 0; i < TALL * WIDE; i++) {
+            bool first = l.out[b * STACK + i] == 0;
+            gone += first;
+            for (int f = 1; f < T; f++) CHECK((l.out[b * STACK + f * TALL * WIDE + i] == 0) == first);
+        }
+        CHECK_MSG(gone >= 0.01 * TALL * WIDE && gone <= 0.14 * TALL * WIDE, "%d pixels erased", gone);
+    }
+    end_piece(&l);
+    run_piece_with(&l, changed_frames, t, x, "augment.jitter=0.2");
+    double slope = (double)(l.out[STACK - 1] - l.out[0]) / (double)(x[STACK - 1] - x[0]);
+    CHECK_MSG(slope >= 0.8 * 0.8 && slope <= 1.2 * 1.2 && fabs(slope - 1) > 1e-4, "slope %g", slope);
+    end_piece(&l);
+}
+
+/* ---- seed_compat ------------------------------------------------------------------------- */
+static pl_val changed_bytes(cloud *k, pl_val x)
+{
+    k->compat = true;
+    return changed_frames(k, x);
+}
+
+/* Brightness in 8 bits: what does not fit into a byte is lost, and what comes back is one of 256 values of [0,1],
+ * frame by frame. */
+TEST(cloud_seed_compat_has_8_bits)
+{
+    static float x[B * STACK];
+    lab l;
+    for (int i = 0; i < B * STACK; i++) x[i] = (float)(i % 601 - 300) / 100; /* -3 to 3, as standardised frames are */
+    run_piece_with(&l, changed_bytes, PL_TYPE(PL_F32, B, T, TALL, WIDE), x, "augment.jitter=0.0001");
+    for (int i = 0; i < B * STACK; i++) {
+        int byte = (int)(255 * (double)x[i]) & 255;
+        double got = 255 * (double)l.out[i];
+        CHECK_MSG(fabs(got - round(got)) < 1e-3 && fabs(got - byte) < 3, "%g became %g / 255, byte %d", (double)x[i], got, byte);
+    }
+    end_piece(&l);
+    run_piece_with(&l, changed_bytes, PL_TYPE(PL_F32, B, T, TALL, WIDE), x, "augment.jitter=0.2");
+    double mean[2] = {0};
+    for (int i = 0; i < 2 * TALL * WIDE; i++) mean[i / (TALL * WIDE)] += (double)l.out[i] / (TALL * WIDE);
+    for (int i = 0; i < B * STACK; i++) CHECK(l.out[i] >= 0 && l.out[i] <= 1);
+    CHECK_MSG(fabs(mean[0] - mean[1]) > 0.005, "frames of one brightness: %g and %g", mean[0], mean[1]);
+    end_piece(&l);
+}
+
+/* Runs steps of cloud/tiny; the rate of each, and at the end the first level's statistics. */
+typedef struct tracked {
+    double lr[6];
+    float mean[8];
+    int64_t count;
+} tracked;
+
+static pl_status track(const char *const *keys, int n, tracked *t)
+{
+    pl_run *run;
+    PL_TRY(pl_run_open("cloud/tiny", keys, n, &run));
+    pl_status rc = pl_run_build(run);
+    if (rc == PL_OK) rc = pl_run_start(run);
+    for (int i = 0; i < 6 && rc == PL_OK; i++) {
+        pl_step_info info;
+        rc = pl_run_step(run, &info);
+        t->lr[i] = info.lr;
+        if (i > 0) continue; /* statistics of one step */
+        memcpy(t->mean, pl_session_slot(run->session, pl_store_find(run->store, "norm.0.running_mean")), sizeof t->mean);
+        memcpy(&t->count, pl_session_slot(run->session, pl_store_find(run->store, "norm.0.num_batches_tracked")), sizeof t->count);
+    }
+    pl_run_free(run);
+    return rc;
+}
+
+/* The rate moves once an epoch (of two steps) and so stays in a warm-up of 2,000; mended it moves every step. */
+TEST(cloud_seed_compat_warms_up_by_epochs)
+{
+    for (int k = 0; k < 2; k++) {
+        const char *const keys[] = {"data.samples=8", "schedule.warmup_steps=2000", "schedule.warmup_start=0.0005",
+                                    k ? "seed_compat=true" : "seed_compat=false"};
+        tracked t;
+        CHECK_OK(track(keys, 4, &t));
+        for (int i = 0; i < 6; i++)
+            CHECK_NEAR(t.lr[i], 1e-3 * (0.0005 + 0.9995 * (k ? i / 2 : i) / 2000), 1e-10);
+    }
+}
+
+/* BatchNorm's statistics move twice a step: 0.1 of the way, and 0.1 of what is left. */
+TEST(cloud_seed_compat_moves_norms_twice)
+{
+    tracked once, twice, lstm;
+    const char *keys[] = {"frames=1", "seed_compat=false", "architecture.name=transformer"};
+    CHECK_OK(track(keys, 3, &once));
+    keys[1] = "seed_compat=true";
+    CHECK_OK(track(keys, 3, &twice));
+    keys[2] = "architecture.name=lstm"; /* has no checkpoints */
+    CHECK_OK(track(keys, 3, &lstm));
+    for (int c = 0; c < 8; c++)
+        CHECK_MSG(fabs((double)twice.mean[c] - 1.9 * (double)once.mean[c]) <= 1e-5 * fabs((double)once.mean[c]) && once.mean[c] != 0,
+                  "channel %d: %g and %g", c, (double)once.mean[c], (double)twice.mean[c]);
+    CHECK(once.count == 1 && twice.count == 2 && lstm.count == 1);
+    const char *const three[] = {"seed_compat=true"};
+    CHECK_OK(track(three, 1, &twice));
+    CHECK_INT(twice.count, 6);
+}
+
+/* ---- contrast --------------------------------------------------------------------------- */
+TEST(cloud_contrast_is_even)
+{
+    enum { SIDE = 64 };
+    static float x[SIDE * SIDE];
+    /* Two halves of different brightness and contrast: afterwards both use the range alike. */
+    uint64_t state = 3;
+    for (int i = 0; i < SIDE * SIDE; i++)
+        x[i] = (float)(i % SIDE < SIDE / 2 ? 100 + pl_test_noise(&state) : 500 + 100 * pl_test_noise(&state));
+    cloud_contrast(x, SIDE, SIDE, 1, false);
+    double left = 0, right = 0, spread = 0;
+    for (int i = 0; i < SIDE * SIDE; i++) {
+        CHECK(x[i] >= 0 && x[i] <= 1.0001f);
+        if (i % SIDE < SIDE / 4) left += (double)x[i];
+        if (i % SIDE >= SIDE * 3 / 4) right += (double)x[i], spread += fabs((double)x[i] - 0.5);
+    }
+    CHECK_NEAR(right / (SIDE * SIDE / 4), 0.5, 0.03);
+    CHECK_NEAR(spread / (SIDE * SIDE / 4), 0.25, 0.03);
+    CHECK(left > 0);
+    /* A limit of nearly nothing leaves only the ramp: values stay in order and in place. */
+    for (int i = 0; i < SIDE * SIDE; i++) x[i] = (float)(i % SIDE);
+    cloud_contrast(x, SIDE, SIDE, 1e-9, false);
+    for (int i = 1; i < SIDE; i++) CHECK(x[i] >= x[i - 1]);
+    CHECK_NEAR((double)x[SIDE / 2], 0.5, 0.1);
+    cloud_contrast(x, SIDE, SIDE, 0, true);
+    double sum = 0, squares = 0;
+    for (int i = 0; i < SIDE * SIDE; i++) sum += (double)x[i], squares += (double)x[i] * (double)x[i];
+    CHECK_NEAR(sum / (SIDE * SIDE), 0, 1e-5);
+    CHECK_NEAR(squares / (SIDE * SIDE), 1, 1e-3);
+    for (int i = 0; i < SIDE * SIDE; i++) x[i] = 7;
+    cloud_contrast(x, SIDE, SIDE, 0.01, true);
+    CHECK(isfinite(x[0]));
+}
+
+/* ---- flights ---------------------------------------------------------------------------- */
+enum { FRAMES = 20, ROWS = 12, COLS = 8, PROFILES = 40 };
+#define BEGIN 1730246400.0 /* 30 October 2024, 0:00 UTC: day 304 */
+
+/* A flight whose frame i is all i, at second 10 i; the lidar looks every 5 seconds and sees 0.1 i km at frame i,
+ * land below frames 4 and 5, no cloud at frame 6, a high one at 7. */
+static void write_flight(const char *dir, const char *name)
+{
+    static float signal[FRAMES * ROWS * COLS];
+    double time[FRAMES], day[PROFILES * 2], zenith[FRAMES], azimuth[FRAMES];
+    float base[PROFILES * 3], surface[PROFILES], ground[PROFILES];
+    char path[3][512];
+    for (int i = 0; i < FRAMES; i++) {
+        for (int p = 0; p < ROWS * COLS; p++) signal[i * ROWS * COLS + p] = (float)(100 * i + p);
+        time[i] = BEGIN + 10 * i;
+        zenith[i] = 30 + i;
+        azimuth[i] = 350 + i;
+    }
+    zenith[3] = (double)NAN;
+    for (int i = 0; i < PROFILES; i++) {
+        int frame = i / 2;
+        day[2 * i] = day[2 * i + 1] = 304 + 5.0 * i / 86400;
+        for (int k = 0; k < 3; k++) base[3 * i + k] = k ? 9 : (float)(0.1 * frame);
+        if (i % 2) base[3 * i] = 1.95f; /* seconds from any frame */
+        if (frame == 6) base[3 * i] = -9999;
+        if (frame == 7) base[3 * i] = 5;
+        surface[i] = 100;
+        ground[i] = frame == 4 || frame == 5 ? 12 : 0;
+    }
+    static const char *const ends[] = {"camera.h5", "lidar_30oct24.hdf5", "nav.h5"};
+    for (int i = 0; i < 3; i++) snprintf(path[i], sizeof path[i], "%s/%s_%s", dir, name, ends[i]);
+    const char *f32 = "H5T_NATIVE_FLOAT_g", *f64 = "H5T_NATIVE_DOUBLE_g";
+    const hdf5_field camera[] = {{"Product/Signal", f32, 3, {FRAMES, ROWS, COLS}, signal},
+                                 {"Time/TimeUTC", f64, 1, {FRAMES}, time}};
+    const hdf5_field lidar[] = {{"layer_descriptor/Profile_Decimal_Julian_Day", f64, 2, {PROFILES, 2}, day},
+                                {"layer_descriptor/Layer_Base_Altitude", f32, 2, {PROFILES, 3}, base},
+                                {"layer_descriptor/Lidar_Surface_Altitude", f32, 1, {PROFILES}, surface},
+                                {"layer_descriptor/DEM_Surface_Altitude", f32, 1, {PROFILES}, ground}};
+    const hdf5_field nav[] = {{"nav/solarZenith", f64, 1, {FRAMES}, zenith}, {"nav/sunAzGrd", f64, 1, {FRAMES}, azimuth}};
+    CHECK(hdf5_file_write(path[0], camera, 2) && hdf5_file_write(path[1], lidar, 4) && hdf5_file_write(path[2], nav, 2));
+}
+
+/* The configuration of two flights a and b in dir, with further keys. */
+static pl_status open_flights(const char *dir, const char *const *more, int n, pl_run **run, void **data)
+{
+    char list[2048];
+    const char *keys[12] = {"frames=3", "height=10", "width=8", "data.first_row=2", "data.contrast=0", "data.standardise=false",
+                            list};
+    snprintf(list, sizeof list, "data.flights=%1$s=%2$s/a_camera.h5,%2$s/a_lidar_30oct24.hdf5,%2$s/a_nav.h5; "
+             "b=%2$s/b_camera.h5,%2$s/b_lidar_30oct24.hdf5,%2$s/b_nav.h5", "a", dir);
+    for (int i = 0; i < n; i++) keys[7 + i] = more[i];
+    PL_TRY(pl_run_open("cloud/tiny", keys, 7 + n, run));
+    return cloud_flights_open((*run)->config, data);
+}
+
+TEST(cloud_flights)
+{
+    if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
+    char dir[400];
+    snprintf(dir, sizeof dir, "%s", pl_test_dir());
+    write_flight(dir, "a");
+    write_flight(dir, "b");
+    static const char *const apart[] = {"data.eval_flights=b", "data.heavy_flights=a", "data.heavy_factor=1.5", "data.flat_field=false"};
+    pl_run *run = NULL;
+    void *data = NULL;
+    /* Labels: frames 1 to 3 and 8 to 19 (0 is below 0.1 km): 15, every fifth of them kept back. */
+    CHECK_OK(open_flights(dir, apart + 3, 1, &run, &data));
+    CHECK_INT(cloud_flights_size(data, PL_SUBSET_TRAIN), 2 * 12);
+    CHECK_INT(cloud_flights_size(data, PL_SUBSET_EVAL), 2 * 3);
+    cloud_flights_close(data);
+    pl_run_free(run);
+    CHECK_OK(open_flights(dir, apart, 4, &run, &data));
+    CHECK_INT(cloud_flights_size(data, PL_SUBSET_TRAIN), 3 * 15);
+    CHECK_INT(cloud_flights_size(data, PL_SUBSET_EVAL), 15);
+    cloud_flights_close(data);
+    pl_run_free(run);
+    /* Other heights: frames 1 to 3 alone, and 7 too. */
+    static const char *const low[] = {"data.eval_flights=b", "data.max_km=0.75"}, *const high[] = {"data.eval_flights=b", "data.max_km=6"};
+    CHECK_OK(open_flights(dir, low, 2, &run, &data));
+    CHECK_INT(cloud_flights_size(data, PL_SUBSET_TRAIN), 3);
+    cloud_flights_close(data);
+    pl_run_free(run);
+    CHECK_OK(open_flights(dir, high, 2, &run, &data));
+    CHECK_INT(cloud_flights_size(data, PL_SUBSET_TRAIN), 16);
+    cloud_flights_close(data);
+    pl_run_free(run);
+}
+
+/* A batch of one sample, as a recipe sees it. */
+typedef struct one_sample {
+    float frames[3 * 10 * 8], angles[2], target[1];
+} one_sample;
+
+static void *find_input(void *ctx, const char *name, pl_type *type)
+{
+    one_sample *b = ctx;
+    (void)type;
+    return strcmp(name, "frames") == 0 ? (void *)b->frames : strcmp(name, "angles") == 0 ? (void *)b->angles : (void *)b->target;
+}
+
+/* Labels in km, angles in degrees (a missing zenith is the flight's mean), frames between 0 and 1. */
+TEST(cloud_flights_numbers)
+{
+    if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
+    static const char *const more[] = {"data.eval_flights=b", "data.flat_field=false"};
+    static const int frame[] = {1, 2, 3, 8};
+    char dir[400];
+    pl_run *run = NULL;
+    void *data = NULL;
+    double mean = 0;
+    snprintf(dir, sizeof dir, "%s", pl_test_dir());
+    write_flight(dir, "a");
+    write_flight(dir, "b");
+    CHECK_OK(open_flights(dir, more, 2, &run, &data));
+    for (int i = 0; i < FRAMES; i++) mean += i == 3 ? 0 : (30.0 + i) / (FRAMES - 1);
+    for (int64_t i = 0; i < 4; i++) {
+        one_sample b;
+        pl_batch batch = {.find = find_input, .find_ctx = &b};
+        CHECK_OK(cloud_flights_read(data, PL_SUBSET_TRAIN, &i, 1, &batch));
+        CHECK_NEAR((double)b.target[0] * CLOUD_STD_KM + CLOUD_MEAN_KM, 0.1 * frame[i], 1e-5);
+        CHECK_NEAR((double)b.angles[0] * CLOUD_ZENITH_STD + CLOUD_ZENITH_MEAN, i == 2 ? mean : 30 + frame[i], 1e-4);
+        CHECK_NEAR((double)b.angles[1] * CLOUD_AZIMUTH_STD + CLOUD_AZIMUTH_MEAN, (350 + frame[i]) % 360, 1e-4);
+        for (int p = 0; p < 80; p++) CHECK_NEAR((double)b.frames[p], p / 79.0, 1e-5);
+    }
+    cloud_flights_close(data);
+    pl_run_free(run);
+}
+
+/* seed_compat reads frames as without a flat field, which the original's is. */
+TEST(cloud_seed_compat_flattens_nothing)
+{
+    if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
+    static const char *const keys[] = {"data.flat_field=true", "data.flat_field=false", "seed_compat=true"};
+    char dir[400];
+    one_sample b[3];
+    snprintf(dir, sizeof dir, "%s", pl_test_dir());
+    write_flight(dir, "a");
+    write_flight(dir, "b");
+    memset(b, 0, sizeof b);
+    for (int k = 0; k < 3; k++) {
+        pl_run *run = NULL;
+        void *data = NULL;
+        int64_t first = 0;
+        pl_batch batch = {.find = find_input, .find_ctx = &b[k]};
+        CHECK_OK(open_flights(dir, &keys[k], 1, &run, &data));
+        CHECK_OK(cloud_flights_read(data, PL_SUBSET_TRAIN, &first, 1, &batch));
+        cloud_flights_close(data);
+        pl_run_free(run);
+    }
+    CHECK(memcmp(&b[0], &b[1], sizeof b[0]) != 0 && memcmp(&b[1], &b[2], sizeof b[0]) == 0);
+}
+
+/* Made-up skies written as flights and read again: labels, angles and frames (whose range is 1 then) are those of
+ * the samples; half of them are a flight's, the evaluation's are another's. */
+TEST(cloud_flights_are_generated)
+{
+    if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
+    static const char *const make[] = {"frames=3", "height=10", "width=8", "data.first_row=2", "data.samples=5", "data.eval_samples=2"};
+    char dir[400], key[512];
+    float sky[80];
+    pl_run *run = NULL;
+    void *data = NULL, *made = NULL;
+    snprintf(dir, sizeof dir, "%s/made", pl_test_dir());
+    CHECK_OK(pl_run_open("cloud/tiny", make, 6, &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK_OK(pl_run_generate_raw(run, dir, 0, 0, NULL, NULL));
+    CHECK_OK(cloud_sky_open(run->config, &made));
+    snprintf(key, sizeof key, "data.flights=%s", dir);
+    const char *const read[] = {key, "frames=3", "height=10", "width=8", "data.first_row=2", "data.contrast=0",
+                                "data.standardise=false", "data.flat_field=false", "data.eval_flights=12Feb25"};
+    pl_run *reader = NULL;
+    CHECK_OK(pl_run_open("cloud/tiny", read, 9, &reader));
+    CHECK_OK(cloud_flights_open(reader->config, &data));
+    CHECK_INT(cloud_flights_size(data, PL_SUBSET_TRAIN), 5);
+    CHECK_INT(cloud_flights_size(data, PL_SUBSET_EVAL), 2);
+    for (int64_t i = 0; i < 7; i++) {
+        pl_subset subset = i < 5 ? PL_SUBSET_TRAIN : PL_SUBSET_EVAL;
+        int64_t sample = i < 5 ? i : i - 5;
+        cloud_truth truth = cloud_sky_truth(subset, sample);
+        one_sample b;
+        pl_batch batch = {.find = find_input, .find_ctx = &b};
+        CHECK_OK(cloud_flights_read(data, subset, &sample, 1, &batch));
+        CHECK_NEAR((double)b.target[0] * CLOUD_STD_KM + CLOUD_MEAN_KM, truth.km, 1e-5);
+        CHECK_NEAR((double)b.angles[0] * CLOUD_ZENITH_STD + CLOUD_ZENITH_MEAN, truth.zenith, 1e-4);
+        CHECK_NEAR((double)b.angles[1] * CLOUD_AZIMUTH_STD + CLOUD_AZIMUTH_MEAN, truth.azimuth, 1e-3);
+        for (int t = 0; t < 3; t++) {
+            cloud_sky_frame(made, subset, sample, t, sky);
+            float lo = sky[0], hi = sky[0];
+            for (int p = 1; p < 80; p++) lo = fminf(lo, sky[p]), hi = fmaxf(hi, sky[p]);
+            for (int p = 0; p < 80; p++) CHECK_NEAR((double)b.frames[80 * t + p], (double)((sky[p] - lo) / (hi - lo)), 1e-4);
+        }
+    }
+    cloud_flights_close(data);
+    cloud_sky_close(made);
+    pl_run_free(reader);
+    pl_run_free(run);
+}
+
+/* The authors' phases over generated flights, at toy sizes, from the command line. */
+TEST(cloud_flights_in_phases)
+{
+    if (!cli_bin()) return;
+    if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
+#define TOY "frames=1 height=8 width=8 data.first_row=2 batch=2 'model.channels=[2, 2, 2]' 'model.dense=[4, 4]' model.film_hidden=4 "
+    const char *d = pl_test_dir();
+    CHECK_RUN(cli_run("$P generate cloud/flights --raw --out %s/f --samples 40 --eval-samples 6 " TOY, d), 0, "");
+    cli_result r = cli_run("$P train cloud/flights --out %s/run data.flights=%s/f eval.batches=1 " TOY
+                           "phases.pretrain.until.epochs=1 phases.final.until.epochs=1", d, d);
+    CHECK_MSG(r.code == 0, "%s", r.err);
+    CHECK_RUN(cli_run("$P train cloud/tiny data.flights=%s/nowhere " TOY, d), 2, "flights.txt");
+    CHECK_RUN(cli_run("$P generate cloud/tiny --raw --out %s/g data.flights=%s/f " TOY, d, d), 2, "leave data.flights away");
+}
+
+/* On the command line: it trains, and what does not fit together is told. */
+TEST(cloud_flights_samples)
+{
+    if (!cli_bin()) return;
+    if (pl_hdf5_missing()) SKIP("libhdf5 is not here");
+    char dir[400], line[3000], list[1500];
+    snprintf(dir, sizeof dir, "%s", pl_test_dir());
+    write_flight(dir, "a");
+    snprintf(list, sizeof list, "data.flights='a=%1$s/a_camera.h5,%1$s/a_lidar_30oct24.hdf5,%1$s/a_nav.h5'", dir);
+    snprintf(line, sizeof line, "$P train cloud/tiny frames=3 height=10 width=8 data.first_row=2 train.steps=12 batch=4 %s", list);
+    CHECK_RUN(cli_run("%s", line), 0, "12 steps");
+    snprintf(line, sizeof line, "$P train cloud/tiny frames=3 height=11 width=8 data.first_row=2 %s", list);
+    CHECK_RUN(cli_run("%s", line), 5, "want rows 2 to 13 of 8 columns");
+    snprintf(line, sizeof line, "$P train cloud/tiny data.flights=a=x,y");
+    CHECK_RUN(cli_run("%s", line), 2, "NAME=CAMERA,LIDAR,NAV");
+    snprintf(line, sizeof line, "$P train cloud/tiny data.flights=a=/no/x.h5,y.h5,z.h5");
+    CHECK_RUN(cli_run("%s", line), 5, "/no/x.h5");
+    /* Flights that are not there; so few labels that a fifth of them is none (frames 2 and 3), and only one (frame 3). */
+    static const struct {
+        const char *keys, *why;
+        int code;
+    } cases[] = {{"data.eval_flights=b", "data.eval_flights=b: none of the 1 flights is called so, the first is a", 2},
+                 {"data.heavy_flights=b", "data.heavy_flights=b", 2},
+                 {"data.train_flights=b", "data.train_flights=b", 2},
+                 {"data.eval_flights=a", "has a label", 5},
+                 {"data.min_km=0.15 data.max_km=0.35", "12 steps", 0},
+                 {"data.min_km=0.25 data.max_km=0.35", "no frame is left for evaluation", 5}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(line, sizeof line, "$P train cloud/tiny frames=3 height=10 width=8 data.first_row=2 train.steps=12 batch=4 %s %s",
+                 list, cases[i].keys);
+        CHECK_RUN(cli_run("%s", line), cases[i].code, cases[i].why);
+    }
+}

@@ -1,0 +1,754 @@
+/* test_stablesr.c - the autoencoder against PyTorch's numbers and by its names, pictures in and losses out.
+ * Sizes of the other parts, learning and PyTorch are in test_recipes.c, the degradation in test_degrade.c. */
+#include "recipes/stablesr/stablesr.h"
+#include "tests/lib/alloc_count.h"
+#include "base/sys.h"
+#include "data/sets/images.h"
+#include "tests/datasets/made_images.h"
+#include "tests/lib/lab.h"
+#include "tests/recipes/peer.h"
+#include "plimsoll_train.h"
+#include "tests/lib/renamed.h"
+#include "tests/lib/small_run.h"
+#include "tests/lib/test.h"
+#include "train/data/supply.h"
+#include "train/run/train_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define SMALL_VAE "vae.encode=true", "vae.width=32", "vae.mult=[1, 1, 2, 2]"
+/* As many levels as the real U-Net has, three of them with attention. */
+#define FOUR_LEVELS "model.mult=[1, 1, 2, 2]", "struct.mult=[1, 1, 1, 1]", "model.attn_levels=3"
+#define PATH(var, name)                                                                                      \
+    char var[512];                                                                                           \
+    snprintf(var, sizeof var, "%s/" name, pl_test_dir())
+
+/* ---- autoencoder -------------------------------------------------------------------------- */
+static int64_t count_of(const char *const *overrides, int n, const char *pattern, bool trainable)
+{
+    pl_run *run;
+    int64_t count = -1;
+    if (pl_run_open("stablesr/full", overrides, n, &run) != PL_OK) return -1;
+    pl_builder b = {.config = pl_run_config(run), .batch = 2, .parts = 1, .probe = true};
+    b.store = pl_store_new();
+    if (b.store && pl__builder_run(&b, pl_run_recipe(run)) == PL_OK) {
+        count = pl_nn_count(b.store, pattern, trainable);
+        pl__builder_release(&b);
+    }
+    pl_store_free(b.store);
+    pl_run_free(run);
+    return count;
+}
+
+TEST(stablesr_vae_parameters)
+{
+    CHECK_INT(count_of((const char *const[]){"part=vae"}, 1, NULL, false), 83653863);
+    /* Training has the encoder alone, frozen, and the text of the empty prompt. */
+    const char *const encode[] = {"vae.encode=true"};
+    CHECK_INT(count_of(encode, 1, "vae.*", false), 34163664);
+    CHECK_INT(count_of(encode, 1, "vae.*", true), 0);
+    CHECK_INT(count_of(encode, 1, "context", false), 77 * 1024);
+    CHECK_INT(count_of(encode, 1, NULL, true), 107544276);
+    /* The trained part is a pattern. */
+    const char *const less[] = {"frozen='unet.*,struct.*,!*.spade.*'"};
+    CHECK_INT(count_of(less, 1, NULL, true), 107544276 - 52494080 - (8 * 320 * 9 + 320));
+}
+
+/* What PyTorch's autoencoder of this size gives for these weights and this picture, in f64. */
+static const struct {
+    int at;
+    double want;
+} torch_moments[] = {{0, 0.04283376},  {1, 0.01078715}, {7, 0.02923524},   {20, 0.06531636},
+                     {50, -0.03028884}, {77, 0.1736479}, {100, 0.05558993}, {127, 0.007507014}},
+  torch_back[] = {{0, 0.02323783},    {5, 0.06161918},    {100, -0.01097015}, {777, 0.01290815},
+                  {1500, 0.01891064}, {2222, 0.09211696}, {3000, 0.003773824}, {3071, 0.05685713}};
+
+static void fill_weights(lab *l, const pl_store *store)
+{
+    for (int i = 0; i < pl_store_count(store); i++) {
+        const pl_slot *s = pl_store_slot(store, i);
+        int64_t n, *index = peer_slot_order(s, &n);
+        bool scale = s->type.rank == 1 && strstr(s->name, "norm") && strstr(s->name, "weight");
+        float *v = lab_slot(l, i);
+        for (int64_t k = 0; k < n; k++) {
+            double w = sin(0.37 * (double)k + (double)strlen(s->name));
+            v[index[k]] = (float)(scale ? 1 + 0.1 * w : 0.08 * w);
+        }
+        pl_sys_free(index);
+    }
+}
+
+TEST(stablesr_vae_is_pytorchs)
+{
+    sr_config c = {.batch = 1, .image = 32, .latent = 4, .vae_width = 32, .vae_mult = {1, 1, 2, 2}};
+    pl_store *store = pl_store_new();
+    pl_graph *g = pl_graph_new(store);
+    pl_nn *m = pl_nn_new(g, false);
+    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 1, 32, 32, 3)), moments = sr_vae_moments(m, &c, x);
+    pl_val z = sr_vae_sample(m, moments, pl_fill(g, PL_TYPE(PL_F32, 1, 4, 4, 4), 0));
+    pl_output(g, "moments", moments);
+    pl_output(g, "back", sr_vae_decode(m, &c, z));
+    CHECK_OK(pl_nn_finish(m));
+    pl_nn_free(m);
+    lab *l = lab_new(store);
+    lab_add(l, g);
+    CHECK_OK(lab_open(l));
+    fill_weights(l, store);
+    float *in = lab_input(l, 0, "x", NULL);
+    for (int i = 0; i < 32 * 32 * 3; i++) in[i] = (float)sin(0.011 * i + 0.1);
+    CHECK_OK(lab_run(l, 0));
+    const float *a = lab_output(l, 0, "moments", NULL), *b = lab_output(l, 0, "back", NULL);
+    for (int i = 0; i < 8; i++) {
+        CHECK_NEAR(a[torch_moments[i].at], torch_moments[i].want, 2e-5);
+        CHECK_NEAR(b[torch_back[i].at], torch_back[i].want, 2e-5);
+    }
+    lab_free(l);
+    pl_store_free(store);
+}
+
+/* A latent is drawn: the deviation is that of the second half of the moments. */
+TEST(stablesr_vae_draws_its_latent)
+{
+    pl_store *store = pl_store_new();
+    pl_graph *g = pl_graph_new(store);
+    pl_nn *m = pl_nn_new(g, true);
+    pl_val moments = pl_input(g, "moments", PL_TYPE(PL_F32, 1, 1, 1, 8));
+    pl_val noise = pl_input(g, "noise", PL_TYPE(PL_F32, 1, 1, 1, 4));
+    pl_output(g, "z", sr_vae_sample(m, moments, noise));
+    CHECK_OK(pl_nn_finish(m));
+    pl_nn_free(m);
+    lab *l = lab_new(store);
+    lab_add(l, g);
+    CHECK_OK(lab_open(l));
+    float *v = lab_input(l, 0, "moments", NULL), *n = lab_input(l, 0, "noise", NULL);
+    static const float given[8] = {1, -2, 3, 0.5f, 0, -1, -50, 2}, drawn[4] = {1, -1, 5, 0.25f};
+    memcpy(v, given, sizeof given);
+    memcpy(n, drawn, sizeof drawn);
+    CHECK_OK(lab_run(l, 0));
+    const float *z = lab_output(l, 0, "z", NULL);
+    for (int i = 0; i < 4; i++) /* logs of variances are cut at -30 */
+        CHECK_NEAR(z[i], 0.18215 * ((double)given[i] + exp(0.5 * fmax((double)given[4 + i], -30)) * (double)drawn[i]),
+                   1e-6);
+    lab_free(l);
+    pl_store_free(store);
+}
+
+/* ---- its weights, by four sets of names --------------------------------------------------- */
+static void published_name(const char *ours, char *out, size_t cap)
+{
+    snprintf(out, cap, "%s", ours + strlen("vae."));
+}
+
+static void checkpoint_name(const char *ours, char *out, size_t cap)
+{
+    snprintf(out, cap, "first_stage_model.%s", ours + strlen("vae."));
+}
+
+static void swap(char *text, size_t cap, const char *from, const char *to)
+{
+    char *at = strstr(text, from), tail[256];
+    if (!at) return;
+    snprintf(tail, sizeof tail, "%s", at + strlen(from));
+    snprintf(at, cap - (size_t)(at - text), "%s%s", to, tail);
+}
+
+static void diffusers_name(const char *ours, char *out, size_t cap)
+{
+    static const char *const changes[][2] = {
+        {".down.", ".down_blocks."}, {".up.0.", ".up_blocks.3."}, {".up.1.", ".up_blocks.2."},
+        {".up.2.", ".up_blocks.1."}, {".up.3.", ".up_blocks.0."}, {".block.", ".resnets."},
+        {"nin_shortcut", "conv_shortcut"}, {".downsample.conv", ".downsamplers.0.conv"},
+        {".upsample.conv", ".upsamplers.0.conv"}, {".mid.block_1", ".mid_block.resnets.0"},
+        {".mid.block_2", ".mid_block.resnets.1"}, {".mid.attn_1.norm", ".mid_block.attentions.0.group_norm"},
+        {".mid.attn_1.proj_out", ".mid_block.attentions.0.to_out.0"},
+        {".mid.attn_1.", ".mid_block.attentions.0.to_"}, {"norm_out", "conv_norm_out"}};
+    published_name(ours, out, cap);
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) swap(out, cap, changes[i][0], changes[i][1]);
+}
+
+/* As the published folders of Stable Diffusion have them. */
+static void older_name(const char *ours, char *out, size_t cap)
+{
+    static const char *const changes[][2] = {{"attentions.0.to_q", "attentions.0.query"}, {"attentions.0.to_k", "attentions.0.key"},
+                                             {"attentions.0.to_v", "attentions.0.value"},
+                                             {"attentions.0.to_out.0", "attentions.0.proj_attn"}};
+    diffusers_name(ours, out, cap);
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) swap(out, cap, changes[i][0], changes[i][1]);
+}
+
+TEST(stablesr_vae_by_four_names)
+{
+    PATH(whole, "whole.safetensors");
+    PATH(file, "file.safetensors");
+    PATH(back, "back.safetensors");
+    char key[640];
+    int off, same;
+    snprintf(key, sizeof key, "vae.weights=%s", file);
+    CHECK_OK(small_run_save("stablesr/tiny", (const char *const[]){"part=vae", "seed=5", SMALL_VAE}, 5, whole));
+    for (int k = 0; k < 4; k++) {
+        renamed_file o = {.of = "vae.", .parts = 1,
+                          .name = k == 0 ? published_name : k == 1 ? diffusers_name : k == 2 ? checkpoint_name : older_name,
+                          .flat = k == 1 || k == 3,
+                          .add = k == 2 ? "model.diffusion_model.out.2.bias" : NULL};
+        CHECK_OK(renamed_write(whole, file, o));
+        CHECK_OK(small_run_save("stablesr/tiny", (const char *const[]){"part=vae", "seed=6", key, SMALL_VAE}, 6, back));
+        CHECK_OK(renamed_compare(whole, back, "vae.", false, &off, &same));
+        CHECK_MSG(off == 0, "names %d: %d tensors differ", k, off);
+        /* Training takes the encoder of the same file and leaves the decoder. */
+        CHECK_OK(small_run_save("stablesr/tiny", (const char *const[]){"seed=6", key, SMALL_VAE}, 5, back));
+        CHECK_OK(renamed_compare(whole, back, "vae.encoder.", false, &off, &same));
+        CHECK_MSG(off == 0 && same > 0, "names %d: %d tensors of the encoder differ", k, off);
+    }
+    CHECK_OK(renamed_write(whole, file, (renamed_file){.of = "vae.", .parts = 1, .name = published_name,
+                                                       .leave_out = "encoder.mid.attn_1.q.weight"}));
+    CHECK(small_run_save("stablesr/tiny", (const char *const[]){"seed=6", key, SMALL_VAE}, 5, back) == PL_ERR_FILE &&
+          strstr(pl_error_text(), "encoder.mid.attn_1.q.weight"));
+}
+
+/* ---- the U-Net's, by two ------------------------------------------------------------------ */
+/* Blocks of ours in theirs, which count the input convolution. */
+static void unet_published_name(const char *ours, char *out, size_t cap)
+{
+    static const char *const changes[][2] = {
+        {".res.norm1", ".0.in_layers.0"}, {".res.conv1", ".0.in_layers.2"}, {".res.emb", ".0.emb_layers.1"},
+        {".res.norm2", ".0.out_layers.0"}, {".res.conv2", ".0.out_layers.3"}, {".res.skip", ".0.skip_connection"},
+        {".attn.block.self_attn.out", ".1.transformer_blocks.0.attn1.to_out.0"},
+        {".attn.block.cross_attn.out", ".1.transformer_blocks.0.attn2.to_out.0"},
+        {".attn.block.self_attn.", ".1.transformer_blocks.0.attn1.to_"},
+        {".attn.block.cross_attn.", ".1.transformer_blocks.0.attn2.to_"},
+        {".attn.block.gate", ".1.transformer_blocks.0.ff.net.0.proj"},
+        {".attn.block.shrink", ".1.transformer_blocks.0.ff.net.2"}, {".attn.block.", ".1.transformer_blocks.0."},
+        {".attn.norm", ".1.norm"}, {".attn.inp", ".1.proj_in"}, {".attn.out", ".1.proj_out"},
+        {"time.", "time_embed."}};
+    int n;
+    char text[256];
+    snprintf(text, sizeof text, "%s", ours + strlen("unet."));
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) swap(text, sizeof text, changes[i][0], changes[i][1]);
+    if (sscanf(text, "down.%d", &n) == 1) {
+        const char *tail = strchr(text + 5, '.');
+        snprintf(out, cap, "model.diffusion_model.input_blocks.%d%s", n + 1, tail);
+        swap(out, cap, ".resample.", ".0.op.");
+        return;
+    }
+    swap(text, sizeof text, "up.", "output_blocks.");
+    swap(text, sizeof text, "output_blocks.2.resample.", "output_blocks.2.1.");
+    swap(text, sizeof text, ".resample.", ".2.");
+    swap(text, sizeof text, "middle.0.0.", "middle_block.0.");
+    swap(text, sizeof text, "middle.0.1.", "middle_block.1.");
+    swap(text, sizeof text, "middle.1.0.", "middle_block.2.");
+    snprintf(out, cap, "model.diffusion_model.%s", text);
+}
+
+static void unet_diffusers_name(const char *ours, char *out, size_t cap)
+{
+    static const char *const changes[][2] = {
+        {".attn.block.self_attn.out", ".@.transformer_blocks.0.attn1.to_out.0"},
+        {".attn.block.cross_attn.out", ".@.transformer_blocks.0.attn2.to_out.0"},
+        {".attn.block.self_attn.", ".@.transformer_blocks.0.attn1.to_"},
+        {".attn.block.cross_attn.", ".@.transformer_blocks.0.attn2.to_"},
+        {".attn.block.gate", ".@.transformer_blocks.0.ff.net.0.proj"},
+        {".attn.block.shrink", ".@.transformer_blocks.0.ff.net.2"}, {".attn.block.", ".@.transformer_blocks.0."},
+        {".attn.norm", ".@.norm"}, {".attn.inp", ".@.proj_in"}, {".attn.out", ".@.proj_out"},
+        {".res.emb", ".res.time_emb_proj"}, {".res.skip", ".res.conv_shortcut"},
+        {"time.0", "time_embedding.linear_1"}, {"time.2", "time_embedding.linear_2"},
+        {"out.0.", "conv_norm_out."}, {"out.2.", "conv_out."}};
+    int n;
+    char text[256], part[64];
+    snprintf(text, sizeof text, "%s", ours + strlen("unet."));
+    bool last = strncmp(text, "out.", 4) == 0;
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
+        if (last || changes[i][0][0] != 'o') swap(text, sizeof text, changes[i][0], changes[i][1]);
+    bool down = sscanf(text, "down.%d", &n) == 1, up = !down && sscanf(text, "up.%d", &n) == 1;
+    if (!down && !up) {
+        swap(text, sizeof text, "middle.0.@", "mid_block.attentions.0");
+        swap(text, sizeof text, "middle.0.res", "mid_block.resnets.0");
+        swap(text, sizeof text, "middle.1.res", "mid_block.resnets.1");
+        snprintf(out, cap, "%s", text);
+        return;
+    }
+    const char *tail = strchr(text + (down ? 5 : 3), '.'), *what = down ? "down" : "up";
+    if (strncmp(tail, ".resample", 9) == 0)
+        snprintf(out, cap, "%s_blocks.%d.%ssamplers.0.conv%s", what, n / 3, what, tail + (down ? 9 : 14));
+    else {
+        snprintf(part, sizeof part, "%s_blocks.%d.%s.%d", what, n / 3, tail[1] == '@' ? "attentions" : "resnets", n % 3);
+        snprintf(out, cap, "%s%s", part, strchr(tail + 1, '.'));
+    }
+}
+
+static void our_name(const char *ours, char *out, size_t cap)
+{
+    snprintf(out, cap, "%s", ours);
+}
+
+/* What is trained keeps its own values: SPADE and the input convolution are not in such files. */
+TEST(stablesr_unet_by_two_names)
+{
+    PATH(model, "model.safetensors");
+    PATH(bare, "bare.safetensors");
+    PATH(file, "file.safetensors");
+    PATH(back, "back.safetensors");
+    char key[640];
+    snprintf(key, sizeof key, "unet_from=%s", file);
+    /* A model without what such files lack: the rest of it under our names is the reference. */
+    CHECK_OK(small_run_save("stablesr/tiny", (const char *const[]){"seed=5", FOUR_LEVELS}, 4, model));
+    CHECK_OK(renamed_write(model, bare, (renamed_file){.of = "unet.", .parts = 1, .name = our_name, .without = ".spade.,unet.inp."}));
+    for (int k = 0; k < 2; k++) {
+        int off, same;
+        renamed_file o = {.of = "unet.", .parts = 1, .name = k ? unet_published_name : unet_diffusers_name,
+                          .without = ".spade.,unet.inp.",
+                          .add = k ? "model.diffusion_model.input_blocks.0.0.bias" : "conv_in.bias"};
+        CHECK_OK(renamed_write(model, file, o));
+        CHECK_OK(small_run_save("stablesr/tiny", (const char *const[]){"seed=6", key, FOUR_LEVELS}, 5, back));
+        CHECK_OK(renamed_compare(bare, back, "unet.", false, &off, &same));
+        CHECK_MSG(off == 0, "names %d: %d tensors differ", k, off);
+        CHECK_OK(renamed_compare(model, back, "unet.inp.", false, &off, &same));
+        CHECK(off > 0);
+    }
+    CHECK_OK(renamed_write(model, file, (renamed_file){.of = "unet.", .parts = 1, .name = unet_diffusers_name}));
+    CHECK(small_run_save("stablesr/tiny", (const char *const[]){"seed=6", key, FOUR_LEVELS}, 5, back) == PL_ERR_FILE && strstr(pl_error_text(), "not known"));
+}
+
+/* ---- pictures ----------------------------------------------------------------------------- */
+enum { STEPS = 4 };
+
+static pl_status losses_of(const char *const *overrides, int n, const pl_compile_opts *o, double *loss,
+                           uint64_t *arena)
+{
+    pl_run *run;
+    PL_TRY(pl_run_open("stablesr/tiny", overrides, n, &run));
+    if (o) pl_run_set_compile(run, o);
+    pl_status rc = pl_run_build(run);
+    if (rc == PL_OK) rc = pl_run_start(run);
+    for (int i = 0; i < STEPS && rc == PL_OK; i++) {
+        pl_step_info info;
+        rc = pl_run_step(run, &info);
+        loss[i] = info.loss;
+    }
+    if (rc == PL_OK && arena) *arena = pl_program_plan(pl_run_train_program(run))->arena_bytes;
+    pl_run_free(run);
+    return rc;
+}
+
+static bool png_folder(const char *dir, int n)
+{
+    char path[640];
+    snprintf(path, sizeof path, "mkdir -p %s", dir);
+    if (system(path) != 0) return false;
+    for (int i = 0; i < n; i++) {
+        uint8_t *rgb = image_made(96 + 8 * (i % 3), 80, i), *bytes;
+        size_t len;
+        image_png(rgb, 96 + 8 * (i % 3), 80, 2, 8, 96 + 8 * (i % 3), 80, &bytes, &len);
+        snprintf(path, sizeof path, "%s/%03d.png", dir, i);
+        bool ok = image_write(path, bytes, len);
+        free(rgb), free(bytes);
+        if (!ok) return false;
+    }
+    return true;
+}
+
+/* The same bits whatever the number of threads that read; a pool brings other batches. */
+TEST(stablesr_trains_on_pictures)
+{
+    PATH(dir, "pictures");
+    char path[640];
+    double loss[4][STEPS];
+    CHECK(png_folder(dir, 12));
+    snprintf(path, sizeof path, "data.path=%s", dir);
+    for (int k = 0; k < 4; k++) {
+        const char *const o[] = {SMALL_VAE, path, "data.crop=pixels", "data.flip=0.5", "batch=2",
+                                 k == 1 ? "data.workers=3" : "data.workers=0", k == 2 ? "data.pool=4" : "data.pool=0",
+                                 k == 3 ? "degrade.jpeg=[5, 6]" : "degrade.jpeg=[60, 95]"};
+        CHECK_OK(losses_of(o, 10, NULL, loss[k], NULL));
+    }
+    CHECK(memcmp(loss[0], loss[1], sizeof loss[0]) == 0);
+    CHECK(loss[0][0] == loss[2][0] && loss[0][1] == loss[2][1]); /* the pool fills */
+    CHECK(loss[0][2] != loss[2][2] || loss[0][3] != loss[2][3]);
+    CHECK(loss[0][0] != loss[3][0]);
+}
+
+/* Whether the training program reads a draw of this name; in a replay draws are inputs. */
+static void reads_draw(const char *key, const char *name, bool *reads)
+{
+    const char *const o[] = {SMALL_VAE, "batch=2", key};
+    pl_run *run;
+    CHECK_OK(pl_run_open("stablesr/tiny", o, 5, &run));
+    run->replay = true;
+    CHECK_OK(pl_run_build(run));
+    *reads = false;
+    for (int i = 0; i < pl_program_input_count(run->train); i++)
+        *reads |= strcmp(pl_program_input_name(run->train, i), name) == 0;
+    pl_run_free(run);
+}
+
+/* seed_compat draws the degraded latent twice, once to add noise to and once for the structure encoder. */
+TEST(stablesr_seed_compat_draws_twice)
+{
+    bool once[2] = {false}, twice[2] = {false};
+    reads_draw("x_start=lq", "noise_lq", &once[0]);
+    reads_draw("x_start=lq", "noise_gt", &once[1]);
+    reads_draw("seed_compat=true", "noise_lq", &twice[0]);
+    reads_draw("seed_compat=true", "noise_gt", &twice[1]);
+    CHECK(once[0] && !once[1] && twice[0] && twice[1]);
+}
+
+/* The first loss when the new input convolution's weights of one channel are 9. */
+static void loss_with_channel(const char *compat, int channel, double *loss)
+{
+    pl_run *run;
+    pl_step_info info = {0};
+    CHECK_OK(pl_run_open("stablesr/tiny", &compat, 1, &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK_OK(pl_run_start(run));
+    int slot = pl_store_find(run->store, "unet.inp.weight");
+    pl_type t = pl_store_slot(run->store, slot)->type;
+    float *w = malloc(pl_type_bytes(&t));
+    CHECK_INT(t.dim[3], 8);
+    CHECK_OK(pl_session_read_slot(run->session, slot, 0, w, pl_type_bytes(&t)));
+    for (int64_t i = 0; i < pl_type_elems(&t); i++)
+        if (i % 8 == channel) w[i] = 9;
+    CHECK_OK(pl_session_write_slot(run->session, slot, 0, w, pl_type_bytes(&t)));
+    free(w);
+    CHECK_OK(pl_run_step(run, &info));
+    pl_run_free(run);
+    *loss = info.loss;
+}
+
+/* The original's new input convolution is zero for its first four channels, and stays so as it is frozen. */
+TEST(stablesr_seed_compat_is_half_blind)
+{
+    static const int channel[] = {-1, 3, 4};
+    double loss[2][3];
+    for (int k = 0; k < 6; k++)
+        loss_with_channel(k < 3 ? "seed_compat=true" : "seed_compat=false", channel[k % 3], &loss[k / 3][k % 3]);
+    CHECK(loss[0][1] == loss[0][0] && loss[0][2] != loss[0][0]);
+    CHECK(loss[1][1] != loss[1][0] && loss[1][2] != loss[1][0]);
+}
+
+/* The authors' filter by file size: what is shorter is passed over, or stops the run. */
+TEST(stablesr_passes_over_small_files)
+{
+    PATH(dir, "sizes");
+    char path[640], least[64];
+    double loss[2][STEPS];
+    struct stat file;
+    CHECK(png_folder(dir, 12));
+    snprintf(path, sizeof path, "%s/000.png", dir);
+    CHECK_INT(stat(path, &file), 0);
+    snprintf(path, sizeof path, "data.path=%s", dir);
+    for (int k = 0; k < 3; k++) {
+        snprintf(least, sizeof least, "data.min_bytes=%lld", k ? (long long)file.st_size + 1 : 0ll);
+        const char *const o[] = {SMALL_VAE, path, "batch=2", least, k < 2 ? "data.on_bad=skip" : "data.on_bad=fail"};
+        pl_status rc = losses_of(o, 7, NULL, loss[k % 2], NULL);
+        CHECK_INT(rc, k < 2 ? PL_OK : PL_ERR_DATA);
+        if (k == 1) CHECK(memcmp(loss[0], loss[1], sizeof loss[0]) != 0); /* other pictures */
+        if (k == 2) CHECK_MSG(strstr(pl_error_text(), "data.min_bytes"), "%s", pl_error_text());
+    }
+    /* All are too small: the reason is told, though each is passed over. */
+    const char *const none[] = {SMALL_VAE, path, "batch=2", "data.min_side=384", "data.on_bad=skip"};
+    CHECK_INT(losses_of(none, 7, NULL, loss[0], NULL), PL_ERR_DATA);
+    CHECK_MSG(strstr(pl_error_text(), "data.min_side") && strstr(pl_error_text(), "63 others"), "%s", pl_error_text());
+}
+
+/* Ranges that are none, and patterns that freeze nothing, are refused; an empty one freezes nothing by intent. */
+TEST(stablesr_refuses)
+{
+    static const struct {
+        const char *key, *why;
+    } cases[] = {{"degrade.sigma=[3]", "degrade.sigma wants two numbers"},
+                 {"degrade.jpeg2=[90, 60]", "degrade.jpeg2 wants two numbers, the smaller first"},
+                 {"canny=[200, 100]", "canny: the lower threshold"},
+                 {"frozen=unett.*", "frozen=unett.*: no parameter has such a name"},
+                 {"optim.frozen=edges.*", "optim.frozen=edges.*: no parameter has such a name"},
+                 {"frozen=*", "leaves nothing to train"},
+                 {"frozen=''", NULL}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pl_run *run;
+        CHECK_OK(pl_run_open("stablesr/tiny", &cases[i].key, 1, &run));
+        CHECK_INT(pl_run_build(run), cases[i].why ? PL_ERR_CONFIG : PL_OK);
+        if (cases[i].why) CHECK_MSG(strstr(pl_error_text(), cases[i].why), "%s: %s", cases[i].key, pl_error_text());
+        pl_run_free(run);
+    }
+}
+
+enum { BATCHES = 10, PAIRS = 2, PICTURE = 64 * 64 * 3 };
+
+/* Pictures and their edges of the first batches. */
+typedef struct first_pairs {
+    float gt[BATCHES * PAIRS][PICTURE], edge[BATCHES * PAIRS][PICTURE];
+} first_pairs;
+
+static pl_status see(const char *path, const char *pool, const char *compat, const char *workers, first_pairs *to)
+{
+    const char *const o[] = {SMALL_VAE, path, "data.crop=pixels", "data.flip=0.5", "batch=2", "canny=[10, 20]", pool, compat, workers};
+    pl_run *run;
+    PL_TRY(pl_run_open("stablesr/tiny", o, 11, &run));
+    pl_status rc = pl_run_build(run);
+    if (rc == PL_OK) rc = pl_run_start(run);
+    for (int k = 0; k < BATCHES && rc == PL_OK; k++) {
+        rc = pl_supply_read(run, run->train, k);
+        const void *gt = pl_session_input(run->session, run->train, "gt", NULL);
+        const void *edge = pl_session_input(run->session, run->train, "edge", NULL);
+        if (gt) memcpy(to->gt[k * PAIRS], gt, sizeof to->gt[0] * PAIRS);
+        if (edge) memcpy(to->edge[k * PAIRS], edge, sizeof to->edge[0] * PAIRS);
+    }
+    pl_run_free(run);
+    return rc;
+}
+
+/* A pair in the pool keeps its edges. The original's loses them: edges are of the batch that has just come. With
+ * seed_compat the good picture is not read by the step, so pictures are known by their edges alone. */
+TEST(stablesr_pool_and_edges)
+{
+    PATH(dir, "pictures");
+    char path[640];
+    first_pairs *of = malloc(4 * sizeof *of);
+    CHECK(of && png_folder(dir, 24));
+    memset(of, 0, 4 * sizeof *of);
+    snprintf(path, sizeof path, "data.path=%s", dir);
+    CHECK_OK(see(path, "data.pool=0", "seed_compat=false", "data.workers=0", &of[0]));
+    CHECK_OK(see(path, "data.pool=6", "seed_compat=false", "data.workers=0", &of[1]));
+    CHECK_OK(see(path, "data.pool=6", "seed_compat=true", "data.workers=0", &of[2]));
+    CHECK_OK(see(path, "data.pool=6", "seed_compat=true", "data.workers=2", &of[3]));
+    int mixed = 0, kept = 0;
+    for (int i = 0; i < BATCHES * PAIRS; i++) {
+        int k = 0;
+        while (k < BATCHES * PAIRS && memcmp(of[1].gt[i], of[0].gt[k], sizeof of->gt[0]) != 0) k++;
+        CHECK_MSG(k < BATCHES * PAIRS, "sample %d of the pool has not come in", i);
+        mixed += k != i;
+        kept += memcmp(of[1].edge[i], of[0].edge[k], sizeof of->edge[0]) == 0;
+    }
+    CHECK_MSG(mixed > 4 && kept == BATCHES * PAIRS, "%d of the pool's samples come later, %d keep their edges", mixed, kept);
+    CHECK(memcmp(of[2].edge, of[0].edge, sizeof of->edge) == 0);
+    CHECK(memcmp(of[2].edge, of[1].edge, sizeof of->edge) != 0);
+    CHECK(memcmp(of[2].edge, of[3].edge, sizeof of->edge) == 0);
+    free(of);
+}
+
+TEST(stablesr_pool_wants_a_batch)
+{
+    PATH(dir, "pictures");
+    char path[640];
+    double loss[STEPS];
+    CHECK(png_folder(dir, 4));
+    snprintf(path, sizeof path, "data.path=%s", dir);
+    CHECK(losses_of((const char *const[]){SMALL_VAE, path, "batch=2", "data.pool=1"}, 6, NULL, loss, NULL) == PL_ERR_CONFIG &&
+          strstr(pl_error_text(), "data.pool"));
+}
+
+/* What generated pictures take on the host is in the plan, and so is what each reading thread takes. */
+TEST(stablesr_pictures_are_in_the_plan)
+{
+    if (!pl_test_allocs_counted()) SKIP("a sanitizer takes memory of its own");
+    PATH(dir, "pictures");
+    char path[640];
+    uint64_t overhead[3];
+    CHECK(png_folder(dir, 4));
+    snprintf(path, sizeof path, "data.path=%s", dir);
+    for (int k = 0; k < 3; k++) {
+        pl_run *run;
+        const char *const o[] = {"vae.width=32", "vae.mult=[1, 1, 1, 1]", "image=512", "latent=64", "batch=1",
+                                 k ? "vae.encode=true" : "vae.encode=false", k == 2 ? path : "seed=1",
+                                 k == 2 ? "data.workers=4" : "data.workers=0"};
+        CHECK_OK(pl_run_open("stablesr/tiny", o, 8, &run));
+        CHECK_OK(pl_run_build(run));
+        overhead[k] = pl_run_memory_get(run).overhead;
+        pl_run_free(run);
+    }
+    pl_degrade d = pl_degrade_stablesr();
+    uint64_t one = pl_degrader_bytes(&d, 512, 512) + pl_canny_bytes(512, 512);
+    CHECK_MSG(overhead[1] > overhead[0] + one / 10 * 9, "%llu bytes more for a maker of %llu",
+              (unsigned long long)(overhead[1] - overhead[0]), (unsigned long long)one);
+    CHECK_MSG(overhead[2] > overhead[0] + 5 * one / 10 * 9, "%llu bytes more for five makers of %llu",
+              (unsigned long long)(overhead[2] - overhead[0]), (unsigned long long)one);
+}
+
+/* Encoding in the step, with less memory: the same bits. */
+TEST(stablesr_pictures_with_less_memory)
+{
+    if (!pl_test_long()) SKIP("long");
+    double keep[STEPS], less[STEPS];
+    uint64_t all, now;
+    const char *const o[] = {SMALL_VAE, "batch=2"};
+    CHECK_OK(losses_of(o, 4, NULL, keep, &all));
+    pl_compile_opts c = PL_COMPILE_INIT;
+    c.arena_budget = all / 10 * 9;
+    CHECK_OK(losses_of(o, 4, &c, less, &now));
+    CHECK(now <= c.arena_budget && memcmp(keep, less, sizeof keep) == 0);
+}
+
+/* The authors' step: six micro-batches of two, one update; BatchNorm sees two samples at a time. */
+TEST(stablesr_accumulates_six)
+{
+    pl_run *run;
+    double loss[STEPS], two[STEPS];
+    CHECK_OK(pl_run_open("stablesr/full", NULL, 0, &run));
+    CHECK_INT(pl_config_int(pl_run_config(run), "batch"), 12);
+    CHECK(strcmp(pl_config_text(pl_run_config(run), "accumulate"), "6") == 0);
+    pl_run_free(run);
+    const char *const o[] = {"batch=12", "accumulate=6", "accumulate_coupled=true"};
+    CHECK_OK(pl_run_open("stablesr/tiny", o, 3, &run));
+    CHECK_OK(pl_run_build(run));
+    pl_run_split split = pl_run_split_get(run);
+    CHECK(split.micro == 2 && split.accumulate == 6 && split.effective == 12);
+    pl_run_free(run);
+    CHECK_OK(losses_of(o, 3, NULL, loss, NULL));
+    CHECK_OK(losses_of((const char *const[]){"batch=2"}, 1, NULL, two, NULL));
+    CHECK(isfinite(loss[STEPS - 1]) && loss[0] != two[0]);
+}
+
+/* ---- memory ------------------------------------------------------------------------------- */
+/* What is frozen is differentiated through, but keeps nothing for gradients that nobody wants: neither inputs
+ * of its convolutions nor their gradients. */
+TEST(stablesr_frozen_parts_keep_less)
+{
+    uint64_t arena[2], state[2];
+    for (int k = 0; k < 2; k++) {
+        pl_run *run;
+        const char *const o[] = {"latent=16", "image=128", k ? "frozen=''" : "batch=4", "model.width=64"};
+        CHECK_OK(pl_run_open("stablesr/tiny", o, 4, &run));
+        CHECK_OK(pl_run_build(run));
+        const pl_plan_info *p = pl_program_plan(pl_run_train_program(run));
+        arena[k] = p->keep_all_bytes;
+        state[k] = p->state_bytes;
+        CHECK_INT(pl_run_parameters(run, true) == pl_run_parameters(run, false), k);
+        pl_run_free(run);
+    }
+    CHECK_MSG(arena[0] < arena[1] - arena[1] / 10 && state[0] < state[1], "arena %llu frozen, %llu not",
+              (unsigned long long)arena[0], (unsigned long long)arena[1]);
+}
+
+/* The request that failed on the authors' card: one map of the original edge processor, 6.00 GiB. */
+TEST(stablesr_the_failing_tensor)
+{
+    if (!pl_test_long()) SKIP("long");
+    pl_run *run;
+    uint64_t largest = 0;
+    const char *const o[] = {"memory=null", "device=rtx4090"};
+    CHECK_OK(pl_run_open("stablesr/edge_before", o, 2, &run));
+    CHECK_OK(pl_run_build(run));
+    const pl_program *p = pl_run_train_program(run);
+    for (int i = 0; i < pl_program_plan(p)->buffers; i++) {
+        pl_plan_buffer b = pl_program_buffer(p, i);
+        if (b.component == PL_COMP_ACTIVATIONS && b.bytes > largest) largest = b.bytes;
+    }
+    pl_run_free(run);
+    CHECK_INT(largest, 6ll << 30);
+}
+
+/* ---- the authors' format ------------------------------------------------------------------ */
+/* Pictures that the recipe writes are the PNGs that it trains on. */
+TEST(stablesr_writes_pictures)
+{
+    PATH(dir, "raw");
+    char path[640], file[640];
+    double loss[STEPS];
+    pl_run *run;
+    const char *const few[] = {SMALL_VAE, "data.samples=8", "data.eval_samples=4", "batch=2"};
+    CHECK_OK(pl_run_open("stablesr/tiny", few, 6, &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK_OK(pl_run_generate_raw(run, dir, 0, 0, NULL, NULL));
+    pl_run_free(run);
+    snprintf(file, sizeof file, "%s/train/000007.png", dir);
+    char *bytes;
+    size_t n;
+    pl_decoder *d;
+    pl_image_info info;
+    pl_image_limits limits = PL_IMAGE_LIMITS_INIT;
+    CHECK_OK(pl_sys_read_file(file, 1 << 20, &bytes, &n));
+    CHECK_OK(pl_decoder_new(&d));
+    CHECK_OK(pl_image_probe(d, bytes, n, &limits, &info));
+    CHECK(info.format == PL_IMAGE_PNG && info.width == 80 && info.height == 80);
+    uint8_t *rgb = malloc(80 * 80 * 4), *want = malloc(80 * 80 * 3);
+    CHECK_OK(pl_image_decode(d, bytes, n, &info, 80, 80, rgb));
+    CHECK_OK(sr_draw(NULL, PL_SUBSET_TRAIN, 7, 80, 80, want, NULL, 0));
+    CHECK(memcmp(rgb, want, 80 * 80 * 3) == 0);
+    pl_decoder_free(d);
+    pl_sys_free(bytes);
+    free(rgb), free(want);
+    snprintf(path, sizeof path, "data.path=%s", dir);
+    CHECK_OK(losses_of((const char *const[]){SMALL_VAE, path, "data.crop=pixels", "batch=2"}, 6, NULL, loss, NULL));
+    CHECK(isfinite(loss[STEPS - 1]));
+}
+
+/* data.crop=pixels: what comes is a part of the picture, pixel for pixel; in evaluation the one in the middle. */
+TEST(stablesr_crops_by_the_pixel)
+{
+    enum { W = 96, H = 80, SIDE = 40 };
+    PATH(dir, "pictures");
+    uint8_t *whole = image_made(W, H, 0), *bytes, part[SIDE * SIDE * 3];
+    char path[640];
+    size_t n;
+    bool seen[W] = {false};
+    int places = 0;
+    snprintf(path, sizeof path, "mkdir -p %s", dir);
+    CHECK_INT(system(path), 0);
+    image_png(whole, W, H, 2, 8, W, H, &bytes, &n);
+    snprintf(path, sizeof path, "%s/000.png", dir);
+    CHECK(image_write(path, bytes, n));
+    pl_image_set_opts o = {.items = {.path = dir}, .limits = PL_IMAGE_LIMITS_INIT, .augment = {.crop = PL_CROP_PIXELS},
+                           .threads = 1, .keep_bytes = 1 << 20, .most_w = SIDE, .most_h = SIDE};
+    pl_image_set *set;
+    CHECK_OK(pl_image_set_open(&o, &set));
+    pl_pixels to = {.data = part, .w = SIDE, .h = SIDE, .channels = 3, .bytes = true};
+    for (int k = 0; k < 24; k++) {
+        pl_image_read r = {.seed = 3, .epoch = k, .to = &to, .n_to = 1};
+        CHECK_OK(pl_image_set_read(set, &r));
+        int found = -1;
+        for (int y = 0; y <= H - SIDE && found < 0; y++)
+            for (int x = 0; x <= W - SIDE && found < 0; x++) {
+                bool same = true;
+                for (int v = 0; v < SIDE && same; v++)
+                    same = memcmp(part + v * SIDE * 3, whole + ((y + v) * W + x) * 3, SIDE * 3) == 0;
+                if (same) found = x;
+            }
+        CHECK_MSG(found >= 0, "epoch %d: no part of the picture", k);
+        places += !seen[found];
+        seen[found] = true;
+    }
+    CHECK_MSG(places > 8, "%d places of 24", places);
+    pl_image_set_close(set);
+    free(whole), free(bytes);
+}
+
+/* ---- computed once ------------------------------------------------------------------------ */
+/* Training on what `plimsoll cache` keeps is training with the encoder inside, to the bit, and the encoder is
+ * not in its plan. */
+TEST(stablesr_cache_is_the_encoder)
+{
+    PATH(dir, "cache");
+    char key[640];
+    double inside[STEPS], cached[STEPS], first[STEPS], pooled[STEPS];
+    pl_run *run;
+    pl_cache_info info;
+    snprintf(key, sizeof key, "data.cache=%s", dir);
+    const char *const o[] = {SMALL_VAE, "batch=2", "data.samples=8", "data.eval_samples=2", key};
+    CHECK_OK(pl_run_open("stablesr/tiny", o, 7, &run));
+    CHECK_OK(pl_run_encode_only(run));
+    CHECK_OK(pl_run_build(run));
+    CHECK_OK(pl_run_start(run));
+    CHECK_OK(pl_run_cache(run, NULL, NULL, &info));
+    CHECK(pl_nn_count(pl_run_store(run), "vae.encoder.*", false) > 0);
+    CHECK_INT(pl_nn_count(pl_run_store(run), "unet.*", false), 0);
+    pl_run_free(run);
+    CHECK_OK(losses_of(o, 6, NULL, inside, NULL));
+    CHECK_OK(losses_of(o, 7, NULL, cached, NULL));
+    CHECK(memcmp(inside, cached, sizeof inside) == 0);
+    /* A pool stands in front of both alike, whether edges go through it or not. */
+    memcpy(first, inside, sizeof first);
+    for (int k = 0; k < 2; k++) {
+        const char *const p[] = {SMALL_VAE, "batch=2", "data.samples=8", "data.eval_samples=2", "data.pool=4",
+                                 k ? "seed_compat=true" : "seed_compat=false", key};
+        CHECK_OK(losses_of(p, 8, NULL, inside, NULL));
+        CHECK_OK(losses_of(p, 9, NULL, cached, NULL));
+        CHECK(memcmp(inside, cached, sizeof inside) == 0);
+        if (!k) memcpy(pooled, inside, sizeof pooled);
+    }
+    CHECK(pooled[1] == first[1] && memcmp(pooled, first, sizeof first) != 0);
+    CHECK_OK(pl_run_open("stablesr/tiny", o, 7, &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK_INT(pl_nn_count(pl_run_store(run), "vae.*", false), 0);
+    pl_run_free(run);
+}

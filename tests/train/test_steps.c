@@ -1,0 +1,307 @@
+/* test_steps.c - steps of several programs: who runs when, who trains what, in micro-batches too. */
+#include "base/err.h"
+#include "base/pool.h"
+#include "base/sys.h"
+#include "plimsoll_train.h"
+#include "tests/lib/small_run.h"
+#include "tests/lib/test.h"
+#include "train/run/train_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { STEPS = 20, SAMPLES = 50 };
+
+/* ---- a recipe: a generator against a judge, with a penalty every fourth step ------------ */
+static const pl_config_entry schema[] = {
+    {"overlap", PL_CONFIG_BOOL, "false", 0, 0, NULL, "The judge's optimiser trains all slots."},
+    {"spectral", PL_CONFIG_BOOL, "false", 0, 0, NULL, "Power iterations in the judge."},
+    {0},
+};
+static const char *const sections[] = {"optim_d", NULL};
+
+static pl_val judge(pl_builder *b, pl_nn *m, pl_val x)
+{
+    bool spectral = pl_config_bool(pl_builder_config(b), "spectral");
+    pl_nn_lin o = {.spectral = spectral ? PL_SPECTRAL_PLAIN : PL_SPECTRAL_NONE};
+    x = pl_silu(m->g, pl_nn_linear(m, x, "disc.0", 16, o));
+    return pl_squeeze(m->g, pl_nn_linear(m, x, "disc.1", 1, o), 1);
+}
+
+static pl_val generate(pl_nn *m, pl_val z)
+{
+    z = pl_silu(m->g, pl_nn_linear(m, z, "gen.0", 16, (pl_nn_lin){0}));
+    return pl_nn_linear(m, z, "gen.1", 6, (pl_nn_lin){0});
+}
+
+static void judge_step(pl_builder *b, pl_nn *m, bool penalise)
+{
+    int64_t n = pl_builder_batch(b);
+    pl_val real = pl_input(m->g, "y", PL_TYPE(PL_F32, n, 6));
+    pl_val fake = pl_stop_gradient(m->g, generate(m, pl_input(m->g, "x", PL_TYPE(PL_F32, n, 4))));
+    pl_val on_real = judge(b, m, real);
+    pl_val loss = pl_loss_hinge_d(m->g, on_real, judge(b, m, fake));
+    if (penalise) loss = pl_add(m->g, loss, pl_loss_r1(m->g, on_real, real));
+    bool overlap = pl_config_bool(pl_builder_config(b), "overlap");
+    pl_builder_minimise_with(
+        b, m, loss, &(pl_group){.slots = overlap ? NULL : "disc.*", .optim = "optim_d"});
+}
+
+static pl_val generator_loss(pl_builder *b, pl_nn *m)
+{
+    int64_t n = pl_builder_batch(b);
+    pl_val y = pl_input(m->g, "y", PL_TYPE(PL_F32, n, 6));
+    pl_val fake = generate(m, pl_input(m->g, "x", PL_TYPE(PL_F32, n, 4)));
+    return pl_add(m->g, pl_loss_mse(m->g, fake, y), pl_loss_hinge_g(m->g, judge(b, m, fake)));
+}
+
+static pl_status recipe_build(pl_builder *b)
+{
+    pl_nn *m = pl_builder_train(b), *e = pl_builder_eval(b);
+    judge_step(b, pl_builder_program(b, "judge", (pl_when){.but_every = 4}), false);
+    judge_step(b, pl_builder_program(b, "penalty", (pl_when){.every = 4}), true);
+    pl_builder_minimise_with(b, m, generator_loss(b, m), &(pl_group){.slots = "gen.*"});
+    pl_output(e->g, "loss", generator_loss(b, e));
+    return PL_OK;
+}
+
+static int64_t data_size(void *data, pl_subset subset)
+{
+    (void)data, (void)subset;
+    return SAMPLES;
+}
+
+static const pl_recipe recipe = {.abi = PL_RECIPE_ABI,
+                                 .name = "steps-test",
+                                 .about = "two small networks",
+                                 .schema = schema,
+                                 .build = recipe_build,
+                                 .data_size = data_size,
+                                 .data_read = small_run_noise,
+                                 .optims = sections};
+
+static pl_status open_run(const char *const *overrides, int n, pl_run **out)
+{
+    const char *keys[10] = {"batch=32", "optim_d.lr=2e-3"};
+    for (int i = 0; i < n; i++) keys[2 + i] = overrides[i];
+    return small_run_open(&recipe, keys, 2 + n, out);
+}
+
+static double term(const pl_step_info *info, const char *name)
+{
+    for (int i = 0; i < info->n_terms; i++)
+        if (strcmp(info->term_name[i], name) == 0) return info->term[i];
+    return (double)NAN;
+}
+
+typedef struct trace {
+    double loss[STEPS], judged[STEPS], eval;
+    int64_t updates[2]; /* of optim and optim_d */
+    int64_t samples;
+} trace;
+
+static pl_status follow(pl_run *run, trace *t)
+{
+    pl_step_info info;
+    pl_eval_info e;
+    PL_TRY(pl_run_build(run));
+    pl_run_memory planned = pl_run_memory_get(run);
+    PL_TRY(pl_run_start(run));
+    pl_run_memory mapped = pl_run_memory_get(run);
+    PL_FAIL_IF(planned.arena != mapped.arena || planned.state != mapped.state, PL_ERR_PLAN,
+               "planned and mapped bytes differ");
+    for (int i = 0; i < STEPS; i++) {
+        PL_TRY(pl_run_step(run, &info));
+        double with = term(&info, "penalty.loss"), without = term(&info, "judge.loss");
+        PL_FAIL_IF(isnan(with) != (i % 4 != 0) || isnan(without) != (i % 4 == 0), PL_ERR_PLAN,
+                   "step %d runs the wrong programs", i);
+        t->loss[i] = info.loss;
+        t->judged[i] = i % 4 ? without : with;
+    }
+    PL_TRY(pl_run_eval(run, &e));
+    t->eval = e.value[0];
+    t->samples = e.samples;
+    static const char *const counters[] = {"optim.step", "optim_d.step"};
+    for (int i = 0; i < 2; i++)
+        memcpy(&t->updates[i],
+               pl_session_slot(run->session, pl_store_find(run->store, counters[i])), 8);
+    return PL_OK;
+}
+
+static pl_status trace_of(const char *a, const char *b, trace *t)
+{
+    pl_run *run = NULL;
+    const char *overrides[2] = {a, b};
+    int threads = pl_threads();
+    pl_pool_set_threads(1); /* the networks are too small for more */
+    memset(t, 0, sizeof *t);
+    pl_status rc = open_run(overrides, b ? 2 : 1, &run);
+    if (rc == PL_OK) rc = follow(run, t);
+    pl_run_free(run);
+    pl_pool_set_threads(threads);
+    return rc;
+}
+
+/* ---- tests ------------------------------------------------------------------------------ */
+TEST(steps_programs_in_micro_batches)
+{
+    static const char *const how[] = {"accumulate=2", "accumulate=4", "accumulate=8"};
+    trace whole, parts;
+    CHECK_OK(trace_of("accumulate=1", "clip.norm=0.5", &whole));
+    CHECK_INT(whole.updates[0], STEPS);
+    CHECK_INT(whole.updates[1], STEPS);
+    CHECK(whole.judged[STEPS - 1] < whole.judged[1] && whole.judged[1] != whole.judged[2]);
+    for (int k = 0; k < 3; k++) {
+        CHECK_OK(trace_of(how[k], "clip.norm=0.5", &parts));
+        for (int i = 0; i < STEPS; i++) {
+            CHECK_NEAR(parts.loss[i], whole.loss[i], 1e-6 * fabs(whole.loss[i]));
+            CHECK_NEAR(parts.judged[i], whole.judged[i], 1e-6 * fabs(whole.judged[i]));
+        }
+        CHECK_INT(parts.updates[1], STEPS);
+    }
+}
+
+/* A program changes the slots of its own group only. */
+TEST(steps_groups_are_apart)
+{
+    static const char *const of[] = {"optim_d.lr=0", "optim.lr=0"};
+    static const char *const still[] = {"disc.0.weight", "gen.0.weight"};
+    for (int k = 0; k < 2; k++) {
+        pl_run *run = NULL;
+        pl_step_info info;
+        float before[64], after[64];
+        CHECK_OK(open_run(&of[k], 1, &run));
+        CHECK_OK(pl_run_build(run));
+        CHECK_OK(pl_run_start(run));
+        for (int other = 0; other < 2; other++) {
+            int slot = pl_store_find(run->store, still[other ? 1 - k : k]);
+            memcpy(before, pl_session_slot(run->session, slot), sizeof before);
+            for (int i = 0; i < 5; i++) CHECK_OK(pl_run_step(run, &info));
+            memcpy(after, pl_session_slot(run->session, slot), sizeof after);
+            CHECK((memcmp(before, after, sizeof before) != 0) == (other == 1));
+        }
+        pl_run_free(run);
+    }
+}
+
+/* `from` and `until` bound the steps of a program, and a program that runs rarely costs its share. */
+TEST(steps_run_when_they_are_due)
+{
+    static const struct { pl_when when; const char *runs; } of[] = {
+        {{.every = 3}, "100100100"},         {{.but_every = 3}, "011011011"},
+        {{.from = 2, .until = 5}, "001110000"}, {{.every = 2, .from = 3}, "000010101"},
+        {{.until = 4, .but_every = 2}, "010100000"},
+    };
+    for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
+        pl_turn t = {.when = of[i].when};
+        for (int64_t step = 0; step < 9; step++)
+            CHECK_MSG(pl__turn_runs(&t, step) == (of[i].runs[step] == '1'), "rule %zu, step %lld", i,
+                      (long long)step);
+    }
+    pl_run *run = NULL;
+    CHECK_OK(open_run(NULL, 0, &run));
+    CHECK_OK(pl_run_build(run));
+    double want = 0;
+    for (int i = 0; i < pl_run_turn_count(run); i++) {
+        pl_run_turn t = pl_run_turn_at(run, i);
+        double share = strcmp(t.name, "judge") == 0 ? 0.75 : strcmp(t.name, "penalty") == 0 ? 0.25 : 1;
+        want += share * pl_program_plan(t.run)->predicted_step_ms;
+    }
+    CHECK_NEAR(pl_run_predicted_ms(run), want, 1e-9 * want);
+    pl_run_free(run);
+}
+
+/* The turns that a step is told to have are those that it runs; a turn that is repeated stands there as often. */
+TEST(steps_tell_their_turns)
+{
+    static const char *const twice[] = {"train.updates_per_batch=2"};
+    for (int updates = 1; updates <= 2; updates++) {
+        pl_run *run = NULL;
+        CHECK_OK(open_run(twice, updates - 1, &run));
+        CHECK_OK(pl_run_build(run));
+        for (int64_t step = 0; step < 9; step++) {
+            int turns[8], n = pl_run_turns_of(run, step, turns, 8);
+            CHECK_INT(n, 2 * updates);
+            for (int i = 0; i < n; i++) {
+                const char *name = pl_run_turn_at(run, turns[i]).name;
+                const char *want = i % 2 ? "train" : step % 4 ? "judge" : "penalty";
+                CHECK_MSG(strcmp(name, want) == 0, "step %d has %s, not %s", (int)step, name, want);
+            }
+            int one[2] = {-1, -1};
+            CHECK_INT(pl_run_turns_of(run, step, one, 1), n);
+            CHECK_INT(one[0], turns[0]);
+            CHECK_INT(one[1], -1);
+        }
+        pl_run_free(run);
+    }
+}
+
+TEST(steps_refuse)
+{
+    trace t;
+    CHECK_INT(trace_of("overlap=true", NULL, &t), PL_ERR_CONFIG);
+    CHECK_MSG(strstr(pl_error_text(), "trained by optim_d and by optim"), "%s", pl_error_text());
+    CHECK_OK(trace_of("spectral=true", NULL, &t));
+    CHECK_INT(trace_of("spectral=true", "accumulate=2", &t), PL_ERR_CONFIG);
+    CHECK_MSG(strstr(pl_error_text(), "with every micro-batch"), "%s", pl_error_text());
+}
+
+/* Every sample of the set counts once, whatever the batch: also a set smaller than one. */
+TEST(steps_eval_counts_every_sample)
+{
+    static const char *const batch[] = {"batch=12", "batch=7", "batch=64"};
+    for (int k = 0; k < 3; k++) {
+        pl_run *one = NULL, *run = NULL;
+        pl_eval_info want, got;
+        const char *single[] = {"batch=1", "eval.batches=1000"};
+        const char *many[] = {batch[k], "eval.batches=1000"};
+        CHECK_OK(open_run(single, 2, &one));
+        CHECK_OK(open_run(many, 2, &run));
+        CHECK_OK(pl_run_build(one));
+        CHECK_OK(pl_run_build(run));
+        CHECK_OK(pl_run_start(one));
+        CHECK_OK(pl_run_start(run));
+        CHECK_OK(pl_run_eval(one, &want));
+        CHECK_OK(pl_run_eval(run, &got));
+        CHECK_INT(got.samples, SAMPLES);
+        CHECK_NEAR(got.value[0], want.value[0], 1e-6 * fabs(want.value[0]));
+        pl_run_free(one);
+        pl_run_free(run);
+    }
+}
+
+/* Stops after so many evaluations without a better one; what it knows is in the store. */
+TEST(steps_stop_when_nothing_improves)
+{
+    static const double metric[] = {3, 2, 2.5, 1, 1, 0.999, 1.5, 1.2};
+    static const bool better[] = {true, true, false, true, false, false, false, false};
+    const char *overrides[] = {"stop.patience=4", "stop.threshold=0.01"};
+    pl_run *run = NULL;
+    CHECK_OK(open_run(overrides, 2, &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK_OK(pl_run_start(run));
+    for (int i = 0; i < 8; i++) {
+        pl_eval_info e = {.n = 1, .name = {"loss"}, .value = {metric[i]}};
+        pl_verdict v = pl_run_judge(run, &e);
+        CHECK(v.better == better[i] && v.stop == (i == 7));
+    }
+    double *state = pl_session_slot(run->session, pl_store_find(run->store, "stop"));
+    CHECK(state[1] == 1 && state[2] == 4);
+    pl_run_free(run);
+    /* More is better; a metric that is no number never is, not as the first either. */
+    static const double score[] = {(double)NAN, 1, 2, (double)NAN, 1.5, 3};
+    static const bool higher[] = {false, true, true, false, false, true};
+    const char *most[] = {"stop.patience=9", "stop.mode=max"};
+    CHECK_OK(open_run(most, 2, &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK_OK(pl_run_start(run));
+    for (int i = 0; i < 6; i++) {
+        pl_eval_info e = {.n = 1, .name = {"loss"}, .value = {score[i]}};
+        CHECK_MSG(pl_run_judge(run, &e).better == higher[i], "evaluation %d", i);
+    }
+    pl_run_free(run);
+    CHECK_OK(open_run(NULL, 0, &run));
+    CHECK_OK(pl_run_build(run));
+    CHECK(pl_store_find(run->store, "stop") < 0);
+    pl_run_free(run);
+}
